@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint types layers unit browser docs clean
+
+demo: $(VENV)/installed
+	$(BIN)/cutlayer demo
+
+test: $(VENV)/installed-dev browser lint types layers unit
+
+lint: $(VENV)/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed-dev
+	$(BIN)/mypy
+
+layers: $(VENV)/installed-dev
+	$(BIN)/lint-imports
+
+unit: $(VENV)/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+
+# The report is looked at in a real browser where Debian's chromium can be installed; elsewhere that test says why not.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }; } || true
+
+docs: $(VENV)/installed-docs
+	$(BIN)/mkdocs build --strict
+
+# torch first and by the constraint: any other way downloads gigabytes of CUDA packages.
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/installed-dev: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(VENV)/installed-docs: $(VENV)/installed-dev
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) site dist runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,64 @@
+"""Every error a user can meet: what was expected, what came, and the remedy."""
+
+from __future__ import annotations
+
+from typing import Self
+
+
+class CutlayerError(Exception):
+    """Base of all errors this package raises on purpose.
+
+    Attributes:
+        exit_code: what the command line exits with (1 a gate failed, 2 bad input, 3 a peer was lost).
+    """
+
+    exit_code = 2
+
+    @classmethod
+    def expected(cls, wanted: str, got: object, remedy: str = "") -> Self:
+        """Build the house's standard sentence.
+
+        >>> str(ConfigError.expected("eps >= 0", -1.0, "0 is a coin flip"))
+        'expected eps >= 0, got -1.0; 0 is a coin flip'
+        """
+        return cls(f"expected {wanted}, got {got}" + (f"; {remedy}" if remedy else ""))
+
+
+class ConfigError(CutlayerError):
+    """A job or party file says something that cannot be run."""
+
+
+class DataError(CutlayerError):
+    """A table does not hold what the job says it holds."""
+
+
+class AlignmentError(DataError):
+    """The parties' rows cannot be brought into one order."""
+
+
+class CheckpointError(CutlayerError):
+    """A checkpoint is damaged, incomplete or belongs to another job."""
+
+
+class RunFolderError(CutlayerError):
+    """A run folder exists already, or is not one."""
+
+
+class ProtocolError(CutlayerError):
+    """A message broke the protocol: wrong kind, step, rows, shape or sequence."""
+
+
+class PeerLost(CutlayerError):
+    """Another party stopped answering."""
+
+    exit_code = 3
+
+
+class NotApplied(CutlayerError):
+    """A protection covered fewer messages or rows than were sent."""
+
+    exit_code = 1
+
+
+class NotApplicable(CutlayerError):
+    """An attack or protection cannot be used on this task or view."""
