@@ -1,0 +1,34 @@
+"""Pydantic models of a job; unknown keys are errors."""
+
+from cutlayer.config.base import Section, near_miss, validated
+from cutlayer.config.job import (
+    AuditConfig,
+    EarlyStopConfig,
+    Job,
+    ModelConfig,
+    OptimizerConfig,
+    PartyConfig,
+    PrivatePart,
+    SplitConfig,
+    TrainConfig,
+)
+from cutlayer.config.table import CategoriesConfig, FeaturesConfig, NumbersConfig, TableConfig
+
+__all__ = [
+    "AuditConfig",
+    "CategoriesConfig",
+    "EarlyStopConfig",
+    "FeaturesConfig",
+    "Job",
+    "ModelConfig",
+    "NumbersConfig",
+    "OptimizerConfig",
+    "PartyConfig",
+    "PrivatePart",
+    "Section",
+    "SplitConfig",
+    "TableConfig",
+    "TrainConfig",
+    "near_miss",
+    "validated",
+]

@@ -1,0 +1,186 @@
+"""The job: what all parties agree on, and each party's private part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from cutlayer.config.base import Section
+from cutlayer.config.table import FeaturesConfig, TableConfig
+
+Role = Literal["active", "passive"]
+TaskKind = Literal["binary", "multiclass", "regression"]
+Reference = Literal["centralised", "alone", "undefended", "each"]
+
+
+class AuditConfig(Section):
+    """What the owner of a secret tries against the messages it sent and received.
+
+    Attributes:
+        attacks: names, or `auto` for all that fit the task and need no file of their own.
+        every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
+        rows: about how many rows of whole sampled steps are kept each epoch.
+        layers: also attack every layer's output (only where all parties run in one process).
+        max_megabytes: bound of the transcript on disk, per party; epochs are thinned to stay under it.
+        fail_above: gates, such as `{label_auc: 0.6}`; a worse leak gives exit code 1.
+    """
+
+    attacks: Literal["auto"] | tuple[str, ...] = "auto"
+    every: Literal["epoch", "end", "never"] = "epoch"
+    rows: int = Field(default=8192, ge=64)
+    layers: bool = True
+    max_megabytes: int = Field(default=512, ge=1)
+    fail_above: Mapping[Literal["label_auc"], float] = Field(default_factory=dict)
+
+
+class PrivatePart(Section):
+    """What one organisation keeps to itself: its table, keys, protections and audit."""
+
+    table: TableConfig | None = None
+    id: str | None = None
+    label: str | None = None
+    features: FeaturesConfig = FeaturesConfig()
+    privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
+    audit: AuditConfig = AuditConfig()
+    secret: Path | None = None
+
+
+class PartyConfig(PrivatePart):
+    """One party of the job. On one machine its private part stands in the same file."""
+
+    role: Role
+    address: str | None = None
+
+
+class OptimizerConfig(Section):
+    """One optimiser per party, all of the same kind."""
+
+    kind: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+
+
+class EarlyStopConfig(Section):
+    """Stop when the validation metric has not improved for `patience` epochs."""
+
+    patience: int = Field(default=3, ge=1)
+    min_delta: float = Field(default=0.0, ge=0)
+
+
+class SplitConfig(Section):
+    """Which aligned rows are held out, as shares; a pure function of the seed and the number of rows."""
+
+    test: float = Field(default=0.1, ge=0, lt=1)
+    validation: float = Field(default=0.1, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _rows_are_left(self) -> SplitConfig:
+        if self.test + self.validation >= 1:
+            raise ValueError(f"test + validation below 1, got {self.test + self.validation:g}")
+        return self
+
+
+class TrainConfig(Section):
+    """The schedule that all parties follow.
+
+    Attributes:
+        threads: of the tensor library, per party; `auto` takes what the machine has.
+        shuffle: `rows` draws single rows, `blocks` whole blocks of 1,000 (for stores larger than memory).
+    """
+
+    epochs: int = Field(default=10, ge=1)
+    batch_size: int = Field(default=256, ge=1)
+    optimizer: OptimizerConfig = OptimizerConfig()
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    threads: Literal["auto"] | int = "auto"
+    shuffle: Literal["rows", "blocks"] = "rows"
+    split: SplitConfig = SplitConfig()
+    early_stop: EarlyStopConfig | None = None
+    keep: Literal["best", "last"] = "best"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainConfig:
+        if self.early_stop and self.split.validation == 0:
+            raise ValueError("a validation split above 0 for early_stop; set train.split.validation or drop early_stop")
+        if self.threads != "auto" and self.threads < 1:
+            raise ValueError("threads of 1 or more, or auto")
+        return self
+
+
+class ModelConfig(Section):
+    """Bottom and top model by kind; `bottom` may be a mapping from party to model."""
+
+    bottom: Mapping[str, Any] = Field(default_factory=lambda: {"kind": "mlp", "hidden": [64, 32]})
+    top: Mapping[str, Any] = Field(default_factory=lambda: {"kind": "mlp", "hidden": [32]})
+
+    def bottom_of(self, party: str) -> Mapping[str, Any]:
+        """The bottom model's section for one party."""
+        if "kind" in self.bottom:
+            return self.bottom
+        chosen: Mapping[str, Any] = self.bottom[party]
+        return chosen
+
+
+class Job(Section):
+    """A whole job, as one machine sees it.
+
+    Attributes:
+        parties: by name; the order is the order of the embeddings at the top model.
+        compare: what else to train beside it for the report (only in one process): `centralised` (all columns in one
+            place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone).
+    """
+
+    name: str = "job"
+    task: TaskKind = "binary"
+    parties: Mapping[str, PartyConfig]
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    compare: tuple[Reference, ...] = ()
+
+    @model_validator(mode="after")
+    def _roles(self) -> Job:
+        actives = [name for name, party in self.parties.items() if party.role == "active"]
+        if len(actives) != 1:
+            got = ", ".join(actives) or "none"
+            raise ValueError(f"exactly one party with role active, got {got}; the active party holds the labels")
+        if len(self.parties) < 2:
+            raise ValueError("at least one party with role passive")
+        if "kind" not in self.model.bottom:
+            missing = [name for name in self.parties if name not in self.model.bottom]
+            unknown = [name for name in self.model.bottom if name not in self.parties]
+            if missing or unknown:
+                got = f"missing {missing}, unknown {unknown}"
+                raise ValueError(f"model.bottom with a kind, or one model per party; {got}")
+        return self
+
+    @property
+    def active(self) -> str:
+        """Name of the party that holds the labels."""
+        return next(name for name, party in self.parties.items() if party.role == "active")
+
+    @property
+    def passives(self) -> tuple[str, ...]:
+        """Names of the other parties, in the job's order."""
+        return tuple(name for name, party in self.parties.items() if party.role == "passive")
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether the run ends with its best epoch: needs validation rows to know it by."""
+        return self.train.keep == "best" and self.train.split.validation > 0
+
+    def shared(self) -> dict[str, Any]:
+        """The part all parties must agree on: no table, column, protection or audit of anybody."""
+        whole = self.model_dump(mode="json", include={"task", "model", "train"})
+        whole["parties"] = {name: party.role for name, party in self.parties.items()}
+        return whole
+
+    def digest(self) -> str:
+        """Hash of the shared part, compared at the handshake."""
+        canonical = json.dumps(self.shared(), sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()

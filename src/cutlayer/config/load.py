@@ -1,0 +1,104 @@
+"""Reads job and party files (YAML 1.2), and writes a job back as it was run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import YAMLError
+
+from cutlayer.config.base import validated
+from cutlayer.config.job import Job, PartyConfig, PrivatePart
+from cutlayer.errors import ConfigError
+
+
+def load_job(path: Path) -> Job:
+    """Read a job file; relative paths in it are relative to its folder.
+
+    Raises:
+        ConfigError: missing, not YAML, a key twice, an unknown key, or a value out of range.
+    """
+    return validated(Job, absolute(read_yaml(path), path.parent.resolve()), "")
+
+
+def load_private_part(path: Path) -> PrivatePart:
+    """Read one organisation's private party file."""
+    raw = read_yaml(path)
+    folder = path.parent.resolve()
+    return validated(PrivatePart, _absolute_party(raw, folder), path.name)
+
+
+def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
+    """The job with one party's private part filled in.
+
+    Raises:
+        ConfigError: the job has no such party.
+    """
+    if name not in job.parties:
+        raise ConfigError.expected(f"a party of the job ({', '.join(job.parties)})", name)
+    public = job.parties[name]
+    private = {key: getattr(part, key) for key in PrivatePart.model_fields}
+    whole = PartyConfig(role=public.role, address=public.address, **private)
+    return job.model_copy(update={"parties": {**job.parties, name: whole}})
+
+
+def read_yaml(path: Path) -> Any:
+    """Parse a YAML file to plain values.
+
+    Raises:
+        ConfigError: missing, not YAML, or a key that stands twice.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as failure:
+        raise ConfigError(f"{path} cannot be read: {failure}") from None
+    try:
+        raw = YAML(typ="safe", pure=True).load(text)
+    except DuplicateKeyError as twice:
+        raise ConfigError(f"{path}: {twice.problem}, {_place(twice)}; every party and every key stands once") from None
+    except YAMLError as fault:
+        raise ConfigError(f"{path} is not YAML: {getattr(fault, 'problem', fault)}, {_place(fault)}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError.expected(f"{path} to hold keys and values", type(raw).__name__)
+    return raw
+
+
+def dump_job(job: Job) -> str:
+    """The job as YAML, without what is left at its default."""
+    stream = io.StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.dump(job.model_dump(mode="json", exclude_defaults=True), stream)
+    return stream.getvalue()
+
+
+def absolute(raw: Any, folder: Path) -> Any:
+    """Make the paths of all parties of a raw job absolute."""
+    parties = raw.get("parties") if isinstance(raw, Mapping) else None
+    if not isinstance(parties, Mapping):
+        return raw
+    return {**raw, "parties": {name: _absolute_party(party, folder) for name, party in parties.items()}}
+
+
+def _absolute_party(party: Any, folder: Path) -> Any:
+    if not isinstance(party, Mapping):
+        return party
+    changed = dict(party)
+    table = party.get("table")
+    if isinstance(table, str):
+        changed["table"] = str(folder / table)
+    elif isinstance(table, Mapping) and isinstance(table.get("path"), str):
+        changed["table"] = {**table, "path": str(folder / table["path"])}
+    if isinstance(party.get("secret"), str):
+        changed["secret"] = str(folder / party["secret"])
+    return changed
+
+
+def _place(fault: Any) -> str:
+    mark = getattr(fault, "problem_mark", None)
+    return f"line {mark.line + 1}" if mark else "place unknown"
