@@ -1,0 +1,124 @@
+"""Alignment: which rows all parties have, in one order that depends on nothing but those rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.data.ids import DIGEST_BYTES, Digests
+from cutlayer.errors import AlignmentError
+
+Positions = npt.NDArray[np.int64]
+
+
+def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
+    """Find the rows that all parties have.
+
+    Args:
+        digests: by party, uint8 (n_k, 16), each row once; a party's may come from elsewhere, so they are checked.
+
+    Returns:
+        By party, int64 (m,): where the common rows stand in that party's table. The i-th entries of all parties are
+        the same row, and rows are in ascending order of their digests, whatever the order of anybody's table.
+
+    Raises:
+        AlignmentError: there is no common row, or a party's digests are malformed or repeat.
+    """
+    words = {party: _words(party, rows) for party, rows in digests.items()}
+    counts = [len(rows) for rows in words.values()]
+    everything = np.concatenate(list(words.values()))
+    order = np.lexsort((everything[:, 1], everything[:, 0]))
+    ordered = everything[order]
+    starts = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)]) if len(order) else order
+    lengths = np.diff(np.r_[starts, len(order)])
+    _check_unique(list(words), counts, order, lengths)
+    common = starts[lengths == len(words)]
+    if not len(common):
+        raise _nothing_in_common(dict(zip(words, counts, strict=True)))
+    found = order[common[:, None] + np.arange(len(words))]
+    return dict(zip(words, (found - np.cumsum([0, *counts[:-1]])).T.copy(), strict=True))
+
+
+def order_digest(digests_in_order: Digests) -> bytes:
+    """Digest of the common rows in their order, 16 bytes; parties compare it before the first step.
+
+    Args:
+        digests_in_order: uint8 (m, 16).
+    """
+    return blake2b(np.ascontiguousarray(digests_in_order).data, digest_size=DIGEST_BYTES).digest()
+
+
+def check_id_kinds(kinds: Mapping[str, str], rows: Mapping[str, int]) -> None:
+    """Refuse parties whose ids cannot mean the same.
+
+    Args:
+        kinds: by party, what `PartyTable.id_kind` says.
+        rows: by party, number of rows; row numbers as ids need tables of one length.
+
+    Raises:
+        AlignmentError: kinds differ, or row numbers are used on tables of different lengths.
+    """
+    if len(set(kinds.values())) > 1:
+        got = ", ".join(f"{party} {kind}" for party, kind in kinds.items())
+        raise AlignmentError.expected(
+            "ids of one kind at all parties", got, "write them the same way everywhere, leading zeros included"
+        )
+    if set(kinds.values()) == {"row"} and len(set(rows.values())) > 1:
+        got = ", ".join(f"{party} {count:,} rows" for party, count in rows.items())
+        raise AlignmentError.expected("tables of one length for id @row", got, "use an id column")
+
+
+def checked_positions(positions: Positions, rows: int, where: str) -> Positions:
+    """Refuse positions that are not distinct rows of a table, since another party sends them.
+
+    Args:
+        positions: (m,) integers.
+        rows: number of rows of the table.
+        where: for the message.
+
+    Returns:
+        The same, as int64.
+
+    Raises:
+        AlignmentError: an entry is out of range or stands there twice, or there is none.
+    """
+    positions = np.asarray(positions)
+    if positions.ndim != 1 or positions.dtype.kind not in "iu" or not len(positions):
+        raise AlignmentError.expected(f"{where}: positions (m,)", f"{positions.dtype} {positions.shape}")
+    if positions.min() < 0 or positions.max() >= rows:
+        raise AlignmentError.expected(
+            f"{where}: positions in 0..{rows - 1}", f"{positions.min()}..{positions.max()}", "align again"
+        )
+    seen = np.zeros(rows, dtype=bool)
+    seen[positions] = True
+    if seen.sum() != len(positions):
+        raise AlignmentError.expected(f"{where}: every position once", "a repeated one", "align again")
+    return positions.astype(np.int64, copy=False)
+
+
+def _words(party: str, digests: Digests) -> npt.NDArray[np.uint64]:
+    """Digests as two big-endian words, so that their order is the order of the bytes: uint64 (n, 2)."""
+    if digests.ndim != 2 or digests.shape[1] != DIGEST_BYTES or digests.dtype != np.uint8:
+        raise AlignmentError.expected(f"party {party}: uint8 digests (n, 16)", f"{digests.dtype} {digests.shape}")
+    return np.ascontiguousarray(digests).view(">u8").astype(np.uint64)
+
+
+def _check_unique(parties: list[str], counts: list[int], order: Positions, lengths: Positions) -> None:
+    """Sorting is stable, so within a run of equal digests the parties must ascend."""
+    owner = np.repeat(np.arange(len(parties)), counts)[order]
+    within = np.repeat(np.arange(len(lengths)), lengths)
+    repeated = (owner[1:] == owner[:-1]) & (within[1:] == within[:-1])
+    if repeated.any():
+        party = parties[int(owner[1:][repeated][0])]
+        raise AlignmentError.expected(f"party {party}: every id once", f"{int(repeated.sum())} repeated")
+
+
+def _nothing_in_common(counts: Mapping[str, int]) -> AlignmentError:
+    got = "none of " + ", ".join(f"{count:,} at {party}" for party, count in counts.items())
+    remedy = (
+        "compare a few ids by eye: is it the same column, written the same way (7, 007 and customer-7 are three ids)?"
+    )
+    return AlignmentError(str(AlignmentError.expected("rows that all parties have", got, remedy)))

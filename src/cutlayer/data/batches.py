@@ -1,0 +1,61 @@
+"""The schedule: which rows form which batch in which epoch; the same at every party."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.data.shuffling import block_permutation, permutation
+from cutlayer.errors import DataError
+
+_PURPOSE = 2
+
+
+class Schedule:
+    """Batches of training rows, a pure function of the rows, the seed and the epoch."""
+
+    def __init__(
+        self,
+        train_rows: npt.NDArray[np.int64],
+        batch_size: int,
+        seed: int,
+        shuffle: Literal["rows", "blocks"] = "rows",
+    ) -> None:
+        """Lay the schedule out.
+
+        Args:
+            train_rows: int64 (n,), ascending row numbers in the common order.
+            batch_size: rows per batch; the last one of an epoch may be smaller, and is kept.
+            seed: of the job.
+            shuffle: `rows`, or `blocks` of 1,000 neighbouring rows for a store larger than memory.
+
+        Raises:
+            DataError: there are fewer rows than one batch takes.
+        """
+        if not 1 <= batch_size <= len(train_rows):
+            wanted = f"train.batch_size from 1 to the {len(train_rows):,} training rows"
+            raise DataError(str(DataError.expected(wanted, batch_size, "lower train.batch_size or bring more rows")))
+        self._rows = torch.from_numpy(np.ascontiguousarray(train_rows, dtype=np.int64))
+        self._batch_size = batch_size
+        self._seed = seed
+        self._order = permutation if shuffle == "rows" else block_permutation
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of batches in each epoch."""
+        return -(-len(self._rows) // self._batch_size)
+
+    def epoch(self, number: int) -> Iterator[Tensor]:
+        """The batches of one epoch: int64 (at most batch_size,), together every training row once."""
+        order = torch.from_numpy(self._order(len(self._rows), self._seed, _PURPOSE, number))
+        return iter(torch.split(self._rows[order], self._batch_size))
+
+
+def evaluation_batches(rows: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Rows in their own order, int64 (at most size,) at a time; nothing for no rows."""
+    return torch.split(rows, size) if len(rows) else ()

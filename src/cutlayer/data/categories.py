@@ -1,0 +1,118 @@
+"""A categorical column as codes: 0 missing, 1 unknown, then the values seen in training."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from cutlayer.config import CategoriesConfig, Section
+
+MISSING, UNKNOWN, FIRST = 0, 1, 2
+
+_FNV_OFFSET = np.uint64(0xCBF29CE484222325)
+_FNV_PRIME = np.uint64(0x100000001B3)
+
+
+class CategoryEncoder(Section):
+    """What one categorical column became when it was fitted; plain values, so that it can be saved as JSON.
+
+    Attributes:
+        name: of the column.
+        cardinality: number of codes, the two reserved ones included.
+        values: the training values of codes 2, 3, ... in ascending order; empty if hashed.
+        hashed: the column was wider than `max_codes`: every value, seen in training or not, has the code
+            2 + FNV-1a-64(UTF-8 bytes) mod (cardinality - 2), and code 1 is not used.
+        missing: `code`, or `error` to refuse missing values.
+    """
+
+    kind: Literal["category"] = "category"
+    name: str
+    cardinality: int = Field(ge=FIRST)
+    values: tuple[str, ...] = ()
+    hashed: bool = False
+    missing: Literal["code", "error"] = "code"
+
+    @classmethod
+    def fit(cls, name: str, text: pa.ChunkedArray, config: CategoriesConfig) -> CategoryEncoder:
+        """Fix the codes.
+
+        Args:
+            name: of the column.
+            text: `large_string` (n,), training rows only.
+            config: widest column, rarest value, what to do about missing values.
+        """
+        counts = pc.value_counts(text)
+        frequent = counts.filter(pc.greater_equal(counts.field("counts"), config.min_count)).field("values").drop_null()
+        if len(frequent) + FIRST > config.max_codes:
+            return cls(name=name, cardinality=config.max_codes, hashed=True, missing=config.missing)
+        values = tuple(sorted(frequent.to_pylist()))
+        return cls(name=name, cardinality=FIRST + len(values), values=values, missing=config.missing)
+
+    def apply(self, text: pa.ChunkedArray) -> npt.NDArray[np.int32]:
+        """Codes of values.
+
+        Args:
+            text: `large_string` (n,).
+
+        Returns:
+            int32 (n,), each in 0..cardinality-1.
+        """
+        if self.hashed:
+            return self._hashed(text)
+        found = pc.fill_null(pc.index_in(text, value_set=self._lookup), UNKNOWN - FIRST)
+        codes: npt.NDArray[np.int32] = found.to_numpy() + np.int32(FIRST)
+        if text.null_count:
+            codes[pc.is_null(text).to_numpy()] = MISSING
+        return codes
+
+    @cached_property
+    def _lookup(self) -> pa.Array:
+        return pa.array(self.values, pa.large_string())
+
+    def _hashed(self, text: pa.ChunkedArray) -> npt.NDArray[np.int32]:
+        codes = np.empty(len(text), dtype=np.int32)
+        done = 0
+        for chunk in text.chunks:
+            buckets = fnv1a(chunk) % np.uint64(self.cardinality - FIRST)
+            part = codes[done : done + len(chunk)]
+            part[:] = buckets.astype(np.int32) + FIRST
+            part[chunk.is_null().to_numpy(zero_copy_only=False)] = MISSING
+            done += len(chunk)
+        return codes
+
+
+def fnv1a(text: pa.Array) -> npt.NDArray[np.uint64]:
+    """FNV-1a with 64 bits of each value's UTF-8 bytes, all rows at once, one byte position after the other.
+
+    Args:
+        text: `large_string` (n,); a null counts as no bytes.
+
+    Returns:
+        uint64 (n,).
+
+    Reference: Fowler, Noll, Vo; http://www.isthe.com/chongo/tech/comp/fnv/.
+
+    >>> [hex(word) for word in fnv1a(pa.array(["", "foobar"], pa.large_string())).tolist()]
+    ['0xcbf29ce484222325', '0x85944171f73967e8']
+    """
+    lengths = pc.fill_null(pc.binary_length(text), 0).to_numpy()
+    _, offsets, data = text.buffers()
+    if not lengths.any():
+        return np.full(len(text), _FNV_OFFSET)
+    letters = np.frombuffer(data, dtype=np.uint8)
+    starts = np.frombuffer(offsets, dtype=np.int64)[text.offset : text.offset + len(text)]
+    by_length = np.argsort(lengths, kind="stable")
+    starts = starts[by_length]
+    words = np.full(len(text), _FNV_OFFSET)
+    longer = np.searchsorted(lengths[by_length], np.arange(lengths.max()), side="right")
+    for position, first in enumerate(longer):
+        words[first:] = (words[first:] ^ letters[starts[first:] + position]) * _FNV_PRIME
+    result = np.empty_like(words)
+    result[by_length] = words
+    return result

@@ -1,0 +1,102 @@
+"""CSV files: every column is read as text, and its type is decided from all of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from cutlayer.config import TableConfig
+
+_EXACT = 2.0**53
+
+
+def read_names(config: TableConfig) -> tuple[str, ...]:
+    """Column names of a CSV file: the declared ones, or those of its first line.
+
+    Raises:
+        pa.ArrowException, OSError, UnicodeError: the file cannot be read as CSV.
+    """
+    if config.columns is not None:
+        return config.columns
+    with csv.open_csv(config.path, parse_options=_layout(config)) as reader:
+        return tuple(name.strip() for name in reader.schema.names)
+
+
+def read_csv(config: TableConfig, known: Sequence[str], names: Sequence[str], as_text: Collection[str]) -> pa.Table:
+    """Read some columns of a CSV file, gzipped or not.
+
+    Whitespace around a value is dropped, and the texts of `config.missing` become missing values.
+
+    Args:
+        config: where the file is and how it is laid out.
+        known: names of all columns of the file, in its order.
+        names: names of the columns to read.
+        as_text: names of columns that stay the text they are; the others go through `typed`.
+
+    Raises:
+        pa.ArrowException, OSError: the file cannot be read as CSV.
+    """
+    table = csv.read_csv(
+        config.path,
+        read_options=csv.ReadOptions(column_names=list(known), skip_rows=0 if config.columns is not None else 1),
+        parse_options=_layout(config),
+        convert_options=csv.ConvertOptions(
+            include_columns=list(names),
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=list(config.missing),
+            strings_can_be_null=True,
+        ),
+    )
+    columns = {}
+    for name in names:
+        text = _trimmed(table.column(name), config.missing)
+        columns[name] = text if name in as_text else typed(text)
+    return pa.table(columns)
+
+
+def typed(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decide the type of a text column from all of its rows.
+
+    Whole numbers in all rows make an int64 column, else numbers in all rows a float64 column, else it is text. A
+    column also stays text where numbers would lose something: a leading zero (`007`, `05db9164`), or whole numbers
+    too long for int64.
+
+    >>> [str(typed(pa.chunked_array([[*values]])).type) for values in (["1", "2"], ["1", "2.5"], ["1", "02"])]
+    ['int64', 'double', 'string']
+    """
+    integers = _cast(text, pa.int64())
+    if integers is not None:
+        return text if _matches(text, r"^[+-]?0[0-9xX]") else integers
+    numbers = _cast(text, pa.float64())
+    if numbers is None or _matches(text, r"^[+-]?0[0-9]"):
+        return text
+    if pc.any(pc.greater_equal(pc.abs(numbers), _EXACT)).as_py() and _matches(text, r"^[+-]?[0-9]{16,}$"):
+        return text
+    return numbers
+
+
+def _layout(config: TableConfig) -> csv.ParseOptions:
+    by_name = "\t" if ".tsv" in config.path.suffixes else ","
+    return csv.ParseOptions(delimiter=config.delimiter or by_name, newlines_in_values=True)
+
+
+def _cast(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _matches(text: pa.ChunkedArray, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
+
+
+def _trimmed(text: pa.ChunkedArray, missing: Sequence[str]) -> pa.ChunkedArray:
+    trimmed = pc.utf8_trim_whitespace(text)
+    if pc.sum(pc.binary_length(trimmed)) == pc.sum(pc.binary_length(text)):
+        return text
+    absent = pc.is_in(trimmed, value_set=pa.array(missing, pa.string()))
+    return pc.if_else(absent, pa.scalar(None, pa.string()), trimmed)

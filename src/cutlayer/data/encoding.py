@@ -1,0 +1,230 @@
+"""A party's encoder: fitted on training rows, then frozen; tables in, integer codes and float32 numbers out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field, ValidationError
+
+from cutlayer.config import FeaturesConfig, Section
+from cutlayer.data.categories import CategoryEncoder
+from cutlayer.data.faults import fault
+from cutlayer.data.features import category_text, feature_names, kind_of, number_values
+from cutlayer.data.numbers import NumberEncoder
+from cutlayer.errors import DataError
+
+Rows = npt.NDArray[np.int64]
+CHUNK_ROWS = 131_072
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """The shape of a party's encoded features, as its bottom model needs it.
+
+    Attributes:
+        cardinalities: codes per categorical column, the reserved ones included.
+        numeric: number of numeric columns.
+        category_names, number_names: of the columns, in the order of the matrices.
+    """
+
+    cardinalities: tuple[int, ...]
+    numeric: int
+    category_names: tuple[str, ...] = ()
+    number_names: tuple[str, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """Number of feature columns of either kind."""
+        return len(self.cardinalities) + self.numeric
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Encoded rows, row-major.
+
+    Attributes:
+        codes: int32 (n, categorical columns).
+        numbers: float32 (n, numeric columns).
+    """
+
+    codes: npt.NDArray[np.int32]
+    numbers: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+class Encoder(Section):
+    """The fitted encoders of all of a party's feature columns, frozen."""
+
+    format: Literal["cutlayer-encoder-1"] = "cutlayer-encoder-1"
+    encoders: tuple[Annotated[CategoryEncoder | NumberEncoder, Field(discriminator="kind")], ...]
+
+    @classmethod
+    def fit(cls, table: pa.Table, features: FeaturesConfig, where: str, rows: Rows | None = None) -> Encoder:
+        """Fit one encoder per feature column.
+
+        Args:
+            table: holds the feature columns; id and label must not be among them.
+            features: which columns, and how.
+            where: whose table, for messages.
+            rows: int64 (n,), the training rows of the table, the only ones that are looked at; all if None.
+
+        Raises:
+            DataError: a column is absent, of a type that is no feature, or holds infinity.
+        """
+        categorical = frozenset(features.categorical)
+        fitted: list[CategoryEncoder | NumberEncoder] = []
+        for name in feature_names(table.column_names, features, where):
+            column = _taken(table, name, rows)
+            if name in categorical or kind_of(name, column.type, where) == "category":
+                text = category_text(column, name, where)
+                fitted.append(CategoryEncoder.fit(name, text, features.categories))
+            else:
+                values = _finite(number_values(column, name, where), name, where, rows)
+                fitted.append(NumberEncoder.fit(name, values, features.numbers, where))
+        return cls(encoders=tuple(fitted))
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "encoder") -> Encoder:
+        """Read what `to_json` wrote.
+
+        Raises:
+            DataError: damaged, or of another format.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as failure:
+            got = f"{failure.error_count()} faults in it"
+            raise fault(where, "a saved encoder (cutlayer-encoder-1)", got, "fit it again") from None
+
+    def to_json(self) -> str:
+        """Everything that was fitted, as JSON. It holds values of the training rows, so it stays with its party."""
+        return self.model_dump_json()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all feature columns."""
+        return tuple(encoder.name for encoder in self.encoders)
+
+    @property
+    def categories(self) -> tuple[CategoryEncoder, ...]:
+        """Encoders of the columns of `Encoded.codes`."""
+        return tuple(encoder for encoder in self.encoders if isinstance(encoder, CategoryEncoder))
+
+    @property
+    def numbers(self) -> tuple[NumberEncoder, ...]:
+        """Encoders of the columns of `Encoded.numbers`."""
+        return tuple(encoder for encoder in self.encoders if isinstance(encoder, NumberEncoder))
+
+    @property
+    def columns(self) -> ColumnSpec:
+        """The shape of what `transform` returns."""
+        return ColumnSpec(
+            cardinalities=tuple(encoder.cardinality for encoder in self.categories),
+            numeric=len(self.numbers),
+            category_names=tuple(encoder.name for encoder in self.categories),
+            number_names=tuple(encoder.name for encoder in self.numbers),
+        )
+
+    def transform(self, table: pa.Table, where: str, rows: Rows | None = None) -> Encoded:
+        """Encode rows of a table, one column after the other.
+
+        Args:
+            table: holds the columns the encoder was fitted on; further ones are ignored.
+            where: whose table, for messages.
+            rows: int64 (n,), which rows, in this order; all if None.
+
+        Raises:
+            DataError: a column is absent or no longer numeric, holds infinity, or misses values where that is refused.
+        """
+        for name in self.names:
+            if name not in table.column_names:
+                raise fault(where, f"the column {name!r} of the fitted encoder", "a table without it")
+        n = table.num_rows if rows is None else len(rows)
+        codes = np.empty((n, len(self.categories)), dtype=np.int32)
+        numbers = np.empty((n, len(self.numbers)), dtype=np.float32)
+        for index, category in enumerate(self.categories):
+            codes[:, index] = _coded(category, _taken(table, category.name, rows), where, rows)
+        for index, number in enumerate(self.numbers):
+            numbers[:, index] = _scaled(number, _taken(table, number.name, rows), where, rows)
+        encoded = Encoded(codes, numbers)
+        check_codes(encoded, self.columns, where)
+        return encoded
+
+    def chunks(self, table: pa.Table, where: str, rows: Rows, size: int = CHUNK_ROWS) -> Iterator[Encoded]:
+        """Encode `rows` as `transform` does, at most `size` of them at a time."""
+        for start in range(0, len(rows), size):
+            yield self.transform(table, where, rows[start : start + size])
+
+
+def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
+    """Refuse codes that an embedding table of this shape would not have.
+
+    Args:
+        encoded: codes int32 (n, c) and numbers float32 (n, m).
+        columns: what they must fit.
+        where: for messages.
+
+    Raises:
+        DataError: a matrix of another shape, or a code below 0 or at least its column's cardinality.
+    """
+    wanted = (len(encoded), len(columns.cardinalities)), (len(encoded), columns.numeric)
+    got = encoded.codes.shape, encoded.numbers.shape
+    if wanted != got:
+        raise fault(where, f"codes and numbers of shape {wanted[0]} and {wanted[1]}", f"{got[0]} and {got[1]}")
+    if not encoded.codes.size:
+        return
+    low, high = encoded.codes.min(axis=0), encoded.codes.max(axis=0)
+    wrong = np.flatnonzero((low < 0) | (high >= np.array(columns.cardinalities)))
+    if len(wrong):
+        first = int(wrong[0])
+        name = columns.category_names[first] if columns.category_names else first
+        span = f"{low[first]}..{high[first]}"
+        raise fault(where, f"codes of column {name!r} in 0..{columns.cardinalities[first] - 1}", span)
+
+
+def _taken(table: pa.Table, name: str, rows: Rows | None) -> pa.ChunkedArray:
+    column = table.column(name)
+    return column if rows is None else column.take(pa.array(rows))
+
+
+def _coded(category: CategoryEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None) -> npt.NDArray[np.int32]:
+    text = category_text(column, category.name, where)
+    if category.missing == "error" and text.null_count:
+        raise _missing(category.name, text.is_null().to_numpy(), where, rows, "categories.missing: code")
+    return category.apply(text)
+
+
+def _scaled(number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None) -> npt.NDArray[np.float32]:
+    values = _finite(number_values(column, number.name, where), number.name, where, rows)
+    absent = np.isnan(values)
+    if number.missing == "error" and absent.any():
+        raise _missing(number.name, absent, where, rows, "numbers.missing: mean")
+    scaled = number.apply(values)
+    if not np.isfinite(scaled).all():
+        raise fault(where, f"numbers of column {number.name!r} within float32 after scaling", "larger ones")
+    return scaled
+
+
+def _finite(values: npt.NDArray[np.float64], name: str, where: str, rows: Rows | None) -> npt.NDArray[np.float64]:
+    infinite = np.isinf(values)
+    if infinite.any():
+        remedy = "replace it, or name the column in features.categorical if it holds codes"
+        raise fault(where, f"finite numbers in column {name!r}", f"infinity in {_first(infinite, rows)}", remedy)
+    return values
+
+
+def _missing(name: str, absent: npt.NDArray[np.bool_], where: str, rows: Rows | None, remedy: str) -> DataError:
+    got = f"none in {int(absent.sum())} rows, the first is {_first(absent, rows)}"
+    return fault(where, f"a value in every row of column {name!r}", got, f"fill it, or set {remedy}")
+
+
+def _first(found: npt.NDArray[np.bool_], rows: Rows | None) -> str:
+    index = int(np.flatnonzero(found)[0])
+    return f"row {index if rows is None else int(rows[index])} (counted from 0)"

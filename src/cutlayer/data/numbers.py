@@ -1,0 +1,105 @@
+"""A numeric column as scaled float32, fitted on training rows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.config import NumbersConfig, Section
+from cutlayer.data.faults import fault
+
+Floats = npt.NDArray[np.float64]
+
+
+class NumberEncoder(Section):
+    """What one numeric column became when it was fitted; plain values, so that it can be saved as JSON.
+
+    A value x becomes (t(x) - offset) / width, where t is the transform; a missing one becomes (fill - offset) / width.
+
+    Attributes:
+        name: of the column.
+        transform: `none`, or `log1p`: sign(x) * log(1 + |x|).
+        fill: replaces a missing value after the transform; unused if `missing` is `error`.
+        offset, width: of the scale; width 0 marks a column that was constant in training, which becomes 0.
+        clipped: values outside of the training range are cut to 0 and 1 (`minmax`).
+        missing: `fill`, or `error` to refuse missing values.
+    """
+
+    kind: Literal["number"] = "number"
+    name: str
+    transform: Literal["none", "log1p"] = "none"
+    fill: float = 0.0
+    offset: float = 0.0
+    width: float = 1.0
+    clipped: bool = False
+    missing: Literal["fill", "error"] = "fill"
+
+    @classmethod
+    def fit(cls, name: str, values: Floats, config: NumbersConfig, where: str) -> NumberEncoder:
+        """Fix the fill value and the scale.
+
+        Args:
+            name: of the column.
+            values: float64 (n,), training rows only, NaN where missing, no infinity.
+            config: transform, scale, and what a missing number becomes.
+            where: for messages.
+
+        Raises:
+            DataError: the numbers are too large to be scaled.
+        """
+        values = _transformed(values, config.transform)
+        absent = np.isnan(values)
+        with np.errstate(over="ignore", invalid="ignore"):
+            fill = _fill(values[~absent], config.missing)
+            offset, width = _scale(np.where(absent, fill, values), config.scale)
+        if not np.isfinite((fill, offset, width)).all():
+            raise fault(where, f"numbers below 1e150 in column {name!r}", "larger ones", "or transform: log1p")
+        return cls(
+            name=name,
+            transform=config.transform,
+            fill=fill,
+            offset=offset,
+            width=width,
+            clipped=config.scale == "minmax",
+            missing="error" if config.missing == "error" else "fill",
+        )
+
+    def apply(self, values: Floats) -> npt.NDArray[np.float32]:
+        """Scaled numbers.
+
+        Args:
+            values: float64 (n,), NaN where missing.
+
+        Returns:
+            float32 (n,); infinite where the result does not fit.
+        """
+        if self.width == 0:
+            return np.zeros(len(values), dtype=np.float32)
+        values = _transformed(values, self.transform)
+        values = np.where(np.isnan(values), self.fill, values)
+        with np.errstate(over="ignore"):
+            scaled = (values - self.offset) / self.width
+            return (np.clip(scaled, 0, 1) if self.clipped else scaled).astype(np.float32)
+
+
+def _transformed(values: Floats, transform: str) -> Floats:
+    return values if transform == "none" else np.copysign(np.log1p(np.abs(values)), values)
+
+
+def _fill(present: Floats, missing: str) -> float:
+    if missing in ("zero", "error") or not len(present):
+        return 0.0
+    return float(np.median(present) if missing == "median" else present.mean())
+
+
+def _scale(values: Floats, scale: str) -> tuple[float, float]:
+    if scale == "none" or not len(values):
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        return low, 0.0
+    if scale == "minmax":
+        return low, high - low
+    return float(values.mean()), float(values.std())

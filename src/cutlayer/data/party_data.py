@@ -1,0 +1,225 @@
+"""One party's own data, from its table to a store in the common order; nothing here knows another party."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from cutlayer.config import FeaturesConfig
+from cutlayer.config.job import TaskKind
+from cutlayer.data.align import Positions, checked_positions, order_digest
+from cutlayer.data.encoding import CHUNK_ROWS, ColumnSpec, Encoder
+from cutlayer.data.faults import fault
+from cutlayer.data.features import feature_names
+from cutlayer.data.ids import Digests, IdKind, id_kind, row_digests
+from cutlayer.data.labels import Labels, check_training_labels, encode_labels
+from cutlayer.data.source import open_source
+from cutlayer.data.store import Store, write_store
+from cutlayer.errors import DataError
+
+ROW_NUMBER = "@row"
+_ENCODER = "encoder.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A party's data in the common order, ready for training.
+
+    Attributes:
+        store: its encoded features, (m, columns); None if it has none.
+        encoder: what encoded them; None if there are none. It holds training values, so it stays with its party.
+        labels: of all m rows, training, validation and test; None at a passive party.
+        digests: uint8 (m, 16), ids of the common rows in their order.
+    """
+
+    store: Store | None
+    encoder: Encoder | None
+    labels: Labels | None
+    digests: Digests
+
+    @property
+    def columns(self) -> ColumnSpec | None:
+        """The shape of the features; None if there are none."""
+        return self.store.columns if self.store else None
+
+    @property
+    def order_digest(self) -> bytes:
+        """Digest of the ordered ids, 16 bytes, for comparing with the other parties."""
+        return order_digest(self.digests)
+
+
+class PartyTable:
+    """One party's table: reads it, digests its ids, and encodes it once the common rows are known.
+
+    Attributes:
+        where: whose table and which file, for messages.
+        digests: uint8 (n, 16), of the ids in the table's own order.
+        id_kind: `integer`, `text`, or `row` where row numbers are the ids; parties must agree.
+        label: name of the label column; None at a passive party.
+    """
+
+    def __init__(
+        self,
+        party: str,
+        table: object,
+        id: str | None = None,  # noqa: A002  (the job file's word)
+        label: str | None = None,
+        features: FeaturesConfig | None = None,
+        task: TaskKind = "binary",
+        encoder: Encoder | None = None,
+    ) -> None:
+        """Read the table.
+
+        Args:
+            party: name, for messages.
+            table: a `TableConfig`, an Arrow table, a pandas or polars frame, an array or a mapping of columns.
+            id: name of the id column, or `@row`: the i-th rows of all parties belong together. A table in memory has
+                `@row` if nothing is said.
+            label: name of the label column, at the active party.
+            features: which columns, and how they are encoded.
+            task: what the labels are for.
+            encoder: of an earlier run, whose columns are then read and encoded as they were there; `features` is
+                not used.
+
+        Raises:
+            DataError: the file cannot be read, a column is not there, or ids are missing or repeat.
+        """
+        self._source = open_source(table, party)
+        self.where = self._source.where
+        self.label = label
+        self._id = self._id_name(id)
+        self._task = task
+        self._encoder = encoder
+        self._features = self._resolved(features or FeaturesConfig())
+        self._table: pa.Table | None = self._read()
+        self._rows: int = self._table.num_rows
+        self.id_kind: IdKind
+        if self._id is None:
+            self.id_kind = "row"
+            self.digests = row_digests(pa.array(np.arange(self._rows)), self.where)
+        else:
+            ids = self._table.column(self._id)
+            where = f"{self.where}: id {self._id!r}"
+            self.id_kind, self.digests = id_kind(ids, where), row_digests(ids, where)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the table."""
+        return self._rows
+
+    def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
+        """Encode the common rows, with encoders that have seen the training rows only.
+
+        Args:
+            positions: int64 (m,), where the common rows stand in this table, in the common order.
+            training: int64 (t,), which of the common rows train, as numbers of the common order.
+            folder: where store and encoder go; a store there with the same rows, features and split is taken as it
+                is. In memory if None.
+
+        Raises:
+            AlignmentError: positions are not distinct rows of this table.
+            DataError: the features or labels cannot be used.
+        """
+        positions = checked_positions(positions, self.rows, self.where)
+        digests = self.digests[positions]
+        labels = self._labels(positions, training)
+        store, encoder = None, None
+        if self._features.include != "none":
+            fingerprint = self._fingerprint(digests, training)
+            found = _reusable(folder, fingerprint) if folder else None
+            store, encoder = found or self._encoded(positions, training, folder, fingerprint)
+        if self._source.is_file:
+            self._table = None
+        return Prepared(store, encoder, labels, digests)
+
+    def encode_all(self) -> Store:
+        """Every row in the table's own order, in memory, by the encoder of the earlier run.
+
+        Raises:
+            DataError: the table was opened without an encoder, or its features cannot be used.
+        """
+        if self._encoder is None:
+            raise fault(self.where, "the encoder of an earlier run", "none", "give it when the table is opened")
+        encoded = self._encoder.transform(self._columns(), self.where)
+        return Store.in_memory(encoded, self._encoder.columns)
+
+    def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
+        if self.label is None:
+            return None
+        where = f"{self.where}: label {self.label!r}"
+        labels = encode_labels(self._columns().column(self.label), self._task, where, positions)
+        check_training_labels(labels, torch.from_numpy(training), where)
+        return labels
+
+    def _encoded(
+        self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None, fingerprint: str
+    ) -> tuple[Store, Encoder]:
+        table = self._columns()
+        encoder = self._encoder or Encoder.fit(table, self._features, self.where, positions[training])
+        if folder is None:
+            return Store.in_memory(encoder.transform(table, self.where, positions), encoder.columns), encoder
+        beside = {_ENCODER: encoder.to_json()}
+        chunks = encoder.chunks(table, self.where, positions)
+        write_store(folder, chunks, encoder.columns, len(positions), fingerprint, beside)
+        return Store.open(folder), encoder
+
+    def _id_name(self, name: str | None) -> str | None:
+        if name == ROW_NUMBER or (name is None and not self._source.is_file):
+            return None
+        if name is None:
+            remedy = f"name one, or write {ROW_NUMBER} if all tables hold the same rows in the same order"
+            raise fault(self.where, "an id column", "none", remedy)
+        self._source.require(name)
+        if name == self.label:
+            raise fault(self.where, "two columns for id and label", f"{name!r} for both")
+        return name
+
+    def _resolved(self, features: FeaturesConfig) -> FeaturesConfig:
+        """The same with names written out, so that nothing depends on what else the table holds."""
+        if self._encoder:
+            codes = self._encoder.columns.category_names
+            return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
+        reserved = {name for name in (self._id, self.label) if name is not None}
+        names = feature_names(self._source.names, features, self.where, reserved)
+        categorical = tuple(name for name in features.categorical if name in set(names))
+        return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})
+
+    def _read(self) -> pa.Table:
+        features = () if self._features.include == "none" else self._features.include
+        wanted = [name for name in (self._id, self.label, *features) if name is not None]
+        as_text = (*self._features.categorical, *(name for name in (self._id,) if name is not None))
+        return self._source.read(wanted or self._source.names[:1], as_text)
+
+    def _columns(self) -> pa.Table:
+        """The table, read again if it was let go."""
+        if self._table is None:
+            self._table = self._read()
+        return self._table
+
+    def _fingerprint(self, digests: Digests, training: npt.NDArray[np.int64]) -> str:
+        """Of everything the encoded store depends on."""
+        features = self._columns().select(list(self._features.include))
+        hashed = blake2b(digest_size=16)
+        hashed.update(self._features.model_dump_json().encode())
+        hashed.update((self._encoder.to_json() if self._encoder else "").encode())
+        hashed.update(order_digest(digests))
+        hashed.update(np.ascontiguousarray(training, dtype=np.int64).data)
+        for batch in features.to_batches(max_chunksize=CHUNK_ROWS):
+            hashed.update(batch.serialize())
+        return hashed.hexdigest()
+
+
+def _reusable(folder: Path, fingerprint: str) -> tuple[Store, Encoder] | None:
+    """The store and encoder that lie in the folder, if they are whole and of this fingerprint."""
+    try:
+        store = Store.open(folder)
+        encoder = Encoder.from_json((folder / _ENCODER).read_text(encoding="utf-8"))
+    except (DataError, OSError, UnicodeError):
+        return None
+    return (store, encoder) if store.fingerprint == fingerprint and encoder.columns == store.columns else None

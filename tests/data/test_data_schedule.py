@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cutlayer.config import SplitConfig
+from cutlayer.data.batches import Schedule, evaluation_batches
+from cutlayer.data.shuffling import BLOCK_ROWS, block_permutation, permutation
+from cutlayer.data.split import split_rows
+from cutlayer.errors import DataError
+
+
+@settings(deadline=None)
+@given(st.integers(0, 3000), st.integers(0, 2**63 - 1))
+def test_permutations_hold_every_row_once(n: int, seed: int) -> None:
+    for draw in (permutation, block_permutation):
+        order = draw(n, seed, 3)
+        assert order.dtype == np.int64
+        assert (np.sort(order) == np.arange(n)).all()
+
+
+def test_permutations_are_the_same_for_good() -> None:
+    """Golden values: parties of different versions must draw the same batches."""
+    assert permutation(8, 7, 1).tolist() == [1, 3, 2, 7, 4, 5, 0, 6]
+    assert block_permutation(3000, 7, 1)[::600].tolist() == [1281, 1421, 2608, 2677, 226]
+
+
+def test_permutations_are_uniform() -> None:
+    draws = np.array([permutation(4, seed) for seed in range(6000)])
+    counts = np.stack([np.bincount(draws[:, place], minlength=4) for place in range(4)])
+    assert abs(counts - 1500).max() < 5 * np.sqrt(6000 * 3 / 16)
+
+
+def test_blocks_stay_together_and_are_shuffled_inside() -> None:
+    order = block_permutation(10_500, 1)
+    runs = np.flatnonzero(np.diff(order // BLOCK_ROWS)) + 1
+    assert len(runs) == 10
+    first = order[: runs[0]]
+    assert (np.sort(first) == np.arange(first.min(), first.min() + len(first))).all()
+    assert not (first == np.sort(first)).all()
+    assert (order[runs] // BLOCK_ROWS).tolist() != sorted(order[runs] // BLOCK_ROWS)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(3, 500),
+    st.floats(0, 0.45),
+    st.floats(0, 0.45),
+    st.integers(0, 99),
+)
+def test_every_row_is_in_one_part(n: int, test: float, validation: float, seed: int) -> None:
+    parts = split_rows(n, SplitConfig(test=test, validation=validation), seed)
+    everything = np.concatenate([parts.train, parts.validation, parts.test])
+    assert (np.sort(everything) == np.arange(n)).all()
+    for part, share in ((parts.test, test), (parts.validation, validation)):
+        assert (np.diff(part) > 0).all()
+        assert len(part) == (max(1, int(n * share)) if share else 0)
+
+
+def test_the_split_depends_on_the_seed_alone() -> None:
+    config = SplitConfig(test=0.1, validation=0.1)
+    again = [split_rows(1000, config, seed).test.tolist() for seed in (1, 1, 2)]
+    assert again[0] == again[1] != again[2]
+    wider = split_rows(1000, SplitConfig(test=0.1, validation=0.3), 1)
+    assert wider.test.tolist() == again[0]
+
+
+def test_no_row_to_train_on() -> None:
+    with pytest.raises(DataError, match="a row to train on, got 2 common rows for 1 test and 1 validation"):
+        split_rows(2, SplitConfig(test=0.1, validation=0.1), 0)
+
+
+@pytest.mark.parametrize("shuffle", ["rows", "blocks"])
+def test_an_epoch_is_every_training_row_once(shuffle: str) -> None:
+    rows = np.flatnonzero(np.arange(5000) % 3)
+    schedule = Schedule(rows, 256, seed=5, shuffle=shuffle)  # type: ignore[arg-type]
+    batches = list(schedule.epoch(0))
+    assert len(batches) == schedule.steps_per_epoch == 14
+    assert [len(batch) for batch in batches] == [256] * 13 + [len(rows) - 13 * 256]
+    assert all(batch.dtype == torch.int64 for batch in batches)
+    assert torch.cat(batches).sort().values.tolist() == rows.tolist()
+    same = list(Schedule(rows, 256, seed=5, shuffle=shuffle).epoch(0))  # type: ignore[arg-type]
+    assert all(torch.equal(one, other) for one, other in zip(batches, same, strict=True))
+    assert not torch.equal(batches[0], next(schedule.epoch(1)))
+    assert not torch.equal(batches[0], next(Schedule(rows, 256, 6, shuffle).epoch(0)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [0, 11])
+def test_a_table_shorter_than_a_batch(size: int) -> None:
+    with pytest.raises(DataError, match="from 1 to the 10 training rows"):
+        Schedule(np.arange(10), size, seed=0)
+
+
+def test_evaluation_keeps_the_order() -> None:
+    rows = torch.tensor([4, 8, 9])
+    assert [batch.tolist() for batch in evaluation_batches(rows, 2)] == [[4, 8], [9]]
+    assert list(evaluation_batches(rows[:0], 2)) == []

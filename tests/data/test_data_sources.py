@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from cutlayer.config import TableConfig
+from cutlayer.data.source import as_table, open_source
+from cutlayer.errors import DataError
+
+
+def written(folder: Path, text: str | bytes, name: str = "t.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def read(path: Path, names: list[str] | None = None, as_text: tuple[str, ...] = (), **settings: object) -> pa.Table:
+    source = open_source(TableConfig(path=path, **settings), "bank")  # type: ignore[arg-type]
+    return source.read(names or source.names, as_text)
+
+
+def test_types_are_decided_from_all_rows(tmp_path: Path) -> None:
+    count = 200_000  # several of the reader's blocks
+    late_text = "\n".join(["n,m", *(f"{i},{i}" for i in range(count)), "2.5,x"])
+    table = read(written(tmp_path, late_text))
+    assert table.schema.field("n").type == pa.float64()
+    assert pa.types.is_string(table.schema.field("m").type)
+    assert table.column("n")[0].as_py() == 0.0
+    assert table.column("m")[count].as_py() == "x"
+    assert table.num_rows == count + 1
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2"], "int64"),
+        (["1", ""], "int64"),
+        (["", "NA"], "int64"),
+        (["1", "2.5", "1e3"], "double"),
+        (["+1.5", "nan"], "double"),
+        (["007", "008"], "string"),
+        (["05", "1.5"], "string"),
+        (["12345678", "05db9164"], "string"),
+        (["0x10", "17"], "string"),
+        (["9223372036854775808", "1"], "string"),
+        (["true", "false"], "string"),
+        (["2020-01-01", "2020-01-02"], "string"),
+    ],
+)
+def test_the_rule_of_types(tmp_path: Path, values: list[str], kind: str) -> None:
+    text = "a,b\n" + "".join(f"{value},1\n" for value in values)
+    table = read(written(tmp_path, text))
+    assert str(table.schema.field("a").type) == kind
+    named_as_text = read(tmp_path / "t.csv", as_text=("a",))
+    assert pa.types.is_string(named_as_text.schema.field("a").type)
+
+
+def test_named_text_survives_as_it_stands(tmp_path: Path) -> None:
+    table = read(written(tmp_path, "C1,C2\n12345678,1.0\n00000012,\n"), as_text=("C1", "C2"))
+    assert table.to_pydict() == {"C1": ["12345678", "00000012"], "C2": ["1.0", None]}
+
+
+def test_whitespace_quotes_newlines_and_missing_texts(tmp_path: Path) -> None:
+    text = '﻿name, n ,city\n "a,b" , 7,"two\nlines"\n ? ,8, x \n'
+    table = read(written(tmp_path, text.replace(' "a,b" ', '"a,b"')))
+    assert table.to_pydict() == {"name": ["a,b", None], "n": [7, 8], "city": ["two\nlines", "x"]}
+
+
+def test_a_headerless_gzipped_tsv_with_declared_columns(tmp_path: Path) -> None:
+    path = written(tmp_path, gzip.compress(b"1\t\t05db9164\n0\t5\t\n"), "raw.tsv.gz")
+    table = read(path, columns=("label", "I1..I1", "C1..C1"))
+    assert table.to_pydict() == {"label": [1, 0], "I1": [None, 5], "C1": ["05db9164", None]}
+
+
+def test_only_the_named_columns_are_read(tmp_path: Path) -> None:
+    path = written(tmp_path, "a,b,c\n1,2,x\n")
+    assert read(path, ["c", "a"]).column_names == ["c", "a"]
+    parquet.write_table(read(path), tmp_path / "t.parquet")
+    assert read(tmp_path / "t.parquet", ["c", "a"]).to_pydict() == {"c": ["x"], "a": [1]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "settings", "says"),
+    [
+        ("t.csv", "a,b\n1,2\n3\n", {}, "Expected 2 columns, got 1"),
+        ("t.csv", "", {}, "Empty CSV"),
+        ("t.csv", "a,b\n", {}, "expected a table with rows, got no row"),
+        ("t.csv", "a,b\n1,2\n", {"columns": ("a",)}, "Expected 1 columns, got 2"),
+        ("t.csv", "a,b\n1,2\n", {"columns": ("a", "b")}, "no header where table.columns is given"),
+        ("t.csv", b"a,b\n1,\xff\xfe\n", {}, "text in UTF-8"),
+        ("t.csv", "a,a\n1,2\n", {}, "every column name once, got 'a' more than once"),
+        ("t.csv.gz", "no gzip", {}, "readable table"),
+        ("t.parquet", "no parquet at all", {}, "readable table"),
+        ("t.parquet", "", {}, "readable table"),
+        ("t.xlsx", "x", {}, "or set table.format"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, name: str, content: str | bytes, settings: dict, says: str) -> None:
+    path = written(tmp_path, content, name)
+    with pytest.raises(DataError, match="party bank: ") as caught:
+        read(path, **settings)
+    assert says in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_missing_files_folders_and_columns(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.csv: no such file"):
+        read(tmp_path / "gone.csv")
+    with pytest.raises(DataError, match="expected a file, got a folder"):
+        read(tmp_path)
+    with pytest.raises(DataError, match="no column 'incme'; did you mean 'income'"):
+        read(written(tmp_path, "income\n1\n"), ["incme"])
+
+
+def test_a_format_that_the_ending_does_not_tell(tmp_path: Path) -> None:
+    path = written(tmp_path, "a;b\n1;2\n", "export")
+    assert read(path, format="csv", delimiter=";").to_pydict() == {"a": [1], "b": [2]}
+
+
+def test_frames_and_arrays() -> None:
+    columns = {"a": [1, 2], "s": ["x", None]}
+    assert as_table(columns, "bank").to_pydict() == columns
+    assert as_table(pd.DataFrame(columns), "bank").to_pydict() == columns
+    array = as_table(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), "bank")
+    assert array.to_pydict() == {"x0": [1.0, 3.0, 5.0], "x1": [2.0, 4.0, 6.0]}
+    assert as_table(np.arange(3), "bank").to_pydict() == {"x0": [0, 1, 2]}
+
+
+def test_polars_text_layouts_are_made_plain() -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"s": ["x", None], "c": pl.Series(["u", "v"], dtype=pl.Categorical)})
+    table = open_source(frame, "bank").read(["s", "c"])
+    assert {str(field.type) for field in table.schema} == {"large_string"}
+    assert table.to_pydict() == {"s": ["x", None], "c": ["u", "v"]}
+    assert open_source(frame, "bank").read_all().equals(table)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (3, "expected a file, a data frame or a two-dimensional array, got int"),
+        (np.zeros((2, 2, 2)), "one or two dimensions"),
+        ({"a": [1, "x"]}, "columns of one type each"),
+        ({"a": [1], "b": [1, 2]}, "columns of one type each"),
+        (pd.DataFrame({"a": [1, "x"]}), "columns of one type each"),
+    ],
+)
+def test_what_is_no_table(data: object, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        as_table(data, "party bank")
