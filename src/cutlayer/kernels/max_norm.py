@@ -1,0 +1,48 @@
+"""Max norm alignment: noise along each gradient that gives every row the expected norm of the longest."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_FLOAT32_MAX = torch.finfo(torch.float32).max
+
+
+def row_norms(g: Tensor) -> Tensor:
+    """Euclidean norm of each row of (n, d), float64 (n,): squares of 1e-30 would vanish in float32."""
+    norms: Tensor = torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
+    return norms
+
+
+def max_norm(g: Tensor, norms: Tensor, normal: Tensor, isotropic: Tensor) -> Tensor:
+    """Row i becomes g_i (1 + sigma_i eps_i), sigma_i = sqrt(max(M^2 / |g_i|^2 - 1, 0)), M the largest norm.
+
+    Unbiased, with E|.|^2 = M^2 for every row. A row of zero norm has no direction of its own and gets an isotropic
+    vector of norm M (the paper leaves it open); a batch of zeros stays as it is.
+
+    Args:
+        g: float (n, d).
+        norms: `row_norms(g)`.
+        normal: standard normal eps (n,).
+        isotropic: standard normal (z, d), one row for each of the z rows of zero norm.
+
+    Returns:
+        (n, d) of the same dtype.
+
+    Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504), section 4.
+    """
+    largest = norms.max() if len(norms) else norms.new_zeros(())
+    if not bool(largest > 0):
+        return g.clone()
+    zero = norms == 0
+    sigma = ((largest / norms.masked_fill(zero, 1.0)) ** 2 - 1).clamp_(min=0).sqrt_()
+    factor = (1 + sigma * normal).unsqueeze(1)
+    out = g * factor.to(g.dtype)
+    beyond = (factor.abs() > _FLOAT32_MAX).squeeze(1)
+    if bool(beyond.any()):
+        # A saturated loss leaves rows near 1e-40, whose factor only float64 can hold; their product fits again.
+        out[beyond] = (g[beyond].double() * factor[beyond]).to(g.dtype)
+    if len(isotropic):
+        lengths = row_norms(isotropic).clamp_(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
+        out[zero] = (isotropic * (largest / lengths)).to(g.dtype)
+    return out

@@ -1,0 +1,164 @@
+"""Euclidean distances between the rows of one tensor, a tile at a time, so that n rows never cost n x n memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+# A product of rows of width d leaves about eps * sqrt(d) of |x_i|^2 + |x_j|^2 as noise in the squared distance. Less
+# than this share in double precision is a coincidence of rows, not a distance.
+_COINCIDENT = 1e-14
+# Single precision is kept where its noise stays under a thousandth of the distance.
+_NEAR_IN_SINGLE = 1e-4
+# Up to this width the differences themselves cost no more than a product, and are exact.
+_NARROW = 4
+
+
+def tiles(n: int, size: int) -> Iterator[tuple[slice, slice]]:
+    """Walk the upper triangle of an n x n matrix: every pair of blocks once, the diagonal blocks included.
+
+    >>> [(r.start, c.start) for r, c in tiles(5, 3)]
+    [(0, 0), (0, 3), (3, 3)]
+    """
+    blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    for index, rows in enumerate(blocks):
+        for cols in blocks[index:]:
+            yield rows, cols
+
+
+def tile_size(device: torch.device) -> int:
+    """Rows of a tile: on a processor a tile stays in its core's cache, an accelerator wants larger ones."""
+    return 384 if device.type == "cpu" else 2048
+
+
+class Points:
+    """The rows of a tensor, centred and scaled to order one, and the distances between them.
+
+    Half and single precision are worked in single, but narrow rows, and each tile with rows too near each other for
+    it, in double. There, rows nearer to each other than 1e-7 of their distance from the mean row coincide, unless they
+    are narrow: their distance is exactly 0.
+
+    Args:
+        values: shape (n, ...), floating; trailing dimensions are one row. Not differentiated through.
+
+    Attributes:
+        n: number of rows.
+        width: number of values in a row.
+        scale: a power of two; distances here times ``scale`` are the distances of ``values``.
+        squared_sum: sum over all ordered pairs of the squared distances here, from its closed form.
+        working: the precision in which tiles are made where it suffices.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        values = values.detach().flatten(1) if values.dim() > 1 else values.detach()[:, None]
+        self.n, self.width = values.shape
+        # Narrow rows are often few distinct ones, whose roundings in single precision do not average out.
+        double = values.dtype == torch.float64 or self.width <= _NARROW
+        self.working = torch.float64 if double else torch.float32
+        # Columns: the row, 1, its squared norm. A product of two such rows, rearranged, is a squared distance.
+        self._double = values.new_ones(self.n, self.width + 2, dtype=torch.float64)
+        self.centred.copy_(values)
+        self.scale = _centre_and_scale(self.centred)
+        norms = torch.einsum("nd,nd->n", self.centred, self.centred)
+        self._double[:, -1] = norms
+        self.squared_sum = 2.0 * float(self.n * norms.sum() - self.centred.sum(0).square().sum())
+        self._working = self._double.to(self.working)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows live."""
+        return self._double.device
+
+    @property
+    def centred(self) -> Tensor:
+        """The rows, centred and scaled, shape (n, width), float64."""
+        return self._double[:, : self.width]
+
+    def distances(self, rows: slice, cols: slice) -> Tensor:
+        """The tile of distances between two blocks of rows, shape (rows, cols), in ``working`` precision or double."""
+        distances = self._squared(rows, cols).clamp_min_(0.0).sqrt_()
+        return distances.fill_diagonal_(0.0) if rows == cols else distances
+
+    def inverse_distances(self, rows: slice, cols: slice) -> Tensor:
+        """The tile of 1 / distance, 0 for rows that coincide, shape and precision as of `distances`."""
+        squared = self._squared(rows, cols)
+        squared.masked_fill_(squared <= 0.0, math.inf)
+        inverse = squared.sqrt_().reciprocal_()
+        return inverse.fill_diagonal_(0.0) if rows == cols else inverse
+
+    def add_weighted(self, out: Tensor, weights: Tensor, rows: slice, cols: slice) -> None:
+        """Add, for a symmetric n x n matrix W, one tile's part of W @ [rows, 1] to ``out``.
+
+        Args:
+            out: shape (n, width + 1), in ``working`` precision, changed in place.
+            weights: the tile W[rows, cols]; off the diagonal its transpose is added as W[cols, rows] too.
+            rows: the tile's block of rows.
+            cols: the tile's block of columns.
+        """
+        points = self._double if weights.dtype == torch.float64 else self._working
+        points = points[:, : self.width + 1]
+        out[rows] += weights @ points[cols]
+        if rows != cols:
+            out[cols] += weights.T @ points[rows]
+
+    def pull(self, weighted: Tensor, surplus: float = 0.0) -> Tensor:
+        """Sum_j (W_ij - surplus) (x_i - x_j) in the scaled units, from the whole W @ [rows, 1].
+
+        Args:
+            weighted: shape (n, width + 1), what `add_weighted` summed.
+            surplus: taken from every weight; its part needs no tile, since the rows are centred.
+
+        Returns:
+            Shape (n, width), float64.
+        """
+        pulled = self.centred * (weighted[:, self.width :].to(torch.float64) - surplus * self.n)
+        return pulled.sub_(weighted[:, : self.width])
+
+    def _squared(self, rows: slice, cols: slice) -> Tensor:
+        """The tile of squared distances: of coinciding rows <= 0, on the diagonal anything."""
+        if self.width <= _NARROW:
+            return self._narrow(rows, cols)
+        squared = self._product(self._working, rows, cols)
+        if self.working != torch.float64 and self._has_near(squared, rows, cols):
+            return self._product(self._double, rows, cols)
+        return squared
+
+    def _product(self, points: Tensor, rows: slice, cols: slice) -> Tensor:
+        """Squared distances as one matrix product; coinciding rows come out negative."""
+        left, kept = points[rows], 1.0 - _COINCIDENT
+        left = torch.cat((-2.0 * left[:, :-2], kept * left[:, -1:], kept * left[:, -2:-1]), 1)
+        return left @ points[cols].T
+
+    def _narrow(self, rows: slice, cols: slice) -> Tensor:
+        """Squared distances from the differences, column by column."""
+        # Of rows without values the first column is the ones.
+        left, right = self._double[rows], self._double[cols].T.contiguous()
+        squared = (left[:, :1] - right[0]).square_()
+        for column in range(1, self.width):
+            difference = left[:, column, None] - right[column]
+            squared.addcmul_(difference, difference)
+        return squared
+
+    def _has_near(self, squared: Tensor, rows: slice, cols: slice) -> bool:
+        """Whether a pair of different rows is too near for single precision."""
+        if rows == cols:
+            squared.fill_diagonal_(math.inf)
+        norms = self._working[:, -1]
+        return bool(squared.amin() < _NEAR_IN_SINGLE * (norms[rows].amax() + norms[cols].amax()))
+
+
+def _centre_and_scale(rows: Tensor) -> float:
+    """Take the mean row from shape (n, width) and divide by a power of two, both in place; returns the power."""
+    # The first row before the mean: constant rows become exact zeros.
+    rows -= rows[:1].clone()
+    rows -= rows.mean(0)
+    if rows.numel() == 0:
+        return 1.0
+    low, high = torch.aminmax(rows)
+    largest = max(-float(low), float(high))
+    scale = math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0.0 else 1.0
+    rows /= scale
+    return scale

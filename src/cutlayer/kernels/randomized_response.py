@@ -1,0 +1,98 @@
+"""Randomised response as a keyed function: the same row, label and key always give the same draw."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.errors import ConfigError, DataError
+from cutlayer.kernels.noise import BLOCK, derive, encrypt_blocks
+
+_ROWS_AT_A_TIME = 1 << 18  # bounds the copies of the digests to 4 MiB, whatever the table
+
+
+def flip_probability(eps: float, classes: int) -> float:
+    """Chance that a label is replaced: (n - 1) / (n - 1 + e^eps) for n classes.
+
+    >>> flip_probability(0.0, 2)
+    0.5
+    """
+    weight = (classes - 1) * math.exp(-eps)
+    return weight / (1 + weight)
+
+
+def randomized_response(codes: Tensor, digests: Tensor, classes: int, eps: float, secret: bytes, column: str) -> Tensor:
+    """Keep each label with probability e^eps / (n - 1 + e^eps), else take one of the others uniformly.
+
+    The randomness of a row is AES-256 of its id digest, under a key derived from the secret, the label column, eps, the
+    number of classes and the row's label. The first 8 bytes decide whether the label flips, the last 8 where to. So a
+    draw does not depend on the order of the rows or on which others are there, and a repeated training
+    releases nothing new. Probabilities are exact to 2^-64, rounded towards more flips.
+
+    Args:
+        codes: int64 (n,), 0 to classes - 1.
+        digests: uint8 (n, 16), one distinct digest per row id.
+        classes: 2 or more.
+        eps: 0 or more; 0 ignores the label.
+        secret: 16 bytes or more that stay with the label's owner.
+        column: name of the label column.
+
+    Returns:
+        int64 (n,).
+
+    Raises:
+        ConfigError: eps, classes or the secret is out of range.
+        DataError: a code is out of range, or the digests do not fit the codes.
+
+    Reference: Warner 1965, Randomized response; for n classes Ghazi et al. 2021, Deep learning with label differential
+    privacy (arXiv 2102.06062), section 1.
+
+    Guarantee: eps-label differential privacy of each row (neighbours differ in one row's label) while the secret is
+    unknown to the receiver, and AES-256 is taken for a random function.
+    """
+    _check(codes, digests, classes, eps)
+    keys = [derive(secret, b"cutlayer randomized response", *_purpose(column, eps, classes, c)) for c in range(classes)]
+    threshold = np.uint64(max(1, math.ceil(flip_probability(eps, classes) * 2**64)))
+    out = codes.clone()
+    for start in range(0, len(codes), _ROWS_AT_A_TIME):
+        piece = slice(start, start + _ROWS_AT_A_TIME)
+        _draw(out[piece].numpy(), digests[piece].numpy(), keys, threshold)
+    return out
+
+
+def _purpose(column: str, eps: float, classes: int, code: int) -> tuple[bytes, ...]:
+    return column.encode(), float(eps).hex().encode(), str(classes).encode(), str(code).encode()
+
+
+def _draw(
+    codes: npt.NDArray[np.int64], digests: npt.NDArray[np.uint8], keys: list[bytes], threshold: np.uint64
+) -> None:
+    """Replace the codes in place."""
+    order = np.argsort(codes.astype(np.uint16 if len(keys) <= 2**16 else np.int64), kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(keys) + 1))
+    for code, key in enumerate(keys):
+        rows = order[starts[code] : starts[code + 1]]
+        if not len(rows):
+            continue
+        words = encrypt_blocks(key, digests[rows]).view("<u8")
+        flips = words[:, 0] < threshold
+        # The remainder favours small numbers by less than (classes - 1) / 2^64.
+        other = (words[flips, 1] % np.uint64(len(keys) - 1)).astype(np.int64)
+        codes[rows[flips]] = other + (other >= code)
+
+
+def _check(codes: Tensor, digests: Tensor, classes: int, eps: float) -> None:
+    if not (eps >= 0 and math.isfinite(eps)):
+        raise ConfigError.expected("eps >= 0", eps, "0 is a coin flip, 1 flips 27 % of binary labels")
+    if classes < 2:
+        raise ConfigError.expected("2 classes or more", classes)
+    if codes.dtype != torch.int64 or codes.ndim != 1:
+        raise DataError.expected("label codes int64 (n,)", f"{codes.dtype} {tuple(codes.shape)}")
+    if digests.dtype != torch.uint8 or digests.shape != (len(codes), BLOCK):
+        raise DataError.expected(f"id digests uint8 ({len(codes)}, {BLOCK})", f"{digests.dtype} {tuple(digests.shape)}")
+    if len(codes) and (int(codes.min()) < 0 or int(codes.max()) >= classes):
+        raise DataError.expected(f"label codes from 0 to {classes - 1}", f"{int(codes.min())} to {int(codes.max())}")

@@ -1,0 +1,93 @@
+"""The direction in which the rows of a matrix vary most."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_LARGEST_EIGH = 512  # above this side length a Krylov space is faster than a full eigendecomposition
+_KRYLOV = 48
+_RESTARTS = 8
+_EXHAUSTED = 1e-5  # what is left of a vector in float32 after its components are taken out is rounding below this
+_TOLERANCE = 1e-4  # of the top eigenvalue; the error of its vector is far below what ranks rows differently
+
+
+def top_direction(x: Tensor) -> Tensor:
+    """Top right singular vector of the centred rows.
+
+    From the d x d covariance, or the n x n Gram matrix where n < d; matrices larger than 512 on their shorter
+    side use a Krylov iteration with full orthogonalisation instead.
+
+    Args:
+        x: float (n, d), finite, of any scale.
+
+    Returns:
+        (d,) of unit length, its largest coordinate positive; zeros where the rows are all equal.
+    """
+    return _direction(*_centred(x))
+
+
+def project(x: Tensor) -> Tensor:
+    """Projections s_i = <x_i - mean, v> of the rows (n, d) on `top_direction`, float64 (n,)."""
+    moved, scale = _centred(x)
+    return (moved @ _direction(moved, scale)).double().mul_(scale)
+
+
+def _centred(x: Tensor) -> tuple[Tensor, float]:
+    """The rows minus their mean, divided by their largest absolute value, and that value.
+
+    Without the scale, squares of gradients near 1e-25 would vanish in float32.
+    """
+    if not x.numel():
+        return x, 0.0
+    moved = x - x[0]  # first, so that equal rows give exact zeros
+    moved -= moved.mean(dim=0)
+    low, high = moved.aminmax()
+    scale = max(-float(low), float(high))
+    return (moved.div_(scale) if scale else moved), scale
+
+
+def _direction(moved: Tensor, scale: float) -> Tensor:
+    n, d = moved.shape
+    if not scale:
+        return moved.new_zeros(d)
+    if min(n, d) > _LARGEST_EIGH:
+        top = _krylov(moved)
+    elif d <= n:
+        top = torch.linalg.eigh(moved.T @ moved).eigenvectors[:, -1]
+    else:
+        top = moved.T @ torch.linalg.eigh(moved @ moved.T).eigenvectors[:, -1]
+    top /= torch.linalg.vector_norm(top)
+    # LAPACK leaves the sign open; fixing it keeps repeated audits equal.
+    return top if bool(top[top.abs().argmax()] > 0) else -top
+
+
+def _krylov(moved: Tensor) -> Tensor:
+    """Rayleigh-Ritz on a Krylov space of the covariance, restarted from its best vector."""
+    start = torch.Generator().manual_seed(0)
+    top = torch.randn(moved.shape[1], generator=start, dtype=moved.dtype)
+    for _ in range(_RESTARTS):
+        basis, images = _krylov_space(moved, top)
+        values, vectors = torch.linalg.eigh(basis @ images.T)
+        top = basis.T @ vectors[:, -1]
+        residual = images.T @ vectors[:, -1] - values[-1] * top
+        if bool(torch.linalg.vector_norm(residual) <= _TOLERANCE * values[-1]):
+            break
+    return top
+
+
+def _krylov_space(moved: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal rows q_k that span the space, and the covariance times each; zero rows once it is exhausted."""
+    basis = moved.new_zeros(_KRYLOV, moved.shape[1])
+    images = torch.zeros_like(basis)
+    rest, length = start, torch.linalg.vector_norm(start)
+    for k in range(_KRYLOV):
+        basis[k] = rest / length
+        rest = images[k] = moved.T @ (moved @ basis[k])
+        scale = torch.linalg.vector_norm(rest)
+        for _ in range(2):  # one pass of Gram-Schmidt loses orthogonality in float32
+            rest = rest - basis[: k + 1].T @ (basis[: k + 1] @ rest)
+        length = torch.linalg.vector_norm(rest)
+        if not bool(length > _EXHAUSTED * scale):
+            break
+    return basis, images
