@@ -1,1 +1,1 @@
-"""."""
+"""Pure tensor maths: no parties, no I/O, no state."""

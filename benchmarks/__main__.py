@@ -1,0 +1,67 @@
+"""`python -m benchmarks NAME --json` runs one benchmark; without a name it lists them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.local_training import centralised_side, make_table, split_side
+from benchmarks.pairs import Comparison, compare
+
+
+def _local_training(batch_size: int) -> Callable[[str, int, int], Comparison]:
+    def run(table: str, rows: int, repeats: int) -> Comparison:
+        ours = (f"cutlayer, two parties in one process, batch {batch_size}", split_side)
+        plain = ("centralised PyTorch loop, fused embedding and fused Adam", centralised_side)
+        return compare(f"local_training_{batch_size}", ours, plain, (table, batch_size), rows, repeats, threads=1)
+
+    return run
+
+
+def _audited(table: str, batch_size: int) -> Callable[[], float]:
+    return split_side(table, batch_size, "epoch")
+
+
+def _audit_overhead(batch_size: int) -> Callable[[str, int, int], Comparison]:
+    def run(table: str, rows: int, repeats: int) -> Comparison:
+        audited = ("cutlayer with the audit of every epoch (norm, direction, spectral; layers)", _audited)
+        bare = ("cutlayer without audit", split_side)
+        return compare("audit_overhead", audited, bare, (table, batch_size), rows, repeats, threads=1)
+
+    return run
+
+
+BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Comparison]]] = {
+    "local_training_8192": ("rows/s against a centralised loop, batch 8192; goal 0.95", _local_training(8192)),
+    "local_training_256": ("rows/s against a centralised loop, batch 256; goal 0.85", _local_training(256)),
+    "audit_overhead": ("an audited epoch against a bare one, batch 8192; goal 0.95", _audit_overhead(8192)),
+    "audit_overhead_256": ("the same at batch 256; goal 0.95", _audit_overhead(256)),
+}
+
+
+def main() -> None:
+    """Parse the command line and print one JSON line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=sorted(BENCHMARKS))
+    parser.add_argument("--json", action="store_true", help="print one JSON line (the default prints it indented)")
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    if given.name is None:
+        for name, (what, _) in BENCHMARKS.items():
+            sys.stdout.write(f"{name:<22} {what}\n")
+        return
+    with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
+        table = Path(scratch) / "table.parquet"
+        make_table(table, given.rows)
+        result = BENCHMARKS[given.name][1](str(table), given.rows, given.repeats)
+    sys.stdout.write(json.dumps(asdict(result), indent=None if given.json else 1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The reference job: split training in one process against a plain centralised loop with the same layers, at its best.
+
+26 categorical columns of 10,000 codes, embedding 4, and 13 numbers into five ReLU layers of 128 at the passive party;
+128-128-1 at the active one; Adam 1e-4.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import nn
+
+from cutlayer.config import Job, validated
+from cutlayer.models import FusedEmbedding
+from cutlayer.parties.observer import EpochRecord
+from cutlayer.runs.execute import Progress
+from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.together import Keys, open_table, train_together
+
+CODES, CATEGORIES, NUMBERS = 10_000, 26, 13
+PASSIVE, ACTIVE = [128] * 5, [128, 128]
+LR = 1e-4
+
+
+def make_table(path: Path, rows: int) -> None:
+    """Write the synthetic table of the reference job; a function of the number of rows alone."""
+    draw = np.random.default_rng(0)
+    columns: dict[str, Any] = {f"c{i}": draw.integers(0, CODES, rows, dtype=np.int32) for i in range(CATEGORIES)}
+    columns |= {f"x{i}": draw.standard_normal(rows, dtype=np.float32) for i in range(NUMBERS)}
+    signal = sum(columns[f"x{i}"] for i in range(4)) + draw.standard_normal(rows)
+    columns["y"] = (signal > 1.3).astype(np.int8)
+    pq.write_table(pa.table(columns), path)
+
+
+def reference_job(path: Path, batch_size: int, epochs: int, audit: str) -> Job:
+    """The job over that table."""
+    categorical = [f"c{i}" for i in range(CATEGORIES)]
+    passive = {
+        "role": "passive",
+        "table": str(path),
+        "id": "@row",
+        "features": {"exclude": ["y"], "categorical": categorical},
+    }
+    active = {"role": "active", "table": str(path), "id": "@row", "label": "y", "features": {"include": "none"}}
+    raw = {
+        "parties": {
+            "active": {**active, "audit": {"every": audit}},
+            "passive": {**passive, "audit": {"every": audit}},
+        },
+        "model": {
+            "bottom": {"kind": "mlp", "hidden": PASSIVE, "embedding": 4},
+            "top": {"kind": "mlp", "hidden": ACTIVE},
+        },
+        "train": {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "optimizer": {"kind": "adam", "lr": LR},
+            "threads": 1,
+            "split": {"test": 0.0, "validation": 0.0},
+        },
+    }
+    return validated(Job, raw, "reference job")
+
+
+class EpochClock(Progress):
+    """Wall-clock seconds of every epoch, everything between two commits included."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._last = 0.0
+
+    def started(self, *_: Any) -> None:
+        """Start the clock."""
+        self._last = time.perf_counter()
+
+    def ended(self, record: EpochRecord) -> None:
+        """Stop it and start it again."""
+        now = time.perf_counter()
+        self.seconds.append(now - self._last)
+        self._last = now
+
+
+def split_side(path: str, batch_size: int, audit: str = "never") -> Callable[[], float]:
+    """Cutlayer: two parties in this process; one run is one epoch, commit of the checkpoint included."""
+    job = reference_job(Path(path), batch_size, 1, audit)
+    scratch = Path(tempfile.mkdtemp(prefix="cutlayer-bench-"))
+    tables = {name: open_table(job, name, {}) for name in job.parties}
+    runs = iter(range(10**6))
+
+    def once() -> float:
+        clock = EpochClock()
+        folder = RunFolder.create(scratch / f"run-{next(runs)}", resume=False)
+        train_together(job, folder, tables, Keys(scratch, bytes(32)), clock, data=scratch / "data")
+        return clock.seconds[0]
+
+    return once
+
+
+def centralised_side(path: str, batch_size: int) -> Callable[[], float]:
+    """Plain PyTorch at its best: one fused embedding table, fused Adam, no data loader."""
+    table = pq.read_table(path)
+    codes = torch.stack([torch.from_numpy(table[f"c{i}"].to_numpy()) for i in range(CATEGORIES)], dim=1)
+    numbers = torch.stack([torch.from_numpy(table[f"x{i}"].to_numpy()) for i in range(NUMBERS)], dim=1)
+    labels = torch.from_numpy(table["y"].to_numpy()).float()
+    del table
+    model = Centralised()
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR, fused=True)
+    loss_of = nn.BCEWithLogitsLoss()
+
+    def once() -> float:
+        began = time.perf_counter()
+        for rows in torch.split(torch.randperm(len(labels)), batch_size):
+            loss = loss_of(model(codes.index_select(0, rows), numbers.index_select(0, rows)), labels[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return time.perf_counter() - began
+
+    return once
+
+
+class Centralised(nn.Module):
+    """The same layers in one module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = FusedEmbedding((CODES + 2,) * CATEGORIES, 4)
+        widths = [CATEGORIES * 4 + NUMBERS, *PASSIVE, *ACTIVE]
+        layers: list[nn.Module] = []
+        for width_in, width_out in pairwise(widths):
+            layers += [nn.Linear(width_in, width_out), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+
+    def forward(self, codes: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+        """Logits (n,)."""
+        result: torch.Tensor = self.layers(torch.cat([self.table(codes), numbers], dim=1)).squeeze(1)
+        return result

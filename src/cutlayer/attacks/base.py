@@ -1,0 +1,165 @@
+"""What an attack is: it reads one side's view, uses stated knowledge, and returns scores."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.channel.transcript import Step
+from cutlayer.errors import NotApplicable
+from cutlayer.tasks import Task
+
+
+class Target(StrEnum):
+    """The matrix an attack reads."""
+
+    GRADIENT = "gradient"
+    EMBEDDING = "embedding"
+    LAYER = "layer"
+
+
+@dataclass(frozen=True)
+class PassiveView:
+    """What the passive end of a link holds. There is no labels field.
+
+    Attributes:
+        party: name of the passive party.
+        task: kind and classes; the names of the classes are no secret, the rows' labels are.
+        steps: the sampled steps, whole, in order, exactly as they crossed.
+    """
+
+    party: str
+    task: Task
+    steps: Sequence[Step]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """An attack's claim about each row it scored.
+
+    Attributes:
+        rows: row numbers of the common order, int64 (n,).
+        values: higher means "positive", float64 (n,).
+        batch: number of the sampled step each row came in, int64 (n,).
+        hard: the attack's own decision per row, bool (n,), where the paper defines one.
+        also: other scores of the same rows that the paper names, by name.
+    """
+
+    rows: Tensor
+    values: Tensor
+    batch: Tensor
+    hard: Tensor | None = None
+    also: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Scores of the rows of one step.
+
+    Attributes:
+        values: (n,), NaN where a row is not scored (one known beforehand).
+        hard: bool (n,) or `None`.
+        also: as in `Scores`.
+    """
+
+    values: Tensor
+    hard: Tensor | None = None
+    also: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Attack(ABC):
+    """A curious party's computation. The call is final and validates; an author writes `run`.
+
+    Class attributes:
+        name: as in `audit.attacks`. reference: paper and section.
+        reads: the targets it is defined for.
+        needs: knowledge it must be given.
+        tasks: the kinds of task it is defined for.
+    """
+
+    name: ClassVar[str]
+    reference: ClassVar[str]
+    reads: ClassVar[tuple[Target, ...]]
+    needs: ClassVar[frozenset[Need]]
+    tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
+
+    @final
+    def __call__(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str = "") -> Scores:
+        """Score every row of the view's sampled steps.
+
+        Args:
+            view: what the attacker holds.
+            target: which matrix to read; `layer` names it where `target` is `LAYER`.
+            knowledge: must hold all that the attack needs.
+
+        Raises:
+            NotApplicable: the task, the target or the knowledge does not fit; says which and why.
+        """
+        self.check_task(view.task.kind)
+        if target not in self.reads:
+            raise NotApplicable.expected(f"{self.name} on {' or '.join(self.reads)}", target)
+        missing = sorted(self.needs - knowledge.held())
+        if missing:
+            raise NotApplicable.expected(f"{self.name} with knowledge of {', '.join(missing)}", "none of it")
+        return self.run(view, target, knowledge, layer)
+
+    @classmethod
+    def check_task(cls, kind: str) -> None:
+        """Raise `NotApplicable` if the attack is not defined for this kind of task."""
+        if kind not in cls.tasks:
+            raise NotApplicable.expected(
+                f"a task of kind {' or '.join(sorted(cls.tasks))} for the attack {cls.name}", kind, "leave it out"
+            )
+
+    @abstractmethod
+    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+        """The attack itself."""
+
+
+def step_by_step(
+    view: PassiveView, target: Target, layer: str, guess: Callable[[Tensor, Tensor], Guess | None]
+) -> Scores:
+    """Run `guess(matrix (n, d), rows (n,))` on each sampled step and put the guesses together.
+
+    Feature maps are flattened to one row per row. A step whose matrix holds NaN or infinity (training has diverged),
+    one for which `guess` returns `None` (it lacks what the attack needs) and rows scored NaN are left out.
+
+    Raises:
+        NotApplicable: no step is left.
+    """
+    rows, values, batch, hard = [], [], [], []
+    also: dict[str, list[Tensor]] = {}
+    for number, step in enumerate(view.steps):
+        matrix = step.matrix(view.party, target, layer).flatten(1)
+        made = guess(matrix, step.rows_of(target)) if is_finite(matrix) else None
+        if made is None:
+            continue
+        kept = ~made.values.isnan()
+        rows.append(step.rows_of(target)[kept])
+        values.append(made.values[kept].double())
+        batch.append(torch.full((int(kept.sum()),), number))
+        if made.hard is not None:
+            hard.append(made.hard[kept])
+        for name, other in made.also.items():
+            also.setdefault(name, []).append(other[kept].double())
+    if not rows:
+        raise NotApplicable.expected("a sampled step with what the attack needs", "none", "sample more rows")
+    return Scores(
+        torch.cat(rows),
+        torch.cat(values),
+        torch.cat(batch),
+        torch.cat(hard) if hard else None,
+        {name: torch.cat(parts) for name, parts in also.items()},
+    )
+
+
+def is_finite(matrix: Tensor) -> bool:
+    """Whether no number is NaN or infinite; one pass without a copy."""
+    return not matrix.numel() or bool(torch.stack(matrix.aminmax()).isfinite().all())

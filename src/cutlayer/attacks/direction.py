@@ -1,0 +1,48 @@
+"""The direction attack: gradients of one class point the same way."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
+from cutlayer.attacks.knowledge import Knowledge, Need
+
+
+class Direction(Attack):
+    """Score a row by the cosine between its gradient and that of one known positive of the same batch.
+
+    Rows with a known label are not scored. A row of zero gradient has no direction and scores 0. A batch without a
+    known positive of non-zero gradient is left out.
+
+    Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504), section 3.
+    """
+
+    name = "direction"
+    reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 3"
+    reads = (Target.GRADIENT,)
+    needs = frozenset({Need.KNOWN_POSITIVE})
+
+    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+        """Score each sampled step that holds a known positive."""
+
+        def of_step(gradients: Tensor, rows: Tensor) -> Guess | None:
+            known = next((place for place in knowledge.positives_among(rows) if bool(gradients[place].any())), None)
+            return None if known is None else guess(gradients, known, knowledge.known_among(rows))
+
+        return step_by_step(view, target, layer, of_step)
+
+
+def guess(gradients: Tensor, known: int, unscored: Tensor) -> Guess:
+    """Cosines of one batch.
+
+    Args:
+        gradients: float (n, d).
+        known: place of the known positive; its gradient is not zero.
+        unscored: bool (n,), rows that get NaN.
+    """
+    norms = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
+    # The known gradient is made a unit vector first: products of two gradients near 1e-30 would vanish in float32.
+    unit = (gradients[known].double() / norms[known]).to(gradients.dtype)
+    cosines = (gradients @ unit).double() / norms.masked_fill(norms == 0, 1.0)
+    return Guess(cosines.masked_fill(unscored, float("nan")))

@@ -1,0 +1,69 @@
+"""What an attacker is assumed to know besides what crossed the cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from cutlayer.errors import NotApplicable
+
+
+class Need(StrEnum):
+    """One piece of knowledge; the report lists it beside the attack's figure."""
+
+    POSITIVE_SHARE = "the share of positive rows"
+    KNOWN_POSITIVE = "one positive row in each batch"
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Side knowledge handed to an attack.
+
+    Attributes:
+        positive_share: of the population, in (0, 1).
+        known: labels of a few rows, by row number of the common order; never scored themselves.
+    """
+
+    positive_share: float | None = None
+    known: Mapping[int, int] = field(default_factory=dict)
+
+    def held(self) -> frozenset[Need]:
+        """Which needs this knowledge meets."""
+        needs = set()
+        if self.positive_share is not None:
+            needs.add(Need.POSITIVE_SHARE)
+        if any(label == 1 for label in self.known.values()):
+            needs.add(Need.KNOWN_POSITIVE)
+        return frozenset(needs)
+
+    @property
+    def share(self) -> float:
+        """The positive share, of an attacker that holds it.
+
+        Raises:
+            NotApplicable: it is not known.
+        """
+        if self.positive_share is None:
+            raise NotApplicable.expected(f"knowledge of {Need.POSITIVE_SHARE}", "none of it")
+        return self.positive_share
+
+    def known_among(self, rows: Tensor) -> Tensor:
+        """Which of `rows` (int64 (n,)) have a known label, bool (n,)."""
+        return torch.isin(rows, self._rows)
+
+    def positives_among(self, rows: Tensor) -> list[int]:
+        """Places in `rows` (int64 (n,)) of the rows known to be positive, in ascending order."""
+        return torch.isin(rows, self._positives).nonzero().flatten().tolist()
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        return torch.tensor(list(self.known), dtype=torch.int64)
+
+    @cached_property
+    def _positives(self) -> Tensor:
+        return torch.tensor([row for row, label in self.known.items() if label == 1], dtype=torch.int64)

@@ -1,0 +1,39 @@
+"""Where parties may listen: for now only inside one machine."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from cutlayer.errors import ConfigError
+
+
+def check_loopback(address: str) -> str:
+    """Return the address if nobody outside this machine can reach it.
+
+    Args:
+        address: `HOST:PORT` or `[IPV6]:PORT`.
+
+    Raises:
+        ConfigError: the address has another form, or is not a loopback one.
+
+    >>> check_loopback("127.0.0.1:50051")
+    '127.0.0.1:50051'
+    """
+    host, _, port = address.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and int(port) < 2**16):
+        raise ConfigError.expected("an address as HOST:PORT or [IPV6]:PORT", repr(address))
+    if not _is_loopback(host):
+        remedy = "links are not encrypted yet: TLS comes with a later version, until then loopback only"
+        raise ConfigError.expected("a loopback address (127.0.0.1, [::1], localhost)", repr(address), remedy)
+    return address
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    bracketed = host.startswith("[") and host.endswith("]")
+    try:
+        found = ip_address(host[1:-1] if bracketed else host)
+    except ValueError:
+        return False
+    return found.is_loopback and bracketed == (found.version == 6)

@@ -1,0 +1,74 @@
+"""Frames waiting to leave, or to be read: bounded in bytes, and closable with a reason."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+
+class FramesEnded(Exception):
+    """No frame will follow; says why."""
+
+
+class FrameQueue:
+    """A first-in, first-out queue between two threads.
+
+    A frame waits to enter while it and those queued are more than `capacity` bytes together; into an empty queue
+    any frame may enter.
+
+    Args:
+        capacity: in bytes.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._end: str | None = None
+        self._changed = threading.Condition()
+
+    def put(self, frame: bytes, timeout: float | None = None) -> None:
+        """Add a frame, waiting for room for at most `timeout` seconds.
+
+        Raises:
+            TimeoutError: there was no room.
+            FramesEnded: the queue was ended.
+        """
+        with self._changed:
+            self._wait(lambda: self._end is not None or self._has_room(len(frame)), timeout)
+            if self._end is not None:
+                raise FramesEnded(self._end)
+            self._frames.append(frame)
+            self._bytes += len(frame)
+            self._changed.notify_all()
+
+    def get(self, timeout: float | None = None) -> bytes:
+        """Take the oldest frame, waiting for one for at most `timeout` seconds.
+
+        Raises:
+            TimeoutError: none came.
+            FramesEnded: the queue was ended, and every frame taken.
+        """
+        with self._changed:
+            self._wait(lambda: self._end is not None or bool(self._frames), timeout)
+            if not self._frames:
+                raise FramesEnded(self._end)
+            frame = self._frames.popleft()
+            self._bytes -= len(frame)
+            self._changed.notify_all()
+            return frame
+
+    def end(self, why: str) -> None:
+        """Take no more frames; those queued can still be taken. The first reason stands."""
+        with self._changed:
+            if self._end is None:
+                self._end = why
+            self._changed.notify_all()
+
+    def _has_room(self, size: int) -> bool:
+        return not self._frames or self._bytes + size <= self._capacity
+
+    def _wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
+        if not self._changed.wait_for(ready, timeout):
+            raise TimeoutError

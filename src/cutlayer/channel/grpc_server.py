@@ -1,0 +1,142 @@
+"""The active party's end: it listens, and admits one stream of each passive party."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import grpc
+
+from cutlayer.channel.address import check_loopback
+from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
+from cutlayer.channel.grpc_link import CLOSING, FROM, METHOD, RUN, SERVICE, TO, WIRE, Links, channel_options, text_of
+from cutlayer.channel.port import Port
+from cutlayer.channel.stream import Stream
+from cutlayer.errors import ConfigError, PeerLost
+
+
+class ServerLinks(Links):
+    """The active party's end of every link; made by `serve`.
+
+    Attributes:
+        address: where it listens, with the port that was bound.
+    """
+
+    def __init__(self, me: str, peers: Collection[str], run: str, limits: Limits, timeout: float) -> None:
+        super().__init__({peer: Stream(peer, limits, timeout) for peer in peers})
+        self.ports = {peer: Port(me, peer, run, stream.transmit) for peer, stream in self._streams.items()}
+        self.address = ""
+        self._me, self._run, self._timeout = me, run, timeout
+        self._admitting = threading.Lock()
+        self._admitted: set[str] = set()
+        self._readers: list[threading.Thread] = []
+        # One thread for each link as long as it lasts, and one to refuse everybody else.
+        self._threads = ThreadPoolExecutor(len(peers) + 1, "cutlayer-link")
+        self._server = grpc.server(self._threads, options=channel_options(limits))
+        handler = grpc.stream_stream_rpc_method_handler(self._link)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+
+    def listen(self, address: str) -> None:
+        """Bind the address and start to admit peers.
+
+        Raises:
+            ConfigError: it is not a loopback address, or cannot be bound.
+        """
+        check_loopback(address)
+        try:
+            bound = self._server.add_insecure_port(address)
+        except RuntimeError:
+            raise ConfigError(f"cannot listen at {address}: it is in use, or not an address of this machine") from None
+        self._server.start()
+        self.address = f"{address.rpartition(':')[0]}:{bound}"
+
+    def wait_for_peers(self, timeout: float | None = None) -> None:
+        """Block until every peer has opened its stream; not needed before `receive`, but the earlier error.
+
+        Raises:
+            PeerLost: names those that did not connect within `timeout` seconds.
+        """
+        patience = self._timeout if timeout is None else timeout
+        deadline = time.monotonic() + patience
+        absent = [
+            peer
+            for peer, stream in self._streams.items()
+            if not stream.opened.wait(max(0.0, deadline - time.monotonic()))
+        ]
+        if absent:
+            raise PeerLost(f"lost {', '.join(absent)}: did not connect to {self.address} within {patience:g} s")
+
+    def close(self, timeout: float = CLOSING) -> None:
+        """See `Links.close`; streams that still hold frames after `timeout` seconds are cut."""
+        for stream in self._streams.values():
+            stream.finish()
+        stopped = self._server.stop(timeout).wait(timeout + 1)
+        self._threads.shutdown(wait=stopped)
+        for reader in self._readers:
+            reader.join(1 if stopped else 0)
+
+    def _link(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """One peer's stream: gRPC sends what this yields."""
+        stream = self._admit(context)
+        context.send_initial_metadata(((RUN, self._run.encode()),))
+        reader = threading.Thread(target=stream.pump, args=(requests,), name=f"from {stream.peer}", daemon=True)
+        self._readers.append(reader)
+        reader.start()
+        stream.opened.set()
+        yield from stream.outgoing()
+
+    def _admit(self, context: Any) -> Stream:
+        caller = dict(context.invocation_metadata())
+        name, wanted, wire = text_of(caller.get(FROM)), text_of(caller.get(TO)), caller.get(WIRE)
+        if wire != str(WIRE_VERSION):
+            _refuse(context, "FAILED_PRECONDITION", f"expected wire format {WIRE_VERSION}, got {wire!r:.20}")
+        if wanted != self._me:
+            _refuse(context, "FAILED_PRECONDITION", f"this is {self._me!r}, not {wanted!r:.80}")
+        stream = self._streams.get(name or "")
+        if stream is None:
+            _refuse(context, "PERMISSION_DENIED", f"this job has no passive party {name!r:.80}")
+        with self._admitting:
+            if stream.peer in self._admitted:
+                _refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
+            self._admitted.add(stream.peer)
+        return stream
+
+
+def serve(
+    address: str,
+    me: str,
+    peers: Collection[str],
+    run: str,
+    limits: Limits = DEFAULT_LIMITS,
+    timeout: float = 60.0,
+) -> ServerLinks:
+    """Listen as the active party.
+
+    Args:
+        address: of this machine's loopback; port 0 takes a free one.
+        me: name of the active party.
+        peers: names of the passive parties; each may open one stream, nobody else may.
+        run: id of the run, told to every peer.
+        timeout: seconds to wait for a peer, whether to connect, to send or to take.
+
+    Returns:
+        The links, listening; with a port for each peer, in the order of `peers`.
+
+    Raises:
+        ConfigError: the address is not a loopback one, or is in use.
+    """
+    links = ServerLinks(me, peers, run, limits, timeout)
+    try:
+        links.listen(address)
+    except BaseException:
+        links.close()
+        raise
+    return links
+
+
+def _refuse(context: Any, code: str, why: str) -> NoReturn:
+    context.abort(getattr(grpc.StatusCode, code), why)
+    raise AssertionError("abort raises")

@@ -1,0 +1,117 @@
+"""What may cross between two parties: one typed message, and the kinds there are."""
+
+from __future__ import annotations
+
+import hashlib
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from cutlayer.errors import ProtocolError
+
+Scalar = int | float | str | bool
+
+
+class Kind(StrEnum):
+    """Every message of the protocol."""
+
+    HELLO = "hello"  # job digest, versions, id kind, number of rows
+    IDS = "ids"  # (n, 16) digests of row ids, passive -> active
+    ORDER = "order"  # (m,) positions of the common rows in the receiver's table
+    READY = "ready"  # digest of the ordered ids, width of the embedding
+    EMBEDDING = "embedding"  # (n, width) of a training batch, passive -> active
+    GRADIENT = "gradient"  # (n, width), active -> passive
+    REQUEST = "request"  # the active party asks for a batch of held-out rows
+    EVALUATION = "evaluation"  # (n, width) of that batch, passive -> active
+    VERDICT = "verdict"  # end of an epoch: go on or stop, and whether it was the best
+    COMMITTED = "committed"  # this party's half of the checkpoint is on disk
+    EVIDENCE = "evidence"  # what a passive party's protections covered
+    FAREWELL = "farewell"  # the last message of either side
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a kind of message carries: tensors by name with dtype and rank, fields by name with type."""
+
+    tensors: Mapping[str, tuple[torch.dtype, int]] = field(default_factory=dict)
+    fields: Mapping[str, type] = field(default_factory=dict)
+
+
+SHAPES: Mapping[Kind, Shape] = {
+    Kind.HELLO: Shape(fields={"job": str, "version": str, "rows": int, "ids": str, "resume": int}),
+    Kind.IDS: Shape(tensors={"digests": (torch.uint8, 2)}, fields={"last": bool}),
+    Kind.ORDER: Shape(tensors={"positions": (torch.int64, 1)}, fields={"last": bool}),
+    Kind.READY: Shape(fields={"order": str, "width": int}),
+    Kind.EMBEDDING: Shape(tensors={"embedding": (torch.float32, 2)}),
+    Kind.GRADIENT: Shape(tensors={"gradient": (torch.float32, 2)}),
+    Kind.REQUEST: Shape(fields={"part": str, "batch": int}),
+    Kind.EVALUATION: Shape(tensors={"embedding": (torch.float32, 2)}),
+    Kind.VERDICT: Shape(fields={"stop": bool, "best": bool}),
+    Kind.COMMITTED: Shape(),
+    Kind.EVIDENCE: Shape(fields={"json": str}),
+    Kind.FAREWELL: Shape(fields={"reason": str}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message, stamped so that nothing can be shifted, repeated or lost unseen.
+
+    Attributes:
+        kind: one of `Kind`; decides which tensors and fields are allowed.
+        sender, receiver: party names.
+        run: id of the run.
+        epoch, step: where in the schedule; -1 outside of training.
+        sequence: counts the messages from this sender to this receiver, from 0.
+        rows: 16-byte digest of the batch's row numbers in the common order; empty where no rows are meant.
+        tensors: detached and contiguous; the receiver must not write to them.
+        fields: plain values.
+    """
+
+    kind: Kind
+    sender: str
+    receiver: str
+    run: str
+    epoch: int
+    step: int
+    sequence: int
+    rows: bytes = b""
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    fields: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def checked(self) -> Message:
+        """Return the message itself if its content fits its kind.
+
+        Raises:
+            ProtocolError: a tensor or field is missing, unknown, or of another type.
+        """
+        shape = SHAPES[self.kind]
+        if self.tensors.keys() != shape.tensors.keys() or self.fields.keys() != shape.fields.keys():
+            wanted = [*shape.tensors, *shape.fields]
+            got = reprlib.repr([*self.tensors, *self.fields])
+            raise ProtocolError.expected(f"{self.kind} with {wanted}", got)
+        for name, (dtype, rank) in shape.tensors.items():
+            tensor = self.tensors[name]
+            if tensor.dtype != dtype or tensor.dim() != rank:
+                raise ProtocolError.expected(
+                    f"{self.kind}.{name} of {dtype} with {rank} axes", f"{tensor.dtype} {tuple(tensor.shape)}"
+                )
+        for name, kind in shape.fields.items():
+            if type(self.fields[name]) is not kind:
+                got = reprlib.repr(self.fields[name])
+                raise ProtocolError.expected(f"{self.kind}.{name} of type {kind.__name__}", got)
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors carried."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+def rows_digest(rows: Tensor) -> bytes:
+    """Digest of a batch's row numbers, int64 (n,), in order."""
+    return hashlib.blake2b(rows.numpy().data, digest_size=16).digest()

@@ -1,0 +1,155 @@
+"""What crossed, in order, exactly as it was sent: whole sampled steps, bounded, one folder per party."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from cutlayer.errors import DataError
+
+LAYER_ROWS = 2048
+"""Rows of a sampled step whose layer outputs are kept: enough for an AUC, a quarter of the memory of a large batch."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One sampled step as one party saw it.
+
+    Attributes:
+        rows: row numbers of the batch in the common order, int64 (n,).
+        embeddings, gradients: by passive party, float32 (n, width), as they crossed.
+        layers: outputs of this party's own layers for the first `LAYER_ROWS` rows, by layer name.
+    """
+
+    epoch: int
+    step: int
+    rows: Tensor
+    embeddings: Mapping[str, Tensor] = field(default_factory=dict)
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)
+    layers: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def matrix(self, party: str, target: str, layer: str = "") -> Tensor:
+        """The matrix an attack reads: of `party`'s link, or one of the layers."""
+        if target == "layer":
+            return self.layers[layer]
+        return (self.embeddings if target == "embedding" else self.gradients)[party]
+
+    def rows_of(self, target: str) -> Tensor:
+        """Row numbers of that matrix."""
+        return self.rows[:LAYER_ROWS] if target == "layer" else self.rows
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Which steps are kept; a pure function of the schedule.
+
+    Attributes:
+        steps_per_epoch: of the schedule.
+        batch_size: rows of a step.
+        kept: how many steps of an epoch are kept, spread evenly over it.
+        epochs_between: every how many epochs a file is written (the first and second always are).
+    """
+
+    steps_per_epoch: int
+    batch_size: int
+    kept: int
+    epochs_between: int = 1
+
+    @classmethod
+    def of(cls, steps_per_epoch: int, batch_size: int, rows: int, row_bytes: int, epochs: int, limit: int) -> Sampling:
+        """Plan to keep about `rows` rows an epoch and at most `limit` bytes in all.
+
+        Args:
+            row_bytes: bytes that one row leaves in the transcript.
+            limit: of all files together, in bytes.
+        """
+        kept = max(1, min(steps_per_epoch, -(-rows // batch_size)))
+        planned = kept * batch_size * row_bytes
+        affordable = max(1, limit // max(planned, 1))
+        return cls(steps_per_epoch, batch_size, kept, max(1, -(-epochs // affordable)))
+
+    def takes(self, step: int) -> bool:
+        """Whether this step of an epoch is kept."""
+        return step * self.kept % self.steps_per_epoch < self.kept
+
+    def takes_layers(self, step: int) -> bool:
+        """Whether this kept step's layer outputs are kept too: those of the first `LAYER_ROWS` kept rows."""
+        return self.takes(step) and step * self.kept // self.steps_per_epoch < max(1, LAYER_ROWS // self.batch_size)
+
+    def writes(self, epoch: int) -> bool:
+        """Whether this epoch's steps go to disk."""
+        return epoch < 2 or epoch % self.epochs_between == 0
+
+
+class Transcript:
+    """Collects the sampled steps of one party; the latest epoch's in memory, all of them on disk.
+
+    Args:
+        folder: where the epochs are written; `None` keeps only the current epoch in memory.
+    """
+
+    def __init__(self, folder: Path | None, sampling: Sampling) -> None:
+        self.folder = folder
+        self.sampling = sampling
+        self.steps: list[Step] = []
+
+    def add(self, step: Step) -> None:
+        """Keep a sampled step; the first of an epoch replaces those of the epoch before."""
+        if self.steps and self.steps[-1].epoch != step.epoch:
+            self.steps = []
+        self.steps.append(step)
+
+    def close(self, epoch: int) -> None:
+        """Write the epoch's steps."""
+        if self.folder is not None and self.steps and self.sampling.writes(epoch):
+            write_epoch(self.folder, epoch, self.steps)
+
+
+def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
+    """Write the sampled steps of one epoch to one safetensors file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Tensor] = {}
+    for place, step in enumerate(steps):
+        tensors[f"{place}/rows"] = step.rows
+        for kind, group in (("embedding", step.embeddings), ("gradient", step.gradients), ("layer", step.layers)):
+            for index, (name, tensor) in enumerate(group.items()):
+                tensors[f"{place}/{kind}/{index:03d}/{name}"] = tensor.contiguous().clone()
+    header = {"epoch": str(epoch), "steps": json.dumps([step.step for step in steps])}
+    path = folder / f"epoch-{epoch:04d}.safetensors"
+    partial = path.with_suffix(".partial")
+    save_file(tensors, partial, header)
+    partial.replace(path)
+
+
+def read_epochs(folder: Path) -> Iterator[tuple[int, list[Step]]]:
+    """Read back every recorded epoch of one party, in order.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    for path in sorted(folder.glob("epoch-*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                header = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            yield int(header["epoch"]), _steps(int(header["epoch"]), json.loads(header["steps"]), tensors)
+        except (SafetensorError, KeyError, ValueError) as damage:
+            raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
+
+
+def _steps(epoch: int, numbers: list[int], tensors: Mapping[str, Tensor]) -> list[Step]:
+    groups: list[dict[str, dict[str, Tensor]]] = [{"embedding": {}, "gradient": {}, "layer": {}} for _ in numbers]
+    for key in sorted(tensors):
+        place, kind, *name = key.split("/", 3)
+        if kind != "rows":
+            groups[int(place)][kind][name[1]] = tensors[key]
+    return [
+        Step(epoch, number, tensors[f"{place}/rows"], group["embedding"], group["gradient"], group["layer"])
+        for place, (number, group) in enumerate(zip(numbers, groups, strict=True))
+    ]

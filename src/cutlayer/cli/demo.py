@@ -1,0 +1,42 @@
+"""`cutlayer demo`: the main job on embedded real data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.run import keys_for, train
+from cutlayer.cli.show import finish
+from cutlayer.demo import copy_files, demo_job
+from cutlayer.runs.execute import Options
+
+Copy = Annotated[
+    Path | None, typer.Option("--copy", help="Only copy the job file and its table there, to edit and run yourself.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="The run folder to make; default: a new one under runs/.")]
+
+
+@app.command()
+def demo(out: Out = None, copy: Copy = None, json: Json = False) -> None:
+    """Train on UCI Adult split between three organisations, undefended and defended, and audit both."""
+    if copy is not None:
+        copy_files(copy)
+        if json:
+            emit({"job": str(copy / "job.yaml")})
+        else:
+            Console().print(f"now: cutlayer run {copy / 'job.yaml'}", highlight=False)
+        return
+    folder = out or _unused(Path("runs"))
+    ran = train(demo_job(), folder, Options(keys_for(folder.parent, None)), quiet=json)
+    raise typer.Exit(finish(ran, as_json=json))
+
+
+def _unused(parent: Path) -> Path:
+    number = 1
+    while (parent / f"demo-{number}").exists():
+        number += 1
+    return parent / f"demo-{number}"

@@ -1,0 +1,58 @@
+"""`cutlayer party`: one organisation's part of a job, in its own process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.progress import TerminalProgress
+from cutlayer.cli.run import JobFile, KeyFile, Out, Resume, keys_for
+from cutlayer.cli.show import finish
+from cutlayer.config.load import load_job, load_private_part, with_private_part
+from cutlayer.runs.apart import run_party
+from cutlayer.runs.execute import Options, Progress
+from cutlayer.runs.folder import RunFolder
+
+Name = Annotated[str, typer.Option("--as", help="Which party of the job this process is.", show_default=False)]
+LocalFile = Annotated[Path, typer.Option("--local", help="This organisation's private party file.", show_default=False)]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a peer before it counts as lost.")]
+
+
+@app.command()
+def party(
+    job: JobFile,
+    name: Name,
+    local: LocalFile,
+    out: Out = None,
+    resume: Resume = False,
+    key: KeyFile = None,
+    timeout: Timeout = 60.0,
+    json: Json = False,
+) -> None:
+    """Run one party of a job here; the others run in processes of their own (loopback only, for now)."""
+    whole = with_private_part(load_job(job), name, load_private_part(local))
+    folder = out or local.parent / "runs" / f"{job.stem}-{name}"
+    options = Options(keys_for(local.parent, key), resume)
+    if json:
+        ran = run_party(whole, name, folder, options, Progress(), timeout)
+    else:
+        with TerminalProgress(Console(stderr=True)) as progress:
+            ran = run_party(whole, name, folder, options, progress, timeout)
+    if name == whole.active:
+        raise typer.Exit(finish(ran, as_json=json))
+    _tell(ran, as_json=json)
+
+
+def _tell(ran: RunFolder, *, as_json: bool) -> None:
+    outcome = ran.read_json("outcome.json")
+    if as_json:
+        emit(outcome)
+        return
+    console = Console()
+    console.print(f"{outcome['party']}: {outcome['epochs']} epochs, run folder {ran.path}", highlight=False)
+    for item in outcome["evidence"]:
+        console.print(f"  {item['protection']}: {item['changed']} of {item['sent']} {item['unit']} changed")

@@ -1,0 +1,85 @@
+"""The progress bar of a run: rows per second, loss, held-out metric and the leak measured so far."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from torch import Tensor
+
+from cutlayer.parties.observer import EpochRecord
+from cutlayer.runs.execute import Progress as Stages
+from cutlayer.tasks import Task
+
+REFRESH_ROWS = 16_384
+
+
+class TerminalProgress(Stages):
+    """One bar per training on a terminal; one line per epoch elsewhere.
+
+    Args:
+        console: standard error, so that standard output stays free for results.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        columns = (
+            SpinnerColumn(),
+            TextColumn("[bold]{task.description:<24}"),
+            BarColumn(bar_width=18),
+            TextColumn("{task.fields[told]}"),
+            TimeElapsedColumn(),
+        )
+        self.bars = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.bar: TaskID | None = None
+        self.name = ""
+        self._rows = self._rows_shown = 0
+        self._told = ""
+
+    def __enter__(self) -> TerminalProgress:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def stage(self, name: str) -> None:
+        """Begin a bar of unknown length; a training fills in the length when it starts."""
+        self._finish()
+        self.name = name
+        self._rows = self._rows_shown = 0
+        self.bar = self.bars.add_task(name, total=None, told="")
+
+    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
+        """Give the bar its length, in rows."""
+        self.task = task
+        if self.bar is not None:
+            self.bars.update(self.bar, total=epochs * len(training), completed=start * len(training))
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        """Move the bar, a few times a second at most."""
+        self._rows += rows
+        if self.bar is not None and self._rows - self._rows_shown >= REFRESH_ROWS:
+            told = self._told or f"loss {loss:.3f}"
+            self.bars.update(self.bar, advance=self._rows - self._rows_shown, told=told)
+            self._rows_shown = self._rows
+
+    def ended(self, record: EpochRecord) -> None:
+        """Show the epoch's figures."""
+        metric = self.task.metric
+        told = f"{record.rows_per_second / 1000:.0f}k rows/s  loss {record.loss:.3f}"
+        told += f"  {metric} {record.metrics[metric]:.3f}"
+        worst = max(record.leak.items(), key=lambda item: abs(item[1] - 0.5), default=None)
+        if worst:
+            told += f"  leak {worst[1]:.3f} ({worst[0].split('/')[-1]})"
+        self._told = told
+        if self.bar is not None:
+            self.bars.update(self.bar, advance=self._rows - self._rows_shown, told=told)
+            self._rows_shown = self._rows
+        if not self.console.is_terminal:
+            self.console.print(f"{self.name}: epoch {record.epoch + 1}: {told}", soft_wrap=True, highlight=False)
+
+    def _finish(self) -> None:
+        if self.bar is not None:
+            total = self.bars.tasks[self.bar].total
+            done = self.bars.tasks[self.bar].completed if total else 1
+            self.bars.update(self.bar, total=max(done, 1), completed=max(done, 1))

@@ -1,0 +1,49 @@
+"""`cutlayer run`: all parties of a job in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app
+from cutlayer.cli.progress import TerminalProgress
+from cutlayer.cli.show import finish
+from cutlayer.config import Job
+from cutlayer.config.load import load_job
+from cutlayer.runs.execute import Options, Progress, execute
+from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.keys import read_key
+from cutlayer.runs.together import Keys
+
+Out = Annotated[Path | None, typer.Option("--out", help="The run folder to make; default runs/NAME beside the job.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in the folder.")]
+JobFile = Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key", help="A 32-byte file used for all noise: repeatable, and marked not private."),
+]
+
+
+@app.command()
+def run(job: JobFile, out: Out = None, resume: Resume = False, key: KeyFile = None, json: Json = False) -> None:
+    """Train a job with all its parties here, audit what crossed, and write the report."""
+    loaded = load_job(job)
+    folder = out or job.parent / "runs" / job.stem
+    keys = keys_for(job.parent, key)
+    raise typer.Exit(finish(train(loaded, folder, Options(keys, resume), quiet=json), as_json=json))
+
+
+def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder:
+    """Execute a job with a progress bar on standard error."""
+    if quiet:
+        return execute(job, folder, options, Progress())
+    with TerminalProgress(Console(stderr=True)) as progress:
+        return execute(job, folder, options, progress)
+
+
+def keys_for(beside: Path, supplied: Path | None) -> Keys:
+    """Long-lived secrets lie in `.cutlayer` beside the job file."""
+    return Keys(beside / ".cutlayer", read_key(supplied) if supplied else None)

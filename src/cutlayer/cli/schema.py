@@ -1,0 +1,43 @@
+"""`cutlayer schema`: the JSON schema of a job file, for editors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.config import Job
+from cutlayer.models import BOTTOMS, TOPS
+from cutlayer.protections import REGISTRY as PROTECTIONS
+
+
+@app.command()
+def schema(json: Json = False) -> None:
+    """Print the JSON schema of job.yaml; point your editor at it."""
+    del json  # the schema is JSON either way
+    emit(job_schema())
+
+
+def job_schema() -> dict[str, Any]:
+    """The job's schema with the sections of every registered protection and model in it."""
+    whole = Job.model_json_schema()
+    definitions = whole["$defs"]
+    for name, kind in PROTECTIONS.items():
+        definitions[f"protection_{name}"] = kind.config.model_json_schema()
+    privacy = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            name: {"anyOf": [{"$ref": f"#/$defs/protection_{name}"}, {"type": "null"}]} for name in PROTECTIONS
+        },
+    }
+    definitions["PartyConfig"]["properties"]["privacy"] = privacy
+    for place, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
+        names = []
+        for name, model in kinds.items():
+            definitions[f"{place}_{name}"] = {**model.config.model_json_schema(), "required": ["kind"]}
+            names.append({"$ref": f"#/$defs/{place}_{name}"})
+        one: dict[str, Any] = {"anyOf": names}
+        by_party = {"type": "object", "additionalProperties": one, "not": {"required": ["kind"]}}
+        choice = {"anyOf": [*names, by_party]} if place == "bottom" else one
+        definitions["ModelConfig"]["properties"][place] = choice
+    return whole

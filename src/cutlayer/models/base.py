@@ -1,0 +1,138 @@
+"""What a bottom and a top model must offer, and how every layer's output is read."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.tasks import Task
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The encoded columns a bottom model reads.
+
+    Attributes:
+        cardinalities: number of codes of each categorical column.
+        numbers: how many numeric columns there are.
+    """
+
+    cardinalities: tuple[int, ...] = ()
+    numbers: int = 0
+
+
+class BottomModel(nn.Module, ABC):
+    """Maps one party's encoded features to its embedding.
+
+    Attributes:
+        width: columns of the embedding.
+    """
+
+    width: int
+
+    @abstractmethod
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Embed a batch.
+
+        Args:
+            codes: int32 (n, c) category codes.
+            numbers: float32 (n, m) scaled numbers.
+
+        Returns:
+            float32 (n, width).
+        """
+
+
+class TopModel(nn.Module, ABC):
+    """Maps all embeddings to the logits."""
+
+    @abstractmethod
+    def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Logits (n, outputs) from embeddings by party, in the job's order of parties."""
+
+    def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
+        """The loss to train on; a top model with several heads sums theirs here."""
+        return task.loss(self(embeddings), labels)
+
+
+class Dense(nn.Module):
+    """A linear map and its activation, one layer to whoever reads layer outputs."""
+
+    def __init__(self, width_in: int, width_out: int, activation: type[nn.Module]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width_in, width_out)
+        self.activation = activation()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Activation of the affine map of x (n, width_in)."""
+        result: Tensor = self.activation(self.linear(x))
+        return result
+
+
+ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU}
+
+
+def dense_stack(width_in: int, hidden: tuple[int, ...], activation: str) -> nn.Sequential:
+    """A stack of `Dense` layers of the given widths."""
+    widths = (width_in, *hidden)
+    return nn.Sequential(*(Dense(a, b, ACTIVATIONS[activation]) for a, b in pairwise(widths)))
+
+
+class FusedEmbedding(nn.Module):
+    """One table for all categorical columns, with an offset per column.
+
+    A lookup in one table of the summed cardinalities costs one gather where a table per column costs one each.
+
+    Args:
+        cardinalities: codes per column.
+        dim: columns of the result per categorical column.
+    """
+
+    offsets: Tensor
+
+    def __init__(self, cardinalities: tuple[int, ...], dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(sum(cardinalities), dim)
+        starts = torch.tensor([0, *cardinalities[:-1]], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+        self.register_buffer("offsets", starts, persistent=False)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Codes int32 (n, c) to float32 (n, c * dim)."""
+        found: Tensor = self.table(codes + self.offsets)
+        return found.flatten(1)
+
+
+def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Every layer whose output an attack may read: `Dense` blocks whole, and any other module without children."""
+    for name, child in model.named_children():
+        path = f"{prefix}{name}"
+        if isinstance(child, Dense) or not any(True for _ in child.children()):
+            yield path, child
+        else:
+            yield from layers_of(child, f"{path}.")
+
+
+@contextmanager
+def tapped(model: nn.Module | None, rows: int) -> Iterator[dict[str, Tensor]]:
+    """Collect the outputs (first `rows` rows, two axes, detached) of every layer while the context is open."""
+    outputs: dict[str, Tensor] = {}
+
+    def keep(name: str) -> object:
+        def hook(_module: nn.Module, _inputs: object, output: object) -> None:
+            if isinstance(output, Tensor) and output.is_floating_point() and output.dim() >= 2:
+                outputs[name] = output.detach()[:rows].flatten(1)
+
+        return hook
+
+    handles = [layer.register_forward_hook(keep(name)) for name, layer in layers_of(model)] if model else []  # type: ignore[arg-type]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,77 @@
+"""The `mlp` kind: dense layers below and above the cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from cutlayer.config import Section
+from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, TopModel, dense_stack
+
+Activation = Literal["relu", "gelu", "tanh", "silu"]
+
+
+class MlpBottomConfig(Section):
+    """Dense layers over embedded categories and numbers.
+
+    Attributes:
+        hidden: widths of the layers; the last is the width of the cut.
+        embedding: columns per categorical column.
+        dropout: share of the inputs of the first layer set to 0 in training.
+    """
+
+    kind: Literal["mlp"] = "mlp"
+    hidden: tuple[int, ...] = Field(default=(64, 32), min_length=1)
+    embedding: int = Field(default=4, ge=1)
+    activation: Activation = "relu"
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+
+
+class MlpBottom(BottomModel):
+    """Embeds categories in one fused table, appends the numbers, and applies dense layers."""
+
+    def __init__(self, config: MlpBottomConfig, inputs: Inputs) -> None:
+        super().__init__()
+        self.width = config.hidden[-1]
+        self.categories = FusedEmbedding(inputs.cardinalities, config.embedding) if inputs.cardinalities else None
+        self.dropout = nn.Dropout(config.dropout) if config.dropout else None
+        width_in = len(inputs.cardinalities) * config.embedding + inputs.numbers
+        self.layers = dense_stack(width_in, config.hidden, config.activation)
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Embed a batch; see `BottomModel.forward`."""
+        x = torch.cat([self.categories(codes), numbers], dim=1) if self.categories is not None else numbers
+        result: Tensor = self.layers(x if self.dropout is None else self.dropout(x))
+        return result
+
+
+class MlpTopConfig(Section):
+    """Dense layers over the concatenated embeddings, then a linear map to the logits.
+
+    Attributes:
+        hidden: widths; empty for a linear top model.
+    """
+
+    kind: Literal["mlp"] = "mlp"
+    hidden: tuple[int, ...] = (32,)
+    activation: Activation = "relu"
+
+
+class MlpTop(TopModel):
+    """Concatenates the embeddings in the job's order and applies dense layers."""
+
+    def __init__(self, config: MlpTopConfig, widths: Mapping[str, int], outputs: int) -> None:
+        super().__init__()
+        total = sum(widths.values())
+        self.layers = dense_stack(total, config.hidden, config.activation)
+        self.logits = nn.Linear(config.hidden[-1] if config.hidden else total, outputs)
+
+    def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Logits of a batch; see `TopModel.forward`."""
+        together = list(embeddings.values())
+        result: Tensor = self.logits(self.layers(torch.cat(together, dim=1) if len(together) > 1 else together[0]))
+        return result

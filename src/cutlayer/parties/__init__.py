@@ -1,0 +1,1 @@
+"""The protocol: the active and the passive party, read top to bottom."""

@@ -1,0 +1,339 @@
+"""The active party: labels, the top model, and the schedule. Read `run` top to bottom: it is the protocol."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.channel import Kind, Message, Port, rows_digest
+from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
+from cutlayer.config import Job
+from cutlayer.data.batches import Schedule, evaluation_batches
+from cutlayer.data.party_data import Prepared
+from cutlayer.data.split import Split, split_rows
+from cutlayer.errors import ConfigError, DataError, ProtocolError
+from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
+from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.half import Half
+from cutlayer.parties.handshake import agree_active, agree_order_active, receive
+from cutlayer.parties.local import EVALUATION_ROWS, Local
+from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise
+from cutlayer.tasks import Task
+
+
+@dataclass(frozen=True)
+class ActiveOutcome:
+    """What the active party knows at the end of a run.
+
+    Attributes:
+        step_losses: of every step of this session, exact.
+        logits, labels: of the held-out rows that `metrics` are of.
+        evidence: of all parties' protections.
+    """
+
+    task: Task
+    split: Split
+    step_losses: tuple[float, ...]
+    kept_epoch: int
+    epochs: int
+    stopped_early: bool
+    part: str
+    metrics: Mapping[str, float]
+    logits: Tensor
+    labels: Tensor
+    evidence: tuple[Evidence, ...]
+    parameters: int
+    numeric: int
+    categorical: int
+    widths: Mapping[str, int]
+
+
+@dataclass
+class Progress:
+    """What decides when training stops; committed with every epoch."""
+
+    best: float = -math.inf
+    best_epoch: int = -1
+    stale: int = 0
+    stop: bool = False
+    step_losses: list[float] = field(default_factory=list, repr=False)
+
+    def judge(self, metric: float, epoch: int, job: Job) -> bool:
+        """Take in an epoch's validation metric; returns whether it is the best so far."""
+        patience = job.train.early_stop
+        better = metric > self.best + (patience.min_delta if patience else 0.0)
+        self.stale = 0 if better else self.stale + 1
+        if better:
+            self.best, self.best_epoch = metric, epoch
+        self.stop = epoch + 1 >= job.train.epochs or bool(patience and self.stale >= patience.patience)
+        return better or epoch == 0
+
+
+class ActiveParty:
+    """Receives embeddings, trains the top model, returns the cut gradients.
+
+    Args:
+        job: the shared job.
+        local: this party's own table, labels, protections and folder.
+        ports: to the passive parties, by name, in the job's order.
+        observer: told of progress; never of another party's data.
+    """
+
+    def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], observer: Observer) -> None:
+        self.job, self.local, self.ports, self.observer = job, local, ports, observer
+        self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
+
+    def run(self) -> Generator[Port, Message, ActiveOutcome]:
+        """Lead the run to its end.
+
+        Raises:
+            ProtocolError: a passive party is somewhere else in the schedule, or holds other rows.
+            NotApplied: a protection of this party missed a message.
+        """
+        epoch = yield from self._prepare()
+        while not self.progress.stop:
+            began = time.perf_counter()
+            loss = yield from self._train_epoch(epoch)
+            seconds = time.perf_counter() - began
+            metrics, _ = yield from self._evaluate(self.part, epoch)
+            best = self.progress.judge(metrics[self.task.metric], epoch, self.job)
+            yield from self._commit(epoch, best)
+            leak = self.observer.leaks(epoch, self.transcript.steps)
+            self.transcript.close(epoch)
+            rate = len(self.split.train) / seconds
+            self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak))
+            epoch += 1
+        if self.job.keeps_best:
+            self.half.load_weights(self.checkpoints.load_best())
+        part = "test" if len(self.split.test) else self.part
+        metrics, logits = yield from self._evaluate(part, -1)
+        evidence = yield from self._farewell()
+        return self._outcome(epoch, part, metrics, logits, evidence)
+
+    def _prepare(self) -> Generator[Port, Message, int]:
+        job, local = self.job, self.local
+        committed = self.checkpoints.committed() if local.resume else None
+        start = int(committed["epoch"]) + 1 if committed else 0
+        agreement = yield from agree_active(job, local.table, local.name, self.ports, start)
+        self.peer_rows = agreement.peer_rows
+        self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
+        if len(self.split.train) < job.train.batch_size:
+            raise DataError.expected(
+                f"at least one batch of {job.train.batch_size} training rows", len(self.split.train), "lower batch_size"
+            )
+        self.part = "validation" if len(self.split.validation) else "test"
+        self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+        prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
+        widths = yield from agree_order_active(self.ports, prepared.digests)
+        self._build(prepared, widths)
+        self._protect_labels(prepared)
+        limit = local.sampling(job, self.schedule.steps_per_epoch, 8 * sum(self.widths.values()))
+        self.transcript = Transcript(local.folder / "transcript" / local.name, limit)
+        self.progress = Progress()
+        if committed:
+            self.half.load(self.checkpoints.load(start - 1))
+            self.progress = Progress(
+                committed["best"], committed["best_epoch"], committed["stale"], stop=committed["stop"]
+            )
+        self.observer.started(self.task, self.truth, self.split.part("train"), job.train.epochs, start)
+        return start
+
+    def _build(self, prepared: Prepared, widths: Mapping[str, int]) -> None:
+        if prepared.labels is None:
+            raise DataError(f"{self.local.name} is the active party and needs a label column")
+        name, model = self.local.name, self.job.model
+        self.truth = prepared.labels.values
+        self.task = Task.fitted(self.job.task, prepared.labels.classes, self.truth[self.split.part("train")])
+        self.store = prepared.store
+        columns = prepared.columns
+        self.inputs = Inputs(columns.cardinalities, columns.numeric) if columns else Inputs()
+        modules: dict[str, nn.Module] = {}
+        self.widths = dict(widths)
+        if self.store is not None:
+            bottom = build_bottom(model.bottom_of(name), self.inputs, f"model.bottom ({name})")
+            modules["bottom"] = bottom
+            self.widths[name] = bottom.width
+        self.widths = {party: self.widths[party] for party in self.job.parties if party in self.widths}
+        self.top: TopModel = build_top(model.top, self.widths, self.task.outputs)
+        self.half = Half({**modules, "top": self.top}, self.job.train.optimizer, self.local.chain)
+        if self.half.optimizer is None:
+            raise ConfigError("model.top has no parameters to train; use a kind that has some")
+        self.optimizer = self.half.optimizer
+
+    def _protect_labels(self, prepared: Prepared) -> None:
+        """Draw the protected training labels; past this point training sees no others."""
+        train, local = self.split.part("train"), self.local
+        context = Context(
+            party=local.name,
+            peers=tuple(self.ports),
+            widths={name: self.widths[name] for name in self.ports},
+            task=self.task,
+            labels=None,
+            training=train,
+            secret=local.secret,
+            noise=Noise(local.noise_key),
+            label_column=local.label_column,
+            epochs=self.job.train.epochs,
+            batch_size=self.job.train.batch_size,
+        )
+        chain = self.half.chain
+        chain.setup(context)
+        ids = torch.from_numpy(prepared.digests[self.split.train])
+        self.labels = torch.full_like(self.truth, -1)
+        self.labels[train] = chain.labels(self.truth[train], ids)
+        chain.setup(replace(context, labels=self.labels))
+        self.half.sent["labels"] = len(train)
+
+    def _train_epoch(self, epoch: int) -> Generator[Port, Message, float]:
+        self.half.modules.train()
+        total = 0.0
+        first = epoch * self.schedule.steps_per_epoch
+        for step, rows in enumerate(self.schedule.epoch(epoch)):
+            loss = yield from self._train_step(epoch, step, first + step, rows)
+            total += loss * len(rows)
+            self.progress.step_losses.append(loss)
+            self.observer.stepped(epoch, len(rows), loss)
+        return total / len(self.split.train)
+
+    def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
+        digest = rows_digest(rows)
+        received = yield from self._receive(Kind.EMBEDDING, epoch, step, rows, digest)
+        received = {name: embedding.detach().requires_grad_() for name, embedding in received.items()}
+        view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], received)
+        with tapped(self.half.modules if self._layers(step) else None, LAYER_ROWS) as layers:
+            loss = self.top.objective(self._ordered(rows, view), view.labels, self.task)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients = self._protected_gradients(view)
+        for name, port in self.ports.items():
+            port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": gradients[name]})
+            self.half.sent["gradient_out"] += 1
+        self.optimizer.step()
+        if self._sampled(step):
+            seen = {name: embedding.detach() for name, embedding in received.items()}
+            self.transcript.add(Step(epoch, step, rows, seen, gradients, layers))
+        return loss.item()
+
+    def _sampled(self, step: int) -> bool:
+        return self.local.audit.every != "never" and self.transcript.sampling.takes(step)
+
+    def _layers(self, step: int) -> bool:
+        return self._sampled(step) and self.local.audit.layers and self.transcript.sampling.takes_layers(step)
+
+    def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
+        """The cut gradient of every passive party, after all protections."""
+        chain = self.half.chain
+        task = {
+            name: embedding.grad if embedding.grad is not None else torch.zeros_like(embedding)
+            for name, embedding in view.embeddings.items()
+        }
+        view = replace(view, task_gradients=task)
+        summed = chain.cut_gradients(view)
+        self.half.sent["cut_gradient"] += 1
+        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.ports}
+
+    def _receive(
+        self, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes
+    ) -> Generator[Port, Message, dict[str, Tensor]]:
+        received = {}
+        for name, port in self.ports.items():
+            message = yield from receive(port, kind, epoch, step, digest)
+            embedding = message.tensors["embedding"]
+            if embedding.shape != (len(rows), self.widths[name]):
+                wanted = (len(rows), self.widths[name])
+                raise ProtocolError.expected(f"an embedding of shape {wanted} from {name}", tuple(embedding.shape))
+            received[name] = embedding
+        return received
+
+    def _ordered(self, rows: Tensor, view: ActiveView) -> dict[str, Tensor]:
+        """All embeddings in the job's order of parties, this party's own among them."""
+        seen = dict(self.half.chain.embeddings_in(view.embeddings, view))
+        self.half.sent["embeddings_in"] += 1
+        if self.store is not None:
+            codes, numbers = self.store.gather(rows)
+            seen[self.local.name] = self.half.modules["bottom"](codes, numbers)
+        return {name: seen[name] for name in self.widths}
+
+    def _evaluate(self, part: str, epoch: int) -> Generator[Port, Message, tuple[Mapping[str, float], Tensor]]:
+        """Metrics on held-out rows, against their true labels."""
+        self.half.modules.eval()
+        logits = []
+        held_out = self.split.part(part)
+        for number, rows in enumerate(evaluation_batches(held_out, EVALUATION_ROWS)):
+            digest = rows_digest(rows)
+            for port in self.ports.values():
+                port.send(Kind.REQUEST, epoch=epoch, step=number, rows=digest, fields={"part": part, "batch": number})
+            received = yield from self._receive(Kind.EVALUATION, epoch, number, rows, digest)
+            view = ActiveView(Mode.EVALUATE, epoch, number, rows, self.labels[rows], received)
+            with torch.no_grad():
+                logits.append(self.top(self._ordered(rows, view)))
+        if not logits:
+            return {self.task.metric: math.nan}, torch.zeros(0, self.task.outputs)
+        together = torch.cat(logits)
+        return self.task.evaluate(together, self.truth[held_out]), together
+
+    def _commit(self, epoch: int, best: bool) -> Generator[Port, Message, None]:
+        """Every party writes its half of the epoch; then this party declares it the one to resume from."""
+        for port in self.ports.values():
+            port.send(Kind.VERDICT, epoch=epoch, fields={"stop": self.progress.stop, "best": best})
+        for port in self.ports.values():
+            yield from receive(port, Kind.COMMITTED, epoch)
+        self.checkpoints.save(epoch, self.half.state(), best=best)
+        progress = self.progress
+        self.checkpoints.commit(
+            epoch,
+            {
+                "best": progress.best,
+                "best_epoch": progress.best_epoch,
+                "stale": progress.stale,
+                "stop": progress.stop,
+            },
+        )
+
+    def _farewell(self) -> Generator[Port, Message, tuple[Evidence, ...]]:
+        evidence = self.half.chain.proof(self.half.sent)
+        for port in self.ports.values():
+            port.send(Kind.FAREWELL, fields={"reason": "done"})
+        for port in self.ports.values():
+            message = yield from receive(port, Kind.EVIDENCE)
+            evidence += [_evidence(raw, port.peer) for raw in json.loads(str(message.fields["json"]))]
+            yield from receive(port, Kind.FAREWELL)
+        return tuple(evidence)
+
+    def _outcome(
+        self, epochs: int, part: str, metrics: Mapping[str, float], logits: Tensor, evidence: tuple[Evidence, ...]
+    ) -> ActiveOutcome:
+        keeps_best = self.job.keeps_best
+        return ActiveOutcome(
+            task=self.task,
+            split=self.split,
+            step_losses=tuple(self.progress.step_losses),
+            kept_epoch=self.progress.best_epoch if keeps_best else epochs - 1,
+            epochs=epochs,
+            stopped_early=epochs < self.job.train.epochs,
+            part=part,
+            metrics=metrics,
+            logits=logits,
+            labels=self.truth[self.split.part(part)],
+            evidence=evidence,
+            parameters=self.half.parameters,
+            numeric=self.inputs.numbers,
+            categorical=len(self.inputs.cardinalities),
+            widths=self.widths,
+        )
+
+
+def _evidence(raw: Any, party: str) -> Evidence:
+    """A passive party's statement, taken in as data."""
+    try:
+        return Evidence(**{**raw, "party": party})
+    except TypeError as mismatch:
+        raise ProtocolError(f"{party} sent evidence of another form: {mismatch}") from None

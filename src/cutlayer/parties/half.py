@@ -1,0 +1,110 @@
+"""One party's half of the model with its optimiser and protections, and what of it a checkpoint holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.config import OptimizerConfig
+from cutlayer.errors import CheckpointError
+from cutlayer.parties.checkpoint import State
+from cutlayer.protections.chain import Chain
+
+
+class Half:
+    """Modules, optimiser, protections and counts of one party.
+
+    Args:
+        modules: `bottom` and, on the active side, `top`.
+        optimizer: settings; `None` where the party has nothing to train.
+        chain: the party's protections.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module], optimizer: OptimizerConfig, chain: Chain) -> None:
+        self.modules = nn.ModuleDict(modules)
+        self.optimizer = build_optimizer(optimizer, list(self.modules.parameters()))
+        self.chain = chain
+        self.sent: Counter[str] = Counter()
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained numbers."""
+        return sum(parameter.numel() for parameter in self.modules.parameters())
+
+    def state(self) -> State:
+        """Tensors and plain values that `load` continues from, the random state included."""
+        tensors = {f"module/{name}": tensor for name, tensor in self.modules.state_dict().items()}
+        tensors["random"] = torch.get_rng_state()
+        plain: dict[str, Any] = {"sent": dict(self.sent), "chain": _pull(self.chain.state_dict(), "chain", tensors)}
+        if self.optimizer is not None:
+            for index, state in self.optimizer.state_dict()["state"].items():
+                tensors |= {f"optimizer/{index}/{name}": torch.as_tensor(value) for name, value in state.items()}
+        return tensors, plain
+
+    def load(self, state: State) -> None:
+        """Continue from `state`.
+
+        Raises:
+            CheckpointError: the checkpoint is of a model of another shape.
+        """
+        tensors, plain = state
+        self.load_weights(state)
+        torch.set_rng_state(tensors["random"])
+        self.sent = Counter({name: int(count) for name, count in plain["sent"].items()})
+        self.chain.load_state_dict(_push(plain["chain"], tensors))
+        if self.optimizer is not None:
+            whole = self.optimizer.state_dict()
+            whole["state"] = {}
+            for index, name, tensor in _split_keys(tensors, "optimizer/"):
+                whole["state"].setdefault(int(index), {})[name] = tensor
+            self.optimizer.load_state_dict(whole)
+
+    def load_weights(self, state: State) -> None:
+        """Take over the weights alone, to evaluate with them."""
+        weights = {name.removeprefix("module/"): t for name, t in state[0].items() if name.startswith("module/")}
+        try:
+            self.modules.load_state_dict(weights)
+        except RuntimeError as mismatch:
+            raise CheckpointError(f"the checkpoint does not fit the model of the job: {mismatch}") from None
+
+
+def build_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
+    """The optimiser of one party, fused: one pass over all parameters in place of one per operation."""
+    if not parameters:
+        return None
+    if config.kind == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
+        )
+    kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+
+
+def _pull(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """Replace tensors in a nested mapping by their names, collecting them."""
+    if isinstance(value, Tensor):
+        tensors[path] = value
+        return {"tensor": path}
+    if isinstance(value, Mapping):
+        return {key: _pull(inner, f"{path}/{key}", tensors) for key, inner in value.items()}
+    return value
+
+
+def _push(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Undo `_pull`."""
+    if isinstance(value, Mapping):
+        if value.keys() == {"tensor"}:
+            return tensors[value["tensor"]]
+        return {key: _push(inner, tensors) for key, inner in value.items()}
+    return value
+
+
+def _split_keys(tensors: Mapping[str, Tensor], prefix: str) -> Iterator[tuple[str, str, Tensor]]:
+    for key, tensor in tensors.items():
+        if key.startswith(prefix):
+            index, name = key.removeprefix(prefix).split("/", 1)
+            yield index, name, tensor

@@ -1,0 +1,159 @@
+"""Before step 0: the parties compare the job, match their rows, and prove that they hold them in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.config import Job
+from cutlayer.data.align import check_id_kinds, intersect, order_digest
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
+
+PROTOCOL = "1"
+CHUNK = 1 << 20
+"""Rows of ids or positions per message: 16 MB of digests, well under the limit of a frame."""
+
+Wait = Generator[Port, Message, Message]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What the handshake settled.
+
+    Attributes:
+        positions: int64 (m,) places in this party's table of the common rows, in the common order.
+        start: the epoch to start at.
+        peer_rows: rows of the peers' own tables, by name, as far as they said.
+    """
+
+    positions: npt.NDArray[np.int64]
+    start: int
+    peer_rows: Mapping[str, int] = field(default_factory=dict)
+
+
+def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes = b"") -> Wait:
+    """Wait for the next message and insist on its kind and stamp.
+
+    Raises:
+        ProtocolError: another kind, epoch, step or batch than this party is at.
+    """
+    message = yield port
+    if message.kind == Kind.FAREWELL and kind != Kind.FAREWELL:
+        raise ProtocolError(f"{port.peer} left: {message.fields['reason']}")
+    wanted, got = (kind, epoch, step), (message.kind, message.epoch, message.step)
+    if wanted != got:
+        raise ProtocolError.expected(f"{kind} of epoch {epoch}, step {step} from {port.peer}", " ".join(map(str, got)))
+    if message.rows != rows:
+        raise ProtocolError(
+            f"{port.peer} sent a {kind} of epoch {epoch}, step {step} for other rows; "
+            "its table or its job differs from ours"
+        )
+    return message
+
+
+def hello(job: Job, table: PartyTable, resume: int) -> Mapping[str, int | str]:
+    """The fields of a party's first message; `resume` is the latest epoch it has a checkpoint of."""
+    return {"job": job.digest(), "version": PROTOCOL, "rows": table.rows, "ids": table.id_kind, "resume": resume}
+
+
+def check_hello(mine: Mapping[str, int | str], theirs: Message) -> None:
+    """Raise if two parties cannot run this job together."""
+    peer = theirs.sender
+    if theirs.fields["version"] != mine["version"]:
+        raise ProtocolError.expected(f"protocol version {mine['version']} at {peer}", theirs.fields["version"])
+    if theirs.fields["job"] != mine["job"]:
+        raise ProtocolError(
+            f"{peer} holds another job than {theirs.receiver}: the shared parts (parties and roles, task, model, "
+            "train) must be equal to the letter"
+        )
+    sides = {theirs.receiver: mine, peer: theirs.fields}
+    kinds = {name: str(side["ids"]) for name, side in sides.items()}
+    check_id_kinds(kinds, {name: int(side["rows"]) for name, side in sides.items()})
+
+
+def agree_passive(job: Job, table: PartyTable, port: Port, latest: int) -> Generator[Port, Message, Agreement]:
+    """The passive side: say hello, send digests of the ids, take the common order."""
+    mine = hello(job, table, latest)
+    port.send(Kind.HELLO, fields=mine)
+    theirs = yield from receive(port, Kind.HELLO)
+    check_hello(mine, theirs)
+    send_in_chunks(port, Kind.IDS, "digests", torch.from_numpy(table.digests))
+    positions = yield from _receive_chunks(port, Kind.ORDER, "positions")
+    start = int(theirs.fields["resume"])
+    if start - 1 > latest:
+        raise CheckpointError.expected(f"a checkpoint of epoch {start - 1} here, as at {port.peer}", f"up to {latest}")
+    return Agreement(positions.numpy(), start)
+
+
+def agree_active(
+    job: Job, table: PartyTable, name: str, ports: Mapping[str, Port], start: int
+) -> Generator[Port, Message, Agreement]:
+    """The active side: check every hello, intersect the ids, hand out the common order.
+
+    The intersection is a plain comparison of hashed ids: it shows the active party which rows each partner holds.
+    """
+    mine = hello(job, table, start)
+    digests = {name: table.digests}
+    for peer, port in ports.items():
+        theirs = yield from receive(port, Kind.HELLO)
+        check_hello(mine, theirs)
+        port.send(Kind.HELLO, fields=mine)
+        received = yield from _receive_chunks(port, Kind.IDS, "digests")
+        digests[peer] = received.numpy()
+    positions = intersect(digests)
+    for peer, port in ports.items():
+        send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(positions[peer]))
+    peer_rows = {peer: len(digests[peer]) for peer in ports}
+    return Agreement(positions[name], start, peer_rows)
+
+
+def agree_order_passive(port: Port, digests: npt.NDArray[np.uint8], width: int) -> Wait:
+    """Tell the active party the digest of the ordered ids and the width of the embedding; take its answer."""
+    mine = order_digest(digests).hex()
+    port.send(Kind.READY, fields={"order": mine, "width": width})
+    theirs = yield from receive(port, Kind.READY)
+    check_order(mine, theirs)
+    return theirs
+
+
+def agree_order_active(
+    ports: Mapping[str, Port], digests: npt.NDArray[np.uint8]
+) -> Generator[Port, Message, dict[str, int]]:
+    """Compare the digest of the ordered ids with every party's; returns the widths of their embeddings."""
+    mine = order_digest(digests).hex()
+    widths = {}
+    for peer, port in ports.items():
+        theirs = yield from receive(port, Kind.READY)
+        check_order(mine, theirs)
+        widths[peer] = int(theirs.fields["width"])
+        port.send(Kind.READY, fields={"order": mine, "width": 0})
+    return widths
+
+
+def check_order(mine: str, theirs: Message) -> None:
+    """Raise if the peer holds its rows in another order."""
+    if theirs.fields["order"] != mine:
+        raise AlignmentError(f"{theirs.sender} holds the common rows in another order than {theirs.receiver}")
+
+
+def send_in_chunks(port: Port, kind: Kind, name: str, tensor: Tensor) -> None:
+    """Send a long tensor as messages of at most `CHUNK` rows."""
+    parts = torch.split(tensor, CHUNK) if len(tensor) else (tensor,)
+    for place, part in enumerate(parts):
+        port.send(kind, tensors={name: part}, fields={"last": place == len(parts) - 1})
+
+
+def _receive_chunks(port: Port, kind: Kind, name: str) -> Generator[Port, Message, Tensor]:
+    parts = []
+    while True:
+        message = yield from receive(port, kind)
+        parts.append(message.tensors[name])
+        if message.fields["last"]:
+            return torch.cat(parts)

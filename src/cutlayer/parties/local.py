@@ -1,0 +1,48 @@
+"""What one party brings to a run and shares with nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cutlayer.channel.transcript import Sampling
+from cutlayer.config import AuditConfig, Job
+from cutlayer.data.party_data import PartyTable
+from cutlayer.protections.chain import Chain
+
+EVALUATION_ROWS = 4096
+"""Rows per request for held-out rows."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """One party's own side of a job.
+
+    Attributes:
+        name: of the party.
+        table: its rows.
+        chain: its protections.
+        folder: the run folder; this party writes only below its own names in it.
+        data: where the encoded columns are stored; several runs on the same rows may share it.
+        secret: long-lived, for draws that must repeat in the next run on the same rows.
+        noise_key: 32 bytes for this run's noise.
+        audit: what to record.
+        resume: continue from the committed checkpoint in `folder`.
+    """
+
+    name: str
+    table: PartyTable
+    chain: Chain
+    folder: Path
+    data: Path
+    secret: bytes = field(repr=False)
+    noise_key: bytes = field(repr=False)
+    audit: AuditConfig
+    label_column: str = ""
+    resume: bool = False
+
+    def sampling(self, job: Job, steps_per_epoch: int, row_bytes: int) -> Sampling:
+        """Which steps this party records."""
+        limit = self.audit.max_megabytes * 2**20
+        train = job.train
+        return Sampling.of(steps_per_epoch, train.batch_size, self.audit.rows, row_bytes, train.epochs, limit)

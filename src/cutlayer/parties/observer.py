@@ -1,0 +1,56 @@
+"""What a party tells whoever watches it: progress, history, and the sampled steps an audit scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from cutlayer.channel.transcript import Step
+from cutlayer.tasks import Task
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """One line of the history.
+
+    Attributes:
+        epoch: from 0.
+        loss: mean over the epoch's rows.
+        part: which rows `metrics` are of, `validation` or `test`.
+        leak: leak AUC by `party/message/attack`, of this epoch's sampled steps.
+    """
+
+    epoch: int
+    loss: float
+    part: str
+    metrics: Mapping[str, float]
+    seconds: float
+    rows_per_second: float
+    best: bool = False
+    leak: Mapping[str, float] = field(default_factory=dict)
+
+
+class Observer:
+    """Watches the active party; every method does nothing unless overridden."""
+
+    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
+        """Called before step 0.
+
+        Args:
+            task: kind and classes.
+            truth: true labels by row of the common order; they stay with the active party.
+            training: row numbers of the training rows.
+            epochs: planned. start: the first epoch to run (above 0 after a resume).
+        """
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        """Called after every step with its number of rows and its loss."""
+
+    def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
+        """Called at the end of an epoch with its sampled steps; returns leak AUCs for the history."""
+        return {}
+
+    def ended(self, record: EpochRecord) -> None:
+        """Called when the epoch is committed."""

@@ -1,0 +1,80 @@
+"""The catalogue of protections: one file each, one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cutlayer.config import near_miss, validated
+from cutlayer.config.job import Role
+from cutlayer.errors import ConfigError
+from cutlayer.protections.base import Protection
+from cutlayer.protections.chain import Chain
+from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
+from cutlayer.protections.max_norm import MaxNorm, MaxNormConfig
+
+__all__ = [
+    "REGISTRY",
+    "Chain",
+    "LabelDP",
+    "LabelDPConfig",
+    "MaxNorm",
+    "MaxNormConfig",
+    "Protection",
+    "build",
+    "build_chain",
+]
+
+REGISTRY: Mapping[str, type[Protection[Any]]] = {
+    protection.name: protection
+    for protection in (
+        LabelDP,
+        MaxNorm,
+    )
+}
+"""All protections by the name they have under `privacy:`."""
+
+
+def build(name: str, raw: Mapping[str, Any] | None, where: str) -> Protection[Any]:
+    """Build one protection from what a party file says.
+
+    Args:
+        name: as registered.
+        raw: its options; `None` where it has none.
+        where: dotted path of the `privacy` mapping, for messages.
+
+    Raises:
+        ConfigError: unknown name, with a near miss, or options that are no good.
+
+    >>> build("max_nrom", None, "privacy")
+    Traceback (most recent call last):
+    ...
+    cutlayer.errors.ConfigError: privacy.max_nrom: unknown protection; did you mean 'max_norm'?
+    """
+    known = REGISTRY.get(name)
+    if known is None:
+        raise ConfigError(f"{where}.{name}: unknown protection{near_miss(name, list(REGISTRY))}")
+    return known(validated(known.config, raw, f"{where}.{name}"))
+
+
+def build_chain(party: str, role: Role, privacy: Mapping[str, Mapping[str, Any] | None], where: str) -> Chain:
+    """Build a party's protections.
+
+    Args:
+        party: its name. role: `active` or `passive`.
+        privacy: options by protection name.
+        where: dotted path of `privacy`, for messages.
+
+    Raises:
+        ConfigError: as `build`; a protection of the other side; two that cannot be combined.
+    """
+    protections = [build(name, raw, where) for name, raw in privacy.items()]
+    for protection in protections:
+        if protection.side != role:
+            fitting = sorted(name for name, known in REGISTRY.items() if known.side == role)
+            raise ConfigError.expected(
+                f"{where}.{protection.name} in the part of the {protection.side} party, which it protects",
+                f"the {role} party {party}",
+                f"protections of a {role} party: {', '.join(fitting) or 'none yet'}",
+            )
+    return Chain(party, protections)

@@ -1,0 +1,172 @@
+"""The only caller of a protection's hooks: orders them, counts what they covered, and refuses a run they missed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutlayer.errors import ConfigError, NotApplied
+from cutlayer.protections.base import ActiveView, Context, Evidence, PassiveView, Protection
+
+HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss")
+
+
+class Chain:
+    """One party's protections, in the order of their ranks whatever the file's order.
+
+    Args:
+        party: whose protections they are.
+        protections: any order.
+
+    Raises:
+        ConfigError: two of them cannot be combined, or one is there twice.
+    """
+
+    def __init__(self, party: str, protections: Sequence[Protection[Any]]) -> None:
+        self.party = party
+        self.protections = sorted(protections, key=lambda protection: (protection.rank, protection.name))
+        self._covered: Counter[tuple[str, str]] = Counter()
+        self._changed: Counter[tuple[str, str]] = Counter()
+        names = Counter(protection.name for protection in protections)
+        for protection in protections:
+            if names[protection.name] > 1:
+                raise ConfigError.expected(f"{party}: {protection.name} once", "it twice", "keep one of them")
+            clash = sorted(protection.excludes & names.keys())
+            if clash:
+                raise ConfigError.expected(
+                    f"{party}: {protection.name} without {', '.join(clash)}", "both", "keep one of them"
+                )
+
+    def setup(self, context: Context) -> None:
+        """Hand every protection its context."""
+        for protection in self.protections:
+            protection.setup(context)
+
+    def labels(self, y: Tensor, ids: Tensor) -> Tensor:
+        """Protect the training labels; counted in rows."""
+        for protection in self._with("labels"):
+            drawn = protection.labels(y, ids)
+            self._count(protection, "labels", len(y), int((drawn != y).sum()))
+            y = drawn
+        return y
+
+    def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
+        """Protect an embedding about to be released."""
+        for protection in self._with("embedding_out"):
+            released = protection.embedding_out(e, view)
+            self._count(protection, "embedding_out", 1, _differs(released, e))
+            e = released
+        return e
+
+    def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
+        """Change the embeddings before the top model sees them; counted in steps."""
+        for protection in self._with("embeddings_in"):
+            seen = protection.embeddings_in(es, view)
+            self._count(protection, "embeddings_in", 1, any(_differs(seen[name], es[name]) for name in es))
+            es = seen
+        return es
+
+    def cut_gradients(self, view: ActiveView) -> Mapping[str, Tensor]:
+        """Task gradients, weighted, plus every protection's own term; independent of order.
+
+        Raises:
+            NotApplied: a protection has a term for a party that is sent no gradient.
+        """
+        weight, added = 1.0, dict[str, list[Tensor]]()
+        for protection in self._with("cut_gradient"):
+            share, terms = protection.cut_gradient(view)
+            weight *= share
+            lost = sorted(terms.keys() - view.task_gradients.keys())
+            if lost:
+                wrong = f"{protection.name} of {self.party} has a gradient for {', '.join(lost)}, which is sent none"
+                raise NotApplied(wrong)
+            for party, term in terms.items():
+                added.setdefault(party, []).append(term)
+            self._count(protection, "cut_gradient", 1, bool(terms) or share != 1.0)
+        scaled = view.task_gradients if weight == 1.0 else {k: weight * g for k, g in view.task_gradients.items()}
+        return {party: torch.stack([g, *added[party]]).sum(0) if party in added else g for party, g in scaled.items()}
+
+    def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
+        """Protect the cut gradient about to be sent to `party`."""
+        for protection in self._with("gradient_out"):
+            sent = protection.gradient_out(g, party, view)
+            self._count(protection, "gradient_out", 1, _differs(sent, g))
+            g = sent
+        return g
+
+    def local_loss(self, view: PassiveView) -> Tensor | None:
+        """Sum of the protections' own loss terms; counted in steps."""
+        total: Tensor | None = None
+        for protection in self._with("local_loss"):
+            term = protection.local_loss(view)
+            self._count(protection, "local_loss", 1, term is not None)
+            if term is not None:
+                total = term if total is None else total + term
+        return total
+
+    def proof(self, sent: Mapping[str, int]) -> list[Evidence]:
+        """Evidence of every protection, after checking it against what was really sent.
+
+        Args:
+            sent: per hook, how many messages, steps or rows there were, counted by the sender and not by the chain.
+
+        Raises:
+            NotApplied: a protection covered fewer.
+        """
+        return [self._proof_of(protection, sent) for protection in self.protections]
+
+    def _proof_of(self, protection: Protection[Any], sent: Mapping[str, int]) -> Evidence:
+        hooks = [hook for hook in HOOKS if _overrides(protection, hook)]
+        for hook in hooks:
+            covered = self._covered[protection.name, hook]
+            if covered < sent[hook]:
+                raise NotApplied(
+                    f"{protection.name} of {self.party} covered {covered} of {sent[hook]} at {hook}; "
+                    "the run is not protected as configured"
+                )
+        return Evidence(
+            protection.name,
+            self.party,
+            "rows" if hooks == ["labels"] else "messages",
+            covered=sum(self._covered[protection.name, hook] for hook in hooks),
+            sent=sum(sent[hook] for hook in hooks),
+            changed=sum(self._changed[protection.name, hook] for hook in hooks),
+            figures=protection.figures(),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run continues from: every protection's state and the counts so far."""
+        return {
+            "protections": {protection.name: protection.state_dict() for protection in self.protections},
+            "covered": {"/".join(key): count for key, count in self._covered.items()},
+            "changed": {"/".join(key): count for key, count in self._changed.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        for protection in self.protections:
+            protection.load_state_dict(state["protections"].get(protection.name, {}))
+        for counter, name in ((self._covered, "covered"), (self._changed, "changed")):
+            counter.clear()
+            for key, count in state[name].items():
+                protection_name, hook = key.split("/")
+                counter[protection_name, hook] = int(count)
+
+    def _with(self, hook: str) -> list[Protection[Any]]:
+        return [protection for protection in self.protections if _overrides(protection, hook)]
+
+    def _count(self, protection: Protection[Any], hook: str, covered: int, changed: int) -> None:
+        self._covered[protection.name, hook] += covered
+        self._changed[protection.name, hook] += int(changed)
+
+
+def _overrides(protection: Protection[Any], hook: str) -> bool:
+    return getattr(type(protection), hook) is not getattr(Protection, hook)
+
+
+def _differs(after: Tensor, before: Tensor) -> bool:
+    return after is not before and not torch.equal(after, before)

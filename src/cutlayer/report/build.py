@@ -1,0 +1,68 @@
+"""Builds the report of a finished run from the files in its folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cutlayer.config import validated
+from cutlayer.report.model import LeakPart, Report
+from cutlayer.runs.execute import THIS_RUN, compared_folder
+from cutlayer.runs.folder import RunFolder
+
+
+def build(path: Path) -> Report:
+    """Put together summary, history, audit and job of a run.
+
+    Raises:
+        RunFolderError: the run has not ended, or a file of it is damaged.
+    """
+    folder = RunFolder.open(path)
+    facts, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
+    runs: Mapping[str, Any] = audit["runs"]
+    raw = {
+        **facts,
+        "history": [line for name in runs for line in _history(folder, name)],
+        "leaks": [leak for name, found in runs.items() for leak in _leaks(name, found)],
+        "layers": [layer for name, found in runs.items() for layer in _layers(name, found, facts)],
+        "gates": audit["gates"],
+        "findings": audit["findings"],
+        "limits": [
+            f"{name}: {label}: {why}" for name, found in runs.items() for label, why in found["skipped"].items()
+        ],
+        "job": (path / "job.yaml").read_text(),
+    }
+    return validated(Report, raw, str(path))
+
+
+def _history(folder: RunFolder, name: str) -> Iterator[dict[str, Any]]:
+    own = folder if name == THIS_RUN else RunFolder(compared_folder(folder, name))
+    for line in own.history():
+        kept = {key: line[key] for key in ("loss", "seconds", "rows_per_second", "metrics", "leak")}
+        yield {"run": name, "epoch": line["epoch"] + 1, **kept}
+
+
+def _leaks(name: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for cell in found["cells"]:
+        if cell["message"] != "layer" and not math.isnan(cell["auc"]):
+            kept = {key: value for key, value in cell.items() if key in LeakPart.model_fields}
+            yield {"run": name, "protections": found["protections"], **kept}
+
+
+def _layers(name: str, found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    roles = {party["name"]: party["role"] for party in facts["parties"]}
+    order: dict[str, int] = {}
+    cells = [cell for cell in found["cells"] if cell["message"] == "layer" and not math.isnan(cell["auc"])]
+    for cell in sorted(cells, key=lambda cell: cell["place"]):
+        place = order[cell["party"]] = order.get(cell["party"], -1) + 1
+        yield {
+            "run": name,
+            "party": cell["party"],
+            "side": roles[cell["party"]],
+            "layer": cell["layer"],
+            "place": place,
+            "auc": cell["auc"],
+            "epoch": cell["epoch"],
+        }

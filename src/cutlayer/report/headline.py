@@ -1,0 +1,133 @@
+"""What a reviewer must know, in words and at the top of the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cutlayer.report.matrix import Matrix, column_of, covers_chance, matrix_of, turned
+from cutlayer.report.model import THIS_RUN, UNDEFENDED, LeakPart, ProtectionPart, Report, UtilityRow
+from cutlayer.report.rounding import auc, count, interval, metric, name_of, share, times
+
+Tone = Literal["good", "bad", "plain"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One question of the reviewer and its answer."""
+
+    question: str
+    text: str
+    tone: Tone = "plain"
+
+
+def verdict(report: Report) -> str:
+    """One sentence: the worst leak of this run, against the same attack undefended."""
+    matrix = matrix_of(report)
+    worst = matrix.worst(THIS_RUN)
+    if worst is None:
+        return "No leak was measured in this run"
+    sentence = f"The worst leak of this run is AUC {_gain(worst)}"
+    twin = matrix.cell(UNDEFENDED, column_of(worst))
+    if twin is not None:
+        return f"{sentence}; undefended, the same attack reaches {_gain(twin)}"
+    return sentence if report.protections else f"{sentence}, with no protection"
+
+
+def _gain(leak: LeakPart) -> str:
+    """The AUC; one under 0.5 as what it is worth to an attacker, beside what was measured."""
+    return auc(leak.auc) if leak.auc >= 0.5 else f"{auc(turned(leak.auc))} ({auc(leak.auc)} turned round)"
+
+
+def answers(report: Report) -> tuple[Answer, ...]:
+    """The reviewer's questions in the order they are asked."""
+    found = [_gates(report), _leak(report), _utility(report), _protections(report), _findings(report)]
+    if report.run.reproducible_noise:
+        text = "The noise key was supplied: this run is reproducible, not private. Whoever has the key can remove it."
+        found.append(Answer("Noise", text, "bad"))
+    return tuple(found)
+
+
+def _gates(report: Report) -> Answer:
+    failed = [gate for gate in report.gates if not gate.passed]
+    if not report.gates:
+        return Answer("Gates", "None was set: no leak can fail this run.")
+    if not failed:
+        return Answer("Gates", f"Passed: {times(len(report.gates), 'gate')} held.", "good")
+    said = "; ".join(
+        f"{gate.name} is {metric(gate.worst)} ({gate.where}), limit {metric(gate.limit)}" for gate in failed
+    )
+    return Answer("Gates", f"Failed, {len(failed)} of {len(report.gates)}: {said}.", "bad")
+
+
+def _leak(report: Report) -> Answer:
+    matrix = matrix_of(report)
+    worst = matrix.worst(THIS_RUN)
+    if worst is None:
+        why = report.limits[0] if report.limits else "no attack was run."
+        return Answer("Worst leak", f"Nothing was measured: {why}")
+    text = (
+        f"{worst.attack} on the {worst.message}s of {worst.party}, read at its worst of "
+        f"{times(worst.epochs_seen, 'epoch')} (epoch {worst.epoch}): "
+        f"AUC {_gain(worst)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."
+    )
+    if covers_chance(worst):
+        text += " The interval includes chance."
+    return Answer("Worst leak", f"{text}{_other_worst(matrix, worst)}")
+
+
+def _other_worst(matrix: Matrix, worst: LeakPart) -> str:
+    """The undefended run may leak most elsewhere; say so."""
+    other = matrix.worst(UNDEFENDED)
+    if other is None or column_of(other) == column_of(worst):
+        return ""
+    where = f"{other.attack} on the {other.message}s of {other.party}"
+    return f" The undefended run leaks most to {where}: AUC {_gain(other)}."
+
+
+def _utility(report: Report) -> Answer:
+    utility = report.utility
+    own = next((row for row in utility.rows if row.name == THIS_RUN), None)
+    value = own.metrics.get(utility.metric) if own else None
+    if own is None or value is None:
+        return Answer("Utility", "Not measured.")
+    bounds = "" if own.low is None else f" (95\u00a0% interval {interval(own.low, own.high)})"
+    text = f"Test {name_of(utility.metric)} {metric(value)}{bounds}"
+    others = [_against(row, utility.metric, value) for row in utility.rows if row is not own]
+    said = ", ".join(other for other in others if other)
+    better = "" if utility.higher_is_better else " Lower is better."
+    return Answer("Utility", (f"{text}: {said}." if said else f"{text}.") + better)
+
+
+def _against(row: UtilityRow, name: str, value: float) -> str:
+    other = row.metrics.get(name)
+    if other is None:
+        return ""
+    gap = metric(abs(value - other))
+    if gap == metric(0.0):
+        return f"equal to {row.name}"
+    return f"{gap} {'above' if value > other else 'below'} {row.name}"
+
+
+def _protections(report: Report) -> Answer:
+    if not report.protections:
+        return Answer("Protections", "None: everything crossed the cut layer as it was.")
+    said = "; ".join(_acted(one) for one in report.protections)
+    idle = any(one.changed == 0 or one.covered < one.sent for one in report.protections)
+    return Answer("Protections", f"{said}.", "bad" if idle else "plain")
+
+
+def _acted(one: ProtectionPart) -> str:
+    covered = "all" if one.covered == one.sent else f"only {count(one.covered)} of"
+    return (
+        f"{one.name} ({one.party}) covered {covered} {count(one.sent)} {one.unit} "
+        f"and changed {share(one.changed, one.covered)}"
+    )
+
+
+def _findings(report: Report) -> Answer:
+    if not report.findings:
+        return Answer("Findings", "None.")
+    numbers = {kind: sum(one.severity == kind for one in report.findings) for kind in ("error", "warning", "note")}
+    said = ", ".join(times(number, kind) for kind, number in numbers.items() if number)
+    return Answer("Findings", f"{said}.", "bad" if numbers["error"] else "plain")

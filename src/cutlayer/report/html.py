@@ -1,0 +1,99 @@
+"""One self-contained page: styles, charts and data inside, no request to anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from cutlayer.report import rounding
+from cutlayer.report.model import Report
+from cutlayer.report.page import against, cell_class, cell_note, page_of, shown_epochs, turned_note
+
+MAX_EMBEDDED = 1_000_000
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def render_html(report: Report) -> str:
+    """The page as text.
+
+    Everything that came from a user (names, settings, the job) is escaped. A content security policy inside the page
+    forbids any load, and any script but its own, whatever a name may try.
+    """
+    script = _asset("report.js")
+    data, whole = embedded(report)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            page=page_of(report),
+            style=Markup(_asset("report.css")),  # noqa: S704 (the package's own file)
+            script=Markup(script),  # noqa: S704 (the package's own file)
+            policy=_policy(script),
+            data=data,
+            whole=whole,
+        )
+    )
+
+
+def write_html(report: Report, path: Path | str) -> Path:
+    """Write the page in one move and return its path."""
+    path = Path(path)
+    part = path.with_name(path.name + ".part")
+    part.write_text(render_html(report), encoding="utf-8")
+    return part.replace(path)
+
+
+def embedded(report: Report) -> tuple[Markup, bool]:
+    """The report's JSON, safe inside a script element, and whether it is the whole.
+
+    A history of thousands of epochs would take the page over its size: then the epochs the page shows stand for all.
+    """
+    text = report.model_dump_json()
+    whole = len(text) <= MAX_EMBEDDED
+    if not whole:
+        text = report.model_copy(update={"history": shown_epochs(report)}).model_dump_json()
+    for character, escaped in _UNSAFE.items():
+        text = text.replace(character, escaped)
+    return Markup(text), whole  # noqa: S704 (nothing in it can end the element)
+
+
+def _policy(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("cutlayer.report").joinpath("templates", name).read_text(encoding="utf-8").strip()
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("cutlayer.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: rounding.plain(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("auc", "metric", "figure", "setting", "count", "size", "seconds", "rate", "name_of", "times"):
+        made.filters[name] = getattr(rounding, name)
+    made.globals.update(
+        interval=rounding.interval,
+        share=rounding.share,
+        against=against,
+        cell_class=cell_class,
+        cell_note=cell_note,
+        turned_note=turned_note,
+    )
+    return made

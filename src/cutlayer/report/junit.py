@@ -1,0 +1,47 @@
+"""Gates as a JUnit XML file, which build servers read: a leak above its limit is a failed test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+from cutlayer.report.model import GatePart, Report
+from cutlayer.report.rounding import metric, plain
+
+
+def write_junit(report: Report, path: Path | str) -> Path:
+    """Write one test case per gate and return the path; a report without gates gives an empty suite."""
+    failed = sum(not gate.passed for gate in report.gates)
+    suite = Xml.Element(
+        "testsuite",
+        name=plain(f"cutlayer gates of {report.run.name}"),
+        tests=str(len(report.gates)),
+        failures=str(failed),
+        errors="0",
+        skipped="0",
+        time=f"{report.run.seconds:.3f}",
+        timestamp=report.run.created,
+    )
+    properties = Xml.SubElement(suite, "properties")
+    for name, value in (("run", report.run.id), ("folder", report.run.folder), ("job_digest", report.run.job_digest)):
+        Xml.SubElement(properties, "property", name=name, value=plain(value))
+    for gate in report.gates:
+        suite.append(_case(gate, report.run.name))
+    root = Xml.Element("testsuites", tests=str(len(report.gates)), failures=str(failed), errors="0")
+    root.append(suite)
+    Xml.indent(root)
+    path = Path(path)
+    Xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+    return path
+
+
+def _case(gate: GatePart, job: str) -> Xml.Element:
+    name = plain(f"{gate.name} <= {metric(gate.limit)}")
+    case = Xml.Element("testcase", classname=plain(f"cutlayer.gates.{job}"), name=name, time="0")
+    said = plain(f"{gate.name}: worst {metric(gate.worst)}, limit {metric(gate.limit)} ({gate.where})")
+    if gate.passed:
+        Xml.SubElement(case, "system-out").text = said
+    else:
+        failure = Xml.SubElement(case, "failure", type="GateFailed", message=said)
+        failure.text = f"expected at most {gate.limit!r}, got {gate.worst!r} ({plain(gate.where)})"
+    return case

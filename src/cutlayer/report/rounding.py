@@ -1,0 +1,190 @@
+"""How figures are written: the same on the page, in the terminal and in Markdown."""
+
+from __future__ import annotations
+
+import re
+
+NOT_AVAILABLE = "n/a"
+_NAMES = {"auc": "AUC", "r2": "R²", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "log_loss": "log loss"}
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def plain(text: str) -> str:
+    r"""Text without control characters: a name must not steer a terminal, turn text round or break XML.
+
+    >>> plain("telco\x1b[31m"), plain("a\nb")
+    ('telco�[31m', 'a\nb')
+    """
+    return _CONTROL.sub("\ufffd", text)
+
+
+def auc(value: float | None) -> str:
+    """Three digits: a leak AUC is rarely known better.
+
+    >>> auc(0.55249), auc(None)
+    ('0.552', 'n/a')
+    """
+    return NOT_AVAILABLE if value is None else f"{value:.3f}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Bounds with the same digits as the figure they bound.
+
+    >>> interval(0.5311, 0.5729), interval(-0.1, 0.2), interval(None, None)
+    ('0.531–0.573', '−0.100 to 0.200', 'n/a')
+    """
+    if low is None or high is None:
+        return NOT_AVAILABLE
+    return f"{metric(low)} to {metric(high)}" if low < 0 else f"{metric(low)}–{metric(high)}"
+
+
+def metric(value: float | None) -> str:
+    """A metric or a loss: three decimals, fewer when large, two significant digits when tiny.
+
+    >>> metric(0.91234), metric(1.0), metric(1234.56), metric(0.00001234), metric(-0.25)
+    ('0.912', '1.000', '1,234.6', '1.2e-05', '−0.250')
+    """
+    if value is None:
+        return NOT_AVAILABLE
+    if value != 0 and abs(value) < 0.0005:
+        text = f"{value:.1e}"
+    else:
+        text = f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"
+    return text.replace("-", "−", 1) if value < 0 else text
+
+
+def difference(value: float) -> str:
+    """A signed difference of two metrics.
+
+    >>> difference(0.0123), difference(-0.0123), difference(0.0)
+    ('+0.012', '−0.012', '0.000')
+    """
+    return f"+{metric(value)}" if value > 0 else metric(value)
+
+
+def figure(value: object) -> str:
+    """A figure or setting of unknown kind: whole numbers without decimals, others as a metric.
+
+    >>> figure(5381.0), figure(0.2689), figure(True), figure([1, 2.5]), figure({"telco": 0.1})
+    ('5,381', '0.269', 'yes', '1, 2.500', 'telco 0.100')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {figure(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(figure(inner) for inner in value)
+    if isinstance(value, int | float):
+        return count(int(value)) if value == int(value) else metric(value)
+    return NOT_AVAILABLE if value is None else str(value)
+
+
+def setting(value: object) -> str:
+    """A setting as its owner wrote it: never rounded.
+
+    >>> setting(1e-05), setting(1.0), setting({"telco": 0.125}), setting(None)
+    ('1e-05', '1.0', 'telco 0.125', 'none')
+    """
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {setting(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(setting(inner) for inner in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+def count(value: int) -> str:
+    """Thousands apart.
+
+    >>> count(48842)
+    '48,842'
+    """
+    return f"{value:,}"
+
+
+def size(value: int) -> str:
+    r"""Bytes in steps of 1,000.
+
+    >>> size(0), size(999), size(12_345), size(1_234_567_890)
+    ('0\xa0B', '999\xa0B', '12.3\xa0kB', '1.23\xa0GB')
+    """
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 999.5 or unit == "TB":
+            return f"{value}\u00a0B" if unit == "B" else f"{_three(amount)}\u00a0{unit}"
+        amount /= 1000
+    raise AssertionError("unreachable")
+
+
+def seconds(value: float | None) -> str:
+    r"""A duration.
+
+    >>> seconds(0.0123), seconds(48.23), seconds(192), seconds(7500)
+    ('0.012\xa0s', '48.2\xa0s', '3\xa0min 12\xa0s', '2\xa0h 5\xa0min')
+    """
+    if value is None:
+        return NOT_AVAILABLE
+    if value < 60:
+        return f"{_three(value)}\u00a0s" if value >= 1 else f"{value:.3f}\u00a0s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60}\u00a0min {whole % 60}\u00a0s"
+    return f"{whole // 3600}\u00a0h {whole % 3600 // 60}\u00a0min"
+
+
+def rate(value: float | None) -> str:
+    """Rows per second.
+
+    >>> rate(95342.7), rate(12.34)
+    ('95,343', '12.3')
+    """
+    if value is None:
+        return NOT_AVAILABLE
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def share(part: float, whole: float) -> str:
+    r"""A part of a whole in percent; "<0.1" and ">99.9" where rounding would claim none or all.
+
+    >>> share(1, 4), share(0, 4), share(1, 100_000), share(4, 4), share(1, 0)
+    ('25.0\xa0%', '0\xa0%', '<0.1\xa0%', '100\xa0%', 'n/a')
+    """
+    if not whole:
+        return NOT_AVAILABLE
+    percent = 100 * part / whole
+    if percent in (0, 100):
+        return f"{percent:.0f}\u00a0%"
+    if percent < 0.1:
+        return "<0.1\u00a0%"
+    return ">99.9\u00a0%" if 99.9 < percent < 100 else f"{percent:.1f}\u00a0%"
+
+
+def name_of(key: str) -> str:
+    """A metric's key as people write it.
+
+    >>> name_of("auc"), name_of("log_loss"), name_of("balanced_accuracy")
+    ('AUC', 'log loss', 'balanced accuracy')
+    """
+    return _NAMES.get(key, key.replace("_", " "))
+
+
+def times(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> times(1, "error"), times(2, "party")
+    ('1 error', '2 parties')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
+
+
+def _three(amount: float) -> str:
+    """Three significant digits of a number from 1 to 999.
+
+    >>> _three(1.2345), _three(12.345), _three(123.45)
+    ('1.23', '12.3', '123')
+    """
+    return f"{amount:.0f}" if amount >= 99.95 else f"{amount:.1f}" if amount >= 9.995 else f"{amount:.2f}"

@@ -1,0 +1,127 @@
+"""Scales, ticks and escaped SVG elements: what the charts are put together from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from cutlayer.report.rounding import plain
+
+MARKERS = (
+    "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z",
+    "M-2.8 -2.8h5.6v5.6h-5.6z",
+    "M0 -3.6L3.4 2.6H-3.4z",
+    "M0 -3.8L3.8 0L0 3.8L-3.8 0z",
+    "M0 3.6L3.4 -2.6H-3.4z",
+    "M-3 -3L3 3M-3 3L3 -3",
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A straight map from a domain to pixels.
+
+    >>> Scale(0.5, 1.0, 100, 0)(0.75)
+    50.0
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Pixels of a value; a domain without width maps to its start."""
+        if self.high == self.low:
+            return self.start
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def element(tag: str, *children: str, **attributes: object) -> Markup:
+    """One element; text and attribute values are escaped, `Markup` children are not.
+
+    A trailing underscore is dropped from a name and others become dashes; `None` leaves the attribute out.
+
+    >>> str(element("text", "<b>", x=1.25, text_anchor="end", class_="tick"))
+    '<text x="1.2" text-anchor="end" class="tick">&lt;b&gt;</text>'
+    """
+    written = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escape(plain(_short(value)))}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    inner = "".join(child if isinstance(child, Markup) else escape(plain(child)) for child in children)
+    return Markup(f"<{tag}{written}>{inner}</{tag}>")  # noqa: S704 (all parts are escaped above)
+
+
+def marker(style: int, x: float, y: float, title: str = "") -> Markup:
+    """The mark of a run at a point; the shape differs by run, so that colour is never alone."""
+    shape = MARKERS[style % len(MARKERS)]
+    tip = (element("title", title),) if title else ()
+    place = f"translate({_short(x)} {_short(y)})"
+    return element("path", *tip, class_=f"mark s{style % len(MARKERS)}", transform=place, d=shape)
+
+
+def ticks(low: float, high: float, about: int = 4) -> list[float]:
+    """Round numbers within [low, high], some `about` of them.
+
+    >>> ticks(0.45, 1.0), ticks(0, 0)
+    ([0.5, 0.6, 0.7, 0.8, 0.9, 1.0], [0])
+    """
+    if high <= low:
+        return [low]
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = min((factor * power for factor in (1, 2, 5, 10)), key=lambda choice: abs(choice - rough))
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [round(number * step, 10) for number in range(first, last + 1)]
+
+
+def whole_ticks(low: int, high: int) -> list[int]:
+    """Whole numbers to write below an axis of epochs: all of ten, else multiples of a round step.
+
+    >>> whole_ticks(1, 4), whole_ticks(1, 25), whole_ticks(1, 300)
+    ([1, 2, 3, 4], [5, 10, 15, 20, 25], [50, 100, 150, 200, 250, 300])
+    """
+    if high - low < 10:
+        return list(range(low, high + 1))
+    step = next(
+        choice
+        for power in range(9)
+        for choice in (10**power, 2 * 10**power, 5 * 10**power)
+        if high - low < 6.5 * choice
+    )
+    return list(range(-(-low // step) * step, high + 1, step))
+
+
+def tick_texts(values: list[float]) -> list[str]:
+    """Ticks of one axis with the same number of decimals.
+
+    >>> tick_texts([0.6, 0.8, 1.0]), tick_texts([2000.0, 4000.0])
+    (['0.6', '0.8', '1.0'], ['2,000', '4,000'])
+    """
+    decimals = max((len(f"{value:.10f}".rstrip("0").partition(".")[2]) for value in values), default=0)
+    return [f"{value:,.{decimals}f}".replace("-", "−") for value in values]
+
+
+def padded(values: list[float], share: float = 0.06) -> tuple[float, float]:
+    """A domain around values with some air.
+
+    >>> padded([1.0, 2.0], 0.1), padded([]), padded([3.0])
+    ((0.9, 2.1), (0.0, 1.0), (2.5, 3.5))
+    """
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    if low == high:
+        return low - 0.5, high + 0.5
+    air = share * (high - low)
+    return low - air, high + air
+
+
+def _short(value: object) -> str:
+    """A coordinate with one decimal at most."""
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

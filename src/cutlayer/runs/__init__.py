@@ -1,0 +1,1 @@
+"""One job from its tables to its run folder."""

@@ -1,0 +1,61 @@
+"""Repeats the audit of a finished run from what it recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cutlayer.attacks import resolve
+from cutlayer.audit import Auditor
+from cutlayer.config import Job
+from cutlayer.config.load import load_job
+from cutlayer.errors import ConfigError
+from cutlayer.runs import summary
+from cutlayer.runs.execute import THIS_RUN, compared_folder, write_audit
+from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.watch import read_truth, replay
+from cutlayer.tasks import Task
+
+
+def audit_again(folder: RunFolder, attacks: tuple[str, ...] = (), fail_above: float | None = None) -> None:
+    """Attack the recorded transcript of a run and of the runs it is compared with, and rewrite `audit.json`.
+
+    Args:
+        attacks: names; the job's own where empty.
+        fail_above: limit of the `label_auc` gate; the job's own where `None`.
+
+    Raises:
+        ConfigError: an unknown attack, or a limit outside (0.5, 1].
+        RunFolderError, DataError: the run has not ended, or its transcript is damaged.
+    """
+    job = load_job(folder.path / "job.yaml")
+    facts = folder.read_json("summary.json")
+    before = folder.read_json("audit.json")
+    job = _with_gate(job, fail_above)
+    audits: dict[str, Any] = {}
+    for name, audit in before["runs"].items():
+        path = folder.path if name == THIS_RUN else compared_folder(folder, name)
+        auditor = _auditor(job, RunFolder(path), tuple(facts["task"]["classes"]), attacks)
+        audits[name] = {
+            "protections": audit["protections"],
+            "cells": summary.audit_cells(auditor),
+            "skipped": dict(auditor.skipped),
+        }
+    write_audit(job, folder, audits, facts)
+
+
+def _auditor(job: Job, folder: RunFolder, classes: tuple[str, ...], attacks: tuple[str, ...]) -> Auditor:
+    truth, training = read_truth(folder.transcript(job.active))
+    chosen = resolve(attacks or job.parties[job.active].audit.attacks, job.task)
+    auditor = Auditor(Task(job.task, classes), truth, training, chosen, job.active, job.train.seed)
+    replay(folder, auditor, [job.active, *job.passives])
+    return auditor
+
+
+def _with_gate(job: Job, limit: float | None) -> Job:
+    if limit is None:
+        return job
+    if not 0.5 < limit <= 1:
+        raise ConfigError.expected("--fail-above in (0.5, 1]", limit, "0.5 is chance")
+    active = job.parties[job.active]
+    gated = active.model_copy(update={"audit": active.audit.model_copy(update={"fail_above": {"label_auc": limit}})})
+    return job.model_copy(update={"parties": {**job.parties, job.active: gated}})

@@ -1,0 +1,116 @@
+"""Runs one party of a job in this process; the others run elsewhere, over gRPC."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.drive import drive
+from cutlayer.channel.grpc_client import connect
+from cutlayer.channel.grpc_link import Links
+from cutlayer.channel.grpc_server import serve
+from cutlayer.config import Job
+from cutlayer.config.load import dump_job
+from cutlayer.errors import ConfigError, CutlayerError
+from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.local import Local
+from cutlayer.parties.passive import PassiveOutcome, PassiveParty
+from cutlayer.parties.random_state import isolated, party_seed
+from cutlayer.runs.check import check_job
+from cutlayer.runs.execute import THIS_RUN, Options, Progress, chance_reference, conclude, describe
+from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.threads import set_threads
+from cutlayer.runs.together import Trained, local_side, open_table
+from cutlayer.runs.watch import Watcher, read_truth
+
+R = TypeVar("R")
+
+
+def run_party(job: Job, name: str, out: Path, options: Options, progress: Progress, timeout: float) -> RunFolder:
+    """Run one organisation's part of a job to its end.
+
+    Args:
+        job: with this party's private part filled in; of the others only their roles are known here.
+        name: which party this process is.
+        out: this party's own run folder.
+        timeout: seconds to wait for a peer before it counts as lost.
+
+    Raises:
+        PeerLost: a peer stopped answering; resume when it is back.
+        CutlayerError: bad input, here or at a peer.
+    """
+    check_job(job)
+    address = job.parties[job.active].address
+    if address is None:
+        raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
+    table = open_table(job, name, options.tables)
+    folder = RunFolder.create(out, resume=options.resume)
+    (out / "job.yaml").write_text(dump_job(job))
+    threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
+    local = local_side(job, name, folder, out / "data", options.keys, table, resume=options.resume)
+    if name == job.active:
+        _lead(job, local, folder, address, options, progress, threads, timeout)
+    else:
+        _follow(job, local, folder, address, timeout)
+    return folder
+
+
+def _lead(
+    job: Job,
+    local: Local,
+    folder: RunFolder,
+    address: str,
+    options: Options,
+    progress: Progress,
+    threads: int,
+    timeout: float,
+) -> None:
+    began = time.perf_counter()
+    progress.stage(THIS_RUN)
+    watcher = Watcher(folder, local.audit, local.name, job.train.seed, {}, progress)
+    with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
+        links.wait_for_peers()
+        party = ActiveParty(job, local, links.ports, watcher)
+        outcome = _driven(party.run(), links, party_seed(job.train.seed, local.name))
+        ports = dict(links.ports)
+    if local.audit.every == "end":
+        watcher.replay_all()
+    trained = Trained(
+        active=outcome,
+        passives={},
+        traffic=_traffic(local.name, ports),
+        rows_own={local.name: local.table.rows, **party.peer_rows},
+        seconds=time.perf_counter() - began,
+        auditor=watcher.auditor if local.audit.every != "never" else None,
+    )
+    described = describe(job, folder, trained, threads, options)
+    truth, _ = read_truth(folder.transcript(local.name))
+    conclude(job, folder, {THIS_RUN: described}, chance_reference(trained, truth))
+
+
+def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: float) -> None:
+    with connect(address, local.name, job.active, timeout=timeout) as link:
+        party = PassiveParty(job, local, link.port)
+        outcome: PassiveOutcome = _driven(party.run(), link, party_seed(job.train.seed, local.name))
+    folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
+
+
+def _driven(party: Generator[Port, Message, R], links: Links, seed: int) -> R:
+    """Drive a party; if it fails, its peers are told that it left, but not what it saw."""
+    try:
+        return drive(isolated(party, seed), links.receive)
+    except CutlayerError as failure:
+        for port in links.ports.values():
+            port.send(Kind.FAREWELL, fields={"reason": type(failure).__name__})
+        raise
+
+
+def _traffic(name: str, ports: Mapping[str, Port]) -> dict[str, tuple[int, int]]:
+    """Bytes sent and received by every party, as the active one counted them."""
+    own = (sum(port.bytes_sent for port in ports.values()), sum(port.bytes_received for port in ports.values()))
+    return {name: own, **{peer: (port.bytes_received, port.bytes_sent) for peer, port in ports.items()}}

@@ -1,0 +1,250 @@
+"""One job from its tables to its run folder: the run, what it is compared with, the audit, the ledger."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from cutlayer.audit import findings_of, gates_of
+from cutlayer.config import Job
+from cutlayer.config.load import dump_job
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.store import Store
+from cutlayer.errors import CutlayerError
+from cutlayer.parties.observer import Observer
+from cutlayer.protections.base import Evidence
+from cutlayer.runs import summary
+from cutlayer.runs.check import check_job
+from cutlayer.runs.compare import compared_jobs, protections_of
+from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.references import train_reference
+from cutlayer.runs.threads import set_threads
+from cutlayer.runs.together import Keys, Trained, open_table, train_together
+from cutlayer.runs.utility import chance, interval
+from cutlayer.runs.watch import read_truth
+
+THIS_RUN = "this run"
+UNDEFENDED = "undefended"
+
+
+class Progress(Observer):
+    """Told of the stages of a whole job as well as of its steps."""
+
+    def stage(self, name: str) -> None:
+        """Called before each training: `this run`, `undefended`, `centralised`, ..."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a job, beside what it says.
+
+    Attributes:
+        keys: where secrets come from.
+        resume: continue an interrupted run.
+        tables: data in memory, by party, in place of the files the job names.
+    """
+
+    keys: Keys
+    resume: bool = False
+    tables: Mapping[str, Any] = field(default_factory=dict)
+
+
+def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFolder:
+    """Run a job and everything it is compared with.
+
+    Args:
+        out: the run folder to make.
+
+    Returns:
+        The folder, with all files but the report in it.
+
+    Raises:
+        CutlayerError: bad input; a folder that was made for nothing is removed again.
+    """
+    check_job(job)
+    tables = {name: open_table(job, name, options.tables) for name in job.parties}
+    folder = RunFolder.create(out, resume=options.resume)
+    (out / "job.yaml").write_text(dump_job(job))
+    threads = set_threads(job.train.threads, job.train.batch_size)
+    try:
+        _run_all(job, folder, tables, options, threads, progress)
+    except CutlayerError:
+        if not any(out.glob("**/history.jsonl")):
+            shutil.rmtree(out)
+        raise
+    return folder
+
+
+def _run_all(
+    job: Job,
+    folder: RunFolder,
+    tables: Mapping[str, PartyTable],
+    options: Options,
+    threads: int,
+    progress: Progress,
+) -> None:
+    runs: dict[str, dict[str, Any]] = {}
+    for name, other in compared_jobs(job):
+        progress.stage(name)
+        runs[name] = _compared(other, folder, name, tables, options, threads, progress)
+    progress.stage(THIS_RUN)
+    trained = train_together(job, folder, tables, options.keys, progress, resume=options.resume)
+    runs[THIS_RUN] = describe(job, folder, trained, threads, options)
+    conclude(job, folder, runs, _references(job, folder, trained, progress))
+
+
+def conclude(
+    job: Job, folder: RunFolder, runs: Mapping[str, Mapping[str, Any]], references: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Write summary, ledger and audit of a run and of those it is compared with.
+
+    Args:
+        runs: from `describe`, by name; `this run` among them.
+        references: metrics of the references, by name.
+    """
+    facts = {**runs[THIS_RUN]["facts"], "utility": _utility(job, runs, references)}
+    folder.write_json("summary.json", facts)
+    folder.write_json("ledger.json", summary.ledger_of(job).to_json())
+    write_audit(job, folder, {name: run["audit"] for name, run in runs.items()}, facts)
+
+
+def _compared(
+    job: Job,
+    parent: RunFolder,
+    name: str,
+    tables: Mapping[str, PartyTable],
+    options: Options,
+    threads: int,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Train one of the runs this one is compared with, unless a resumed job has it already."""
+    path = compared_folder(parent, name)
+    if options.resume and (path / "summary.json").exists():
+        stored: dict[str, Any] = RunFolder(path).read_json("summary.json")
+        return stored
+    begun = options.resume and (path / "job.yaml").exists()
+    folder = RunFolder.create(path, resume=begun)
+    (path / "job.yaml").write_text(dump_job(job))
+    data = parent.path / "data"
+    trained = train_together(job, folder, tables, options.keys, progress, data=data, resume=begun)
+    described = describe(job, folder, trained, threads, options)
+    folder.write_json("summary.json", described)
+    return described
+
+
+def compared_folder(parent: RunFolder, name: str) -> Path:
+    """Where a compared run lies."""
+    return parent.path / "compare" / name.replace(" ", "-")
+
+
+def describe(job: Job, folder: RunFolder, trained: Trained, threads: int, options: Options) -> dict[str, Any]:
+    """Facts, utility and audit of one run."""
+    active = trained.active
+    rates = [line["rows_per_second"] for line in folder.history()]
+    run = summary.run_facts(job, trained, threads, str(folder.path), reproducible=options.keys.supplied is not None)
+    low, high = interval(active.task, active.logits, active.labels, job.train.seed)
+    return {
+        "facts": {
+            "run": {**run, "rows_per_second": max(rates, default=math.nan)},
+            **summary.data_facts(trained),
+            "parties": summary.party_facts(job, trained),
+            "protections": summary.protection_facts(job, active.evidence),
+        },
+        "utility": {"metrics": dict(active.metrics), "low": low, "high": high},
+        "audit": {
+            "protections": protections_of(job),
+            "cells": summary.audit_cells(trained.auditor) if trained.auditor else [],
+            "skipped": dict(trained.auditor.skipped) if trained.auditor else {},
+        },
+    }
+
+
+def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progress) -> dict[str, dict[str, Any]]:
+    active = trained.active
+    stores = _stores(folder, [name for name in job.parties if name in active.widths])
+    wanted: dict[str, dict[str, Store]] = {}
+    if "centralised" in job.compare:
+        wanted["all columns in one place"] = stores
+    if "alone" in job.compare and job.active in stores:
+        wanted[f"{job.active} alone"] = {job.active: stores[job.active]}
+    found: dict[str, dict[str, Any]] = {}
+    truth, _ = read_truth(folder.transcript(job.active))
+    for name, chosen in wanted.items():
+        progress.stage(name)
+        reference = train_reference(job, chosen, active.task, truth, active.split, active.part, name)
+        low, high = interval(active.task, reference.logits, active.labels, job.train.seed)
+        found[name] = {"metrics": dict(reference.metrics), "low": low, "high": high}
+    return {**found, **chance_reference(trained, truth)}
+
+
+def chance_reference(trained: Trained, truth: Tensor) -> dict[str, dict[str, Any]]:
+    """The reference that knows nothing but the training labels."""
+    active = trained.active
+    constant = chance(active.task, truth[active.split.part("train")], active.labels)
+    return {"chance": {"metrics": dict(constant), "low": None, "high": None}}
+
+
+def _stores(folder: RunFolder, parties: list[str]) -> dict[str, Store]:
+    return {name: Store.open(folder.data(name)) for name in parties}
+
+
+NOTES = {
+    THIS_RUN: "the job as configured",
+    UNDEFENDED: "the same job without any protection",
+    "all columns in one place": "the same network without a cut, trained where all columns lie together",
+    "chance": "the best constant prediction",
+}
+
+
+def _utility(
+    job: Job, runs: Mapping[str, Mapping[str, Any]], references: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    rows = {THIS_RUN: runs[THIS_RUN]["utility"]}
+    rows |= {name: run["utility"] for name, run in runs.items() if name != THIS_RUN}
+    rows |= references
+    metric = {"binary": "auc", "multiclass": "accuracy", "regression": "r2"}[job.task]
+    return {
+        "metric": metric,
+        "higher_is_better": True,
+        "rows": [{"name": name, "note": NOTES.get(name, _note(name)), **values} for name, values in rows.items()],
+    }
+
+
+def _note(name: str) -> str:
+    return "only the active party's own columns" if name.endswith(" alone") else f"only {name} on"
+
+
+def write_audit(job: Job, folder: RunFolder, audits: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
+    """Findings and gates over all cells, and `audit.json`."""
+    mine = summary.leak_figures(audits[THIS_RUN]["cells"])
+    twin = audits.get(UNDEFENDED)
+    own = next(row for row in facts["utility"]["rows"] if row["name"] == THIS_RUN)
+    base = next((row for row in facts["utility"]["rows"] if row["name"] == "chance"), None)
+    metric = facts["utility"]["metric"]
+    keys = ("party", "unit", "covered", "sent", "changed", "figures")
+    evidence = [Evidence(fact["name"], **{key: fact[key] for key in keys}) for fact in facts["protections"]]
+    value, low = own["metrics"][metric], own["low"]
+    floor = base["metrics"][metric] if base else 0.5
+    findings = findings_of(
+        mine,
+        summary.leak_figures(twin["cells"]) if twin else None,
+        evidence,
+        metric,
+        (value, math.nan if low is None else low, 0.5 if metric == "auc" else floor),
+        audits[THIS_RUN]["skipped"],
+    )
+    gates = gates_of(job.parties[job.active].audit.fail_above, mine)
+    folder.write_json(
+        "audit.json",
+        {
+            "runs": dict(audits),
+            "findings": [vars(finding) for finding in findings],
+            "gates": [{**vars(gate), "passed": gate.passed} for gate in gates],
+        },
+    )

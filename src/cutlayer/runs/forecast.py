@@ -1,0 +1,188 @@
+"""What a job will cost, from its tables' shapes and three timed steps; nothing is trained or kept."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from cutlayer.channel.transcript import LAYER_ROWS, Sampling
+from cutlayer.config import Job
+from cutlayer.data.align import check_id_kinds, intersect
+from cutlayer.data.batches import Schedule
+from cutlayer.data.party_data import PartyTable, Prepared
+from cutlayer.data.split import split_rows
+from cutlayer.errors import DataError
+from cutlayer.models import layers_of
+from cutlayer.parties.half import build_optimizer
+from cutlayer.runs.check import check_job
+from cutlayer.runs.references import Joint
+from cutlayer.runs.summary import ledger_of
+from cutlayer.runs.threads import set_threads
+from cutlayer.runs.together import open_table
+from cutlayer.tasks import Task
+
+TIMED_STEPS = 3
+ADAM_COPIES = 4
+"""Weights, gradients and two moments."""
+
+
+@dataclass(frozen=True)
+class PartyForecast:
+    """One party's share of the cost.
+
+    Attributes:
+        bytes_per_epoch: sent by this party: embeddings upwards, or cut gradients downwards.
+        store_bytes: of its encoded columns on disk.
+    """
+
+    name: str
+    role: str
+    rows: int
+    categorical: int
+    numeric: int
+    width: int | None
+    parameters: int
+    bytes_per_epoch: int
+    store_bytes: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The whole job's cost; times are an estimate from a few steps, the byte counts are exact."""
+
+    rows: int
+    train: int
+    validation: int
+    test: int
+    epochs: int
+    steps_per_epoch: int
+    threads: int
+    parties: tuple[PartyForecast, ...]
+    memory_bytes: int
+    transcript_bytes: int
+    seconds_per_epoch: float
+    guarantees: tuple[str, ...]
+
+
+def forecast(job: Job) -> Forecast:
+    """Validate a job against its tables and estimate its cost.
+
+    Raises:
+        CutlayerError: whatever would stop the run before its first step.
+    """
+    check_job(job)
+    threads = set_threads(job.train.threads, job.train.batch_size)
+    tables = {name: open_table(job, name, {}) for name in job.parties}
+    check_id_kinds(
+        {name: table.id_kind for name, table in tables.items()}, {name: table.rows for name, table in tables.items()}
+    )
+    positions = intersect({name: table.digests for name, table in tables.items()})
+    split = split_rows(len(positions[job.active]), job.train.split, job.train.seed)
+    schedule = Schedule(split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+    with tempfile.TemporaryDirectory() as scratch:
+        prepared = {
+            name: table.prepare(positions[name], split.train, Path(scratch) / name) for name, table in tables.items()
+        }
+        model, seconds = _timed(job, prepared, schedule)
+    held_out = len(split.validation) or len(split.test)
+    parties = tuple(_party(job, name, tables, prepared, model, (len(split.train), held_out)) for name in job.parties)
+    return Forecast(
+        rows=len(positions[job.active]),
+        train=len(split.train),
+        validation=len(split.validation),
+        test=len(split.test),
+        epochs=job.train.epochs,
+        steps_per_epoch=schedule.steps_per_epoch,
+        threads=threads,
+        parties=parties,
+        memory_bytes=_memory(job, model, parties),
+        transcript_bytes=_transcript(job, model, schedule.steps_per_epoch),
+        seconds_per_epoch=seconds * schedule.steps_per_epoch,
+        guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger_of(job).entries),
+    )
+
+
+def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tuple[Joint, float]:
+    """The network in one place, and seconds per training step."""
+    active = prepared[job.active]
+    if active.labels is None:
+        raise DataError(f"{job.active} is the active party and needs a label column")
+    task = Task.fitted(job.task, active.labels.classes, active.labels.values)
+    empty = [name for name in job.passives if prepared[name].store is None]
+    if empty:
+        raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
+    stores = {name: found.store for name, found in prepared.items() if found.store is not None}
+    with torch.random.fork_rng(devices=[]):
+        model = Joint(job, stores, task)
+        optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
+        batches = [rows for rows, _ in zip(schedule.epoch(0), range(TIMED_STEPS + 1), strict=False)]
+        began = time.perf_counter()
+        for step, rows in enumerate(batches):
+            if step == 1:
+                began = time.perf_counter()
+            torch.autograd.backward(model.top.objective(model.embed(rows), active.labels.values[rows], task))
+            if optimizer is not None:
+                optimizer.step()
+                optimizer.zero_grad()
+    return model, (time.perf_counter() - began) / max(len(batches) - 1, 1)
+
+
+def _party(
+    job: Job,
+    name: str,
+    tables: Mapping[str, PartyTable],
+    prepared: Mapping[str, Prepared],
+    model: Joint,
+    rows: tuple[int, int],
+) -> PartyForecast:
+    role = job.parties[name].role
+    train, held_out = rows
+    widths = {party: int(bottom.width) for party, bottom in model.bottoms.items()}  # type: ignore[arg-type]
+    upwards = 4 * (train + held_out) * widths.get(name, 0)
+    downwards = 4 * train * sum(widths[party] for party in job.passives)
+    store = prepared[name].store
+    bottom = model.bottoms[name].parameters() if name in model.bottoms else ()
+    top = model.top.parameters() if role == "active" else ()
+    return PartyForecast(
+        name=name,
+        role=role,
+        rows=tables[name].rows,
+        categorical=len(store.columns.cardinalities) if store else 0,
+        numeric=store.columns.numeric if store else 0,
+        width=widths.get(name),
+        parameters=sum(parameter.numel() for parameter in (*bottom, *top)),
+        bytes_per_epoch=upwards if role == "passive" else downwards,
+        store_bytes=store.bytes if store else 0,
+    )
+
+
+def _memory(job: Job, model: Joint, parties: tuple[PartyForecast, ...]) -> int:
+    """Weights with optimiser state, one batch's activations twice (forward and backward), and the mapped stores."""
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    inner = [layer for _, module in layers_of(model) for layer in module.modules()]
+    outputs = sum(layer.out_features for layer in inner if isinstance(layer, nn.Linear))
+    activations = 2 * 4 * job.train.batch_size * outputs
+    return ADAM_COPIES * weights + activations + sum(party.store_bytes for party in parties)
+
+
+def _transcript(job: Job, model: Joint, steps_per_epoch: int) -> int:
+    """Bytes all parties together record."""
+    total = 0
+    widths = {name: int(bottom.width) for name, bottom in model.bottoms.items()}  # type: ignore[arg-type]
+    for name, party in job.parties.items():
+        if party.audit.every == "never":
+            continue
+        links = job.passives if party.role == "active" else (name,)
+        row_bytes = 8 * sum(widths[link] for link in links)
+        limit = party.audit.max_megabytes * 2**20
+        train = job.train
+        plan = Sampling.of(steps_per_epoch, train.batch_size, party.audit.rows, row_bytes, train.epochs, limit)
+        total += sum(plan.writes(epoch) for epoch in range(train.epochs)) * plan.kept * train.batch_size * row_bytes
+        total += train.epochs * LAYER_ROWS * 4 * sum(widths.values()) if party.audit.layers else 0
+    return total

@@ -1,0 +1,111 @@
+"""What a run is compared with: the same network in one place, without a cut and without protections.
+
+`centralised` trains the bottom models of all parties and the top model with one optimiser; `alone` does so with the
+active party's own bottom model only.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.config import Job
+from cutlayer.data.batches import Schedule, evaluation_batches
+from cutlayer.data.split import Split
+from cutlayer.data.store import Store
+from cutlayer.models import Inputs, build_bottom, build_top
+from cutlayer.parties.half import build_optimizer
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.random_state import party_seed
+from cutlayer.tasks import Task
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A trained reference: its held-out metrics and logits."""
+
+    metrics: Mapping[str, float]
+    logits: Tensor
+    kept_epoch: int
+
+
+class Joint(nn.Module):
+    """The bottom models of the given parties and a top model, in one module."""
+
+    def __init__(self, job: Job, stores: Mapping[str, Store], task: Task) -> None:
+        super().__init__()
+        self.stores = stores
+        self.bottoms = nn.ModuleDict(
+            {
+                name: build_bottom(
+                    job.model.bottom_of(name), Inputs(store.columns.cardinalities, store.columns.numeric)
+                )
+                for name, store in stores.items()
+            }
+        )
+        widths = {name: int(bottom.width) for name, bottom in self.bottoms.items()}  # type: ignore[arg-type]
+        self.top = build_top(job.model.top, widths, task.outputs)
+
+    def embed(self, rows: Tensor) -> dict[str, Tensor]:
+        """Embeddings of a batch of rows, by party."""
+        return {name: self.bottoms[name](*store.gather(rows)) for name, store in self.stores.items()}
+
+
+def train_reference(
+    job: Job, stores: Mapping[str, Store], task: Task, labels: Tensor, split: Split, part: str, name: str
+) -> Reference:
+    """Train on one machine, by the job's schedule, early stopping and choice of epoch.
+
+    Args:
+        stores: encoded columns of the parties that take part.
+        labels: true labels by row.
+        part: which held-out rows to report.
+        name: of the reference; seeds its weights.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(torch.Generator().manual_seed(party_seed(job.train.seed, name)).get_state())
+        model = Joint(job, stores, task)
+        optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
+        assert optimizer is not None  # noqa: S101 - a top model always has parameters
+        kept = _fit(model, optimizer, job, task, labels, split)
+    logits = evaluate(model, split.part(part))
+    return Reference(task.evaluate(logits, labels[split.part(part)]), logits, kept)
+
+
+def _fit(model: Joint, optimizer: torch.optim.Optimizer, job: Job, task: Task, labels: Tensor, split: Split) -> int:
+    """Train to the end of the schedule; returns the epoch whose weights were kept."""
+    schedule = Schedule(split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+    best, best_epoch, best_weights = -math.inf, -1, None
+    patience = job.train.early_stop.patience if job.train.early_stop else job.train.epochs
+    held_out = split.part("validation")
+    for epoch in range(job.train.epochs):
+        model.train()
+        for rows in schedule.epoch(epoch):
+            loss = model.top.objective(model.embed(rows), labels[rows], task)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        if not job.keeps_best:
+            continue
+        metric = task.evaluate(evaluate(model, held_out), labels[held_out])[task.metric]
+        if metric > best:
+            best, best_epoch, best_weights = metric, epoch, copy.deepcopy(model.state_dict())
+        if epoch - best_epoch >= patience:
+            break
+    if best_weights is None:
+        return job.train.epochs - 1
+    model.load_state_dict(best_weights)
+    return best_epoch
+
+
+def evaluate(model: Joint, rows: Tensor) -> Tensor:
+    """Logits of held-out rows."""
+    model.eval()
+    with torch.no_grad():
+        parts: Sequence[Tensor] = [model.top(model.embed(batch)) for batch in evaluation_batches(rows, EVALUATION_ROWS)]
+    return torch.cat(list(parts))

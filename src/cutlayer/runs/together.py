@@ -1,0 +1,145 @@
+"""Runs all parties of a job in this process, each with nothing but its own table and its ports."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutlayer.audit import Auditor
+from cutlayer.channel import Port, link
+from cutlayer.config import Job, PartyConfig
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import ConfigError
+from cutlayer.parties.active import ActiveOutcome, ActiveParty
+from cutlayer.parties.drive import drive_together
+from cutlayer.parties.local import Local
+from cutlayer.parties.observer import Observer
+from cutlayer.parties.passive import PassiveOutcome, PassiveParty
+from cutlayer.parties.random_state import isolated, party_seed
+from cutlayer.protections import build_chain
+from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.keys import load_or_make
+from cutlayer.runs.watch import Watcher
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Where secrets come from.
+
+    Attributes:
+        folder: of each party's long-lived secret, unless its file names another.
+        supplied: 32 bytes that replace every run key, so that noise repeats: reproducible, not private.
+    """
+
+    folder: Path
+    supplied: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run in this process.
+
+    Attributes:
+        traffic: bytes sent and received by every party.
+        auditor: with the leaks of all epochs; `None` where nothing was audited.
+    """
+
+    active: ActiveOutcome
+    passives: Mapping[str, PassiveOutcome]
+    traffic: Mapping[str, tuple[int, int]]
+    rows_own: Mapping[str, int]
+    seconds: float
+    auditor: Auditor | None
+
+
+def local_side(
+    job: Job, name: str, folder: RunFolder, data: Path, keys: Keys, table: PartyTable, *, resume: bool
+) -> Local:
+    """One party's own side of a job: its table, protections and keys."""
+    party = job.parties[name]
+    secret = keys.supplied or load_or_make(party.secret or keys.folder / f"{name}.key")
+    noise_key = keys.supplied or load_or_make(folder.path / "checkpoint" / name / "noise.key")
+    chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
+    return Local(
+        name=name,
+        table=table,
+        chain=chain,
+        folder=folder.path,
+        data=data,
+        secret=secret,
+        noise_key=noise_key,
+        audit=party.audit,
+        label_column=party.label or "",
+        resume=resume,
+    )
+
+
+def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
+    """A party's rows: those given, or the file its part of the job names.
+
+    Raises:
+        ConfigError: neither.
+    """
+    party: PartyConfig = job.parties[name]
+    source = given.get(name, party.table)
+    if source is None:
+        raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
+    if party.role == "active" and party.label is None:
+        raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
+    if party.role == "passive" and party.label is not None:
+        raise ConfigError.expected(f"no parties.{name}.label", party.label, "only the active party holds labels")
+    return PartyTable(party=name, table=source, id=party.id, label=party.label, features=party.features, task=job.task)
+
+
+def train_together(
+    job: Job,
+    folder: RunFolder,
+    tables: Mapping[str, PartyTable],
+    keys: Keys,
+    progress: Observer,
+    *,
+    data: Path | None = None,
+    resume: bool = False,
+) -> Trained:
+    """Train a job with all its parties in this process.
+
+    Args:
+        tables: of every party.
+        progress: told of every step and epoch.
+        data: where encoded columns are stored, if not in `folder`.
+        resume: continue from the last committed epoch in `folder`.
+    """
+    began = time.perf_counter()
+    ends: dict[str, list[Port]] = {name: [] for name in job.parties}
+    run = secrets.token_hex(8)
+    store = data or folder.path / "data"
+    for name in job.passives:
+        here, there = link(job.active, name, run)
+        ends[job.active].append(here)
+        ends[name].append(there)
+    sides = {name: local_side(job, name, folder, store, keys, tables[name], resume=resume) for name in job.parties}
+    passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
+    others = {name: party.steps for name, party in passives.items()}
+    audit = sides[job.active].audit
+    watcher = Watcher(folder, audit, job.active, job.train.seed, others, progress)
+    leader = ActiveParty(job, sides[job.active], {port.peer: port for port in ends[job.active]}, watcher)
+    parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
+    seeds = {name: party_seed(job.train.seed, name) for name in parties}
+    results = drive_together({name: isolated(party, seeds[name]) for name, party in parties.items()})
+    if audit.every == "end" and watcher.auditor is not None:
+        watcher.replay_all()
+    return Trained(
+        active=results[job.active],
+        passives={name: results[name] for name in job.passives},
+        traffic={
+            name: (sum(port.bytes_sent for port in ports), sum(port.bytes_received for port in ports))
+            for name, ports in ends.items()
+        },
+        rows_own={name: tables[name].rows for name in job.parties},
+        seconds=time.perf_counter() - began,
+        auditor=watcher.auditor if audit.every != "never" else None,
+    )

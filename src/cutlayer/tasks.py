@@ -1,0 +1,103 @@
+"""The task: what the labels are, and so which loss and metrics fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn import metrics
+from torch import Tensor
+from torch.nn import functional
+
+from cutlayer.config.job import TaskKind
+
+
+@dataclass(frozen=True)
+class Task:
+    """Loss, prediction and metrics of one kind of label.
+
+    Attributes:
+        kind: `binary`, `multiclass` or `regression`.
+        classes: names of the classes in the order of their codes; empty for regression.
+        center, scale: of regression targets; the network learns (y - center) / scale.
+    """
+
+    kind: TaskKind
+    classes: tuple[str, ...] = ()
+    center: float = 0.0
+    scale: float = 1.0
+
+    @classmethod
+    def fitted(cls, kind: TaskKind, classes: tuple[str, ...], training: Tensor) -> Task:
+        """The task with its target scale taken from the training labels (n,)."""
+        if kind != "regression":
+            return cls(kind, classes)
+        spread = float(training.double().std(correction=0))
+        return cls(kind, classes, float(training.double().mean()), spread or 1.0)
+
+    @property
+    def outputs(self) -> int:
+        """Width of the logits: 1 for binary and regression, else one per class."""
+        return len(self.classes) if self.kind == "multiclass" else 1
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that decides early stopping and the report's headline."""
+        return {"binary": "auc", "multiclass": "accuracy", "regression": "r2"}[self.kind]
+
+    @property
+    def chance(self) -> float:
+        """The headline metric of a model that knows nothing but equal class shares."""
+        return {"binary": 0.5, "multiclass": 1 / max(len(self.classes), 1), "regression": 0.0}[self.kind]
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss over the batch.
+
+        Args:
+            logits: float (n, outputs).
+            labels: int64 (n,) class codes, or float32 (n,) targets for regression.
+        """
+        if self.kind == "multiclass":
+            return functional.cross_entropy(logits, labels)
+        if self.kind == "binary":
+            return functional.binary_cross_entropy_with_logits(logits.squeeze(1), labels.to(logits.dtype))
+        return functional.mse_loss(logits.squeeze(1), (labels - self.center) / self.scale)
+
+    def predict(self, logits: Tensor) -> Tensor:
+        """Probabilities (n, classes), or values (n,) for regression."""
+        if self.kind == "regression":
+            return logits.squeeze(1) * self.scale + self.center
+        if self.kind == "multiclass":
+            return torch.softmax(logits, dim=1)
+        positive = torch.sigmoid(logits.squeeze(1))
+        return torch.stack([1 - positive, positive], dim=1)
+
+    def evaluate(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
+        """Metrics on held-out rows with their true labels, computed by scikit-learn.
+
+        `auc` is NaN where the rows hold one class only.
+        """
+        truth = labels.numpy()
+        predicted = self.predict(logits.double()).numpy()
+        if self.kind == "regression":
+            return {
+                "r2": float(metrics.r2_score(truth, predicted)),
+                "mae": float(metrics.mean_absolute_error(truth, predicted)),
+            }
+        codes = np.arange(len(self.classes))
+        return {
+            "auc": self._auc(truth, predicted),
+            "log_loss": float(metrics.log_loss(truth, predicted, labels=codes)),
+            "accuracy": float(metrics.accuracy_score(truth, predicted.argmax(axis=1))),
+        }
+
+    def _auc(self, truth: npt.NDArray[np.int64], predicted: npt.NDArray[np.float64]) -> float:
+        if self.kind == "binary":
+            both = len(np.unique(truth)) == 2
+            return float(metrics.roc_auc_score(truth, predicted[:, 1])) if both else float("nan")
+        if len(np.unique(truth)) < len(self.classes):
+            return float("nan")
+        return float(metrics.roc_auc_score(truth, predicted, multi_class="ovr"))
