@@ -1,0 +1,61 @@
+"""The driver of one party."""
+
+import pytest
+import torch
+
+from cutlayer.channel import Kind, link
+from cutlayer.channel.drive import drive
+from cutlayer.errors import PeerLost
+
+
+@pytest.fixture
+def ends():
+    return link("bank", "telco", "run")
+
+
+def counting(port, closed):
+    try:
+        total = 0
+        while (message := (yield port)).kind == Kind.READY:
+            total += message.fields["width"]
+        return total
+    finally:
+        closed.append(True)
+
+
+def test_a_party_is_resumed_until_it_returns(ends):
+    bank, telco = ends
+    for width in (1, 2, 3):
+        telco.send(Kind.READY, fields={"order": "", "width": width})
+    telco.send(Kind.COMMITTED)
+    asked, closed = [], []
+
+    def receive(port):
+        asked.append(port)
+        return port.arrived.popleft()
+
+    random = torch.get_rng_state()
+    assert drive(counting(bank, closed), receive) == 6
+    assert asked == [bank] * 4
+    assert closed == [True]
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_a_party_that_waits_for_nothing_returns_at_once():
+    def party():
+        return 7
+        yield
+
+    assert drive(party(), lambda port: pytest.fail("asked")) == 7
+
+
+def test_a_lost_peer_closes_the_party(ends):
+    bank, _ = ends
+    closed = []
+
+    def receive(port):
+        raise PeerLost("lost telco: gone")
+
+    with pytest.raises(PeerLost, match="telco"):
+        drive(counting(bank, closed), receive)
+    assert closed == [True]

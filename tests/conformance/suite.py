@@ -1,0 +1,304 @@
+"""The checks themselves. Each takes the class under test and its line of the table."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from cutlayer.accounting import NoFormalGuarantee
+from cutlayer.accounting.events import Event
+from cutlayer.attacks import REGISTRY as ATTACKS
+from cutlayer.attacks.base import Attack, PassiveView, Target
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.channel.transcript import Step
+from cutlayer.config import Section, validated
+from cutlayer.errors import ConfigError, NotApplicable
+from cutlayer.kernels.bootstrap import auc_interval
+from cutlayer.kernels.roc import roc_auc
+from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.chain import HOOKS, Chain
+from cutlayer.tasks import Task
+
+from . import toy
+from .table import AttackCase, ProtectionCase
+
+ProtectionClass = type[Protection[Any]]
+SIDE_OF = {toy.ACTIVE: Side.ACTIVE, toy.PASSIVE: Side.PASSIVE}
+
+
+def declares_what_it_is(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """Name, side, asset, paper, rank, and a docstring that says what is guaranteed."""
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", protection.name)
+    assert issubclass(protection.config, Section)
+    assert protection.config.model_config["frozen"]
+    assert isinstance(protection.side, Side)
+    assert isinstance(protection.protects, Asset)
+    assert re.search(r"\d{4}", protection.reference), "the reference names a paper and its year"
+    assert protection.rank in (10, 20, 30)
+    assert protection.tasks <= {"binary", "multiclass", "regression"}
+    doc = protection.__doc__ or ""
+    assert "Guarantee:" in doc
+    assert "Reference:" in doc
+    assert any(getattr(protection, hook) is not getattr(Protection, hook) for hook in HOOKS), "it overrides no hook"
+
+
+def refuses_bad_options(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """Unknown keys and options out of range are a `ConfigError` that names the place."""
+    for options in ({**case.options, "no_such_option": 1}, *case.refused):
+        with pytest.raises(ConfigError, match=rf"privacy\.{protection.name}"):
+            _build(protection, options)
+
+
+def refuses_other_tasks(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """A task it is not defined for is `NotApplicable` before anything runs."""
+    for kind in {"binary", "multiclass", "regression"} - protection.tasks:
+        with pytest.raises(NotApplicable, match=protection.name):
+            _build(protection, case.options).setup(toy.context(Task(kind, ()), toy.ACTIVE))
+
+
+def lowers_its_attacks(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """The attacks it is for succeed on the undefended toy and not on the defended one."""
+    assert case.lowers, "name at least one attack that it lowers"
+    defended = toy.train(_chains(protection, case))
+    for name, target, limit in case.lowers:
+        before, after = _leak(ATTACKS[name](), _undefended(), target), _leak(ATTACKS[name](), defended, target)
+        assert before > 0.9
+        assert max(after, 1 - after) < limit, f"{name} on {target} reads {after:.3f}, undefended {before:.3f}"
+
+
+def keeps_shapes_and_types(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """Messages look as without it, in a binary and in a multi-class task."""
+    for classes in (2, 3):
+        if ("binary" if classes == 2 else "multiclass") not in protection.tasks:
+            continue
+        plain = toy.train(toy.undefended, classes=classes)
+        defended = toy.train(_chains(protection, case), classes=classes)
+        for one, other in zip(plain.steps, defended.steps, strict=True):
+            for kind in ("embeddings", "gradients"):
+                a, b = getattr(one, kind)[toy.PASSIVE], getattr(other, kind)[toy.PASSIVE]
+                assert (a.shape, a.dtype) == (b.shape, b.dtype)
+                assert bool(b.isfinite().all())
+
+
+def proves_what_it_did(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """It covered all that was sent, changed some of it, and gives finite figures."""
+    (evidence,) = toy.train(_chains(protection, case)).evidence
+    assert evidence.protection == protection.name
+    assert evidence.covered == evidence.sent > 0
+    assert 0 < evidence.changed <= evidence.covered
+    assert evidence.figures
+    assert all(math.isfinite(value) for value in evidence.figures.values())
+
+
+def repeats_itself(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """The same keys give the same messages to the last bit."""
+    _same_messages(toy.train(_chains(protection, case)).steps, toy.train(_chains(protection, case)).steps)
+
+
+def survives_a_resume(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """A run resumed from `state_dict` sends the same messages and ends with the same evidence and state."""
+    whole = toy.train(_chains(protection, case))
+    resumed = toy.train(_chains(protection, case), interrupt_at=2)
+    _same_messages(whole.steps, resumed.steps)
+    assert whole.evidence == resumed.evidence
+    run = toy.Run(_chains(protection, case))
+    run.step(0)
+    (before,) = [p.state_dict() for chain in (run.active, run.passive) for p in chain.protections]
+    run.interrupt()
+    (after,) = [p.state_dict() for chain in (run.active, run.passive) for p in chain.protections]
+    assert _plain(before) == _plain(after)
+
+
+def has_an_event(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """What it will release is known after `setup`, before the first message."""
+    built = _build(protection, case.options)
+    party = toy.ACTIVE if protection.side is Side.ACTIVE else toy.PASSIVE
+    built.setup(toy.context(Task("binary", ("0", "1")) if party == toy.ACTIVE else None, party))
+    event = built.event()
+    assert isinstance(event, Event)
+    none = "Guarantee: none" in (protection.__doc__ or "")
+    assert isinstance(event, NoFormalGuarantee) == none, "the docstring and the event disagree on a guarantee"
+
+
+PROTECTION_CHECKS: tuple[Callable[[ProtectionClass, ProtectionCase], None], ...] = (
+    declares_what_it_is,
+    refuses_bad_options,
+    refuses_other_tasks,
+    lowers_its_attacks,
+    keeps_shapes_and_types,
+    proves_what_it_did,
+    repeats_itself,
+    survives_a_resume,
+    has_an_event,
+)
+
+
+def check_protection(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """Hold one protection to all checks."""
+    for check in PROTECTION_CHECKS:
+        check(protection, case)
+
+
+def states_its_terms(attack: type[Attack], case: AttackCase) -> None:
+    """Name, paper, targets, and a line of the table for every target."""
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", attack.name)
+    assert re.search(r"\d{4}", attack.reference)
+    assert "Reference:" in (attack.__doc__ or "")
+    assert attack.tasks <= {"binary", "multiclass", "regression"}
+    assert set(case.succeeds) == set(attack.reads)
+    assert all(limit >= 0.9 for limit in case.succeeds.values())
+
+
+def succeeds_undefended(attack: type[Attack], case: AttackCase) -> None:
+    """It reads the labels off an undefended run, whichever class is the rare one."""
+    for share in (0.25, 0.75):
+        for target, limit in case.succeeds.items():
+            assert _leak(attack(), _undefended(share), target) > limit
+
+
+def is_at_chance_on_random_labels(attack: type[Attack], case: AttackCase) -> None:
+    """Labels that have nothing to do with the messages are not found in them."""
+    labels = torch.rand(toy.ROWS, generator=torch.Generator().manual_seed(99)) < 0.25
+    for target in attack.reads:
+        scores = _scores(attack(), _undefended(), target)
+        low, high = auc_interval(scores.values, labels[scores.rows])
+        assert low <= 0.5 <= high
+        for other in scores.also.values():
+            low, high = auc_interval(other, labels[scores.rows])
+            assert low <= 0.5 <= high
+
+
+def returns_well_formed_scores(attack: type[Attack], case: AttackCase) -> None:
+    """Finite float64 scores, one per row at most, known rows left out, the same when asked again."""
+    run = _undefended()
+    for target in attack.reads:
+        scores, again = _scores(attack(), run, target), _scores(attack(), run, target)
+        assert scores.values.dtype == torch.float64
+        assert bool(scores.values.isfinite().all())
+        assert len(scores.rows) == len(scores.rows.unique()) == len(scores.values) == len(scores.batch)
+        assert len(scores.rows) >= toy.ROWS - len(run.knowledge.known)
+        assert scores.hard is None or scores.hard.dtype == torch.bool
+        assert torch.equal(scores.values, again.values)
+        if scores.hard is not None:
+            assert roc_auc(scores.hard.double(), run.truth[scores.rows]) > 0.8
+
+
+def refuses_what_it_lacks(attack: type[Attack], case: AttackCase) -> None:
+    """Missing knowledge, another task and another target are `NotApplicable`, by name."""
+    run, target = _undefended(), attack.reads[0]
+    if attack.needs:
+        with pytest.raises(NotApplicable, match=f"{attack.name} with knowledge of"):
+            attack()(run.view, target, Knowledge(), "bottom.0")
+    for kind in {"binary", "multiclass", "regression"} - attack.tasks:
+        view = PassiveView(toy.PASSIVE, Task(kind, ("0", "1", "2")), run.steps)
+        with pytest.raises(NotApplicable, match=attack.name):
+            attack()(view, target, run.knowledge, "bottom.0")
+    for other in set(Target) - set(attack.reads):
+        with pytest.raises(NotApplicable, match=attack.name):
+            attack()(run.view, other, run.knowledge, "bottom.0")
+
+
+def bears_dead_messages(attack: type[Attack], case: AttackCase) -> None:
+    """Zeros and NaN in the messages give no score, or chance, but neither a crash nor a NaN."""
+    run = _undefended()
+    for target in attack.reads:
+        for filler in (0.0, float("nan")):
+            dead = [_filled(run.steps[0], filler), *run.steps[1:]]
+            view = PassiveView(toy.PASSIVE, run.task, dead)
+            scores = attack()(view, target, run.knowledge, "bottom.0")
+            assert bool(scores.values.isfinite().all())
+            assert scores.values[scores.batch == 0].unique().numel() <= 1
+
+
+def scores_every_scale(attack: type[Attack], case: AttackCase) -> None:
+    """Messages near 1e-10 and below carry the same ranking."""
+    run = _undefended()
+    for target in attack.reads:
+        normal = _scores(attack(), run, target)
+        tiny = attack()(
+            PassiveView(toy.PASSIVE, run.task, [_scaled(step, 2.0**-70) for step in run.steps]),
+            target,
+            run.knowledge,
+            "bottom.0",
+        )
+        assert roc_auc(tiny.values, run.truth[tiny.rows]) == pytest.approx(
+            roc_auc(normal.values, run.truth[normal.rows]), abs=1e-3
+        )
+
+
+ATTACK_CHECKS: tuple[Callable[[type[Attack], AttackCase], None], ...] = (
+    states_its_terms,
+    succeeds_undefended,
+    is_at_chance_on_random_labels,
+    returns_well_formed_scores,
+    refuses_what_it_lacks,
+    bears_dead_messages,
+    scores_every_scale,
+)
+
+
+def check_attack(attack: type[Attack], case: AttackCase) -> None:
+    """Hold one attack to all checks."""
+    for check in ATTACK_CHECKS:
+        check(attack, case)
+
+
+@cache
+def _undefended(share: float = 0.25) -> toy.Toy:
+    return toy.train(toy.undefended, share)
+
+
+def _build(protection: ProtectionClass, options: Any) -> Protection[Any]:
+    return protection(validated(protection.config, options, f"privacy.{protection.name}"))
+
+
+def _chains(protection: ProtectionClass, case: ProtectionCase) -> Callable[[str], Chain]:
+    """A fresh chain for each party; the protection is in that of its own side."""
+
+    def chain(party: str) -> Chain:
+        return Chain(party, [_build(protection, case.options)] if SIDE_OF[party] is protection.side else [])
+
+    return chain
+
+
+def _scores(attack: Attack, run: toy.Toy, target: Target) -> Any:
+    return attack(run.view, target, run.knowledge, "bottom.0")
+
+
+def _leak(attack: Attack, run: toy.Toy, target: Target) -> float:
+    scores = _scores(attack, run, target)
+    return roc_auc(scores.values, run.truth[scores.rows])
+
+
+def _same_messages(first: list[Step], second: list[Step]) -> None:
+    for one, other in zip(first, second, strict=True):
+        for kind in ("embeddings", "gradients"):
+            assert torch.equal(getattr(one, kind)[toy.PASSIVE], getattr(other, kind)[toy.PASSIVE])
+
+
+def _plain(state: Any) -> str:
+    """A state as text; tensors as lists, anything else that JSON cannot hold is an error."""
+    return json.dumps(state, sort_keys=True, default=Tensor.tolist)
+
+
+def _filled(step: Step, value: float) -> Step:
+    return _mapped(step, lambda tensor: torch.full_like(tensor, value))
+
+
+def _scaled(step: Step, factor: float) -> Step:
+    return _mapped(step, lambda tensor: tensor * factor)
+
+
+def _mapped(step: Step, change: Callable[[Tensor], Tensor]) -> Step:
+    groups = (
+        {name: change(t) for name, t in group.items()} for group in (step.embeddings, step.gradients, step.layers)
+    )
+    return Step(step.epoch, step.step, step.rows, *groups)

@@ -1,0 +1,25 @@
+"""Every registered protection and attack against the whole suite."""
+
+import pytest
+
+from cutlayer import attacks, protections
+
+from . import suite, table
+
+
+def test_the_table_has_a_line_for_everything_registered():
+    assert table.PROTECTIONS.keys() == protections.REGISTRY.keys()
+    assert table.ATTACKS.keys() == attacks.REGISTRY.keys()
+    assert all(name == known.name for name, known in (protections.REGISTRY | attacks.REGISTRY).items())
+
+
+@pytest.mark.parametrize("check", suite.PROTECTION_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", table.PROTECTIONS)
+def test_protection(name, check):
+    check(protections.REGISTRY[name], table.PROTECTIONS[name])
+
+
+@pytest.mark.parametrize("check", suite.ATTACK_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", table.ATTACKS)
+def test_attack(name, check):
+    check(attacks.REGISTRY[name], table.ATTACKS[name])

@@ -1,0 +1,147 @@
+"""The suite must catch what it is for: defences that do nothing and attacks that cheat or guess."""
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+
+from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.attacks.base import Attack, Guess, Target, step_by_step
+from cutlayer.config import Section
+from cutlayer.protections.base import Asset, Protection, Side
+
+from . import suite
+from .table import AttackCase, ProtectionCase
+
+
+class HalfConfig(Section):
+    factor: float = 0.5
+
+
+class Half(Protection[HalfConfig]):
+    """Halve every gradient.
+
+    Reference: nobody, 2024.
+
+    Guarantee: none, empirical.
+    """
+
+    name = "half"
+    config = HalfConfig
+    side = Side.ACTIVE
+    protects = Asset.LABELS
+    reference = "nobody 2024, section 0"
+    rank = 30
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.sent = 0
+
+    def gradient_out(self, g, party, view):
+        self.sent += 1
+        return g * self.settings.factor
+
+    def event(self) -> Event:
+        return NoFormalGuarantee("halving hides nothing")
+
+    def figures(self) -> Mapping[str, float]:
+        return {"sent": self.sent}
+
+    def state_dict(self):
+        return {"sent": self.sent}
+
+    def load_state_dict(self, state):
+        self.sent = state["sent"]
+
+
+class Flat(Half):
+    """Send the same gradient for every row.
+
+    Reference: nobody, 2024.
+
+    Guarantee: none, empirical.
+    """
+
+    name = "flat"
+
+    def gradient_out(self, g, party, view):
+        self.sent += 1
+        return g.mean(dim=0).expand_as(g).contiguous()
+
+
+def lowering(limit):
+    return ProtectionCase({}, lowers=(("norm", Target.GRADIENT, limit),))
+
+
+def test_an_unregistered_defence_that_works_passes():
+    suite.check_protection(Flat, lowering(0.55))
+
+
+def test_a_defence_without_effect_fails():
+    with pytest.raises(AssertionError, match=r"norm on gradient reads 1\.000"):
+        suite.lowers_its_attacks(Half, lowering(0.9))
+
+
+def test_a_defence_that_changes_nothing_fails():
+    with pytest.raises(AssertionError):
+        suite.proves_what_it_did(Half, ProtectionCase({"factor": 1.0}, lowers=()))
+
+
+def test_a_defence_that_forgets_its_state_fails():
+    class Forgetful(Flat):
+        def load_state_dict(self, state):
+            pass
+
+    with pytest.raises(AssertionError):
+        suite.survives_a_resume(Forgetful, lowering(0.55))
+
+
+def test_a_defence_that_draws_from_the_global_state_fails():
+    class Careless(Flat):
+        def gradient_out(self, g, party, view):
+            return g + torch.randn_like(g)
+
+    with pytest.raises(AssertionError):
+        suite.repeats_itself(Careless, lowering(0.55))
+
+
+def test_a_defence_that_changes_the_shape_fails():
+    class Narrow(Flat):
+        def gradient_out(self, g, party, view):
+            return g[:, :1]
+
+    with pytest.raises((AssertionError, RuntimeError)):
+        suite.keeps_shapes_and_types(Narrow, lowering(0.55))
+
+
+def test_a_defence_that_claims_what_its_event_denies_fails():
+    class Boastful(Flat):
+        """Guarantee: total. Reference: nobody."""
+
+    with pytest.raises(AssertionError, match="disagree"):
+        suite.has_an_event(Boastful, lowering(0.55))
+
+
+class Guesser(Attack):
+    """Score at random. Reference: nobody, 2024."""
+
+    name = "guesser"
+    reference = "nobody 2024, section 0"
+    reads = (Target.GRADIENT,)
+    needs = frozenset()
+
+    def run(self, view, target, knowledge, layer):
+        draw = torch.Generator().manual_seed(1)
+        return step_by_step(view, target, layer, lambda m, _: Guess(torch.rand(len(m), generator=draw)))
+
+
+def test_an_attack_that_guesses_fails():
+    case = AttackCase({Target.GRADIENT: 0.9})
+    suite.refuses_what_it_lacks(Guesser, case)
+    with pytest.raises(AssertionError):
+        suite.succeeds_undefended(Guesser, case)
+
+
+def test_an_attack_that_sees_ghosts_in_dead_messages_fails():
+    with pytest.raises(AssertionError):
+        suite.bears_dead_messages(Guesser, AttackCase({Target.GRADIENT: 0.9}))

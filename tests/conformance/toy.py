@@ -1,0 +1,176 @@
+"""A whole split training in a page: two parties, one linear cut, every step recorded, hooks called as in a real run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.attacks.base import PassiveView as AttackView
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.channel.transcript import Step
+from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise, PassiveView
+from cutlayer.protections.chain import Chain
+from cutlayer.tasks import Task
+
+ROWS, FEATURES, WIDTH, BATCH, STEPS = 2048, 12, 6, 512, 4
+ACTIVE, PASSIVE = "bank", "telco"
+SECRET = bytes(range(32))
+NOISE_KEY = bytes(range(32, 64))
+
+
+@dataclass(frozen=True)
+class Toy:
+    """What a toy run leaves behind.
+
+    Attributes:
+        truth: true labels by row, bool.
+        evidence: of all protections, checked against what was sent.
+    """
+
+    task: Task
+    truth: Tensor
+    steps: list[Step]
+    evidence: list[Evidence]
+
+    @property
+    def view(self) -> AttackView:
+        """What the passive party holds."""
+        return AttackView(PASSIVE, self.task, self.steps)
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """All knowledge that an attack may ask for: the share and one positive of each batch."""
+        positives = [step.rows[self.truth[step.rows]][0] for step in self.steps]
+        return Knowledge(float(self.truth.double().mean()), {int(row): 1 for row in positives})
+
+
+def context(task: Task | None, party: str, labels: Tensor | None = None) -> Context:
+    """The context of one side of the toy."""
+    return Context(
+        party=party,
+        peers=(ACTIVE if party == PASSIVE else PASSIVE,),
+        widths={PASSIVE: WIDTH},
+        task=task,
+        labels=labels,
+        training=torch.arange(ROWS),
+        secret=SECRET,
+        noise=Noise(NOISE_KEY),
+        label_column="default" if party == ACTIVE else "",
+        epochs=1,
+        batch_size=BATCH,
+    )
+
+
+class Run:
+    """One toy run, a step at a time.
+
+    The bottom model's layers are near-isometries and the top model's weights small, so that the classes, three standard
+    deviations apart in the features, are as far apart in the embedding, and predictions stay near the positive share:
+    the case in which every published attack works.
+
+    Args:
+        chain: builds a fresh chain of the protections under test, for a party's name; called again at `interrupt`.
+        share: of positive rows.
+    """
+
+    def __init__(self, chain: Callable[[str], Chain], share: float = 0.25, classes: int = 2) -> None:
+        draw = torch.Generator().manual_seed(5)
+        with torch.random.fork_rng():
+            torch.manual_seed(6)
+            self.bottom, self.top = _models(share, classes)
+        self.task = Task("binary" if classes == 2 else "multiclass", tuple(str(code) for code in range(classes)))
+        labels = (torch.rand(ROWS, generator=draw) < share).long() * (classes - 1)
+        self.truth = labels > 0
+        self.inputs = torch.randn(ROWS, FEATURES, generator=draw)
+        self.inputs[:, 0] += 3 * self.truth
+        self.order = torch.randperm(ROWS, generator=draw)
+        self.digests = torch.randint(0, 256, (ROWS, 16), generator=draw, dtype=torch.uint8)
+        self.chain = chain
+        self.sent: Counter[str] = Counter()
+        self.steps: list[Step] = []
+        modules = [*self.bottom.parameters(), *self.top.parameters()]
+        self.optimizer = torch.optim.SGD(modules, lr=0.05)
+        self._set_up(labels)
+
+    def _set_up(self, labels: Tensor) -> None:
+        self.active, self.passive = self.chain(ACTIVE), self.chain(PASSIVE)
+        self.passive.setup(context(None, PASSIVE))
+        self.active.setup(context(self.task, ACTIVE))
+        self.labels = self.active.labels(labels, self.digests)
+        self.active.setup(context(self.task, ACTIVE, self.labels))
+        self.sent["labels"] = ROWS
+        self.given = labels
+
+    def interrupt(self) -> None:
+        """Stop, and continue with fresh protections from their saved states."""
+        states = self.active.state_dict(), self.passive.state_dict()
+        self._set_up(self.given)
+        self.active.load_state_dict(states[0])
+        self.passive.load_state_dict(states[1])
+
+    def step(self, number: int) -> None:
+        """One training step, with every hook."""
+        rows = self.order[number * BATCH : (number + 1) * BATCH]
+        outputs = self.bottom[0](self.inputs[rows])
+        private = PassiveView(Mode.TRAIN, 0, number, rows, lambda other: self.bottom(self.inputs[other]))
+        released = self.passive.embedding_out(self.bottom[1](outputs), private)
+        received = {PASSIVE: released.detach().requires_grad_()}
+        view = ActiveView(Mode.TRAIN, 0, number, rows, self.labels[rows], received)
+        seen = self.active.embeddings_in(received, view)
+        self.task.loss(self.top(seen[PASSIVE]), view.labels).backward()
+        view = replace(view, task_gradients={PASSIVE: received[PASSIVE].grad})
+        gradient = self.active.gradient_out(self.active.cut_gradients(view)[PASSIVE], PASSIVE, view)
+        self._learn(replace(private, embedding=released, gradient=gradient))
+        self.sent.update(["embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss"])
+        self.steps.append(
+            Step(0, number, rows, {PASSIVE: released.detach()}, {PASSIVE: gradient}, {"bottom.0": outputs.detach()})
+        )
+
+    def _learn(self, view: PassiveView) -> None:
+        loss = (view.embedding * view.gradient).sum()
+        own = self.passive.local_loss(view)
+        (loss if own is None else loss + own).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def finish(self) -> Toy:
+        """What the run leaves behind; raises `NotApplied` if a protection missed something."""
+        evidence = self.active.proof(self.sent) + self.passive.proof(self.sent)
+        return Toy(self.task, self.truth, self.steps, evidence)
+
+
+def train(chain: Callable[[str], Chain], share: float = 0.25, classes: int = 2, interrupt_at: int = -1) -> Toy:
+    """Run the toy to its end.
+
+    Args:
+        chain: as in `Run`.
+        interrupt_at: number of the step before which the run is stopped and resumed.
+    """
+    run = Run(chain, share, classes)
+    for number in range(STEPS):
+        if number == interrupt_at:
+            run.interrupt()
+        run.step(number)
+    return run.finish()
+
+
+def undefended(party: str) -> Chain:
+    """A chain without protections."""
+    return Chain(party, [])
+
+
+def _models(share: float, classes: int) -> tuple[nn.Sequential, nn.Linear]:
+    bottom = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, WIDTH))
+    for layer in bottom:
+        nn.init.orthogonal_(layer.weight)
+    bottom[1].weight.data = bottom[0].weight.data.T[:WIDTH].clone()
+    top = nn.Linear(WIDTH, 1 if classes == 2 else classes)
+    nn.init.normal_(top.weight, std=0.03)
+    bias: Any = torch.logit(torch.tensor(share)) if classes == 2 else 0.0
+    nn.init.constant_(top.bias, float(bias))
+    return bottom, top

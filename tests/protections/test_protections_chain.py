@@ -1,0 +1,226 @@
+"""The chain: order, exclusion, coverage, and the sum of cut gradients, with small fakes."""
+
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+import torch
+
+from cutlayer.accounting import NoFormalGuarantee
+from cutlayer.config import Section
+from cutlayer.errors import ConfigError, NotApplicable, NotApplied
+from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Noise, PassiveView, Protection, Side
+from cutlayer.protections.chain import Chain
+from cutlayer.tasks import Task
+
+
+class Nothing(Section):
+    pass
+
+
+class Fake(Protection[Nothing]):
+    config = Nothing
+    side = Side.ACTIVE
+    protects = Asset.LABELS
+    reference = "none"
+    rank = 20
+
+    def __init__(self):
+        super().__init__(Nothing())
+        self.count = 0
+
+    def event(self):
+        return NoFormalGuarantee("a fake")
+
+    def figures(self):
+        return {"count": self.count}
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+class Clip(Fake):
+    name = "clip"
+    rank = 10
+
+    def gradient_out(self, g, party, view):
+        self.count += 1
+        return g.clamp(-1, 1)
+
+
+class Add(Fake):
+    name = "add"
+
+    def gradient_out(self, g, party, view):
+        return g + 10
+
+
+class Pull(Fake):
+    name = "pull"
+    excludes = frozenset({"push"})
+
+    def cut_gradient(self, view):
+        return 0.3, {party: 0.1 * e for party, e in view.embeddings.items()}
+
+
+class Push(Fake):
+    name = "push"
+
+    def cut_gradient(self, view):
+        return 0.7, {"telco": -1e4 * view.embeddings["telco"]}
+
+
+class Weigh(Fake):
+    name = "weigh"
+
+    def cut_gradient(self, view):
+        return 0.9, {"shop": torch.full_like(view.embeddings["shop"], 1e-3)}
+
+
+class Quiet(Fake):
+    name = "quiet"
+
+    def local_loss(self, view):
+        return None
+
+
+class Pay(Fake):
+    name = "pay"
+
+    def local_loss(self, view):
+        return view.embedding.sum()
+
+
+class BinaryOnly(Fake):
+    name = "binary_only"
+    tasks = frozenset({"binary"})
+
+
+def active_view():
+    generator = torch.Generator().manual_seed(0)
+    embeddings = {party: torch.randn(5, 3, generator=generator) for party in ("telco", "shop")}
+    gradients = {party: torch.randn(5, 3, generator=generator) for party in embeddings}
+    return ActiveView(Mode.TRAIN, 0, 0, torch.arange(5), torch.zeros(5), embeddings, gradients)
+
+
+def passive_view(embedding=None):
+    return PassiveView(Mode.TRAIN, 0, 0, torch.arange(5), lambda rows: torch.zeros(len(rows), 3), embedding)
+
+
+def context(kind="binary"):
+    return Context("bank", ("telco",), {"telco": 3}, Task(kind, ()), None, torch.arange(5), bytes(32), Noise(bytes(32)))
+
+
+SENT = dict.fromkeys(("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss"), 1)
+
+
+@pytest.mark.parametrize("order", list(permutations([Clip, Add])))
+def test_rank_decides_the_order_and_not_the_file(order):
+    chain = Chain("bank", [protection() for protection in order])
+    sent = chain.gradient_out(torch.full((2, 3), 5.0), "telco", active_view())
+    assert [protection.name for protection in chain.protections] == ["clip", "add"]
+    assert sent.tolist() == [[11.0] * 3] * 2
+
+
+def test_a_pair_that_cannot_be_combined_is_refused():
+    with pytest.raises(ConfigError, match="expected bank: pull without push, got both; keep one of them"):
+        Chain("bank", [Push(), Pull()])
+
+
+def test_the_same_protection_twice_is_refused():
+    with pytest.raises(ConfigError, match="expected bank: clip once, got it twice"):
+        Chain("bank", [Clip(), Clip()])
+
+
+def test_a_task_it_is_not_defined_for_is_refused():
+    with pytest.raises(NotApplicable, match="expected a task of kind binary for binary_only, got regression"):
+        Chain("bank", [BinaryOnly()]).setup(context("regression"))
+    Chain("bank", [BinaryOnly()]).setup(context("binary"))
+
+
+@pytest.mark.parametrize("order", list(permutations([Push, Weigh])))
+def test_cut_gradients_add_up_whatever_the_order(order):
+    view = active_view()
+    summed = Chain("bank", [protection() for protection in order]).cut_gradients(view)
+    weight = 0.7 * 0.9
+    expected = weight * view.task_gradients["telco"] - 1e4 * view.embeddings["telco"]
+    torch.testing.assert_close(summed["telco"], expected)
+    torch.testing.assert_close(summed["shop"], weight * view.task_gradients["shop"] + 1e-3)
+    first = Chain("bank", [Push(), Weigh()]).cut_gradients(view)
+    assert all(torch.equal(summed[party], first[party]) for party in summed)
+
+
+def test_a_term_for_a_party_that_receives_none_is_refused():
+    view = active_view()
+    alone = replace(view, task_gradients={"telco": view.task_gradients["telco"]})
+    with pytest.raises(NotApplied, match="weigh of bank has a gradient for shop, which is sent none"):
+        Chain("bank", [Weigh()]).cut_gradients(alone)
+
+
+def test_without_terms_the_task_gradient_passes_by_reference():
+    view = active_view()
+    summed = Chain("bank", [Clip()]).cut_gradients(view)
+    assert summed["telco"] is view.task_gradients["telco"]
+
+
+def test_local_losses_add_up_and_none_is_none():
+    embedding = torch.ones(5, 3, requires_grad=True)
+    assert Chain("telco", [Quiet()]).local_loss(passive_view(embedding)) is None
+    chain = Chain("telco", [Quiet(), Pay()])
+    assert chain.local_loss(passive_view(embedding)).item() == 15
+    quiet, pay = sorted(chain.proof(SENT), key=lambda evidence: evidence.protection, reverse=True)
+    assert (quiet.changed, pay.changed) == (0, 1)
+
+
+def test_evidence_counts_what_was_covered_and_what_changed():
+    chain = Chain("bank", [Clip()])
+    chain.gradient_out(torch.zeros(2, 3), "telco", active_view())
+    chain.gradient_out(torch.full((2, 3), 7.0), "telco", active_view())
+    (evidence,) = chain.proof(SENT | {"gradient_out": 2})
+    assert (evidence.unit, evidence.covered, evidence.sent, evidence.changed) == ("messages", 2, 2, 1)
+    assert evidence.figures == {"count": 2}
+
+
+@pytest.mark.parametrize("protection", [Clip, Push, Quiet])
+def test_a_message_that_went_round_it_stops_the_run(protection):
+    chain = Chain("bank", [protection()])
+    hook = {"clip": "gradient_out", "push": "cut_gradient", "quiet": "local_loss"}[protection.name]
+    with pytest.raises(NotApplied, match=rf"{protection.name} of bank covered 0 of 3 at {hook}"):
+        chain.proof(SENT | {hook: 3})
+
+
+def test_counts_survive_a_resume():
+    chain = Chain("bank", [Clip(), Add()])
+    chain.gradient_out(torch.full((2, 3), 7.0), "telco", active_view())
+    resumed = Chain("bank", [Clip(), Add()])
+    resumed.load_state_dict(chain.state_dict())
+    assert resumed.proof(SENT) == chain.proof(SENT)
+    assert resumed.state_dict() == chain.state_dict()
+    with pytest.raises(NotApplied):
+        resumed.proof(SENT | {"gradient_out": 2})
+
+
+def test_noise_repeats_only_for_the_same_use_and_content():
+    noise, content = Noise(bytes(range(32))), torch.arange(6.0).reshape(2, 3)
+
+    def drawn(hook="marvell", peer="telco", step=3, content=content, shape=(1000,)):
+        return noise.normal(shape, hook=hook, peer=peer, step=step, content=content)
+
+    base = drawn()
+    assert torch.equal(base, drawn(content=content.clone()))
+    others = [
+        drawn(hook="max_norm"),
+        drawn(peer="shop"),
+        drawn(step=4),
+        drawn(content=content + 1),
+        drawn(content=content.reshape(3, 2)),
+        drawn(content=content.double()),
+        drawn(peer="telco|3", step=0),
+        Noise(bytes(32)).normal((1000,), hook="marvell", peer="telco", step=3, content=content),
+    ]
+    together = torch.corrcoef(torch.stack([base, *others])) - torch.eye(len(others) + 1)
+    assert float(together.abs().max()) < 0.2
+    assert drawn(shape=(2, 5)).shape == (2, 5)

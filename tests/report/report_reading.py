@@ -1,0 +1,73 @@
+"""Reads a page as a person does: its visible words, its tables, its elements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+from cutlayer.report import rounding
+
+UNSEEN = {"script", "style", "title", "svg"}
+
+
+class Page(HTMLParser):
+    """Collects words outside charts, words by table, start tags and the embedded JSON."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.tables: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.json = ""
+        self._open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag in UNSEEN or tag == "table":
+            self._open.append("json" if dict(attrs).get("id") == "report" else tag)
+        if tag == "table":
+            self.tables.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open and (self._open[-1] == tag or (tag == "script" and self._open[-1] == "json")):
+            self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if "json" in self._open:
+            self.json += data
+        elif not UNSEEN.intersection(self._open):
+            self.words.append(data)
+            if "table" in self._open:
+                self.tables[-1] += f" {data}"
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every value of a JSON document with its path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, (*path, key))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from leaves(inner, (*path, place))
+    else:
+        yield path, value
+
+
+def writings(value: float) -> set[str]:
+    """The ways the report may write a number."""
+    ways = {rounding.metric(value), rounding.figure(value), rounding.setting(value), rounding.rate(value)}
+    ways |= {rounding.seconds(value), rounding.share(value, 1)}
+    ways |= {rounding.size(value), rounding.count(value)} if isinstance(value, int) else set()
+    return {" ".join(way.split()) for way in ways}
+
+
+def shown(value: float, text: str) -> bool:
+    """Whether a number stands in a text, not as a part of a longer one."""
+    return any(re.search(rf"(?<![\d.,]){re.escape(way)}(?![\d]|[.,]\d)", text) for way in writings(value))

@@ -1,0 +1,317 @@
+"""Sample reports with realistic figures: every one is drawn from a seeded generator, so that no two are alike."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from typing import Any
+
+RUNS = {
+    "this run": ["label_dp", "max_norm"],
+    "undefended": [],
+    "label_dp": ["label_dp"],
+    "max_norm": ["max_norm"],
+}
+CEILING = {"this run": 0.63, "undefended": 0.97, "label_dp": 0.82, "max_norm": 0.7}
+ATTACKS = [("gradient", "norm"), ("gradient", "direction"), ("gradient", "spectral"), ("embedding", "spectral")]
+JOB = """\
+name: adult
+parties:
+  bank:
+    role: active
+    table: bank.parquet
+    id: customer
+    label: income
+    privacy:
+      label_dp: {eps: 1.0}
+      max_norm: {}
+    audit: {attacks: [norm, direction, spectral], every: epoch, fail_above: {label_auc: 0.6}}
+  census:
+    role: passive
+    table: census.parquet
+    id: customer
+model:
+  bottom: {kind: mlp, hidden: [64, 32]}
+  top:    {kind: mlp, hidden: [32]}
+train: {epochs: 10, batch_size: 256, optimizer: {kind: adam, lr: 1.0e-3}, seed: 7}
+"""
+
+
+def _run(**other: Any) -> dict[str, Any]:
+    return {
+        "id": "20260301-140509-7c1e",
+        "name": "adult",
+        "created": "2026-03-01T14:05:09+00:00",
+        "cutlayer": "0.1.0",
+        "torch": "2.13.0",
+        "python": "3.11.9",
+        "threads": 1,
+        "seed": 7,
+        "seconds": 41.372,
+        "rows_per_second": 91238.4,
+        "epochs_run": 10,
+        "epochs_planned": 12,
+        "stopped_early": True,
+        "kept": "best",
+        "kept_epoch": 8,
+        "reproducible_noise": False,
+        "job_digest": "5f2b9c0e8d7a41f6b3c2d1e0f9a8b7c6",
+        "folder": "runs/adult-20260301-140509",
+    } | other
+
+
+def _party(name: str, role: str, draw: random.Random, width: int | None = 32) -> dict[str, Any]:
+    return {
+        "name": name,
+        "role": role,
+        "rows_own": draw.randint(45_000, 49_000),
+        "numeric": draw.randint(2, 7),
+        "categorical": draw.randint(3, 9),
+        "width": width,
+        "parameters": draw.randint(9_000, 60_000),
+        "bytes_sent": draw.randint(10**7, 10**9),
+        "bytes_received": draw.randint(10**7, 10**9),
+    }
+
+
+def _leak(run: str, party: str, message: str, attack: str, draw: random.Random) -> dict[str, Any]:
+    auc = 0.5 + (CEILING[run] - 0.5) * draw.uniform(0.15, 1)
+    half = draw.uniform(0.004, 0.02)
+    spectral = attack == "spectral"
+    return {
+        "run": run,
+        "protections": RUNS[run],
+        "party": party,
+        "message": message,
+        "attack": attack,
+        "auc": auc,
+        "low": auc - half,
+        "high": min(1.0, auc + half),
+        "epoch": draw.randint(1, 10),
+        "epochs_seen": 10,
+        "pooled_auc": auc - draw.uniform(0, 0.03),
+        "batch_auc": auc,
+        "first_epoch_auc": auc - draw.uniform(0, 0.02),
+        "also": {"absolute projection": draw.uniform(0.5, 0.6)} if spectral else {},
+        "hard_accuracy": draw.uniform(0.5, 0.9) if spectral else None,
+        "hard_auc": draw.uniform(0.5, 0.9) if spectral else None,
+        "rows": draw.randint(8000, 8400),
+        "positives": draw.randint(1800, 2100),
+        "knowledge": ["one positive row in each batch"] if attack == "direction" else ["the share of positive rows"],
+    }
+
+
+def _epoch(run: str, epoch: int, columns: list[str], draw: random.Random) -> dict[str, Any]:
+    top = CEILING[run]
+    return {
+        "run": run,
+        "epoch": epoch,
+        "loss": 0.32 + 0.3 * math.exp(-epoch / 3) + draw.uniform(0, 0.01) + (0.1 if "dp" in run else 0),
+        "seconds": draw.uniform(2.4, 2.9),
+        "rows_per_second": draw.uniform(80_000, 99_000),
+        "metrics": {
+            "auc": 0.91 - 0.06 * math.exp(-epoch / 2) - draw.uniform(0, 0.004),
+            "log_loss": 0.33 + 0.1 * math.exp(-epoch / 2) + draw.uniform(0, 0.004),
+            "accuracy": 0.85 - 0.03 * math.exp(-epoch / 2) - draw.uniform(0, 0.004),
+        },
+        "leak": {key: 0.5 + (top - 0.5) * draw.uniform(0.4, 1) * math.exp(-epoch / 30) for key in columns},
+    }
+
+
+def _utility(draw: random.Random) -> dict[str, Any]:
+    rows = []
+    for name, auc, note in [
+        ("this run", 0.9042, "label_dp, max_norm"),
+        ("undefended", 0.9127, "the same job without protections"),
+        ("all columns in one place", 0.9151, "what sharing all data would reach"),
+        ("bank alone", 0.8313, "the active party's own columns"),
+    ]:
+        metrics = {"auc": auc, "log_loss": draw.uniform(0.3, 0.4), "accuracy": draw.uniform(0.8, 0.87)}
+        rows.append({"name": name, "note": note, "metrics": metrics, "low": auc - 0.0071, "high": auc + 0.0068})
+    chance = {"auc": 0.5, "log_loss": 0.5513, "accuracy": 0.7607}
+    rows.append(
+        {"name": "chance", "note": "the share of positives for all", "metrics": chance, "low": None, "high": None}
+    )
+    return {"metric": "auc", "higher_is_better": True, "rows": rows}
+
+
+def _layers(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
+    layers = []
+    for run in ("this run", "undefended"):
+        for party in parties:
+            for place, layer in enumerate(["input", "linear 1", "relu 1", "linear 2", "cut"]):
+                auc = 0.55 + (CEILING[run] - 0.55) * place / 6 + draw.uniform(0, 0.03)
+                side = {"run": run, "party": party, "side": "passive", "layer": layer}
+                layers.append(side | {"place": place, "auc": auc, "epoch": draw.randint(1, 10)})
+        for place, layer in enumerate(["concatenation", "top linear 1", "logits"], start=5):
+            auc = 0.8 + 0.04 * (place - 5) + draw.uniform(0, 0.02)
+            side = {"run": run, "party": "bank", "side": "active", "layer": layer}
+            layers.append(side | {"place": place, "auc": auc, "epoch": draw.randint(1, 10)})
+    return layers
+
+
+PROTECTIONS = [
+    {
+        "name": "label_dp",
+        "party": "bank",
+        "protects": "labels",
+        "reference": "Warner 1965; Ghazi et al. 2021, algorithm 1",
+        "settings": {"eps": 1.0},
+        "unit": "rows",
+        "covered": 39074,
+        "sent": 39074,
+        "changed": 10508,
+        "figures": {"labels_flipped": 10508.0, "flip_probability": 0.26894},
+        "formal": True,
+        "statement": "the labels of bank, towards census, employer: 1-label differential privacy per row",
+    },
+    {
+        "name": "max_norm",
+        "party": "bank",
+        "protects": "labels",
+        "reference": "Li et al. 2022, section 4.1",
+        "settings": {},
+        "unit": "messages",
+        "covered": 3060,
+        "sent": 3060,
+        "changed": 3058,
+        "figures": {"signal_to_noise": 0.1173, "rows_of_zero_norm": 12.0},
+        "formal": False,
+        "statement": "none, empirical: the noise is scaled to each batch",
+    },
+]
+FINDINGS = [
+    {
+        "code": "CL301",
+        "severity": "note",
+        "title": "The worst epoch is the first",
+        "detail": "norm on gradients of census leaks most in epoch 1, before the model has learnt.",
+        "remedy": "",
+    },
+    {
+        "code": "CL101",
+        "severity": "error",
+        "title": "A gate failed",
+        "detail": "label_auc is 0.612 at census/gradient/spectral; the limit is 0.6.",
+        "remedy": "Lower eps of label_dp, or add a protection of the gradient.",
+    },
+    {
+        "code": "CL204",
+        "severity": "warning",
+        "title": "The attack has no power on the undefended twin",
+        "detail": "direction on gradients of insurer stays within 0.02 of chance without protections as well.",
+        "remedy": "Read its figure as untested, not as safe.",
+    },
+]
+GATES = [
+    {"name": "label_auc", "limit": 0.6, "worst": 0.6124, "where": "census/gradient/spectral, epoch 3", "passed": False},
+    {"name": "utility_drop", "limit": 0.02, "worst": 0.0085, "where": "against undefended", "passed": True},
+]
+
+
+def binary() -> dict[str, Any]:
+    """Three passive parties, four runs, ten epochs, eight layers on the longest way through."""
+    draw = random.Random(7)
+    passive = ["census", "employer", "insurer"]
+    columns = [f"{party}/{message}/{attack}" for party in passive for message, attack in ATTACKS]
+    return {
+        "run": _run(),
+        "task": {"kind": "binary", "classes": ["<=50K", ">50K"], "positive_share": 0.2393},
+        "data": {"common": 48842, "train": 39074, "validation": 4884, "test": 4884},
+        "parties": [_party("bank", "active", draw, None), *(_party(name, "passive", draw) for name in passive)],
+        "utility": _utility(draw),
+        "history": [_epoch(run, epoch, columns, draw) for run in RUNS for epoch in range(1, 11)],
+        "leaks": [_leak(run, p, m, a, draw) for run in RUNS for p in passive for m, a in ATTACKS],
+        "layers": _layers(passive, draw),
+        "protections": copy.deepcopy(PROTECTIONS),
+        "gates": copy.deepcopy(GATES),
+        "findings": copy.deepcopy(FINDINGS),
+        "limits": ["model_completion needs auxiliary labels, which this job does not give the attacker."],
+        "job": JOB,
+    }
+
+
+def regression() -> dict[str, Any]:
+    """No leaks, no protections, no gates, and a metric of which less is better."""
+    draw = random.Random(8)
+    rows = [
+        {"name": "this run", "note": "", "metrics": {"mae": 12.417, "r2": 0.613}, "low": 12.1, "high": 12.7},
+        {"name": "grid alone", "note": "", "metrics": {"mae": 17.92, "r2": -0.04}, "low": 17.5, "high": 18.3},
+        {"name": "chance", "note": "the mean of the training rows", "metrics": {"mae": 19.03, "r2": 0.0}},
+    ]
+    history = [
+        {"run": "this run", "epoch": e, "loss": 900 / e, "seconds": 1.5, "rows_per_second": 20_111.0}
+        | {"metrics": {"mae": 12 + 9 / e, "r2": 0.6 - 0.7 / e}}
+        for e in range(1, 7)
+    ]
+    return {
+        "run": _run(name="demand", epochs_run=6, epochs_planned=6, stopped_early=False, kept="last", kept_epoch=6),
+        "task": {"kind": "regression", "classes": [], "positive_share": None},
+        "data": {"common": 9001, "train": 7201, "validation": 900, "test": 900},
+        "parties": [_party("grid", "active", draw, None), _party("weather", "passive", draw)],
+        "utility": {"metric": "mae", "higher_is_better": False, "rows": rows},
+        "history": history,
+        "limits": ["norm, direction and spectral need a task of kind binary, got regression."],
+        "job": "name: demand\ntask: regression\n",
+    }
+
+
+def multiclass() -> dict[str, Any]:
+    """One passive party, no undefended twin, a single epoch."""
+    draw = random.Random(9)
+    metrics = {"accuracy": 0.931, "log_loss": 0.2171, "macro_f1": 0.9123}
+    epoch = {"run": "this run", "epoch": 1, "loss": 0.81, "seconds": 75.2, "rows_per_second": 4012.0}
+    leak = _leak("this run", "mobile operator", "embedding", "model_completion", draw)
+    return {
+        "run": _run(name="digits", epochs_run=1, epochs_planned=1, kept_epoch=1, reproducible_noise=True),
+        "task": {"kind": "multiclass", "classes": [str(digit) for digit in range(10)], "positive_share": None},
+        "data": {"common": 1797, "train": 1437, "validation": 180, "test": 180},
+        "parties": [_party("archive", "active", draw, None), _party("mobile operator", "passive", draw)],
+        "utility": {"metric": "accuracy", "rows": [{"name": "this run", "metrics": metrics, "low": 0.9, "high": 0.96}]},
+        "history": [epoch | {"metrics": metrics, "leak": {"mobile operator/embedding/model_completion": 0.5521}}],
+        "leaks": [leak | {"epoch": 1, "epochs_seen": 1, "protections": ["label_dp"]}],
+        "protections": PROTECTIONS[:1],
+        "job": "name: digits\n",
+    }
+
+
+def broken() -> dict[str, Any]:
+    """A run that diverged, in which little could be measured."""
+    raw = binary()
+    raw["utility"]["rows"][0]["metrics"]["auc"] = float("nan")
+    raw["utility"]["rows"][1]["metrics"] = {"auc": None}
+    raw["utility"]["rows"][2].update(low=float("nan"), high=float("nan"))
+    for part in raw["history"][3:10]:
+        part["loss"] = float("nan")
+        part["metrics"] = dict.fromkeys(part["metrics"], float("inf"))
+        part["leak"] = dict.fromkeys(part["leak"], None)
+    raw["leaks"][2].update(low=None, high=float("nan"), pooled_auc=float("nan"), batch_auc=None)
+    raw["protections"] = [
+        PROTECTIONS[0] | {"figures": {"ratio": float("inf")}, "changed": 0},
+        PROTECTIONS[1] | {"covered": 9, "changed": 7},
+    ]
+    return raw
+
+
+HOSTILE = "</script><script>alert(1)</script>"
+
+
+def hostile() -> dict[str, Any]:
+    """Names that would break a page, a terminal, XML or a Markdown table that trusts them."""
+    raw = binary()
+    party = f'{HOSTILE}"onload="x" Ωμέγα 銀行 🏦'
+    text = str(party)
+    raw["parties"][1]["name"] = text
+    for leak in raw["leaks"]:
+        leak["party"] = text if leak["party"] == "census" else leak["party"]
+    for part in raw["history"]:
+        part["leak"] = {key.replace("census", text): value for key, value in part["leak"].items()}
+    for layer in raw["layers"]:
+        layer["party"] = text if layer["party"] == "census" else layer["party"]
+        layer["layer"] = f"<img src=x onerror=alert(1)> {layer['layer']}"
+    raw["run"]["name"] = "a | b\x1b[31m [bold red]x[/] <b>&amp;"
+    raw["gates"] = [gate | {"where": f"{text}/gradient\x00\x1b[2J"} for gate in raw["gates"]]
+    raw["findings"][0]["detail"] = f"{HOSTILE} [link=x]y[/link] {{{{ 7 * 7 }}}} \u2028 | `code`"
+    raw["job"] = f"name: '{HOSTILE}'\n# --> ]]> &lt; üñí\n"
+    return raw
