@@ -71,8 +71,8 @@ class Progress:
         patience = job.train.early_stop
         better = metric > self.best + (patience.min_delta if patience else 0.0)
         self.stale = 0 if better else self.stale + 1
-        if better:
-            self.best, self.best_epoch = metric, epoch
+        if better or epoch == 0:
+            self.best, self.best_epoch = (metric if better else self.best), epoch
         self.stop = epoch + 1 >= job.train.epochs or bool(patience and self.stale >= patience.patience)
         return better or epoch == 0
 

@@ -15,7 +15,6 @@ from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import Links
 from cutlayer.channel.grpc_server import serve
 from cutlayer.config import Job
-from cutlayer.config.load import dump_job
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.local import Local
@@ -50,7 +49,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
     table = open_table(job, name, options.tables)
     folder = RunFolder.create(out, resume=options.resume)
-    (out / "job.yaml").write_text(dump_job(job))
+    folder.write_job(job)
     threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
     local = local_side(job, name, folder, out / "data", options.keys, table, resume=options.resume)
     if name == job.active:

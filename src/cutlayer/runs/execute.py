@@ -13,7 +13,6 @@ from torch import Tensor
 
 from cutlayer.audit import findings_of, gates_of
 from cutlayer.config import Job
-from cutlayer.config.load import dump_job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import CutlayerError
@@ -70,7 +69,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     check_job(job)
     tables = {name: open_table(job, name, options.tables) for name in job.parties}
     folder = RunFolder.create(out, resume=options.resume)
-    (out / "job.yaml").write_text(dump_job(job))
+    folder.write_job(job)
     threads = set_threads(job.train.threads, job.train.batch_size)
     try:
         _run_all(job, folder, tables, options, threads, progress)
@@ -130,7 +129,7 @@ def _compared(
         return stored
     begun = options.resume and (path / "job.yaml").exists()
     folder = RunFolder.create(path, resume=begun)
-    (path / "job.yaml").write_text(dump_job(job))
+    folder.write_job(job)
     data = parent.path / "data"
     trained = train_together(job, folder, tables, options.keys, progress, data=data, resume=begun)
     described = describe(job, folder, trained, threads, options)

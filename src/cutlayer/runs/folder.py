@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cutlayer.errors import RunFolderError
+from cutlayer.config import Job
+from cutlayer.config.load import dump_job, load_job
+from cutlayer.errors import CheckpointError, RunFolderError
 
 
 class RunFolder:
@@ -34,6 +36,20 @@ class RunFolder:
             raise RunFolderError(f"{path} exists already; choose another folder with --out, or --resume it")
         path.mkdir(parents=True, exist_ok=True)
         return cls(path)
+
+    def write_job(self, job: Job) -> None:
+        """Keep the job as run; a run taken up again must be the same job.
+
+        Raises:
+            CheckpointError: the folder holds a run of another job.
+        """
+        path, text = self.path / "job.yaml", dump_job(job)
+        if path.exists() and dump_job(load_job(path)) != text:
+            raise CheckpointError(
+                f"{self.path} holds a run of another job; resume with the job it was started with "
+                f"({path}), or start a new run with --out"
+            )
+        path.write_text(text)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

@@ -127,13 +127,13 @@ def _chain(job: Job, name: str) -> Chain:
 
 
 def audit_cells(auditor: Auditor) -> list[dict[str, Any]]:
-    """Every cell of the matrix and every layer, each at its worst epoch, with its interval."""
+    """Every cell of the matrix at its worst epoch with its interval, and every layer at its worst epoch."""
     return [_cell(auditor, cell) for cell in sorted(auditor.series)]
 
 
 def _cell(auditor: Auditor, cell: Cell) -> dict[str, Any]:
     series = auditor.series[cell]
-    low, high = auditor.interval(cell)
+    low, high = auditor.interval(cell) if cell.target is not Target.LAYER else (math.nan, math.nan)
     worst = asdict(series.worst)
     return {
         "party": cell.party,
