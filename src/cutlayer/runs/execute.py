@@ -176,7 +176,7 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
     truth, _ = read_truth(folder.transcript(job.active))
     for name, chosen in wanted.items():
         progress.stage(name)
-        reference = train_reference(job, chosen, active.task, truth, active.split, active.part, name)
+        reference = train_reference(job, chosen, active.task, truth, active.split, active.part)
         low, high = interval(active.task, reference.logits, active.labels, job.train.seed)
         found[name] = {"metrics": dict(reference.metrics), "low": low, "high": high}
     return {**found, **chance_reference(trained, truth)}

@@ -143,7 +143,7 @@ def _party(
 ) -> PartyForecast:
     role = job.parties[name].role
     train, held_out = rows
-    widths = {party: int(bottom.width) for party, bottom in model.bottoms.items()}  # type: ignore[arg-type]
+    widths = model.widths
     upwards = 4 * (train + held_out) * widths.get(name, 0)
     downwards = 4 * train * sum(widths[party] for party in job.passives)
     store = prepared[name].store
@@ -174,7 +174,7 @@ def _memory(job: Job, model: Joint, parties: tuple[PartyForecast, ...]) -> int:
 def _transcript(job: Job, model: Joint, steps_per_epoch: int) -> int:
     """Bytes all parties together record."""
     total = 0
-    widths = {name: int(bottom.width) for name, bottom in model.bottoms.items()}  # type: ignore[arg-type]
+    widths = model.widths
     for name, party in job.parties.items():
         if party.audit.every == "never":
             continue

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
-from cutlayer.models import Inputs, build_bottom, build_top
+from cutlayer.models import BottomModel, Inputs, build_bottom, build_top
 from cutlayer.parties.half import build_optimizer
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.random_state import party_seed
@@ -35,21 +36,26 @@ class Reference:
 
 
 class Joint(nn.Module):
-    """The bottom models of the given parties and a top model, in one module."""
+    """The bottom models of the given parties and a top model, in one module.
+
+    Every party's modules start from the weights that they have in the split run of the same job.
+    """
 
     def __init__(self, job: Job, stores: Mapping[str, Store], task: Task) -> None:
         super().__init__()
         self.stores = stores
-        self.bottoms = nn.ModuleDict(
-            {
-                name: build_bottom(
-                    job.model.bottom_of(name), Inputs(store.columns.cardinalities, store.columns.numeric)
-                )
-                for name, store in stores.items()
-            }
-        )
-        widths = {name: int(bottom.width) for name, bottom in self.bottoms.items()}  # type: ignore[arg-type]
-        self.top = build_top(job.model.top, widths, task.outputs)
+        bottoms: dict[str, BottomModel] = {}
+        for name, store in stores.items():
+            if name != job.active:
+                with drawn_as(job, name):
+                    bottoms[name] = _bottom(job, name, store)
+        with drawn_as(job, job.active):
+            if job.active in stores:
+                bottoms[job.active] = _bottom(job, job.active, stores[job.active])
+            widths = {name: bottoms[name].width for name in stores}
+            self.top = build_top(job.model.top, widths, task.outputs)
+        self.bottoms = nn.ModuleDict(bottoms)
+        self.widths = widths
 
     def embed(self, rows: Tensor) -> dict[str, Tensor]:
         """Embeddings of a batch of rows, by party."""
@@ -57,7 +63,7 @@ class Joint(nn.Module):
 
 
 def train_reference(
-    job: Job, stores: Mapping[str, Store], task: Task, labels: Tensor, split: Split, part: str, name: str
+    job: Job, stores: Mapping[str, Store], task: Task, labels: Tensor, split: Split, part: str
 ) -> Reference:
     """Train on one machine, by the job's schedule, early stopping and choice of epoch.
 
@@ -65,13 +71,11 @@ def train_reference(
         stores: encoded columns of the parties that take part.
         labels: true labels by row.
         part: which held-out rows to report.
-        name: of the reference; seeds its weights.
     """
+    model = Joint(job, stores, task)
+    optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
+    assert optimizer is not None  # noqa: S101 - a top model always has parameters
     with torch.random.fork_rng(devices=[]):
-        torch.set_rng_state(torch.Generator().manual_seed(party_seed(job.train.seed, name)).get_state())
-        model = Joint(job, stores, task)
-        optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
-        assert optimizer is not None  # noqa: S101 - a top model always has parameters
         kept = _fit(model, optimizer, job, task, labels, split)
     logits = evaluate(model, split.part(part))
     return Reference(task.evaluate(logits, labels[split.part(part)]), logits, kept)
@@ -101,6 +105,18 @@ def _fit(model: Joint, optimizer: torch.optim.Optimizer, job: Job, task: Task, l
         return job.train.epochs - 1
     model.load_state_dict(best_weights)
     return best_epoch
+
+
+@contextmanager
+def drawn_as(job: Job, party: str) -> Iterator[None]:
+    """Draw random numbers as a party does at the start of a run."""
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(torch.Generator().manual_seed(party_seed(job.train.seed, party)).get_state())
+        yield
+
+
+def _bottom(job: Job, name: str, store: Store) -> BottomModel:
+    return build_bottom(job.model.bottom_of(name), Inputs(store.columns.cardinalities, store.columns.numeric))
 
 
 def evaluate(model: Joint, rows: Tensor) -> Tensor:
