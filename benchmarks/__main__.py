@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.local_training import centralised_side, make_table, split_side
+from benchmarks.local_training import audited_side, centralised_side, make_table, split_side
 from benchmarks.pairs import Comparison, compare
 
 
@@ -23,15 +23,11 @@ def _local_training(batch_size: int) -> Callable[[str, int, int], Comparison]:
     return run
 
 
-def _audited(table: str, batch_size: int) -> Callable[[], float]:
-    return split_side(table, batch_size, "epoch")
-
-
-def _audit_overhead(batch_size: int) -> Callable[[str, int, int], Comparison]:
+def _audit_overhead(name: str, batch_size: int) -> Callable[[str, int, int], Comparison]:
     def run(table: str, rows: int, repeats: int) -> Comparison:
-        audited = ("cutlayer with the audit of every epoch (norm, direction, spectral; layers)", _audited)
+        audited = ("cutlayer with the audit of every epoch (norm, direction, spectral; layers)", audited_side)
         bare = ("cutlayer without audit", split_side)
-        return compare("audit_overhead", audited, bare, (table, batch_size), rows, repeats, threads=1)
+        return compare(name, audited, bare, (table, batch_size), rows, repeats, threads=1)
 
     return run
 
@@ -39,8 +35,11 @@ def _audit_overhead(batch_size: int) -> Callable[[str, int, int], Comparison]:
 BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Comparison]]] = {
     "local_training_8192": ("rows/s against a centralised loop, batch 8192; goal 0.95", _local_training(8192)),
     "local_training_256": ("rows/s against a centralised loop, batch 256; goal 0.85", _local_training(256)),
-    "audit_overhead": ("an audited epoch against a bare one, batch 8192; goal 0.95", _audit_overhead(8192)),
-    "audit_overhead_256": ("the same at batch 256; goal 0.95", _audit_overhead(256)),
+    "audit_overhead": (
+        "an audited epoch against a bare one, batch 8192; goal 0.95",
+        _audit_overhead("audit_overhead", 8192),
+    ),
+    "audit_overhead_256": ("the same at batch 256; goal 0.95", _audit_overhead("audit_overhead_256", 256)),
 }
 
 

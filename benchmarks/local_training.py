@@ -105,6 +105,11 @@ def split_side(path: str, batch_size: int, audit: str = "never") -> Callable[[],
     return once
 
 
+def audited_side(path: str, batch_size: int) -> Callable[[], float]:
+    """Cutlayer with the audit of every epoch."""
+    return split_side(path, batch_size, "epoch")
+
+
 def centralised_side(path: str, batch_size: int) -> Callable[[], float]:
     """Plain PyTorch at its best: one fused embedding table, fused Adam, no data loader."""
     table = pq.read_table(path)

@@ -1,0 +1,38 @@
+"""Every training benchmark runs on a small table and prints one JSON line with the promised fields."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FIELDS = {
+    "name", "a", "b", "ratio", "lowest", "highest", "repeats", "threads", "rate_a", "rate_b", "peak_mb_a", "peak_mb_b"
+}  # fmt: skip
+
+
+def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+
+
+@pytest.mark.parametrize("name", ["local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256"])
+def test_a_benchmark_prints_one_json_line(name: str) -> None:
+    printed = benchmark(name, "--rows", "8192", "--repeats", "1", "--json").stdout
+    (line,) = printed.splitlines()
+    found = json.loads(line)
+    assert found.keys() >= FIELDS
+    assert found["name"] == name
+    assert found["lowest"] <= found["ratio"] <= found["highest"]
+    assert found["rate_a"] > 0
+    assert found["peak_mb_a"] > 0
+
+
+def test_without_a_name_the_benchmarks_are_listed() -> None:
+    listed = benchmark().stdout
+    assert "local_training_8192" in listed
+    assert "audit_overhead" in listed
