@@ -54,12 +54,24 @@ def _direction(moved: Tensor, scale: float) -> Tensor:
     if min(n, d) > _LARGEST_EIGH:
         top = _krylov(moved)
     elif d <= n:
-        top = torch.linalg.eigh(moved.T @ moved).eigenvectors[:, -1]
+        top = _last_eigenvector(moved.T @ moved, moved)
     else:
-        top = moved.T @ torch.linalg.eigh(moved @ moved.T).eigenvectors[:, -1]
+        top = moved.T @ _last_eigenvector(moved @ moved.T, moved.T)
     top /= torch.linalg.vector_norm(top)
     # LAPACK leaves the sign open; fixing it keeps repeated audits equal.
     return top if bool(top[top.abs().argmax()] > 0) else -top
+
+
+def _last_eigenvector(gram: Tensor, factor: Tensor) -> Tensor:
+    """Eigenvector of the largest eigenvalue of `gram` = factor.T @ factor, in float64.
+
+    LAPACK's float32 routine gave up on a covariance of nearly collinear gradients; the Krylov iteration needs no
+    decomposition of it.
+    """
+    try:
+        return torch.linalg.eigh(gram.double()).eigenvectors[:, -1].to(gram.dtype)
+    except torch.linalg.LinAlgError:
+        return _krylov(factor)
 
 
 def _krylov(moved: Tensor) -> Tensor:
