@@ -1,0 +1,72 @@
+"""Reads code blocks, headings and links out of the project's Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "results" not in page.parts),
+)
+
+_FENCE = re.compile(
+    r"^(?:<!-- tested: (?P<name>[\w.-]+) -->\n)?```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.M | re.S
+)
+_LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (?P<words>.+?)(?: \{#(?P<anchor>[\w-]+)\})?$", re.M)
+
+
+class Block(NamedTuple):
+    """One fenced block; `name` is that of the `<!-- tested: NAME -->` line before it, or empty."""
+
+    page: Path
+    name: str
+    language: str
+    text: str
+
+
+def blocks(page: Path, language: str | None = None) -> list[Block]:
+    found = [
+        Block(page, match["name"] or "", match["language"], match["text"])
+        for match in _FENCE.finditer(page.read_text(encoding="utf-8"))
+    ]
+    return [block for block in found if language is None or block.language == language]
+
+
+def block(page: Path, name: str) -> str:
+    (found,) = [one for one in blocks(page) if one.name == name]
+    return found.text
+
+
+def prose(page: Path) -> str:
+    """The page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def links(page: Path) -> Iterator[str]:
+    for match in _LINK.finditer(prose(page)):
+        yield match["target"]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to the page may name after `#`, as Python-Markdown makes it."""
+    return {match["anchor"] or _slug(match["words"]) for match in _HEADING.finditer(prose(page))}
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """Cells of all table rows, heads and rules left out; a cell may hold an escaped bar."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    cells = [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    rules = [place for place, row in enumerate(cells) if all(re.fullmatch(r":?-+:?", cell) for cell in row)]
+    return [row for place, row in enumerate(cells) if place not in rules and place + 1 not in rules]
+
+
+def _slug(words: str) -> str:
+    words = re.sub(r"[^\w\s-]", "", words.replace("`", "")).strip().lower()
+    return re.sub(r"[-\s]+", "-", words)
