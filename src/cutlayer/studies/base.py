@@ -1,0 +1,176 @@
+"""What a study is: a table of trainings, run once each and kept, and one page that compares them with a paper."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from scipy import stats
+
+from cutlayer.config import Job
+from cutlayer.runs.execute import Options, Progress, execute
+from cutlayer.runs.together import Keys
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of a study.
+
+    Attributes:
+        group: the data and network, such as `Criteo`.
+        setting: what is varied, such as `marvell sum_kl 0.16`.
+        tables: data in memory, by party, where the job names no files.
+    """
+
+    group: str
+    setting: str
+    seed: int
+    job: Job
+    tables: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def slug(self) -> str:
+        """A file name."""
+        text = f"{self.group} {self.setting} seed {self.seed}"
+        return "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in text)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one training gave.
+
+    Attributes:
+        metric: the headline metric on test rows.
+        leaks: `message/attack` to {"auc": worst over the epochs, "epoch": when, "last": of the last epoch}.
+        layers: the same by `party/layer`.
+    """
+
+    group: str
+    setting: str
+    seed: int
+    metric: float
+    seconds: float
+    leaks: Mapping[str, Mapping[str, float]]
+    layers: Mapping[str, Mapping[str, float]]
+
+
+class Study(ABC):
+    """One paper's figures, rerun.
+
+    Class attributes:
+        name: as in `cutlayer study NAME`. title, source: of the page.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+
+    @abstractmethod
+    def cells(self, data: Path, seeds: int) -> Iterator[Cell]:
+        """All trainings, those to be run first first.
+
+        Args:
+            data: the folder of data sets.
+            seeds: how many seeds of each setting.
+        """
+
+    @abstractmethod
+    def page(self, found: Sequence[Found]) -> str:
+        """The body of the page, Markdown: claim, the paper's number, ours, verdict."""
+
+
+def run_cells(study: Study, data: Path, out: Path, seeds: int, progress: Progress) -> list[Found]:
+    """Run every training that has no result in `out` yet; a study that was interrupted goes on where it stopped."""
+    kept = out / "cells"
+    kept.mkdir(parents=True, exist_ok=True)
+    found = []
+    for cell in study.cells(data, seeds):
+        path = kept / f"{cell.slug}.json"
+        if not path.exists():
+            progress.stage(f"{cell.group}: {cell.setting}, seed {cell.seed}")
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(_run(cell, out / "work", progress)))
+            partial.replace(path)
+        found.append(Found(**json.loads(path.read_text())))
+    return found
+
+
+def _run(cell: Cell, work: Path, progress: Progress) -> dict[str, Any]:
+    shutil.rmtree(work, ignore_errors=True)
+    folder = execute(cell.job, work, Options(Keys(work.parent / "keys"), tables=cell.tables), progress)
+    summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
+    own = next(row for row in summary["utility"]["rows"] if row["name"] == "this run")
+    cells = audit["runs"]["this run"]["cells"]
+    leaks = {f"{c['message']}/{c['attack']}": _worst(c) for c in cells if c["message"] != "layer"}
+    layers = {f"{c['party']}/{c['layer']}": _worst(c) for c in cells if c["message"] == "layer"}
+    shutil.rmtree(work)
+    return {
+        "group": cell.group,
+        "setting": cell.setting,
+        "seed": cell.seed,
+        "metric": own["metrics"][summary["utility"]["metric"]],
+        "seconds": summary["run"]["seconds"],
+        "leaks": leaks,
+        "layers": layers,
+    }
+
+
+def _worst(cell: Mapping[str, Any]) -> dict[str, float]:
+    return {"auc": cell["auc"], "epoch": cell["epoch"], "last": cell["last_epoch_auc"]}
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over seeds with its 95 % interval (Student's t); no interval from one seed."""
+
+    value: float
+    half: float | None
+
+    def __str__(self) -> str:
+        """Three digits, as `0.723 ± 0.004`."""
+        return f"{self.value:.3f}" if self.half is None else f"{self.value:.3f} ± {self.half:.3f}"
+
+
+def mean(values: Sequence[float]) -> Mean:
+    """Mean and half-width of the 95 % t interval.
+
+    >>> str(mean([0.7, 0.72, 0.71]))
+    '0.710 ± 0.025'
+    """
+    if len(values) < 2:
+        return Mean(values[0], None)
+    half = float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    return Mean(statistics.fmean(values), half)
+
+
+def by_setting(found: Sequence[Found], group: str) -> dict[str, list[Found]]:
+    """The results of one group by setting, in the order they were run."""
+    grouped: dict[str, list[Found]] = {}
+    for one in found:
+        if one.group == group:
+            grouped.setdefault(one.setting, []).append(one)
+    return grouped
+
+
+def distance(auc: float) -> float:
+    """|AUC - 0.5|, what an attacker gains whichever way its scores point."""
+    return abs(auc - 0.5)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table.
+
+    >>> print(table(["a", "b"], [[1, 2]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(str(value) for value in row) + " |" for row in rows]
+    return "\n".join(lines)
