@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks import dcor_loss, marvell_search
+from benchmarks.gradient_defences import Overheads, gradient_defences
 from benchmarks.local_training import audited_side, centralised_side, make_table, split_side
 from benchmarks.pairs import Comparison, compare
 
@@ -32,7 +34,24 @@ def _audit_overhead(name: str, batch_size: int) -> Callable[[str, int, int], Com
     return run
 
 
-BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Comparison]]] = {
+def _marvell_search(_table: str, _rows: int, repeats: int) -> Comparison:
+    ours = ("exact root finding, 200 searches at sumKL 0.16", marvell_search.ours_side)
+    published = ("published: power by 1.5, alternating bisections", marvell_search.geometric_side)
+    return compare("marvell_search", ours, published, (0.16,), marvell_search.CASES, repeats, threads=1)
+
+
+def _dcor_loss(_table: str, rows: int, repeats: int) -> Comparison:
+    rows = min(rows, 8192)
+    ours = (f"tiles with their own backward, {rows} x 128 float32", dcor_loss.tiles_side)
+    naive = ("autograd through the whole matrices", dcor_loss.naive_side)
+    return compare("dcor_loss", ours, naive, (rows, 128), rows, repeats, threads=1)
+
+
+def _gradient_defences(_table: str, rows: int, repeats: int) -> Overheads:
+    return gradient_defences(min(rows, 8192), repeats)
+
+
+BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Comparison | Overheads]]] = {
     "local_training_8192": ("rows/s against a centralised loop, batch 8192; goal 0.95", _local_training(8192)),
     "local_training_256": ("rows/s against a centralised loop, batch 256; goal 0.85", _local_training(256)),
     "audit_overhead": (
@@ -40,6 +59,9 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Comparison]]] = {
         _audit_overhead("audit_overhead", 8192),
     ),
     "audit_overhead_256": ("the same at batch 256; goal 0.95", _audit_overhead("audit_overhead_256", 256)),
+    "marvell_search": ("searches/s against the published search", _marvell_search),
+    "dcor_loss": ("rows/s against naive autograd, n = 8192; goal 3, memory 1/20", _dcor_loss),
+    "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 
 

@@ -9,13 +9,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from cutlayer.config import Job
 from cutlayer.errors import CutlayerError
 from cutlayer.estimator import VerticalClassifier, VerticalRegressor
-from cutlayer.protections import LabelDPConfig, MaxNormConfig
+from cutlayer.protections import LabelDP, LabelDPConfig, MaxNormConfig
 from cutlayer.report import Report
 from cutlayer.version import __version__
 
 __all__ = [
     "CutlayerError",
     "Job",
+    "LabelDP",
     "LabelDPConfig",
     "MaxNormConfig",
     "Report",

@@ -9,7 +9,7 @@ class CutlayerError(Exception):
     """Base of all errors this package raises on purpose.
 
     Attributes:
-        exit_code: what the command line exits with (1 a gate failed, 2 bad input, 3 a peer was lost).
+        exit_code: what the command line exits with (1 a gate failed, 2 bad input, 3 a peer was lost, 130 interrupted).
     """
 
     exit_code = 2
@@ -62,3 +62,13 @@ class NotApplied(CutlayerError):
 
 class NotApplicable(CutlayerError):
     """An attack or protection cannot be used on this task or view."""
+
+
+class Diverged(CutlayerError):
+    """Training left the range of numbers: the model's outputs are no longer finite."""
+
+
+class Interrupted(CutlayerError):
+    """The user stopped the run."""
+
+    exit_code = 130

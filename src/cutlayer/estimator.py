@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+import weakref
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -19,15 +23,16 @@ from cutlayer.config import Job, Section, validated
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.source import open_source
-from cutlayer.errors import ConfigError, DataError
+from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.models import BottomModel, Inputs, build_bottom, build_top
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.protections import REGISTRY
+from cutlayer.protections import REGISTRY, Protection
 from cutlayer.protections.base import Side
 from cutlayer.report import Report, build
 from cutlayer.runs.again import audit_again
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.keys import LENGTH
 from cutlayer.runs.together import Keys
 from cutlayer.runs.watch import read_truth
 from cutlayer.tasks import Task
@@ -77,7 +82,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.run_dir = run_dir
         self.key = key
 
-    def fit(self, X: Tables, y: Any) -> Self:  # noqa: N803 - scikit-learn's name
+    def fit(self, X: Tables, y: Any) -> Self:
         """Train on the parties' tables.
 
         Args:
@@ -88,19 +93,19 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         Raises:
             CutlayerError: bad input; says which party and what to do.
         """
-        labels = np.asarray(y)
+        labels = _labels(y)
         job = self._job(X, labels)
-        if self.run_dir is None:
-            self._scratch = tempfile.TemporaryDirectory(prefix="cutlayer-")
-        out = Path(self._scratch.name if self.run_dir is None else self.run_dir)
-        tables = {name: open_source(X[name], name).read_all() for name in job.parties if name in X}
+        tables = _read(X, [name for name in job.parties if name in X])
+        _check_rows(tables, len(labels))
         tables[job.active] = _with_labels(tables.get(job.active), labels)
-        keys = Keys(out / "keys", self.key)
-        self.folder_ = execute(job, out / "run", Options(keys, tables=tables), Progress())
-        self.report_ = build(self.folder_.path)
-        self.job_ = job
-        self.classes_ = np.unique(labels)
-        self._load(job, self.folder_)
+        key, out = _checked_key(self.key), self._out()
+        with _threads_restored():
+            folder = execute(job, out / "run", Options(Keys(out / "keys", key), tables=tables), Progress())
+        self.folder_, self.job_ = folder, job
+        self.report_ = build(folder.path)
+        if job.task != "regression":
+            self.classes_ = np.unique(labels)
+        self._load(job, folder)
         return self
 
     def audit(self, attacks: Sequence[str] = ()) -> Report:
@@ -114,9 +119,18 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.report_ = build(self.folder_.path)
         return self.report_
 
+    def _out(self) -> Path:
+        """Where the run goes; a folder made for it goes when this estimator does."""
+        if self.run_dir is not None:
+            if (Path(self.run_dir) / "run").exists():
+                raise RunFolderError(f"{self.run_dir} holds a run already; choose another run_dir, or remove it")
+            return Path(self.run_dir)
+        scratch = tempfile.mkdtemp(prefix="cutlayer-")
+        weakref.finalize(self, shutil.rmtree, scratch, ignore_errors=True)
+        return Path(scratch)
+
     def _job(self, tables: Tables, labels: npt.NDArray[Any]) -> Job:
-        if not isinstance(tables, Mapping):
-            raise DataError.expected("X as a mapping from party name to table", type(tables).__name__)
+        _check_mapping(tables)
         names = [self.active, *(name for name in tables if name != self.active)]
         privacy = self._privacy(names)
         parties: dict[str, Any] = {
@@ -133,33 +147,38 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             "seed": self.seed,
             "threads": self.threads,
             "split": {"test": self.test, "validation": self.validation},
-            "early_stop": {"patience": self.patience} if self.patience else None,
+            "early_stop": None if self.patience is None else {"patience": self.patience},
         }
         raw = {"task": self._kind(labels), "parties": parties, "model": model, "train": train, "compare": self.compare}
         return validated(Job, raw, type(self).__name__)
 
     def _privacy(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Protections by party: a plain list goes to the side each protection belongs to."""
-        kinds = {kind.config: kind for kind in REGISTRY.values()}
         wanted: dict[str, dict[str, Any]] = {name: {} for name in names}
-        if isinstance(self.protections, Mapping):
-            given = [(name, one) for name, some in self.protections.items() for one in some]
-        else:
-            given = [(name, one) for one in self.protections for name in names if self._owns(name, kinds, one)]
-        for name, one in given:
+        for name, one in self._given(names):
             if name not in wanted:
                 raise ConfigError.expected(f"protections of {', '.join(names)}", name)
-            wanted[name][kinds[type(one)].name] = one.model_dump()
+            protection = _protection(one)
+            if protection.name in wanted[name]:
+                raise ConfigError.expected(f"{name}: {protection.name} once", "it twice", "keep one of them")
+            wanted[name][protection.name] = one.model_dump()
         return wanted
 
-    def _owns(self, name: str, kinds: Mapping[type[Section], Any], one: Section) -> bool:
-        if type(one) not in kinds:
-            known = ", ".join(kind.__name__ for kind in kinds)
-            raise ConfigError.expected(f"a protection's settings ({known})", type(one).__name__)
-        return bool((kinds[type(one)].side == Side.ACTIVE) == (name == self.active))
+    def _given(self, names: Sequence[str]) -> Iterator[tuple[str, Section]]:
+        """Each protection with its party: the one the mapping says, or all of the side it is for."""
+        by_party = self.protections if isinstance(self.protections, Mapping) else {None: self.protections}
+        for party, some in by_party.items():
+            if not isinstance(some, list | tuple):
+                got = type(some).__name__
+                raise ConfigError.expected("protections in a list", got, "such as [LabelDPConfig(eps=1.0)]")
+            for one in some:
+                active = _protection(one).side == Side.ACTIVE
+                owners = [name for name in names if active == (name == self.active)] if party is None else [party]
+                yield from ((owner, one) for owner in owners)
 
+    @abstractmethod
     def _kind(self, labels: npt.NDArray[Any]) -> str:
-        raise NotImplementedError
+        """The kind of task these labels make."""
 
     def _load(self, job: Job, folder: RunFolder) -> None:
         """Take the trained models and fitted encoders out of the run folder."""
@@ -179,15 +198,18 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.top_ = build_top(job.model.top, widths, self.task_.outputs)
         _restore(self.top_, "top", job, folder, job.active)
 
-    def _predict(self, X: Tables) -> npt.NDArray[np.float64]:  # noqa: N803 - scikit-learn's name
+    def _predict(self, X: Tables) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "folder_")
+        _check_mapping(X)
         missing = [name for name in self.encoders_ if name not in X]
         if missing:
             raise DataError.expected(f"a table of {', '.join(self.encoders_)}", f"none of {', '.join(missing)}")
+        tables = _read(X, list(self.encoders_))
+        _check_rows(tables)
         embeddings: dict[str, Tensor] = {}
         with torch.no_grad():
             for name, encoder in self.encoders_.items():
-                encoded = PartyTable(name, X[name], encoder=encoder).encode_all()
+                encoded = PartyTable(name, tables[name], encoder=encoder).encode_all()
                 embeddings[name] = self.bottoms_[name](encoded.codes, encoded.numbers)
             logits: Tensor = self.top_(embeddings)
         predicted: npt.NDArray[np.float64] = self.task_.predict(logits.double()).numpy()
@@ -217,13 +239,14 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
     def _kind(self, labels: npt.NDArray[Any]) -> str:
         return "binary" if len(np.unique(labels)) <= 2 else "multiclass"
 
-    def predict_proba(self, X: Tables) -> npt.NDArray[np.float64]:  # noqa: N803 - scikit-learn's name
+    def predict_proba(self, X: Tables) -> npt.NDArray[np.float64]:
         """Probabilities (n, classes) of rows given by all parties."""
         return self._predict(X)
 
-    def predict(self, X: Tables) -> npt.NDArray[Any]:  # noqa: N803 - scikit-learn's name
+    def predict(self, X: Tables) -> npt.NDArray[Any]:
         """The likeliest class of each row."""
-        chosen: npt.NDArray[Any] = self.classes_[self._predict(X).argmax(axis=1)]
+        likeliest = self._predict(X).argmax(axis=1)
+        chosen: npt.NDArray[Any] = self.classes_[likeliest]
         return chosen
 
 
@@ -233,7 +256,7 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
     def _kind(self, labels: npt.NDArray[Any]) -> str:
         return "regression"
 
-    def predict(self, X: Tables) -> npt.NDArray[np.float64]:  # noqa: N803 - scikit-learn's name
+    def predict(self, X: Tables) -> npt.NDArray[np.float64]:
         """Predicted values (n,)."""
         return self._predict(X)
 
@@ -244,9 +267,70 @@ def _with_labels(table: pa.Table | None, labels: npt.NDArray[Any]) -> pa.Table:
         return pa.table({LABEL: column})
     if LABEL in table.column_names:
         raise DataError(f"a feature of the active party is called {LABEL!r}; rename it")
-    if table.num_rows != len(labels):
-        raise DataError.expected(f"{table.num_rows} labels, one per row", len(labels))
     return table.append_column(LABEL, column)
+
+
+def _labels(y: Any) -> npt.NDArray[Any]:
+    """Labels (n,) of one kind; a single column counts as that."""
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or not len(labels):
+        raise DataError.expected("y as labels (n,), one per row", f"shape {labels.shape}")
+    try:
+        np.unique(labels)
+    except TypeError:
+        got = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise DataError.expected("labels of one kind in y", got, "drop the rows without a label") from None
+    return labels
+
+
+def _read(tables: Tables, names: Sequence[str]) -> dict[str, pa.Table]:
+    """The parties' tables; the index of a pandas frame is no column."""
+    plain = {name: tables[name] for name in names}
+    plain = {name: one.reset_index(drop=True) if hasattr(one, "reset_index") else one for name, one in plain.items()}
+    return {name: open_source(one, name).read_all() for name, one in plain.items()}
+
+
+def _check_mapping(tables: object) -> None:
+    if not isinstance(tables, Mapping):
+        raise DataError.expected("X as a mapping from party name to table", type(tables).__name__)
+
+
+def _check_rows(tables: Mapping[str, pa.Table], labels: int | None = None) -> None:
+    """The i-th rows of all tables belong together, so they have as many."""
+    counts = {name: table.num_rows for name, table in tables.items()}
+    counts |= {} if labels is None else {"y": labels}
+    if len(set(counts.values())) > 1:
+        got = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        raise DataError.expected("as many rows everywhere, in the same order", got)
+
+
+def _checked_key(key: bytes | None) -> bytes | None:
+    if key is None or (isinstance(key, bytes) and len(key) == LENGTH):
+        return key
+    got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+    raise ConfigError.expected(f"key as {LENGTH} bytes", got, f"such as secrets.token_bytes({LENGTH})")
+
+
+def _protection(settings: object) -> type[Protection[Any]]:
+    """The protection that these settings are of."""
+    kinds = {kind.config: kind for kind in REGISTRY.values()}
+    found = next((kind for config, kind in kinds.items() if type(settings) is config), None)
+    if found is None:
+        known = ", ".join(sorted(config.__name__ for config in kinds))
+        raise ConfigError.expected(f"a protection's settings ({known})", type(settings).__name__)
+    return found
+
+
+@contextmanager
+def _threads_restored() -> Iterator[None]:
+    """A run sets the tensor library's number of threads; what runs after it in this process has its own."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _restore(module: torch.nn.Module, name: str, job: Job, folder: RunFolder, party: str) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.config.job import TaskKind
+from cutlayer.errors import Diverged
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,18 @@ class Task:
     def evaluate(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
         """Metrics on held-out rows with their true labels, computed by scikit-learn.
 
-        `auc` is NaN where the rows hold one class only.
+        `auc` is NaN where the rows hold one class only, `r2` where there is one row only.
+
+        Raises:
+            Diverged: a logit is not finite.
         """
+        if not bool(logits.isfinite().all()):
+            raise Diverged("training diverged: the model's outputs are no finite numbers; lower train.optimizer.lr")
         truth = labels.numpy()
         predicted = self.predict(logits.double()).numpy()
         if self.kind == "regression":
             return {
-                "r2": float(metrics.r2_score(truth, predicted)),
+                "r2": float(metrics.r2_score(truth, predicted)) if len(truth) > 1 else float("nan"),
                 "mae": float(metrics.mean_absolute_error(truth, predicted)),
             }
         codes = np.arange(len(self.classes))

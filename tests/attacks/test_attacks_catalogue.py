@@ -1,4 +1,4 @@
-"""The three attacks against their formulas, on batches small enough to see through."""
+"""The live attacks on binary labels against their formulas, on batches small enough to see through."""
 
 import numpy as np
 import pytest
@@ -172,16 +172,28 @@ def test_knowledge_finds_its_rows():
     rows = torch.tensor([5, 9, 3, 7, 1])
     assert knowledge.positives_among(rows) == [0, 3]
     assert knowledge.known_among(rows).tolist() == [True, False, True, True, False]
-    assert knowledge.held() == {Need.POSITIVE_SHARE, Need.KNOWN_POSITIVE}
+    assert knowledge.held() == set(Need)
+    assert Knowledge(known={5: 1}).held() == {Need.KNOWN_POSITIVE, Need.HINTS}
+    assert Knowledge(class_shares=(0.2, 0.3, 0.5)).held() == {Need.CLASS_SHARES}
+    assert knowledge.shares == (0.8, 0.2)
     assert Knowledge().positives_among(rows) == []
     assert Knowledge(known={3: 0}).held() == frozenset()
     with pytest.raises(NotApplicable, match="share of positive rows"):
         _ = Knowledge().share
+    with pytest.raises(NotApplicable, match="share of each class"):
+        _ = Knowledge().shares
 
 
 def test_auto_takes_what_fits_the_task():
-    assert {attack.name for attack in resolve("auto", "binary")} == set(REGISTRY)
+    assert [attack.name for attack in resolve("auto", "binary")] == ["norm", "direction", "hint", "spectral"]
+    assert [attack.name for attack in resolve("auto", "multiclass")] == ["spectral"]
     assert resolve("auto", "regression") == []
+
+
+def test_what_auto_leaves_out_runs_when_named():
+    left_out = [name for name, attack in REGISTRY.items() if not attack.live]
+    assert left_out == ["direct", "gradient_match", "probe"]
+    assert [attack.name for attack in resolve(left_out, "multiclass")] == left_out
 
 
 def test_names_keep_their_order():
@@ -193,7 +205,7 @@ def test_names_keep_their_order():
     ("names", "message"),
     [
         (["nrom"], r"unknown attack 'nrom'; did you mean 'norm'\?"),
-        (["xyz"], "known: direction, norm, spectral"),
+        (["xyz"], "known: direct, direction, gradient_match, hint, norm, probe, spectral"),
         (["norm", "norm"], "norm is named twice"),
         ("norm", r"auto or a list of names, got 'norm'; write \[norm\]"),
     ],

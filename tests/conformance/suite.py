@@ -6,7 +6,9 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,13 +18,12 @@ from torch import Tensor
 from cutlayer.accounting import NoFormalGuarantee
 from cutlayer.accounting.events import Event
 from cutlayer.attacks import REGISTRY as ATTACKS
-from cutlayer.attacks.base import Attack, PassiveView, Target
+from cutlayer.attacks.base import Attack, PassiveView, Scores, Target
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.audit import leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.config import Section, validated
 from cutlayer.errors import ConfigError, NotApplicable
-from cutlayer.kernels.bootstrap import auc_interval
-from cutlayer.kernels.roc import roc_auc
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.chain import HOOKS, Chain
 from cutlayer.tasks import Task
@@ -159,79 +160,72 @@ def states_its_terms(attack: type[Attack], case: AttackCase) -> None:
 
 def succeeds_undefended(attack: type[Attack], case: AttackCase) -> None:
     """It reads the labels off an undefended run, whichever class is the rare one."""
-    for share in (0.25, 0.75):
+    for run in _runs(attack, case):
         for target, limit in case.succeeds.items():
-            assert _leak(attack(), _undefended(share), target) > limit
+            assert _leak(attack(), run, target) > limit
 
 
 def is_at_chance_on_random_labels(attack: type[Attack], case: AttackCase) -> None:
     """Labels that have nothing to do with the messages are not found in them."""
-    labels = torch.rand(toy.ROWS, generator=torch.Generator().manual_seed(99)) < 0.25
-    for target in attack.reads:
-        scores = _scores(attack(), _undefended(), target)
-        low, high = auc_interval(scores.values, labels[scores.rows])
-        assert low <= 0.5 <= high
-        for other in scores.also.values():
-            low, high = auc_interval(other, labels[scores.rows])
-            assert low <= 0.5 <= high
+    for run in _runs(attack, case):
+        random = run.truth[torch.randperm(toy.ROWS, generator=torch.Generator().manual_seed(99))]
+        for target in attack.reads:
+            scores = _scores(attack(), run, target)
+            for values in (scores.values, *scores.also.values()):
+                low, high = leak_interval(replace(scores, values=values), random, seed=0, level=0.99)
+                assert low <= 0.5 <= high
 
 
 def returns_well_formed_scores(attack: type[Attack], case: AttackCase) -> None:
-    """Finite float64 scores, one per row at most, known rows left out, the same when asked again."""
-    run = _undefended()
-    for target in attack.reads:
-        scores, again = _scores(attack(), run, target), _scores(attack(), run, target)
-        assert scores.values.dtype == torch.float64
-        assert bool(scores.values.isfinite().all())
-        assert len(scores.rows) == len(scores.rows.unique()) == len(scores.values) == len(scores.batch)
-        assert len(scores.rows) >= toy.ROWS - len(run.knowledge.known)
-        assert scores.hard is None or scores.hard.dtype == torch.bool
-        assert torch.equal(scores.values, again.values)
-        if scores.hard is not None:
-            assert roc_auc(scores.hard.double(), run.truth[scores.rows]) > 0.8
+    """Finite float64 scores, one per row and class, known rows left out, the same when asked again."""
+    for run in _runs(attack, case):
+        known = run.knowledge(attack.needs).known
+        for target in attack.reads:
+            scores, again = _scores(attack(), run, target), _scores(attack(), run, target)
+            several = () if run.task.kind == "binary" else (len(run.task.classes),)
+            assert scores.values.dtype == torch.float64
+            assert bool(scores.values.isfinite().all())
+            assert scores.values.shape == (len(scores.rows), *several)
+            assert len(scores.rows) == len(scores.rows.unique()) == len(scores.batch) == toy.ROWS - len(known)
+            assert not known.keys() & set(scores.rows.tolist())
+            assert torch.equal(scores.values, again.values)
+            if scores.hard is not None:
+                assert scores.hard.dtype == (torch.int64 if several else torch.bool)
+                assert leak_of(scores, run.truth).hard_auc > 0.8
 
 
 def refuses_what_it_lacks(attack: type[Attack], case: AttackCase) -> None:
     """Missing knowledge, another task and another target are `NotApplicable`, by name."""
     run, target = _undefended(), attack.reads[0]
+    knowledge = run.knowledge(attack.needs)
     if attack.needs:
         with pytest.raises(NotApplicable, match=f"{attack.name} with knowledge of"):
             attack()(run.view, target, Knowledge(), "bottom.0")
     for kind in {"binary", "multiclass", "regression"} - attack.tasks:
         view = PassiveView(toy.PASSIVE, Task(kind, ("0", "1", "2")), run.steps)
         with pytest.raises(NotApplicable, match=attack.name):
-            attack()(view, target, run.knowledge, "bottom.0")
+            attack()(view, target, knowledge, "bottom.0")
     for other in set(Target) - set(attack.reads):
         with pytest.raises(NotApplicable, match=attack.name):
-            attack()(run.view, other, run.knowledge, "bottom.0")
+            attack()(run.view, other, knowledge, "bottom.0")
 
 
 def bears_dead_messages(attack: type[Attack], case: AttackCase) -> None:
     """Zeros and NaN in the messages give no score, or chance, but neither a crash nor a NaN."""
-    run = _undefended()
-    for target in attack.reads:
-        for filler in (0.0, float("nan")):
+    for run in _runs(attack, case):
+        for target, filler in product(attack.reads, (0.0, float("nan"))):
             dead = [_filled(run.steps[0], filler), *run.steps[1:]]
-            view = PassiveView(toy.PASSIVE, run.task, dead)
-            scores = attack()(view, target, run.knowledge, "bottom.0")
+            scores = _scores(attack(), replace(run, steps=dead), target, run.knowledge(attack.needs))
             assert bool(scores.values.isfinite().all())
-            assert scores.values[scores.batch == 0].unique().numel() <= 1
+            assert len(scores.values[scores.batch == 0].unique(dim=0)) <= 1
 
 
 def scores_every_scale(attack: type[Attack], case: AttackCase) -> None:
     """Messages near 1e-10 and below carry the same ranking."""
-    run = _undefended()
-    for target in attack.reads:
-        normal = _scores(attack(), run, target)
-        tiny = attack()(
-            PassiveView(toy.PASSIVE, run.task, [_scaled(step, 2.0**-70) for step in run.steps]),
-            target,
-            run.knowledge,
-            "bottom.0",
-        )
-        assert roc_auc(tiny.values, run.truth[tiny.rows]) == pytest.approx(
-            roc_auc(normal.values, run.truth[normal.rows]), abs=1e-3
-        )
+    for run in _runs(attack, case):
+        tiny = replace(run, steps=[_scaled(step, 2.0**-70) for step in run.steps])
+        for target in attack.reads:
+            assert _leak(attack(), tiny, target) == pytest.approx(_leak(attack(), run, target), abs=1e-3)
 
 
 ATTACK_CHECKS: tuple[Callable[[type[Attack], AttackCase], None], ...] = (
@@ -252,8 +246,14 @@ def check_attack(attack: type[Attack], case: AttackCase) -> None:
 
 
 @cache
-def _undefended(share: float = 0.25) -> toy.Toy:
-    return toy.train(toy.undefended, share)
+def _undefended(share: float = 0.25, classes: int = 2, summed: bool = False) -> toy.Toy:
+    return toy.train(toy.undefended, share, classes, summed)
+
+
+def _runs(attack: type[Attack], case: AttackCase) -> list[toy.Toy]:
+    """Undefended runs of every kind of task the attack is defined for, binary ones with either class rare."""
+    binary = [_undefended(share, summed=case.summed) for share in (0.25, 0.75) if "binary" in attack.tasks]
+    return binary + [_undefended(classes=3, summed=case.summed) for _ in attack.tasks & {"multiclass"}]
 
 
 def _build(protection: ProtectionClass, options: Any) -> Protection[Any]:
@@ -269,13 +269,12 @@ def _chains(protection: ProtectionClass, case: ProtectionCase) -> Callable[[str]
     return chain
 
 
-def _scores(attack: Attack, run: toy.Toy, target: Target) -> Any:
-    return attack(run.view, target, run.knowledge, "bottom.0")
+def _scores(attack: Attack, run: toy.Toy, target: Target, knowledge: Knowledge | None = None) -> Scores:
+    return attack(run.view, target, knowledge or run.knowledge(attack.needs), "bottom.0")
 
 
 def _leak(attack: Attack, run: toy.Toy, target: Target) -> float:
-    scores = _scores(attack, run, target)
-    return roc_auc(scores.values, run.truth[scores.rows])
+    return leak_of(_scores(attack, run, target), run.truth).pooled_auc
 
 
 def _same_messages(first: list[Step], second: list[Step]) -> None:

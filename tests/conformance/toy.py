@@ -11,13 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.attacks.base import PassiveView as AttackView
-from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.knowledge import HINTS, Knowledge, Need
 from cutlayer.channel.transcript import Step
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise, PassiveView
 from cutlayer.protections.chain import Chain
 from cutlayer.tasks import Task
 
 ROWS, FEATURES, WIDTH, BATCH, STEPS = 2048, 12, 6, 512, 4
+KNOWN_ROWS = 50  # of each class, or a few more, spread over all steps
 ACTIVE, PASSIVE = "bank", "telco"
 SECRET = bytes(range(32))
 NOISE_KEY = bytes(range(32, 64))
@@ -28,7 +29,7 @@ class Toy:
     """What a toy run leaves behind.
 
     Attributes:
-        truth: true labels by row, bool.
+        truth: true labels by row: bool, or class codes where there are more than two.
         evidence: of all protections, checked against what was sent.
     """
 
@@ -42,11 +43,20 @@ class Toy:
         """What the passive party holds."""
         return AttackView(PASSIVE, self.task, self.steps)
 
-    @property
-    def knowledge(self) -> Knowledge:
-        """All knowledge that an attack may ask for: the share and one positive of each batch."""
-        positives = [step.rows[self.truth[step.rows]][0] for step in self.steps]
-        return Knowledge(float(self.truth.double().mean()), {int(row): 1 for row in positives})
+    def knowledge(self, needs: frozenset[Need]) -> Knowledge:
+        """What an attack asks for and no more, as the audit hands it out, but from fixed places."""
+        known: dict[int, int] = {}
+        for count, need in ((1, Need.KNOWN_POSITIVE), (HINTS, Need.HINTS)):
+            if need in needs:
+                known |= {int(row): 1 for step in self.steps for row in step.rows[self.truth[step.rows]][:count]}
+        if Need.KNOWN_LABELS in needs:
+            rows = torch.cat([step.rows for step in self.steps])
+            groups = [(code, rows[self.truth[rows] == code]) for code in range(len(self.task.classes))]
+            known |= {int(row): code for code, members in groups for row in members[:: len(members) // KNOWN_ROWS]}
+        shares = torch.bincount(self.truth.long()) / ROWS
+        if self.task.kind == "binary":
+            return Knowledge(float(self.truth.double().mean()), known)
+        return Knowledge(None, known, tuple(shares.tolist()))
 
 
 def context(task: Task | None, party: str, labels: Tensor | None = None) -> Context:
@@ -75,19 +85,23 @@ class Run:
 
     Args:
         chain: builds a fresh chain of the protections under test, for a party's name; called again at `interrupt`.
-        share: of positive rows.
+        share: of positive rows; three classes and more have their own shares.
+        summed: the embedding is as wide as the logits and the top model hands it on, a "plain sum" of one party.
     """
 
-    def __init__(self, chain: Callable[[str], Chain], share: float = 0.25, classes: int = 2) -> None:
+    def __init__(
+        self, chain: Callable[[str], Chain], share: float = 0.25, classes: int = 2, summed: bool = False
+    ) -> None:
         draw = torch.Generator().manual_seed(5)
         with torch.random.fork_rng():
             torch.manual_seed(6)
-            self.bottom, self.top = _models(share, classes)
+            self.bottom, self.top = _models(share, classes, summed)
         self.task = Task("binary" if classes == 2 else "multiclass", tuple(str(code) for code in range(classes)))
-        labels = (torch.rand(ROWS, generator=draw) < share).long() * (classes - 1)
-        self.truth = labels > 0
+        labels = _labels(torch.rand(ROWS, generator=draw), share, classes)
+        self.truth = labels > 0 if classes == 2 else labels
         self.inputs = torch.randn(ROWS, FEATURES, generator=draw)
-        self.inputs[:, 0] += 3 * self.truth
+        for code in range(1, classes):
+            self.inputs[:, code - 1] += (3 if classes == 2 else 5) * (labels == code)
         self.order = torch.randperm(ROWS, generator=draw)
         self.digests = torch.randint(0, 256, (ROWS, 16), generator=draw, dtype=torch.uint8)
         self.chain = chain
@@ -144,14 +158,20 @@ class Run:
         return Toy(self.task, self.truth, self.steps, evidence)
 
 
-def train(chain: Callable[[str], Chain], share: float = 0.25, classes: int = 2, interrupt_at: int = -1) -> Toy:
+def train(
+    chain: Callable[[str], Chain],
+    share: float = 0.25,
+    classes: int = 2,
+    summed: bool = False,
+    interrupt_at: int = -1,
+) -> Toy:
     """Run the toy to its end.
 
     Args:
-        chain: as in `Run`.
+        chain, share, classes, summed: as in `Run`.
         interrupt_at: number of the step before which the run is stopped and resumed.
     """
-    run = Run(chain, share, classes)
+    run = Run(chain, share, classes, summed)
     for number in range(STEPS):
         if number == interrupt_at:
             run.interrupt()
@@ -164,12 +184,24 @@ def undefended(party: str) -> Chain:
     return Chain(party, [])
 
 
-def _models(share: float, classes: int) -> tuple[nn.Sequential, nn.Linear]:
-    bottom = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, WIDTH))
+def _labels(draws: Tensor, share: float, classes: int) -> Tensor:
+    """Class codes int64 (n,) from uniform draws (n,); of three classes and more the first is the most frequent."""
+    if classes == 2:
+        return (draws < share).long()
+    weights = torch.arange(classes, 0, -1).float()
+    return torch.bucketize(draws, (weights / weights.sum()).cumsum(0)[:-1])
+
+
+def _models(share: float, classes: int, summed: bool) -> tuple[nn.Sequential, nn.Module]:
+    outputs = 1 if classes == 2 else classes
+    width = outputs if summed else WIDTH
+    bottom = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, width))
     for layer in bottom:
         nn.init.orthogonal_(layer.weight)
-    bottom[1].weight.data = bottom[0].weight.data.T[:WIDTH].clone()
-    top = nn.Linear(WIDTH, 1 if classes == 2 else classes)
+    bottom[1].weight.data = bottom[0].weight.data.T[:width].clone()
+    if summed:
+        return bottom, nn.Identity()
+    top = nn.Linear(WIDTH, outputs)
     nn.init.normal_(top.weight, std=0.03)
     bias: Any = torch.logit(torch.tensor(share)) if classes == 2 else 0.0
     nn.init.constant_(top.bias, float(bias))

@@ -22,7 +22,7 @@ def test_builds_a_chain_in_rank_order():
     ("privacy", "message"),
     [
         ({"lable_dp": {"eps": 1}}, r"parties\.bank\.privacy\.lable_dp: unknown protection; did you mean 'label_dp'\?"),
-        ({"firewall": None}, r"unknown protection; known: .*label_dp, max_norm"),
+        ({"firewall": None}, r"unknown protection; known: .*label_dp, marvell, max_norm"),
         (
             {"label_dp": {"eps": -1}},
             r"parties\.bank\.privacy\.label_dp\.eps: expected greater than or equal to 0, got -1",

@@ -6,20 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from cutlayer.attacks.base import Attack
+from cutlayer.attacks.direct import Direct
 from cutlayer.attacks.direction import Direction
+from cutlayer.attacks.gradient_match import GradientMatch
+from cutlayer.attacks.hint import Hint
 from cutlayer.attacks.norm import Norm
+from cutlayer.attacks.probe import Probe
 from cutlayer.attacks.spectral import Spectral
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
 
-__all__ = ["REGISTRY", "Attack", "Direction", "Norm", "Spectral", "resolve"]
+__all__ = ["REGISTRY", "Attack", "Direct", "Direction", "GradientMatch", "Hint", "Norm", "Probe", "Spectral", "resolve"]
 
 REGISTRY: Mapping[str, type[Attack]] = {
     attack.name: attack
     for attack in (
         Norm,
         Direction,
+        Hint,
         Spectral,
+        Direct,
+        GradientMatch,
+        Probe,
     )
 }
 """All attacks by the name they have in `audit.attacks`."""
@@ -29,7 +37,7 @@ def resolve(names: Literal["auto"] | Sequence[str], task_kind: str) -> list[Atta
     """The attacks an audit runs.
 
     Args:
-        names: as registered, each once; `auto` takes all that are defined for the task.
+        names: as registered, each once; `auto` takes all live ones that are defined for the task.
         task_kind: `binary`, `multiclass` or `regression`.
 
     Raises:
@@ -42,7 +50,7 @@ def resolve(names: Literal["auto"] | Sequence[str], task_kind: str) -> list[Atta
     cutlayer.errors.ConfigError: audit.attacks: unknown attack 'spectrl'; did you mean 'spectral'?
     """
     if names == "auto":
-        return [attack() for attack in REGISTRY.values() if task_kind in attack.tasks]
+        return [attack() for attack in REGISTRY.values() if attack.live and task_kind in attack.tasks]
     if isinstance(names, str):
         raise ConfigError.expected("audit.attacks: auto or a list of names", repr(names), f"write [{names}]")
     for place, name in enumerate(names):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, final
@@ -46,9 +46,10 @@ class Scores:
 
     Attributes:
         rows: row numbers of the common order, int64 (n,).
-        values: higher means "positive", float64 (n,).
+        values: higher means "positive", float64 (n,); in a multi-class task (n, classes), higher means "of this class".
         batch: number of the sampled step each row came in, int64 (n,).
-        hard: the attack's own decision per row, bool (n,), where the paper defines one.
+        hard: the attack's own decision per row, bool (n,), where the paper defines one; class codes, int64 (n,), in a
+            multi-class task.
         also: other scores of the same rows that the paper names, by name.
     """
 
@@ -64,8 +65,8 @@ class Guess:
     """Scores of the rows of one step.
 
     Attributes:
-        values: (n,), NaN where a row is not scored (one known beforehand).
-        hard: bool (n,) or `None`.
+        values: (n,) or (n, classes), NaN where a row is not scored (one known beforehand).
+        hard: bool (n,), class codes (n,), or `None`.
         also: as in `Scores`.
     """
 
@@ -82,6 +83,7 @@ class Attack(ABC):
         reads: the targets it is defined for.
         needs: knowledge it must be given.
         tasks: the kinds of task it is defined for.
+        live: whether `auto` takes it: it is cheap enough for every epoch, and defined at any cut.
     """
 
     name: ClassVar[str]
@@ -89,6 +91,7 @@ class Attack(ABC):
     reads: ClassVar[tuple[Target, ...]]
     needs: ClassVar[frozenset[Need]]
     tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
+    live: ClassVar[bool] = True
 
     @final
     def __call__(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str = "") -> Scores:
@@ -123,26 +126,45 @@ class Attack(ABC):
         """The attack itself."""
 
 
+def finite_steps(view: PassiveView, target: Target, layer: str) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Number, matrix (n, d) and rows (n,) of each sampled step whose matrix is finite (training has not diverged).
+
+    Feature maps are flattened to one row per row.
+    """
+    for number, step in enumerate(view.steps):
+        matrix = step.matrix(view.party, target, layer).flatten(1)
+        if is_finite(matrix):
+            yield number, matrix, step.rows_of(target)
+
+
 def step_by_step(
     view: PassiveView, target: Target, layer: str, guess: Callable[[Tensor, Tensor], Guess | None]
 ) -> Scores:
-    """Run `guess(matrix (n, d), rows (n,))` on each sampled step and put the guesses together.
+    """Run `guess(matrix (n, d), rows (n,))` on each finite step and put the guesses together.
 
-    Feature maps are flattened to one row per row. A step whose matrix holds NaN or infinity (training has diverged),
-    one for which `guess` returns `None` (it lacks what the attack needs) and rows scored NaN are left out.
+    A step for which `guess` returns `None` (it lacks what the attack needs) and rows scored NaN are left out.
 
     Raises:
         NotApplicable: no step is left.
     """
+    guessed = ((number, rows, guess(matrix, rows)) for number, matrix, rows in finite_steps(view, target, layer))
+    return gathered((number, rows, made) for number, rows, made in guessed if made is not None)
+
+
+def gathered(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
+    """Put the guesses of several steps together; rows scored NaN are left out.
+
+    Args:
+        guesses: number of the step, its rows (n,), and the guess.
+
+    Raises:
+        NotApplicable: there are none.
+    """
     rows, values, batch, hard = [], [], [], []
     also: dict[str, list[Tensor]] = {}
-    for number, step in enumerate(view.steps):
-        matrix = step.matrix(view.party, target, layer).flatten(1)
-        made = guess(matrix, step.rows_of(target)) if is_finite(matrix) else None
-        if made is None:
-            continue
-        kept = ~made.values.isnan()
-        rows.append(step.rows_of(target)[kept])
+    for number, places, made in guesses:
+        kept = ~made.values.isnan() if made.values.dim() == 1 else ~made.values.isnan().any(dim=1)
+        rows.append(places[kept])
         values.append(made.values[kept].double())
         batch.append(torch.full((int(kept.sum()),), number))
         if made.hard is not None:

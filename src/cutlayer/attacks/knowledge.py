@@ -12,12 +12,21 @@ from torch import Tensor
 
 from cutlayer.errors import NotApplicable
 
+HINTS = 10
+"""Positive rows of each batch that the hint attack knows."""
+
+KNOWN_PER_CLASS = 100
+"""Rows of each class whose labels a probe is fitted on."""
+
 
 class Need(StrEnum):
     """One piece of knowledge; the report lists it beside the attack's figure."""
 
     POSITIVE_SHARE = "the share of positive rows"
+    CLASS_SHARES = "the share of each class"
     KNOWN_POSITIVE = "one positive row in each batch"
+    HINTS = f"up to {HINTS} positive rows in each batch"
+    KNOWN_LABELS = f"the labels of up to {KNOWN_PER_CLASS} rows of each class"
 
 
 @dataclass(frozen=True)
@@ -27,18 +36,24 @@ class Knowledge:
     Attributes:
         positive_share: of the population, in (0, 1).
         known: labels of a few rows, by row number of the common order; never scored themselves.
+        class_shares: of the population, in the order of the class codes; in a binary task `positive_share` says it.
     """
 
     positive_share: float | None = None
     known: Mapping[int, int] = field(default_factory=dict)
+    class_shares: tuple[float, ...] = ()
 
     def held(self) -> frozenset[Need]:
         """Which needs this knowledge meets."""
         needs = set()
         if self.positive_share is not None:
-            needs.add(Need.POSITIVE_SHARE)
+            needs |= {Need.POSITIVE_SHARE, Need.CLASS_SHARES}
+        if self.class_shares:
+            needs.add(Need.CLASS_SHARES)
         if any(label == 1 for label in self.known.values()):
-            needs.add(Need.KNOWN_POSITIVE)
+            needs |= {Need.KNOWN_POSITIVE, Need.HINTS}
+        if len(set(self.known.values())) > 1:
+            needs.add(Need.KNOWN_LABELS)
         return frozenset(needs)
 
     @property
@@ -51,6 +66,19 @@ class Knowledge:
         if self.positive_share is None:
             raise NotApplicable.expected(f"knowledge of {Need.POSITIVE_SHARE}", "none of it")
         return self.positive_share
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of each class by its code, of an attacker that holds them.
+
+        Raises:
+            NotApplicable: they are not known.
+        """
+        if self.class_shares:
+            return self.class_shares
+        if self.positive_share is None:
+            raise NotApplicable.expected(f"knowledge of {Need.CLASS_SHARES}", "none of it")
+        return 1 - self.positive_share, self.positive_share
 
     def known_among(self, rows: Tensor) -> Tensor:
         """Which of `rows` (int64 (n,)) have a known label, bool (n,)."""

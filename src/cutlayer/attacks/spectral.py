@@ -1,13 +1,19 @@
-"""The spectral attack: the direction in which a batch varies most separates its classes."""
+"""The spectral attack: the directions in which a batch varies most separate its classes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
 from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.naming import by_size
 from cutlayer.kernels.clusters import upper_of_two
+from cutlayer.kernels.k_means import distances, k_means
 from cutlayer.kernels.spectral import project
+from cutlayer.kernels.subspace import project_on_top
 
 BALANCED = 0.005
 """Within this distance of 0.5 the size of a cluster says nothing about its class."""
@@ -23,6 +29,12 @@ class Spectral(Attack):
     larger mean |s|. The score is s with the sign that puts the positive cluster higher. |s| alone, which the paper's
     text names too, is kept as `absolute`.
 
+    In a multi-class task (an extension of the paper's two classes) the batch is projected on its top classes - 1
+    directions, as many as the class means can span, and k-means finds one cluster per class. The largest cluster is
+    called by the name of the most frequent class, the next by that of the next; where classes are about equally
+    frequent that says little, so the audit reports the best naming beside it. The score for a class is how much nearer
+    its cluster's centre is than any other, in squared distance; of two classes that is the oriented projection again.
+
     Reference: Sun et al., Label leakage and protection from forward embedding in vertical federated learning
     (arXiv 2203.01451), section 3.
     """
@@ -30,10 +42,13 @@ class Spectral(Attack):
     name = "spectral"
     reference = "Sun et al. 2022 (arXiv 2203.01451), section 3"
     reads = (Target.GRADIENT, Target.EMBEDDING, Target.LAYER)
-    needs = frozenset({Need.POSITIVE_SHARE})
+    needs = frozenset({Need.CLASS_SHARES})
+    tasks = frozenset({"binary", "multiclass"})
 
     def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
         """Score each sampled step on its own."""
+        if view.task.kind == "multiclass":
+            return step_by_step(view, target, layer, lambda matrix, _: guess_classes(matrix, knowledge.shares))
         return step_by_step(view, target, layer, lambda matrix, _: guess(matrix, knowledge.share))
 
 
@@ -63,3 +78,20 @@ def _upper_fits(s: Tensor, upper: Tensor, positive_share: float) -> bool:
         return float(sizes[upper].mean()) >= float(sizes[~upper].mean())
     share = float(upper.double().mean())
     return abs(share - positive_share) <= abs(1 - share - positive_share)
+
+
+def guess_classes(x: Tensor, shares: Sequence[float]) -> Guess:
+    """Class scores and named clusters of one batch.
+
+    Args:
+        x: float (n, d), n of 1 or more.
+        shares: of each class, by code; two or more.
+    """
+    points = project_on_top(x, len(shares) - 1)
+    squares = distances(points, k_means(points, len(shares)))
+    found = squares.argmin(dim=1)
+    named = by_size(found, shares)
+    squares = squares[:, named]
+    nearest = squares.topk(2, dim=1, largest=False).values
+    others = torch.where(squares == nearest[:, :1], nearest[:, 1:], nearest[:, :1])
+    return Guess(others - squares, hard=named.argsort()[found])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks.base import Attack, PassiveView, Scores, Target
-from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Knowledge, Need
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
@@ -69,7 +69,7 @@ class Auditor:
     Args:
         task: of the active party.
         truth: true labels by row of the common order.
-        training: row numbers of the training rows, int64; the known positive share is theirs.
+        training: row numbers of the training rows, int64; the known class shares are theirs.
         attacks: all defined for the task.
         active: name of the active party.
         seed: chooses the rows that an attacker is assumed to know.
@@ -79,8 +79,8 @@ class Auditor:
         self, task: Task, truth: Tensor, training: Tensor, attacks: Sequence[Attack], active: str, seed: int
     ) -> None:
         self.task, self.attacks, self.active, self.seed = task, attacks, active, seed
-        self.positive = truth == 1 if task.kind == "binary" else torch.zeros(len(truth), dtype=torch.bool)
-        self.share = float(self.positive[training].double().mean())
+        self.truth = truth == 1 if task.kind == "binary" else truth
+        self.shares = _shares(self.truth[training], task)
         self.series: dict[Cell, Series] = {}
         self.skipped: dict[str, str] = {}
 
@@ -97,12 +97,13 @@ class Auditor:
         """
         found: dict[str, float] = {}
         for cell, attack, view in self._cells(steps):
+            knowledge = self._knowledge(epoch, view.steps, cell.target, attack.needs)
             try:
-                scores = attack(view, cell.target, self._knowledge(epoch, view.steps), cell.layer)
+                scores = attack(view, cell.target, knowledge, cell.layer)
             except NotApplicable as reason:
                 self.skipped[cell.label] = str(reason)
                 continue
-            leak = leak_of(scores, self.positive)
+            leak = leak_of(scores, self.truth)
             self.series.setdefault(cell, Series()).add(epoch, leak, scores)
             if cell.target is not Target.LAYER:
                 found[cell.label] = leak.batch_auc
@@ -111,7 +112,7 @@ class Auditor:
     def interval(self, cell: Cell) -> tuple[float, float]:
         """95 % bootstrap interval of a cell's worst leak."""
         scores = self.series[cell].worst_scores
-        return (math.nan, math.nan) if scores is None else leak_interval(scores, self.positive, self.seed)
+        return (math.nan, math.nan) if scores is None else leak_interval(scores, self.truth, self.seed)
 
     def _cells(self, steps: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Cell, Attack, PassiveView]]:
         links = steps.get(self.active, ())
@@ -129,12 +130,45 @@ class Auditor:
                     if Target.LAYER in attack.reads:
                         yield Cell(party, Target.LAYER, attack.name, layer, place), attack, view
 
-    def _knowledge(self, epoch: int, steps: Sequence[Step]) -> Knowledge:
-        """The training rows' positive share, and one positive row in each sampled step, drawn at random."""
-        draw = np.random.default_rng([self.seed, epoch])
+    def _knowledge(self, epoch: int, steps: Sequence[Step], target: Target, needs: frozenset[Need]) -> Knowledge:
+        """What the attack needs and no more: the training rows' shares, and the labels of rows drawn at random."""
         known: dict[int, int] = {}
-        for step in steps:
-            positives = step.rows[self.positive[step.rows]]
-            if len(positives):
-                known[int(positives[int(draw.integers(len(positives)))])] = 1
-        return Knowledge(self.share, known)
+        if Need.KNOWN_POSITIVE in needs:
+            known |= self._one_positive(steps, self._draw(epoch))
+        if Need.HINTS in needs:
+            known |= self._hints(steps, self._draw(epoch))
+        if Need.KNOWN_LABELS in needs:
+            known |= self._labels(torch.cat([step.rows_of(target) for step in steps]), self._draw(epoch))
+        binary = self.task.kind == "binary"
+        return Knowledge(self.shares[1], known) if binary else Knowledge(None, known, self.shares)
+
+    def _draw(self, epoch: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, epoch])
+
+    def _one_positive(self, steps: Sequence[Step], draw: np.random.Generator) -> dict[int, int]:
+        """One positive row of each step that has any."""
+        groups = (step.rows[self.truth[step.rows]] for step in steps)
+        return {int(rows[int(draw.integers(len(rows)))]): 1 for rows in groups if len(rows)}
+
+    def _hints(self, steps: Sequence[Step], draw: np.random.Generator) -> dict[int, int]:
+        """`HINTS` positive rows of each step, at most half of them (rounded up)."""
+        groups = (step.rows[self.truth[step.rows]].numpy() for step in steps)
+        return {int(row): 1 for rows in groups for row in draw.permutation(rows)[: min(HINTS, (len(rows) + 1) // 2)]}
+
+    def _labels(self, rows: Tensor, draw: np.random.Generator) -> dict[int, int]:
+        """`KNOWN_PER_CLASS` of the rows of each class, at most half of them."""
+        codes = self.truth[rows].long()
+        groups = [(code, rows[codes == code].numpy()) for code in range(len(self.shares))]
+        return {
+            int(row): code
+            for code, members in groups
+            for row in draw.permutation(members)[: min(KNOWN_PER_CLASS, len(members) // 2)]
+        }
+
+
+def _shares(truth: Tensor, task: Task) -> tuple[float, ...]:
+    """Share of each class among rows of the given labels (n,); empty for regression."""
+    if task.kind == "regression":
+        return ()
+    codes = range(2 if task.kind == "binary" else len(task.classes))
+    return tuple(float((truth == code).double().mean()) for code in codes)

@@ -1,4 +1,7 @@
-"""From an attack's scores to its leak AUC: per batch and averaged, and pooled; an interval by bootstrap."""
+"""From an attack's scores to its leak AUC: per batch and averaged, and pooled; an interval by bootstrap.
+
+In a multi-class task every AUC is the mean over the classes of one class against the rest.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
+from torch.nn import functional
 
 from cutlayer.attacks.base import Scores
 from cutlayer.kernels.bootstrap import auc_replicates
+from cutlayer.kernels.macro_auc import macro_auc, macro_auc_replicates
 from cutlayer.kernels.roc import roc_auc
 
 
@@ -22,9 +29,12 @@ class Leak:
     Attributes:
         batch_auc: mean of the AUC of each sampled step that holds both classes; the leak AUC.
         pooled_auc: one AUC over all scored rows.
+        rows, positives: scored; in a multi-class task `positives` are the rows of the rarest class.
         also: pooled AUC of the other scores that the paper names.
         hard_auc: AUC of the attack's hard labels, pooled; `None` where it gives none.
         hard_accuracy: share of hard labels that are right.
+        assigned_accuracy: the same after each batch's hard classes were renamed in the way that fits the truth best,
+            in a multi-class task: what an attacker reaches who finds the classes but cannot name them.
     """
 
     batch_auc: float
@@ -34,6 +44,7 @@ class Leak:
     batches: int
     hard_auc: float | None = None
     hard_accuracy: float | None = None
+    assigned_accuracy: float | None = None
     also: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -41,21 +52,28 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
     """Measure scores against the truth.
 
     Args:
-        truth: bool (N,) by row number of the common order; true where the row is positive.
+        truth: by row number of the common order: bool (N,), true where the row is positive; class codes, int64 (N,),
+            in a multi-class task.
     """
-    positive = truth[scores.rows]
-    values = [roc_auc(scores.values[part], positive[part]) for part in _parts(scores)]
+    actual = truth[scores.rows]
+    several = scores.values.dim() == 2
+    parts = _parts(scores)
+    values = [_auc(scores.values[part], actual[part]) for part in parts]
     known = [value for value in values if not np.isnan(value)]
     hard = scores.hard
+    counts = torch.bincount(actual, minlength=scores.values.shape[1]) if several else None
+    renamed = _renamed(scores, actual, hard, parts) if several and hard is not None else None
     return Leak(
         batch_auc=float(np.mean(known)) if known else float("nan"),
-        pooled_auc=roc_auc(scores.values, positive),
-        rows=len(positive),
-        positives=int(positive.sum()),
+        pooled_auc=_auc(scores.values, actual),
+        rows=len(actual),
+        positives=int(actual.sum() if counts is None else counts.min()),
         batches=len(known),
-        hard_auc=None if hard is None else roc_auc(hard.double(), positive),
-        hard_accuracy=None if hard is None else float((hard == positive).double().mean()),
-        also={name: roc_auc(other, positive) for name, other in scores.also.items()},
+        hard_auc=None if hard is None else _auc(_as_scores(hard, scores.values), actual),
+        hard_accuracy=None if hard is None else float((hard == actual).double().mean()),
+        assigned_accuracy=None if renamed is None else float((renamed[1] == actual).double().mean()),
+        also={name: _auc(other, actual) for name, other in scores.also.items()}
+        | ({} if renamed is None else {"best_assignment": _auc(renamed[0], actual)}),
     )
 
 
@@ -66,17 +84,47 @@ def leak_interval(
 
     Steps with one class only are left out, as in `leak_of`. NaN where no step has both.
     """
-    positive = truth[scores.rows]
+    actual = truth[scores.rows]
+    replicates = auc_replicates if scores.values.dim() == 1 else macro_auc_replicates
     drawn: list[npt.NDArray[np.float64]] = []
     for number, part in enumerate(_parts(scores)):
-        if 0 < int(positive[part].sum()) < int(part.stop - part.start):
-            drawn.append(auc_replicates(scores.values[part], positive[part], repeats=repeats, seed=seed + number))
+        if bool((actual[part] != actual[part.start]).any()):
+            drawn.append(replicates(scores.values[part], actual[part], repeats=repeats, seed=seed + number))
     if not drawn:
         return float("nan"), float("nan")
-    means = np.nanmean(np.stack(drawn), axis=0)
+    stacked = np.stack(drawn)
+    both = ~np.isnan(stacked)
+    counts = both.sum(axis=0)
+    if not counts.any():
+        return float("nan"), float("nan")
+    means = np.where(both, stacked, 0.0).sum(axis=0)[counts > 0] / counts[counts > 0]
     tail = (1 - level) / 2
-    low, high = np.nanquantile(means, [tail, 1 - tail])
+    low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)
+
+
+def _auc(values: Tensor, actual: Tensor) -> float:
+    return roc_auc(values, actual) if values.dim() == 1 else macro_auc(values, actual)
+
+
+def _as_scores(hard: Tensor, values: Tensor) -> Tensor:
+    """Hard labels as scores of the same shape as the attack's own."""
+    return hard.double() if values.dim() == 1 else functional.one_hot(hard, values.shape[1]).double()
+
+
+def _renamed(scores: Scores, actual: Tensor, hard: Tensor, parts: list[slice]) -> tuple[Tensor, Tensor]:
+    """Values and hard classes, each batch's classes renamed by the assignment that makes most rows right.
+
+    This uses the truth: it is what an attacker reaches who tells the classes apart and is lucky in naming them.
+    """
+    values, codes = [], []
+    classes = scores.values.shape[1]
+    for part in parts:
+        pairs = torch.bincount(actual[part] * classes + hard[part], minlength=classes**2).reshape(classes, classes)
+        source = torch.from_numpy(linear_sum_assignment(pairs.numpy(), maximize=True)[1])
+        values.append(scores.values[part][:, source])
+        codes.append(source.argsort()[hard[part]])
+    return torch.cat(values), torch.cat(codes)
 
 
 def _parts(scores: Scores) -> list[slice]:

@@ -15,6 +15,8 @@ from cutlayer.errors import DataError
 
 LAYER_ROWS = 2048
 """Rows of a sampled step whose layer outputs are kept: enough for an AUC, a quarter of the memory of a large batch."""
+_ENTRY = 120
+"""Bytes that a tensor's dtype, shape and place take in the header of a safetensors file, at most."""
 
 
 @dataclass(frozen=True)
@@ -53,26 +55,21 @@ class Sampling:
         steps_per_epoch: of the schedule.
         batch_size: rows of a step.
         kept: how many steps of an epoch are kept, spread evenly over it.
-        epochs_between: every how many epochs a file is written (the first and second always are).
+        epochs: of the run.
+        limit: bytes of all files together.
     """
 
     steps_per_epoch: int
     batch_size: int
     kept: int
-    epochs_between: int = 1
+    epochs: int
+    limit: int
 
     @classmethod
-    def of(cls, steps_per_epoch: int, batch_size: int, rows: int, row_bytes: int, epochs: int, limit: int) -> Sampling:
-        """Plan to keep about `rows` rows an epoch and at most `limit` bytes in all.
-
-        Args:
-            row_bytes: bytes that one row leaves in the transcript.
-            limit: of all files together, in bytes.
-        """
+    def of(cls, steps_per_epoch: int, batch_size: int, rows: int, epochs: int, limit: int) -> Sampling:
+        """Plan to keep about `rows` rows an epoch, in whole steps, and at most `limit` bytes in all."""
         kept = max(1, min(steps_per_epoch, -(-rows // batch_size)))
-        planned = kept * batch_size * row_bytes
-        affordable = max(1, limit // max(planned, 1))
-        return cls(steps_per_epoch, batch_size, kept, max(1, -(-epochs // affordable)))
+        return cls(steps_per_epoch, batch_size, kept, epochs, limit)
 
     def takes(self, step: int) -> bool:
         """Whether this step of an epoch is kept."""
@@ -82,9 +79,18 @@ class Sampling:
         """Whether this kept step's layer outputs are kept too: those of the first `LAYER_ROWS` kept rows."""
         return self.takes(step) and step * self.kept // self.steps_per_epoch < max(1, LAYER_ROWS // self.batch_size)
 
-    def writes(self, epoch: int) -> bool:
-        """Whether this epoch's steps go to disk."""
-        return epoch < 2 or epoch % self.epochs_between == 0
+    def writes(self, epoch: int, nbytes: int) -> bool:
+        """Whether this epoch's steps go to disk: the first two, and as many others, evenly spread, as the limit allows.
+
+        Args:
+            nbytes: of one epoch's file; every epoch keeps the same steps and so leaves as many.
+        """
+        affordable = self.limit // max(nbytes, 1)
+        if affordable >= self.epochs:
+            return True
+        if affordable < 2:
+            return epoch < affordable
+        return epoch < 2 or epoch % -(-self.epochs // (affordable - 1)) == 0
 
 
 class Transcript:
@@ -106,25 +112,35 @@ class Transcript:
         self.steps.append(step)
 
     def close(self, epoch: int) -> None:
-        """Write the epoch's steps."""
-        if self.folder is not None and self.steps and self.sampling.writes(epoch):
+        """Write the epoch's steps, if its turn comes within the limit."""
+        if self.folder is not None and self.steps and self.sampling.writes(epoch, file_bytes(self.steps)):
             write_epoch(self.folder, epoch, self.steps)
+
+
+def file_bytes(steps: list[Step]) -> int:
+    """About how many bytes the file of these steps takes, and not fewer."""
+    return sum(tensor.nbytes + len(name.encode()) + _ENTRY for name, tensor in _named(steps).items()) + _ENTRY
 
 
 def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
     """Write the sampled steps of one epoch to one safetensors file."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors: dict[str, Tensor] = {}
-    for place, step in enumerate(steps):
-        tensors[f"{place}/rows"] = step.rows
-        for kind, group in (("embedding", step.embeddings), ("gradient", step.gradients), ("layer", step.layers)):
-            for index, (name, tensor) in enumerate(group.items()):
-                tensors[f"{place}/{kind}/{index:03d}/{name}"] = tensor.contiguous().clone()
+    tensors = {name: tensor.contiguous().clone() for name, tensor in _named(steps).items()}
     header = {"epoch": str(epoch), "steps": json.dumps([step.step for step in steps])}
     path = folder / f"epoch-{epoch:04d}.safetensors"
     partial = path.with_suffix(".partial")
     save_file(tensors, partial, header)
     partial.replace(path)
+
+
+def _named(steps: list[Step]) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for place, step in enumerate(steps):
+        tensors[f"{place}/rows"] = step.rows
+        for kind, group in (("embedding", step.embeddings), ("gradient", step.gradients), ("layer", step.layers)):
+            for index, (name, tensor) in enumerate(group.items()):
+                tensors[f"{place}/{kind}/{index:03d}/{name}"] = tensor
+    return tensors
 
 
 def read_epochs(folder: Path) -> Iterator[tuple[int, list[Step]]]:
@@ -139,7 +155,7 @@ def read_epochs(folder: Path) -> Iterator[tuple[int, list[Step]]]:
                 header = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
             yield int(header["epoch"]), _steps(int(header["epoch"]), json.loads(header["steps"]), tensors)
-        except (SafetensorError, KeyError, ValueError) as damage:
+        except (SafetensorError, LookupError, TypeError, ValueError) as damage:
             raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
 
 

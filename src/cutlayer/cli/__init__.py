@@ -4,3 +4,8 @@ from cutlayer.cli import audit, check, demo, list_, party, report, run, schema
 from cutlayer.cli.app import app, main
 
 __all__ = ["app", "audit", "check", "demo", "list_", "main", "party", "report", "run", "schema"]
+
+_VERBS = ("demo", "check", "run", "party", "audit", "report", "list_", "schema")
+"""In the order of a first day with cutlayer; `--help` lists them so."""
+
+app.registered_commands.sort(key=lambda verb: _VERBS.index(getattr(verb.callback, "__name__", "")))

@@ -6,22 +6,28 @@ import json
 import os
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from click import ClickException
-from click.exceptions import Abort, Exit
 from rich.console import Console
 from rich.text import Text
 
 from cutlayer.errors import CutlayerError
+from cutlayer.report.rounding import plain
+from cutlayer.version import __version__
 
+BAD_INPUT = 2
 INTERRUPTED = 130
 INTERNAL = 70
 
+Misuse: type[Exception] = typer.BadParameter.__mro__[1]
+"""Wrong options and arguments; the class has no public name of its own in all versions of typer."""
+
 app = typer.Typer(
     name="cutlayer",
-    help="Vertical federated learning that measures what leaks at the cut layer, and stops it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -29,6 +35,22 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, on standard output.")]
 errors = Console(stderr=True)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"cutlayer {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def frame(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Vertical federated learning that measures what leaks at the cut layer, and stops it."""
+    del version  # its callback has told it
 
 
 def emit(value: Any) -> None:
@@ -42,33 +64,79 @@ def main() -> None:
     Exit codes: 0 good, 1 a gate failed or a protection was not applied, 2 bad input, 3 a peer was lost, 70 a fault of
     this program, 130 interrupted.
     """
-    sys.exit(_run(sys.argv[1:]))
+    code = _run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has seen enough; the interpreter would complain when it closes the stream
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     try:
-        code = app(arguments, standalone_mode=False)
-        return int(code or 0)
-    except Exit as wanted:
-        return wanted.exit_code
-    except ClickException as misuse:
-        return _report(misuse.format_message(), 2, as_json, hint="see cutlayer --help")
+        with _shown_warnings():
+            code = int(app(arguments, prog_name="cutlayer", standalone_mode=False) or 0)
+        return code if code != INTERRUPTED else _report("interrupted", INTERRUPTED, as_json)
+    except Misuse as misuse:
+        return _misused(misuse, as_json)
     except CutlayerError as failure:
         return _report(str(failure), failure.exit_code, as_json)
-    except (KeyboardInterrupt, Abort):
-        return _report("interrupted; the last committed epoch stands, --resume continues from it", INTERRUPTED, as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        return _report("interrupted", INTERRUPTED, as_json)
     except Exception as fault:  # the last line of defence: no traceback reaches a user
-        if os.environ.get("CUTLAYER_DEBUG"):
-            traceback.print_exc()
-        told = f"a fault of cutlayer itself: {type(fault).__name__}: {fault}"
-        return _report(told, INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
+        return _fault(fault, as_json)
+
+
+def _misused(misuse: Any, as_json: bool) -> int:
+    told = misuse.format_message().replace("Value error, ", "")
+    if not told:  # no verb at all: the help has been shown
+        return BAD_INPUT
+    command = misuse.ctx.command_path if misuse.ctx else "cutlayer"
+    return _report(told, BAD_INPUT, as_json, hint=f"see {command} --help")
+
+
+def _fault(fault: Exception, as_json: bool) -> int:
+    """What the machine refuses is no fault of this program."""
+    if os.environ.get("CUTLAYER_DEBUG"):
+        traceback.print_exc()
+    if isinstance(fault, OSError):
+        told = ": ".join(filter(None, (str(fault.filename or ""), fault.strerror or str(fault))))
+        return _report(told, BAD_INPUT, as_json)
+    if isinstance(fault, MemoryError) or "allocate memory" in str(fault):
+        told = "the machine has too little memory for this job"
+        return _report(
+            told, BAD_INPUT, as_json, hint="lower train.batch_size or the widths under model; try check first"
+        )
+    told = f"a fault of cutlayer itself: {type(fault).__name__}: {fault}"
+    return _report(told, INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
 
 
 def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:
     if as_json:
         emit({"error": message, "exit_code": code})
     else:
-        text = Text.assemble(("error ", "bold red"), message, f"\n{hint}" if hint else "")
-        errors.print(text, soft_wrap=True)
+        _say("error", "bold red", f"{message}\n{hint}" if hint else message)
     return code
+
+
+def _say(word: str, style: str, message: str) -> None:
+    """Words are wrapped on a terminal; elsewhere a sentence stays one line."""
+    told = "\n".join(plain(line) for line in message.splitlines())
+    errors.print(Text.assemble((f"{word} ", style), told), soft_wrap=not errors.is_terminal)
+
+
+@contextmanager
+def _shown_warnings() -> Iterator[None]:
+    """Show each warning once, as a sentence, where Python would name a line of this program."""
+    told: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in told:
+            told.add(str(message))
+            _say("warning", "bold yellow", str(message))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield

@@ -24,27 +24,52 @@ def check(job: JobFile, json: Json = False) -> None:
 
 
 def _show(found: Forecast, console: Console) -> None:
-    console.print(
-        f"[green]ok[/]  {found.rows:,} common rows: {found.train:,} train, {found.validation:,} validation, "
-        f"{found.test:,} test; {found.steps_per_epoch:,} steps an epoch, {found.epochs} epochs at most"
+    out = Table.grid(padding=(0, 2, 0, 0))
+    held_out = f"{found.validation:,} validation, {found.test:,} test"
+    out.add_row("[green]ok[/]", f"{found.rows:,} common rows: {found.train:,} train, {held_out}")
+    out.add_row("", f"{found.steps_per_epoch:,} steps an epoch, {found.epochs:,} epochs at most")
+    out.add_row("time", f"{found.seconds_per_epoch:.2g} s an epoch, by three steps timed on {found.threads} thread(s)")
+    out.add_row(
+        "memory", f"{size(found.memory_bytes)} besides the libraries; transcript {size(found.transcript_bytes)}"
     )
-    heads = ("party", "role", "own rows", "columns", "cut width", "parameters", "sent per epoch", "store")
-    table = Table(*heads, box=None)
+    for line in found.guarantees:
+        name, _, statement = line.partition(": ")
+        out.add_row(name, statement)
+    console.print(out, highlight=False)
+    console.print()
+    console.print(_parties(found))
+
+
+def _parties(found: Forecast) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("party", max_width=20, overflow="ellipsis", no_wrap=True)
+    table.add_column("role")
+    for head in ("rows", "cat.", "num.", "cut", "weights", "sent/epoch", "on disk"):
+        table.add_column(head, justify="right", no_wrap=True)
     for party in found.parties:
         table.add_row(
             party.name,
             party.role,
             f"{party.rows:,}",
-            f"{party.categorical} + {party.numeric}",
+            str(party.categorical),
+            str(party.numeric),
             str(party.width or "-"),
             f"{party.parameters:,}",
-            f"{party.bytes_per_epoch / 1e6:.1f} MB",
-            f"{party.store_bytes / 1e6:.1f} MB",
+            size(party.bytes_per_epoch),
+            size(party.store_bytes),
         )
-    console.print(table)
-    console.print(
-        f"memory about {found.memory_bytes / 1e9:.2f} GB; about {found.seconds_per_epoch:.1f} s an epoch on "
-        f"{found.threads} thread(s), timed on three steps; transcript up to {found.transcript_bytes / 1e6:.0f} MB"
-    )
-    for line in found.guarantees:
-        console.print(f"  {line}", highlight=False)
+    return table
+
+
+def size(count: int) -> str:
+    """Bytes as people read them.
+
+    >>> size(0), size(9_600), size(10_002_944)
+    ('0 B', '9.6 kB', '10.0 MB')
+    """
+    amount, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            break
+        amount /= 1000
+    return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"

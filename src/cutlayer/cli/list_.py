@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.cli.app import Json, app, emit
@@ -30,10 +33,19 @@ def list_(what: Annotated[Catalogue, typer.Argument(help="Which catalogue.")], j
     if json:
         emit(rows)
         return
-    table = Table(*rows[0].keys(), box=None)
+    console = Console()
     for row in rows:
-        table.add_row(*(", ".join(value) if isinstance(value, list) else str(value) for value in row.values()))
-    Console().print(table)
+        console.print(Text(row.pop("name"), "bold"))
+        console.print(Padding(_details(row), (0, 0, 0, 2)))
+
+
+def _details(row: Mapping[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    for key, value in row.items():
+        told = ", ".join(value) if isinstance(value, list) else str(value)
+        table.add_row(key, Text(told or "none"))
+    return table
 
 
 def _protections() -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.progress import TerminalProgress
-from cutlayer.cli.run import JobFile, KeyFile, Out, Resume, keys_for
+from cutlayer.cli.run import JobFile, KeyFile, Out, Resume, interruptible, keys_for
 from cutlayer.cli.show import finish
 from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.runs.apart import run_party
@@ -37,11 +37,12 @@ def party(
     whole = with_private_part(load_job(job), name, load_private_part(local))
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     options = Options(keys_for(local.parent, key), resume)
-    if json:
-        ran = run_party(whole, name, folder, options, Progress(), timeout)
-    else:
-        with TerminalProgress(Console(stderr=True)) as progress:
-            ran = run_party(whole, name, folder, options, progress, timeout)
+    with interruptible(folder):
+        if json:
+            ran = run_party(whole, name, folder, options, Progress(), timeout)
+        else:
+            with TerminalProgress(Console(stderr=True)) as progress:
+                ran = run_party(whole, name, folder, options, progress, timeout)
     if name == whole.active:
         raise typer.Exit(finish(ran, as_json=json))
     _tell(ran, as_json=json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
 from cutlayer.parties.observer import EpochRecord
@@ -11,6 +11,10 @@ from cutlayer.runs.execute import Progress as Stages
 from cutlayer.tasks import Task
 
 REFRESH_ROWS = 16_384
+WIDE = 110
+"""Columns of a terminal from which on nothing need be left out."""
+
+_SHORT = {"accuracy": "acc"}
 
 
 class TerminalProgress(Stages):
@@ -22,10 +26,10 @@ class TerminalProgress(Stages):
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self.wide = console.width >= WIDE or not console.is_terminal
         columns = (
-            SpinnerColumn(),
-            TextColumn("[bold]{task.description:<24}"),
-            BarColumn(bar_width=18),
+            TextColumn("[bold]{task.description:<24}" if self.wide else "[bold]{task.description:<16}"),
+            BarColumn(bar_width=18 if self.wide else 8),
             TextColumn("{task.fields[told]}"),
             TimeElapsedColumn(),
         )
@@ -47,7 +51,8 @@ class TerminalProgress(Stages):
         self._finish()
         self.name = name
         self._rows = self._rows_shown = 0
-        self.bar = self.bars.add_task(name, total=None, told="")
+        self._told = ""
+        self.bar = self.bars.add_task(name if self.wide or len(name) <= 16 else f"{name[:15]}…", total=None, told="")
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Give the bar its length, in rows."""
@@ -65,18 +70,23 @@ class TerminalProgress(Stages):
 
     def ended(self, record: EpochRecord) -> None:
         """Show the epoch's figures."""
-        metric = self.task.metric
-        told = f"{record.rows_per_second / 1000:.0f}k rows/s  loss {record.loss:.3f}"
-        told += f"  {metric} {record.metrics[metric]:.3f}"
-        worst = max(record.leak.items(), key=lambda item: abs(item[1] - 0.5), default=None)
-        if worst:
-            told += f"  leak {worst[1]:.3f} ({worst[0].split('/')[-1]})"
+        told = self._figures(record)
         self._told = told
         if self.bar is not None:
             self.bars.update(self.bar, advance=self._rows - self._rows_shown, told=told)
             self._rows_shown = self._rows
         if not self.console.is_terminal:
             self.console.print(f"{self.name}: epoch {record.epoch + 1}: {told}", soft_wrap=True, highlight=False)
+
+    def _figures(self, record: EpochRecord) -> str:
+        """Speed, loss, held-out metric and worst leak of an epoch; on a narrow terminal without the attack's name."""
+        metric = self.task.metric
+        parts = [f"{record.rows_per_second / 1000:.0f}k rows/s", f"loss {record.loss:.3f}"]
+        parts.append(f"{metric if self.wide else _SHORT.get(metric, metric)} {record.metrics[metric]:.3f}")
+        worst = max(record.leak.items(), key=lambda item: abs(item[1] - 0.5), default=None)
+        if worst:
+            parts.append(f"leak {worst[1]:.3f}" + (f" ({worst[0].split('/')[-1]})" if self.wide else ""))
+        return ("  " if self.wide else " ").join(parts)
 
     def _finish(self) -> None:
         if self.bar is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +15,16 @@ from cutlayer.cli.progress import TerminalProgress
 from cutlayer.cli.show import finish
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
+from cutlayer.errors import Interrupted
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.keys import read_key
 from cutlayer.runs.together import Keys
 
-Out = Annotated[Path | None, typer.Option("--out", help="The run folder to make; default runs/NAME beside the job.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="The run folder to make; default: runs/NAME beside the job file NAME.yaml."),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in the folder.")]
 JobFile = Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)]
 KeyFile = Annotated[
@@ -37,11 +43,30 @@ def run(job: JobFile, out: Out = None, resume: Resume = False, key: KeyFile = No
 
 
 def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder:
-    """Execute a job with a progress bar on standard error."""
-    if quiet:
-        return execute(job, folder, options, Progress())
-    with TerminalProgress(Console(stderr=True)) as progress:
-        return execute(job, folder, options, progress)
+    """Execute a job with a progress bar on standard error.
+
+    Raises:
+        Interrupted: Ctrl-C; says what stands.
+        CutlayerError: bad input.
+    """
+    with interruptible(folder):
+        if quiet:
+            return execute(job, folder, options, Progress())
+        with TerminalProgress(Console(stderr=True)) as progress:
+            return execute(job, folder, options, progress)
+
+
+@contextmanager
+def interruptible(folder: Path) -> Iterator[None]:
+    """Say after Ctrl-C what is left of the run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if RunFolder(folder).kept:
+            told = f"the last committed epoch stands in {folder}; the same command with --resume continues from it"
+        else:
+            told = "no epoch was committed yet, and nothing is kept"
+        raise Interrupted(f"interrupted; {told}") from None
 
 
 def keys_for(beside: Path, supplied: Path | None) -> Keys:

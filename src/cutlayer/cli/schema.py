@@ -31,6 +31,8 @@ def job_schema() -> dict[str, Any]:
         },
     }
     definitions["PartyConfig"]["properties"]["privacy"] = privacy
+    table = definitions["PartyConfig"]["properties"]["table"]
+    table["anyOf"] = [{"type": "string", "description": "path of the table"}, *table["anyOf"]]
     for place, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
         names = []
         for name, model in kinds.items():

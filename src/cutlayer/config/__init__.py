@@ -1,6 +1,6 @@
 """Pydantic models of a job; unknown keys are errors."""
 
-from cutlayer.config.base import Section, near_miss, validated
+from cutlayer.config.base import Section, validated
 from cutlayer.config.job import (
     AuditConfig,
     EarlyStopConfig,
@@ -13,6 +13,7 @@ from cutlayer.config.job import (
     TrainConfig,
 )
 from cutlayer.config.table import CategoriesConfig, FeaturesConfig, NumbersConfig, TableConfig
+from cutlayer.config.wording import near_miss
 
 __all__ = [
     "AuditConfig",

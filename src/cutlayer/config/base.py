@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-import difflib
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from cutlayer.config.wording import sentences
 from cutlayer.errors import ConfigError
 
 
 class Section(BaseModel):
-    """A frozen, keyword-only part of a job file. Unknown keys are errors."""
+    """A frozen, keyword-only part of a job file. Unknown keys are errors; an empty section is one without keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_sections(cls, raw: Any) -> Any:
+        """Let `privacy:` with all its lines commented out mean what it looks like."""
+        if not isinstance(raw, Mapping) or all(value is not None for value in raw.values()):
+            return raw
+        return {key: value for key, value in raw.items() if value is not None or not cls._holds_keys(key)}
+
+    @classmethod
+    def _holds_keys(cls, name: object) -> bool:
+        kind = cls.model_fields[name].annotation if name in cls.model_fields else None
+        return get_origin(kind) is Mapping or (isinstance(kind, type) and issubclass(kind, Section))
 
 
 S = TypeVar("S", bound=BaseModel)
@@ -41,56 +55,4 @@ def validated(section: type[S], raw: object, where: str) -> S:
     try:
         return section.model_validate({} if raw is None else raw)
     except ValidationError as failure:
-        faults = sorted(failure.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-        lines = [_sentence(section, raw, where, fault) for fault in faults]
-        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
-
-
-def near_miss(word: str, known: list[str]) -> str:
-    """Return `; did you mean ...?`, or the list of what is known.
-
-    >>> near_miss("marvel", ["marvell", "max_norm"])
-    "; did you mean 'marvell'?"
-    """
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(sorted(known))}" if known else ""
-
-
-def _sentence(section: type[BaseModel], raw: object, where: str, fault: Any) -> str:
-    path = [str(part) for part in fault["loc"]]
-    place = ".".join([where, *path]) if where else ".".join(path)
-    if fault["type"] == "extra_forbidden":
-        return f"{place}: unknown key{near_miss(path[-1], _keys_at(section, path[:-1]))}"
-    if fault["type"] == "missing":
-        return f"{place}: missing"
-    got = _value_at(raw, list(fault["loc"]))
-    message = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return f"{place}: expected {message}, got {got!r}" if message != fault["msg"] else f"{place}: {message}"
-
-
-def _value_at(raw: object, path: list[int | str]) -> object:
-    for part in path:
-        if isinstance(raw, dict):
-            raw = raw.get(part, raw)
-        elif isinstance(raw, list) and isinstance(part, int) and part < len(raw):
-            raw = raw[part]
-    return raw
-
-
-def _keys_at(section: type[BaseModel], path: list[str]) -> list[str]:
-    """Known keys of the (nested) section that `path` leads to."""
-    for part in path:
-        inner = section.model_fields.get(part)
-        found = _sections_in(inner.annotation) if inner else _sections_in(section)
-        if not found:
-            return list(section.model_fields)
-        section = found[0]
-    return list(section.model_fields)
-
-
-def _sections_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [found for argument in getattr(annotation, "__args__", ()) for found in _sections_in(argument)]
+        raise ConfigError("\n".join(sentences(section, raw, where, failure.errors()))) from None

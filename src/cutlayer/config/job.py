@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from cutlayer.config.base import Section
 from cutlayer.config.table import FeaturesConfig, TableConfig
@@ -16,6 +17,30 @@ from cutlayer.config.table import FeaturesConfig, TableConfig
 Role = Literal["active", "passive"]
 TaskKind = Literal["binary", "multiclass", "regression"]
 Reference = Literal["centralised", "alone", "undefended", "each"]
+
+LONGEST_NAME = 64
+MOST_EPOCHS = 10_000
+MOST_THREADS = 1024
+
+
+def party_name(name: str) -> str:
+    """Return the name of a party if it can name files, folders and messages too.
+
+    Raises:
+        ValueError: other characters, a leading dot or dash, too long, or `kind`, which `model.bottom` has for itself.
+
+    >>> party_name("bank-2")
+    'bank-2'
+    """
+    if name == "kind" or len(name) > LONGEST_NAME or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+        raise ValueError(
+            "a party name of letters a-z, digits, _ - and . that starts with neither . nor -, "
+            f"of {LONGEST_NAME} characters at most, and not 'kind'"
+        )
+    return name
+
+
+PartyName = Annotated[str, AfterValidator(party_name)]
 
 
 class AuditConfig(Section):
@@ -35,7 +60,13 @@ class AuditConfig(Section):
     rows: int = Field(default=8192, ge=64)
     layers: bool = True
     max_megabytes: int = Field(default=512, ge=1)
-    fail_above: Mapping[Literal["label_auc"], float] = Field(default_factory=dict)
+    fail_above: Mapping[Literal["label_auc"], Annotated[float, Field(gt=0.5, le=1)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _gates_are_measured(self) -> AuditConfig:
+        if self.fail_above and self.every == "never":
+            raise ValueError("every: epoch or end beside fail_above, got never; a gate needs a measured leak")
+        return self
 
 
 class PrivatePart(Section):
@@ -65,6 +96,12 @@ class OptimizerConfig(Section):
     weight_decay: float = Field(default=0.0, ge=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
 
+    @model_validator(mode="after")
+    def _momentum_is_used(self) -> OptimizerConfig:
+        if self.momentum and self.kind != "sgd":
+            raise ValueError(f"momentum with kind sgd alone, got {self.kind}; {self.kind} has its own")
+        return self
+
 
 class EarlyStopConfig(Section):
     """Stop when the validation metric has not improved for `patience` epochs."""
@@ -81,8 +118,9 @@ class SplitConfig(Section):
 
     @model_validator(mode="after")
     def _rows_are_left(self) -> SplitConfig:
-        if self.test + self.validation >= 1:
-            raise ValueError(f"test + validation below 1, got {self.test + self.validation:g}")
+        held_out = self.test + self.validation
+        if not 0 < held_out < 1:
+            raise ValueError(f"test + validation above 0 and below 1, got {held_out:g}; figures need held-out rows")
         return self
 
 
@@ -94,22 +132,20 @@ class TrainConfig(Section):
         shuffle: `rows` draws single rows, `blocks` whole blocks of 1,000 (for stores larger than memory).
     """
 
-    epochs: int = Field(default=10, ge=1)
+    epochs: int = Field(default=10, ge=1, le=MOST_EPOCHS)
     batch_size: int = Field(default=256, ge=1)
     optimizer: OptimizerConfig = OptimizerConfig()
     seed: int = Field(default=0, ge=0, lt=2**63)
-    threads: Literal["auto"] | int = "auto"
+    threads: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_THREADS)] = "auto"
     shuffle: Literal["rows", "blocks"] = "rows"
     split: SplitConfig = SplitConfig()
     early_stop: EarlyStopConfig | None = None
     keep: Literal["best", "last"] = "best"
 
     @model_validator(mode="after")
-    def _consistent(self) -> TrainConfig:
+    def _early_stop_has_rows(self) -> TrainConfig:
         if self.early_stop and self.split.validation == 0:
-            raise ValueError("a validation split above 0 for early_stop; set train.split.validation or drop early_stop")
-        if self.threads != "auto" and self.threads < 1:
-            raise ValueError("threads of 1 or more, or auto")
+            raise ValueError("split.validation above 0 beside early_stop, got 0; set it, or drop early_stop")
         return self
 
 
@@ -138,7 +174,7 @@ class Job(Section):
 
     name: str = "job"
     task: TaskKind = "binary"
-    parties: Mapping[str, PartyConfig]
+    parties: Mapping[PartyName, PartyConfig]
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     compare: tuple[Reference, ...] = ()
@@ -150,13 +186,14 @@ class Job(Section):
             got = ", ".join(actives) or "none"
             raise ValueError(f"exactly one party with role active, got {got}; the active party holds the labels")
         if len(self.parties) < 2:
-            raise ValueError("at least one party with role passive")
+            raise ValueError(
+                "at least one party with role passive, got none; without one there is nothing to train across"
+            )
         if "kind" not in self.model.bottom:
             missing = [name for name in self.parties if name not in self.model.bottom]
             unknown = [name for name in self.model.bottom if name not in self.parties]
             if missing or unknown:
-                got = f"missing {missing}, unknown {unknown}"
-                raise ValueError(f"model.bottom with a kind, or one model per party; {got}")
+                raise ValueError(_bottoms(missing, unknown))
         return self
 
     @property
@@ -184,3 +221,8 @@ class Job(Section):
         """Hash of the shared part, compared at the handshake."""
         canonical = json.dumps(self.shared(), sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+
+def _bottoms(missing: list[str], unknown: list[str]) -> str:
+    told = [f"{word} {', '.join(names)}" for word, names in (("none for", missing), ("unknown", unknown)) if names]
+    return f"model.bottom with a kind, or with a model for each party, got {' and '.join(told)}"

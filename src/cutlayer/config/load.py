@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,14 @@ def load_job(path: Path) -> Job:
     Raises:
         ConfigError: missing, not YAML, a key twice, an unknown key, or a value out of range.
     """
-    return validated(Job, absolute(read_yaml(path), path.parent.resolve()), "")
+    with _told_of(path):
+        return validated(Job, absolute(read_yaml(path), path.parent.resolve()), "")
 
 
 def load_private_part(path: Path) -> PrivatePart:
     """Read one organisation's private party file."""
-    raw = read_yaml(path)
-    folder = path.parent.resolve()
-    return validated(PrivatePart, _absolute_party(raw, folder), path.name)
+    with _told_of(path):
+        return validated(PrivatePart, _absolute_party(read_yaml(path), path.parent.resolve()), "")
 
 
 def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
@@ -53,17 +54,23 @@ def read_yaml(path: Path) -> Any:
         ConfigError: missing, not YAML, or a key that stands twice.
     """
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as failure:
-        raise ConfigError(f"{path} cannot be read: {failure}") from None
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError.expected("text in UTF-8", "other bytes", "is it the right file?") from None
+    except OSError as failure:
+        raise ConfigError(f"cannot be read: {failure.strerror}") from None
     try:
         raw = YAML(typ="safe", pure=True).load(text)
     except DuplicateKeyError as twice:
-        raise ConfigError(f"{path}: {twice.problem}, {_place(twice)}; every party and every key stands once") from None
+        problem = str(twice.problem).partition(" with value")[0]
+        raise ConfigError(f"{problem}, {_place(twice)}; every party and every key stands once") from None
     except YAMLError as fault:
-        raise ConfigError(f"{path} is not YAML: {getattr(fault, 'problem', fault)}, {_place(fault)}") from None
+        problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
+        remedy = "; indent with spaces" if "\\t" in problem else ""
+        raise ConfigError(f"not YAML: {problem}, {_place(fault)}{remedy}") from None
     if not isinstance(raw, dict):
-        raise ConfigError.expected(f"{path} to hold keys and values", type(raw).__name__)
+        got = "nothing" if raw is None else "a list" if isinstance(raw, list) else f"{str(raw)[:40]!r}"
+        raise ConfigError.expected("keys and values, such as parties:", got, "see cutlayer demo --copy for an example")
     return raw
 
 
@@ -102,3 +109,12 @@ def _absolute_party(party: Any, folder: Path) -> Any:
 def _place(fault: Any) -> str:
     mark = getattr(fault, "problem_mark", None)
     return f"line {mark.line + 1}" if mark else "place unknown"
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """Begin every sentence of an error with the file it is about."""
+    try:
+        yield
+    except ConfigError as fault:
+        raise ConfigError("\n".join(f"{path}: {line}" for line in str(fault).splitlines())) from None

@@ -63,9 +63,10 @@ def check_id_kinds(kinds: Mapping[str, str], rows: Mapping[str, int]) -> None:
     """
     if len(set(kinds.values())) > 1:
         got = ", ".join(f"{party} {kind}" for party, kind in kinds.items())
-        raise AlignmentError.expected(
-            "ids of one kind at all parties", got, "write them the same way everywhere, leading zeros included"
-        )
+        remedy = "write them the same way everywhere, leading zeros included"
+        if "row" in kinds.values():
+            remedy = "name an id column at every party, or at none"
+        raise AlignmentError.expected("ids of one kind at all parties", got, remedy)
     if set(kinds.values()) == {"row"} and len(set(rows.values())) > 1:
         got = ", ".join(f"{party} {count:,} rows" for party, count in rows.items())
         raise AlignmentError.expected("tables of one length for id @row", got, "use an id column")

@@ -68,7 +68,8 @@ def encode_labels(
     distinct = distinct.take(pc.array_sort_indices(distinct))
     classes = tuple(category_text(pa.chunked_array([distinct]), "label", where).to_pylist())
     if len(classes) < 2:
-        raise fault(where, "labels of two classes or more", f"only {classes[0]!r}" if classes else "no label")
+        got = f"only {classes[0]!r}" if classes else "no label"
+        raise fault(where, "labels of two classes or more", got, "is it the right column, and are these all the rows?")
     if task == "binary" and len(classes) > 2:
         remedy = "task: regression" if _is_measured(column, len(classes)) else "task: multiclass"
         raise fault(where, "two classes for task binary", f"{len(classes)} ({_some(classes)})", f"set {remedy}")
@@ -100,9 +101,9 @@ def _targets(column: pa.ChunkedArray, where: str, rows: npt.NDArray[np.int64] | 
     values = torch.from_numpy(number_values(column, "label", where)).to(torch.float32)
     if not bool(torch.isfinite(values).all()):
         row = int(torch.nonzero(~torch.isfinite(values))[0])
-        raise fault(where, "finite labels", f"{column[row].as_py()} in {_row(row, rows)}")
+        raise fault(where, "finite labels", f"{column[row].as_py()} in {_row(row, rows)}", "mend or drop the row")
     if bool((values == values[:1]).all()):
-        raise fault(where, "different labels", f"{values[0].item():g} in all rows")
+        raise fault(where, "different labels", f"{values[0].item():g} in all rows", "is it the right column?")
     return Labels(values, ())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -45,6 +46,9 @@ class Source(ABC):
             DataError: with a near miss where there is one.
         """
         if name not in self.names:
+            if len(self.names) == 1 and self.is_file and (other := re.search(r"[,;\t|]", self.names[0])):
+                got = f"one column, called {self.names[0]!r}"
+                raise fault(self.where, f"a column {name!r}", got, f"set table.delimiter to {other.group()!r}")
             raise missing_column(self.where, name, self.names)
 
     def read(self, names: Sequence[str], as_text: Collection[str] = ()) -> pa.Table:

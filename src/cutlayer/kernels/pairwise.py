@@ -20,8 +20,11 @@ _NARROW = 4
 def tiles(n: int, size: int) -> Iterator[tuple[slice, slice]]:
     """Walk the upper triangle of an n x n matrix: every pair of blocks once, the diagonal blocks included.
 
-    >>> [(r.start, c.start) for r, c in tiles(5, 3)]
-    [(0, 0), (0, 3), (3, 3)]
+    >>> for rows, cols in tiles(5, 3):
+    ...     print(rows.start, cols.start)
+    0 0
+    0 3
+    3 3
     """
     blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     for index, rows in enumerate(blocks):

@@ -69,9 +69,10 @@ def _last_eigenvector(gram: Tensor, factor: Tensor) -> Tensor:
     decomposition of it.
     """
     try:
-        return torch.linalg.eigh(gram.double()).eigenvectors[:, -1].to(gram.dtype)
-    except torch.linalg.LinAlgError:
+        vectors: Tensor = torch.linalg.eigh(gram.double()).eigenvectors
+    except RuntimeError:  # torch's LinAlgError is one
         return _krylov(factor)
+    return vectors[:, -1].to(gram.dtype)
 
 
 def _krylov(moved: Tensor) -> Tensor:

@@ -7,11 +7,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from cutlayer.tasks import Task
+
+WIDEST = 65_536
+Width = Annotated[int, Field(ge=1, le=WIDEST)]
+"""Columns of a layer."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cutlayer.config import Section
-from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, TopModel, dense_stack
+from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, TopModel, Width, dense_stack
 
 Activation = Literal["relu", "gelu", "tanh", "silu"]
 
@@ -25,8 +25,8 @@ class MlpBottomConfig(Section):
     """
 
     kind: Literal["mlp"] = "mlp"
-    hidden: tuple[int, ...] = Field(default=(64, 32), min_length=1)
-    embedding: int = Field(default=4, ge=1)
+    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
+    embedding: Width = 4
     activation: Activation = "relu"
     dropout: float = Field(default=0.0, ge=0, lt=1)
 
@@ -57,7 +57,7 @@ class MlpTopConfig(Section):
     """
 
     kind: Literal["mlp"] = "mlp"
-    hidden: tuple[int, ...] = (32,)
+    hidden: tuple[Width, ...] = (32,)
     activation: Activation = "relu"
 
 

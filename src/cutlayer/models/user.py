@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+import torch
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from cutlayer.config import Section
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models.base import BottomModel, Inputs, TopModel
+
+_TORCH = str(Path(torch.__file__).parent)
 
 
 class UserModelConfig(Section):
@@ -23,8 +30,15 @@ class UserModelConfig(Section):
     """
 
     kind: Literal["python"] = "python"
-    path: str = Field(pattern=r"^[\w.]+:\w+$")
+    path: str
     args: Mapping[str, Any] = Field(default_factory=dict)
+
+    @field_validator("path")
+    @classmethod
+    def _names_a_class(cls, path: str) -> str:
+        if not re.fullmatch(r"[\w.]+:\w+", path):
+            raise ValueError("a path as package.module:Class")
+        return path
 
 
 class UserBottom(BottomModel):
@@ -32,6 +46,7 @@ class UserBottom(BottomModel):
 
     def __init__(self, config: UserModelConfig, inputs: Inputs) -> None:
         super().__init__()
+        self.path = config.path
         self.module = _construct(config, inputs)
         width = getattr(self.module, "width", None)
         if not isinstance(width, int) or width < 1:
@@ -42,7 +57,9 @@ class UserBottom(BottomModel):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Call the user's module with codes int32 (n, c) and numbers float32 (n, m)."""
-        result: Tensor = self.module(codes, numbers)
+        with _told_of(self.path):
+            result: Tensor = self.module(codes, numbers)
+        _check_shape(result, (len(codes), self.width), self.path)
         return result
 
 
@@ -51,24 +68,46 @@ class UserTop(TopModel):
 
     def __init__(self, config: UserModelConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()
+        self.path, self.outputs = config.path, outputs
         self.module = _construct(config, dict(widths), outputs)
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """Logits from the user's module."""
-        result: Tensor = self.module(embeddings)
+        with _told_of(self.path):
+            result: Tensor = self.module(embeddings)
+        _check_shape(result, (len(next(iter(embeddings.values()))), self.outputs), self.path)
         return result
 
 
 def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
     module_name, _, class_name = config.path.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as failure:
-        raise ConfigError.expected(f"an importable {config.path}", failure, "is its folder on PYTHONPATH?") from None
-    try:
+    with _told_of(config.path):
+        try:
+            factory = getattr(importlib.import_module(module_name), class_name)
+        except (ImportError, AttributeError) as failure:
+            wanted = f"an importable {config.path}"
+            raise ConfigError.expected(wanted, failure, "is its folder on PYTHONPATH?") from None
         module = factory(*arguments, **config.args)
-    except TypeError as failure:
-        raise ConfigError(f"{config.path} could not be built: {failure}") from None
     if not isinstance(module, nn.Module):
         raise ConfigError.expected(f"{config.path} to be an nn.Module", type(module).__name__)
     return module
+
+
+@contextmanager
+def _told_of(path: str) -> Iterator[None]:
+    """An error inside a user's code is the user's to mend, and names the line."""
+    try:
+        yield
+    except CutlayerError:
+        raise
+    except Exception as failure:
+        frames = traceback.extract_tb(failure.__traceback__)[1:]
+        own = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
+        place = f"{own[-1].filename}, line {own[-1].lineno}" if own else "its constructor"
+        raise ConfigError(f"{path} failed at {place}: {type(failure).__name__}: {failure}") from failure
+
+
+def _check_shape(result: object, wanted: tuple[int, int], path: str) -> None:
+    got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+    if got != wanted:
+        raise ConfigError.expected(f"{path} to return {wanted} numbers (rows, columns)", got)

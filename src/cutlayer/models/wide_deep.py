@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cutlayer.config import Section
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, TopModel
+from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, TopModel, Width
 from cutlayer.models.mlp import Activation, MlpBottom, MlpBottomConfig, MlpTop, MlpTopConfig
 
 
@@ -27,10 +27,10 @@ class WideDeepBottomConfig(Section):
     """
 
     kind: Literal["wide_deep"] = "wide_deep"
-    hidden: tuple[int, ...] = Field(default=(64, 32), min_length=1)
-    embedding: int = Field(default=4, ge=1)
+    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
+    embedding: Width = 4
     activation: Activation = "relu"
-    wide: int = Field(default=1, ge=1)
+    wide: Width = 1
 
 
 class WideDeepBottom(BottomModel):
@@ -61,9 +61,9 @@ class WideDeepTopConfig(Section):
     """Dense layers over the deep parts; `wide` must be what the bottom models send."""
 
     kind: Literal["wide_deep"] = "wide_deep"
-    hidden: tuple[int, ...] = (32,)
+    hidden: tuple[Width, ...] = (32,)
     activation: Activation = "relu"
-    wide: int = Field(default=1, ge=1)
+    wide: Width = 1
 
 
 class WideDeepTop(TopModel):

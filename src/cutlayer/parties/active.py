@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import math
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
@@ -22,9 +24,10 @@ from cutlayer.errors import ConfigError, DataError, ProtocolError
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.half import Half
-from cutlayer.parties.handshake import agree_active, agree_order_active, receive
+from cutlayer.parties.handshake import DONE, agree_active, agree_order_active, receive
 from cutlayer.parties.local import EVALUATION_ROWS, Local
 from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.parties.stopping import Progress
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise
 from cutlayer.tasks import Task
 
@@ -37,6 +40,7 @@ class ActiveOutcome:
         step_losses: of every step of this session, exact.
         logits, labels: of the held-out rows that `metrics` are of.
         evidence: of all parties' protections.
+        positive_share: of the training rows; `None` unless the task is binary.
     """
 
     task: Task
@@ -54,27 +58,7 @@ class ActiveOutcome:
     numeric: int
     categorical: int
     widths: Mapping[str, int]
-
-
-@dataclass
-class Progress:
-    """What decides when training stops; committed with every epoch."""
-
-    best: float = -math.inf
-    best_epoch: int = -1
-    stale: int = 0
-    stop: bool = False
-    step_losses: list[float] = field(default_factory=list, repr=False)
-
-    def judge(self, metric: float, epoch: int, job: Job) -> bool:
-        """Take in an epoch's validation metric; returns whether it is the best so far."""
-        patience = job.train.early_stop
-        better = metric > self.best + (patience.min_delta if patience else 0.0)
-        self.stale = 0 if better else self.stale + 1
-        if better or epoch == 0:
-            self.best, self.best_epoch = (metric if better else self.best), epoch
-        self.stop = epoch + 1 >= job.train.epochs or bool(patience and self.stale >= patience.patience)
-        return better or epoch == 0
+    positive_share: float | None = None
 
 
 class ActiveParty:
@@ -105,11 +89,12 @@ class ActiveParty:
             seconds = time.perf_counter() - began
             metrics, _ = yield from self._evaluate(self.part, epoch)
             best = self.progress.judge(metrics[self.task.metric], epoch, self.job)
-            yield from self._commit(epoch, best)
+            yield from self._save(epoch, best)
             leak = self.observer.leaks(epoch, self.transcript.steps)
             self.transcript.close(epoch)
             rate = len(self.split.train) / seconds
             self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak))
+            self._commit(epoch)
             epoch += 1
         if self.job.keeps_best:
             self.half.load_weights(self.checkpoints.load_best())
@@ -135,8 +120,8 @@ class ActiveParty:
         widths = yield from agree_order_active(self.ports, prepared.digests)
         self._build(prepared, widths)
         self._protect_labels(prepared)
-        limit = local.sampling(job, self.schedule.steps_per_epoch, 8 * sum(self.widths.values()))
-        self.transcript = Transcript(local.folder / "transcript" / local.name, limit)
+        sampling = local.sampling(job, self.schedule.steps_per_epoch)
+        self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.progress = Progress()
         if committed:
             self.half.load(self.checkpoints.load(start - 1))
@@ -186,11 +171,23 @@ class ActiveParty:
         )
         chain = self.half.chain
         chain.setup(context)
-        ids = torch.from_numpy(prepared.digests[self.split.train])
+        ids = torch.from_numpy(self._draw_ids(prepared)[self.split.train])
         self.labels = torch.full_like(self.truth, -1)
         self.labels[train] = chain.labels(self.truth[train], ids)
         chain.setup(replace(context, labels=self.labels))
         self.half.sent["labels"] = len(train)
+
+    def _draw_ids(self, prepared: Prepared) -> npt.NDArray[np.uint8]:
+        """What a row's draws depend on: the digest of its id, uint8 (n, 16).
+
+        Row numbers name other rows in another table, so that there the labels themselves become part of it: drawn alike
+        in two tables, one table's known labels would tell the other's draws.
+        """
+        if self.local.table.id_kind != "row":
+            return prepared.digests
+        own = hashlib.blake2b(self.truth.numpy().tobytes(), digest_size=16).digest()
+        mixed: npt.NDArray[np.uint8] = prepared.digests ^ np.frombuffer(own, dtype=np.uint8)
+        return mixed
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, float]:
         self.half.modules.train()
@@ -280,13 +277,16 @@ class ActiveParty:
         together = torch.cat(logits)
         return self.task.evaluate(together, self.truth[held_out]), together
 
-    def _commit(self, epoch: int, best: bool) -> Generator[Port, Message, None]:
-        """Every party writes its half of the epoch; then this party declares it the one to resume from."""
+    def _save(self, epoch: int, best: bool) -> Generator[Port, Message, None]:
+        """Every party writes its half of the epoch, this one last."""
         for port in self.ports.values():
             port.send(Kind.VERDICT, epoch=epoch, fields={"stop": self.progress.stop, "best": best})
         for port in self.ports.values():
             yield from receive(port, Kind.COMMITTED, epoch)
         self.checkpoints.save(epoch, self.half.state(), best=best)
+
+    def _commit(self, epoch: int) -> None:
+        """Declare the epoch the one to resume from, once all that is to be known of it is on disk."""
         progress = self.progress
         self.checkpoints.commit(
             epoch,
@@ -301,10 +301,10 @@ class ActiveParty:
     def _farewell(self) -> Generator[Port, Message, tuple[Evidence, ...]]:
         evidence = self.half.chain.proof(self.half.sent)
         for port in self.ports.values():
-            port.send(Kind.FAREWELL, fields={"reason": "done"})
+            port.send(Kind.FAREWELL, fields={"reason": DONE})
         for port in self.ports.values():
             message = yield from receive(port, Kind.EVIDENCE)
-            evidence += [_evidence(raw, port.peer) for raw in json.loads(str(message.fields["json"]))]
+            evidence += _evidence(str(message.fields["json"]), port.peer)
             yield from receive(port, Kind.FAREWELL)
         return tuple(evidence)
 
@@ -312,6 +312,7 @@ class ActiveParty:
         self, epochs: int, part: str, metrics: Mapping[str, float], logits: Tensor, evidence: tuple[Evidence, ...]
     ) -> ActiveOutcome:
         keeps_best = self.job.keeps_best
+        training = self.truth[self.split.part("train")]
         return ActiveOutcome(
             task=self.task,
             split=self.split,
@@ -328,12 +329,15 @@ class ActiveParty:
             numeric=self.inputs.numbers,
             categorical=len(self.inputs.cardinalities),
             widths=self.widths,
+            positive_share=float((training == 1).double().mean()) if self.task.kind == "binary" else None,
         )
 
 
-def _evidence(raw: Any, party: str) -> Evidence:
-    """A passive party's statement, taken in as data."""
+def _evidence(text: str, party: str) -> list[Evidence]:
+    """A passive party's statements, taken in as data: another party's words, under its own name."""
     try:
-        return Evidence(**{**raw, "party": party})
-    except TypeError as mismatch:
-        raise ProtocolError(f"{party} sent evidence of another form: {mismatch}") from None
+        stated = TypeAdapter(list[Evidence]).validate_json(text)
+    except ValidationError as mismatch:
+        wrong = mismatch.errors(include_url=False, include_input=False)[0]["msg"]
+        raise ProtocolError(f"{party} sent evidence of another form: {wrong}") from None
+    return [replace(item, party=party) for item in stated]

@@ -19,6 +19,7 @@ from torch import Tensor
 from cutlayer.errors import CheckpointError
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
+_COMMITTED = {"epoch", "best", "best_epoch", "stale", "stop"}
 
 
 class Checkpoints:
@@ -34,18 +35,19 @@ class Checkpoints:
         self.folder, self.party, self.job = folder, party, job
 
     def save(self, epoch: int, state: State, *, best: bool) -> None:
-        """Write this party's half of `epoch`, and drop all but the last two."""
+        """Write this party's half of `epoch`, and drop all but that and the one before."""
         self.folder.mkdir(parents=True, exist_ok=True)
         tensors, plain = state
-        header = {"party": self.party, "job": self.job, "epoch": str(epoch), "state": json.dumps(plain)}
+        header = {"party": self.party, "job": self.job, "epoch": str(epoch), "tensors": str(len(tensors))}
+        header["state"] = json.dumps(plain)
         path = self._path(epoch)
         partial = path.with_suffix(".partial")
         save_file({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}, partial, header)
         partial.replace(path)
         if best:
             self._link(path, self.folder / "best.safetensors")
-        for old in sorted(self.folder.glob("epoch-*.safetensors"))[:-2]:
-            old.unlink()
+        for old in self._saved() - {epoch, epoch - 1}:
+            self._path(old).unlink()
 
     def commit(self, epoch: int, progress: Mapping[str, Any]) -> None:
         """Declare `epoch` the one to resume from (active party only), with what the run needs to go on."""
@@ -60,13 +62,15 @@ class Checkpoints:
             return None
         try:
             found: dict[str, Any] = json.loads(path.read_text())
+            if not isinstance(found, dict) or found.keys() != _COMMITTED:
+                raise ValueError(f"expected {', '.join(sorted(_COMMITTED))}")
         except ValueError as damage:
             raise CheckpointError(f"{path} is damaged ({damage}); remove the run folder and start again") from None
         return found
 
     def load(self, epoch: int) -> State:
         """This party's half of `epoch`."""
-        return self._read(self._path(epoch))
+        return self._read(self._path(epoch), epoch)
 
     def load_best(self) -> State:
         """This party's half of the best epoch."""
@@ -74,8 +78,11 @@ class Checkpoints:
 
     def latest(self) -> int:
         """The latest epoch saved here, or -1."""
-        saved = sorted(self.folder.glob("epoch-*.safetensors"))
-        return int(saved[-1].stem.removeprefix("epoch-")) if saved else -1
+        return max(self._saved(), default=-1)
+
+    def _saved(self) -> set[int]:
+        stems = (path.stem.removeprefix("epoch-") for path in self.folder.glob("epoch-*.safetensors"))
+        return {int(stem) for stem in stems if stem.isdecimal()}
 
     def _path(self, epoch: int) -> Path:
         return self.folder / f"epoch-{epoch:04d}.safetensors"
@@ -86,7 +93,7 @@ class Checkpoints:
         os.link(source, partial)
         partial.replace(target)
 
-    def _read(self, path: Path) -> State:
+    def _read(self, path: Path, epoch: int | None = None) -> State:
         if not path.exists():
             raise CheckpointError.expected(f"a checkpoint at {path}", "none", "the halves do not match; start again")
         try:
@@ -94,6 +101,12 @@ class Checkpoints:
                 header = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
             party, job, plain = header["party"], header["job"], json.loads(header["state"])
+            if epoch is not None and header["epoch"] != str(epoch):
+                raise ValueError(f"it is of epoch {header['epoch']}")
+            if header["tensors"] != str(len(tensors)):
+                raise ValueError(f"it has {len(tensors)} of {header['tensors']} tensors")
+            if epoch is not None and header["epoch"] != str(epoch):
+                raise ValueError(f"it is of epoch {header['epoch']}")
         except (SafetensorError, KeyError, ValueError) as damage:
             raise CheckpointError(f"{path} is damaged or no checkpoint ({damage}); start again") from None
         if (party, job) != (self.party, self.job):

@@ -49,10 +49,15 @@ class Half:
         """Continue from `state`.
 
         Raises:
-            CheckpointError: the checkpoint is of a model of another shape.
+            CheckpointError: the checkpoint is of a model of another shape, or lacks something.
         """
-        tensors, plain = state
         self.load_weights(state)
+        try:
+            self._load_rest(*state)
+        except (KeyError, TypeError, ValueError, RuntimeError) as mismatch:
+            raise CheckpointError(f"the checkpoint does not fit the job: {mismatch!r}; start again") from None
+
+    def _load_rest(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         torch.set_rng_state(tensors["random"])
         self.sent = Counter({name: int(count) for name, count in plain["sent"].items()})
         self.chain.load_state_dict(_push(plain["chain"], tensors))

@@ -14,9 +14,11 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.data.align import check_id_kinds, intersect, order_digest
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
+from cutlayer.errors import AlignmentError, CheckpointError, PeerLost, ProtocolError
 
 PROTOCOL = "1"
+DONE = "done"
+"""The reason of a farewell at the end of a run; any other is why the peer gave up."""
 CHUNK = 1 << 20
 """Rows of ids or positions per message: 16 MB of digests, well under the limit of a frame."""
 
@@ -43,10 +45,10 @@ def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes
 
     Raises:
         ProtocolError: another kind, epoch, step or batch than this party is at.
+        PeerLost, ProtocolError: the peer gave up.
     """
     message = yield port
-    if message.kind == Kind.FAREWELL and kind != Kind.FAREWELL:
-        raise ProtocolError(f"{port.peer} left: {message.fields['reason']}")
+    check_present(message)
     wanted, got = (kind, epoch, step), (message.kind, message.epoch, message.step)
     if wanted != got:
         raise ProtocolError.expected(f"{kind} of epoch {epoch}, step {step} from {port.peer}", " ".join(map(str, got)))
@@ -56,6 +58,20 @@ def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes
             "its table or its job differs from ours"
         )
     return message
+
+
+def check_present(message: Message) -> None:
+    """Raise if the message says that its sender gave up.
+
+    Raises:
+        PeerLost: it has lost another party; when that one is back, all can resume.
+        ProtocolError: for any other reason.
+    """
+    if message.kind == Kind.FAREWELL and message.fields["reason"] != DONE:
+        reason = str(message.fields["reason"])
+        if reason == PeerLost.__name__:
+            raise PeerLost(f"lost {message.sender}: it has lost another party itself; resume when all are back")
+        raise ProtocolError(f"{message.sender} left: {reason}")
 
 
 def hello(job: Job, table: PartyTable, resume: int) -> Mapping[str, int | str]:

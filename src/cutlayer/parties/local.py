@@ -12,6 +12,8 @@ from cutlayer.protections.chain import Chain
 
 EVALUATION_ROWS = 4096
 """Rows per request for held-out rows."""
+HELD_OUT = ("validation", "test")
+"""The parts of the rows that may be asked for; training rows are sent on schedule and no other way."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Local:
     label_column: str = ""
     resume: bool = False
 
-    def sampling(self, job: Job, steps_per_epoch: int, row_bytes: int) -> Sampling:
+    def sampling(self, job: Job, steps_per_epoch: int) -> Sampling:
         """Which steps this party records."""
         limit = self.audit.max_megabytes * 2**20
         train = job.train
-        return Sampling.of(steps_per_epoch, train.batch_size, self.audit.rows, row_bytes, train.epochs, limit)
+        return Sampling.of(steps_per_epoch, train.batch_size, self.audit.rows, train.epochs, limit)

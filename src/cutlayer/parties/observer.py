@@ -53,4 +53,7 @@ class Observer:
         return {}
 
     def ended(self, record: EpochRecord) -> None:
-        """Called when the epoch is committed."""
+        """Called when all parties have saved the epoch, just before it is committed.
+
+        A run that dies in between repeats the epoch: `started` then comes with `start` at or before it.
+        """

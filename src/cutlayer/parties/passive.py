@@ -18,8 +18,8 @@ from cutlayer.errors import DataError, ProtocolError
 from cutlayer.models import BottomModel, Inputs, build_bottom, tapped
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.half import Half
-from cutlayer.parties.handshake import agree_order_passive, agree_passive, receive
-from cutlayer.parties.local import EVALUATION_ROWS, Local
+from cutlayer.parties.handshake import DONE, agree_order_passive, agree_passive, check_present, receive
+from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
 from cutlayer.protections.base import Context, Evidence, Mode, Noise, PassiveView
 
 
@@ -54,20 +54,17 @@ class PassiveParty:
             ProtocolError: the active party is somewhere else in the schedule, or holds other rows.
             NotApplied: a protection of this party missed a message.
         """
-        start = yield from self._prepare()
-        epochs = self.job.train.epochs
-        stop = start >= epochs
-        while not stop:
-            yield from self._train_epoch(start)
-            verdict = yield from self._answer_until(Kind.VERDICT, start)
-            self.checkpoints.save(start, self.half.state(), best=bool(verdict.fields["best"]))
-            self.transcript.close(start)
-            self.port.send(Kind.COMMITTED, epoch=start)
-            stop, start = bool(verdict.fields["stop"]), start + 1
+        epoch = yield from self._prepare()
+        while not self.stopped:
+            yield from self._train_epoch(epoch)
+            verdict = yield from self._answer_until(Kind.VERDICT, epoch)
+            self._save(epoch, verdict)
+            self.port.send(Kind.COMMITTED, epoch=epoch)
+            epoch += 1
         if self.job.keeps_best:
             self.half.load_weights(self.checkpoints.load_best())
         yield from self._answer_until(Kind.FAREWELL, -1)
-        return self._farewell(start)
+        return self._farewell(epoch)
 
     def steps(self) -> Sequence[Step]:
         """Sampled steps of the epoch under way: this party's view, for an audit in the same process."""
@@ -88,13 +85,13 @@ class PassiveParty:
         self.half = Half({"bottom": bottom}, job.train.optimizer, local.chain)
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
         self._set_up_chain()
-        row_bytes = 4 * bottom.width * 2
-        self.transcript = Transcript(
-            local.folder / "transcript" / local.name,
-            local.sampling(job, self.schedule.steps_per_epoch, row_bytes),
-        )
+        sampling = local.sampling(job, self.schedule.steps_per_epoch)
+        self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
+        self.stopped = False
         if agreement.start:
-            self.half.load(self.checkpoints.load(agreement.start - 1))
+            state = self.checkpoints.load(agreement.start - 1)
+            self.half.load(state)
+            self.stopped = bool(state[1]["stop"])
         return agreement.start
 
     def _set_up_chain(self) -> None:
@@ -157,11 +154,19 @@ class PassiveParty:
             torch.autograd.backward([released, extra], [view.gradient, None])
         optimizer.step()
 
+    def _save(self, epoch: int, verdict: Message) -> None:
+        """Write this party's half of the epoch, with whether training ends here: a resume must know."""
+        self.stopped = bool(verdict.fields["stop"])
+        tensors, plain = self.half.state()
+        self.checkpoints.save(epoch, (tensors, {**plain, "stop": self.stopped}), best=bool(verdict.fields["best"]))
+        self.transcript.close(epoch)
+
     def _answer_until(self, last: Kind, epoch: int) -> Generator[Port, Message, Message]:
         """Serve requests for held-out rows until a message of kind `last` comes."""
         self.bottom.eval()
         while True:
             message = yield self.port
+            check_present(message)
             if message.kind == last and message.epoch == epoch:
                 return message
             if message.kind != Kind.REQUEST:
@@ -170,6 +175,8 @@ class PassiveParty:
 
     def _answer(self, request: Message) -> None:
         part, number = str(request.fields["part"]), int(request.fields["batch"])
+        if part not in HELD_OUT:
+            raise ProtocolError.expected(f"a request for {' or '.join(HELD_OUT)} rows", repr(part)[:80])
         batches = evaluation_batches(self.split.part(part), EVALUATION_ROWS)
         if not 0 <= number < len(batches) or rows_digest(batches[number]) != request.rows:
             raise ProtocolError(f"{self.port.peer} asked for batch {number} of {part}, which holds other rows here")
@@ -194,6 +201,6 @@ class PassiveParty:
     def _farewell(self, epochs: int) -> PassiveOutcome:
         evidence = tuple(self.half.chain.proof(self.half.sent))
         self.port.send(Kind.EVIDENCE, fields={"json": json.dumps([asdict(item) for item in evidence])})
-        self.port.send(Kind.FAREWELL, fields={"reason": "done"})
+        self.port.send(Kind.FAREWELL, fields={"reason": DONE})
         inputs = self.inputs
         return PassiveOutcome(evidence, self.half.parameters, inputs.numbers, len(inputs.cardinalities), epochs)

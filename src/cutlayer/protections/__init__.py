@@ -10,16 +10,37 @@ from cutlayer.config.job import Role
 from cutlayer.errors import ConfigError
 from cutlayer.protections.base import Protection
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.dcor import DCor, DCorConfig
+from cutlayer.protections.discrete_sgd import DiscreteSGD, DiscreteSGDConfig
+from cutlayer.protections.gradient_compression import GradientCompression, GradientCompressionConfig
+from cutlayer.protections.iso_noise import IsoNoise, IsoNoiseConfig
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
+from cutlayer.protections.marvell import Marvell, MarvellConfig
 from cutlayer.protections.max_norm import MaxNorm, MaxNormConfig
+from cutlayer.protections.noisy_gradient import NoisyGradient, NoisyGradientConfig
+from cutlayer.protections.ppdl import PPDL, PPDLConfig
 
 __all__ = [
+    "PPDL",
     "REGISTRY",
     "Chain",
+    "DCor",
+    "DCorConfig",
+    "DiscreteSGD",
+    "DiscreteSGDConfig",
+    "GradientCompression",
+    "GradientCompressionConfig",
+    "IsoNoise",
+    "IsoNoiseConfig",
     "LabelDP",
     "LabelDPConfig",
+    "Marvell",
+    "MarvellConfig",
     "MaxNorm",
     "MaxNormConfig",
+    "NoisyGradient",
+    "NoisyGradientConfig",
+    "PPDLConfig",
     "Protection",
     "build",
     "build_chain",
@@ -28,8 +49,15 @@ __all__ = [
 REGISTRY: Mapping[str, type[Protection[Any]]] = {
     protection.name: protection
     for protection in (
+        DCor,
+        DiscreteSGD,
+        GradientCompression,
+        IsoNoise,
         LabelDP,
+        Marvell,
         MaxNorm,
+        NoisyGradient,
+        PPDL,
     )
 }
 """All protections by the name they have under `privacy:`."""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, RandomizedResponse
-from cutlayer.config import Section
+from cutlayer.config import Section, validated
+from cutlayer.data.ids import DIGEST_BYTES, row_digests
+from cutlayer.errors import DataError
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response
 from cutlayer.protections.base import Asset, Context, Protection, Side
+
+Labels = TypeVar("Labels", npt.NDArray[Any], Tensor)
 
 
 class LabelDPConfig(Section):
@@ -38,6 +47,16 @@ class LabelDP(Protection[LabelDPConfig]):
 
     Guarantee: eps-label differential privacy per row for the whole run, however many epochs (neighbours differ in one
     row's label; all else is post-processing), while the secret stays with the label's owner.
+
+    Args:
+        settings: `LabelDPConfig`, or its eps alone.
+        key: 16 bytes or more that stay with the label's owner, one for each label column; only for calls, since a run
+            has its own. By default 32 fresh ones from the operating system.
+
+    >>> import numpy as np
+    >>> flipped = LabelDP(1.0)(np.zeros(10_000))
+    >>> flipped.shape, flipped.dtype, bool(0.25 < flipped.mean() < 0.29)
+    ((10000,), dtype('float64'), True)
     """
 
     name = "label_dp"
@@ -48,8 +67,11 @@ class LabelDP(Protection[LabelDPConfig]):
     rank = 10
     tasks = frozenset({"binary", "multiclass"})
 
-    def __init__(self, settings: LabelDPConfig) -> None:
+    def __init__(self, settings: LabelDPConfig | float, key: bytes | None = None) -> None:
+        if not isinstance(settings, LabelDPConfig):
+            settings = validated(LabelDPConfig, {"eps": settings}, self.name)
         super().__init__(settings)
+        self._key = secrets.token_bytes(32) if key is None else key
         self._rows = 0
         self._flipped = 0
         self._classes = 2
@@ -68,6 +90,33 @@ class LabelDP(Protection[LabelDPConfig]):
         drawn = randomized_response(y, ids, self._classes, self.settings.eps, context.secret, context.label_column)
         self._rows, self._flipped = len(y), int((drawn != y).sum())
         return drawn
+
+    def __call__(self, labels: Labels, ids: Sequence[Any] | npt.NDArray[Any] | None = None) -> Labels:
+        """Protect labels outside a run.
+
+        With `ids` the draw is a function of key, id, eps and label: the same ids under the same key repeat it, and the
+        whole costs eps per row, however often it is called. Without, every call is a fresh draw: k calls on the same
+        rows cost k eps, and a majority vote over them recovers the labels.
+
+        Args:
+            labels: array or tensor of shape (n,) or (n, 1) with 0 and 1, or one-hot (n, classes).
+            ids: n row ids, integers or text, each once.
+
+        Returns:
+            Protected labels of the same type, dtype and shape.
+
+        Raises:
+            DataError: the labels are neither, or the ids do not fit.
+            ConfigError: the key is shorter than 16 bytes.
+        """
+        values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+        codes, classes = _recognised(values)
+        drawn = randomized_response(
+            torch.from_numpy(codes), _digests(ids, len(codes)), classes, self.settings.eps, self._key, ""
+        ).numpy()
+        one_hot = values.ndim == 2 and values.shape[1] > 1
+        out = (np.eye(classes)[drawn] if one_hot else drawn.reshape(values.shape)).astype(values.dtype)
+        return torch.from_numpy(out).to(labels.device) if isinstance(labels, Tensor) else out
 
     def event(self) -> Event:
         """One randomised response per row for the whole run."""
@@ -89,3 +138,27 @@ class LabelDP(Protection[LabelDPConfig]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
         self._rows, self._flipped = int(state["rows"]), int(state["flipped"])
+
+
+def _recognised(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
+    """Class codes (n,) and the number of classes."""
+    shape, wanted = values.shape, "labels of shape (n,) or (n, 1) with 0 and 1, or one-hot rows (n, classes)"
+    if values.ndim not in (1, 2) or values.dtype.kind not in "biuf":
+        raise DataError.expected(wanted, f"{values.dtype} of shape {shape}")
+    if not bool(((values == 0) | (values == 1)).all()):
+        raise DataError.expected(wanted, "other numbers", "more than two classes are one-hot")
+    if values.ndim == 1 or shape[1] == 1:
+        return values.reshape(-1).astype(np.int64), 2
+    if shape[1] == 0 or not bool((values.sum(1) == 1).all()):
+        raise DataError.expected(wanted, f"rows of shape {shape} that do not hold exactly one 1")
+    return values.argmax(1).astype(np.int64), shape[1]
+
+
+def _digests(ids: Sequence[Any] | npt.NDArray[Any] | None, count: int) -> Tensor:
+    """A digest per row: of its id, or a fresh one that no other call draws."""
+    if ids is None:
+        drawn = np.frombuffer(bytearray(secrets.token_bytes(DIGEST_BYTES * count)), np.uint8)
+        return torch.from_numpy(drawn.reshape(count, DIGEST_BYTES))
+    if len(ids) != count:
+        raise DataError.expected(f"{count} ids, one per label", len(ids))
+    return torch.from_numpy(row_digests(pa.array(ids), "ids"))

@@ -75,6 +75,11 @@ class DataPart(Section):
     validation: int
     test: int
 
+    @property
+    def reported(self) -> tuple[int, str]:
+        """How many held-out rows the utility is of, and which: without test rows those that chose the epoch."""
+        return (self.test, "test rows") if self.test else (self.validation, "validation rows")
+
 
 class PartyPart(Section):
     """One party: what it brought, its half of the model, and what crossed its link.

@@ -39,7 +39,8 @@ def renderables(report: Report) -> Iterator[RenderableType]:
         yield Text("The noise key was supplied: reproducible, not private.", "bold red")
     yield ""
     if report.utility.rows:
-        yield _heading(f"Utility on {report.data.test:,} test rows")
+        count, rows = report.data.reported
+        yield _heading(f"Utility on {count:,} {rows}")
         yield utility_table(report)
     yield from _leaks(report)
     if report.gates:

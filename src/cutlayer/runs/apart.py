@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
@@ -48,14 +49,13 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
     if address is None:
         raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
     table = open_table(job, name, options.tables)
-    folder = RunFolder.create(out, resume=options.resume)
-    folder.write_job(job)
-    threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
-    local = local_side(job, name, folder, out / "data", options.keys, table, resume=options.resume)
-    if name == job.active:
-        _lead(job, local, folder, address, options, progress, threads, timeout)
-    else:
-        _follow(job, local, folder, address, timeout)
+    with RunFolder.begun(out, job, resume=options.resume) as folder:
+        threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
+        local = local_side(job, name, folder, out / "data", options.keys, table, resume=options.resume)
+        if name == job.active:
+            _lead(job, local, folder, address, options, progress, threads, timeout)
+        else:
+            _follow(job, local, folder, address, timeout)
     return folder
 
 
@@ -105,7 +105,8 @@ def _driven(party: Generator[Port, Message, R], links: Links, seed: int) -> R:
         return drive(isolated(party, seed), links.receive)
     except CutlayerError as failure:
         for port in links.ports.values():
-            port.send(Kind.FAREWELL, fields={"reason": type(failure).__name__})
+            with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must
+                port.send(Kind.FAREWELL, fields={"reason": type(failure).__name__})
         raise
 
 

@@ -28,4 +28,9 @@ def check_job(job: Job) -> None:
             raise ConfigError(
                 f"parties.{name}.audit.fail_above: only the active party, which holds the labels, can measure label_auc"
             )
-    resolve(job.parties[job.active].audit.attacks, job.task)
+    audit = job.parties[job.active].audit
+    if not resolve(audit.attacks, job.task) and audit.fail_above:
+        wanted = f"an attack that measures what parties.{job.active}.audit.fail_above limits"
+        raise ConfigError.expected(
+            wanted, f"none for task {job.task}", "name one in audit.attacks, or leave the gate out"
+        )

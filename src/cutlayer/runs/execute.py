@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,6 @@ from cutlayer.audit import findings_of, gates_of
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
-from cutlayer.errors import CutlayerError
 from cutlayer.parties.observer import Observer
 from cutlayer.protections.base import Evidence
 from cutlayer.runs import summary
@@ -68,15 +66,9 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     """
     check_job(job)
     tables = {name: open_table(job, name, options.tables) for name in job.parties}
-    folder = RunFolder.create(out, resume=options.resume)
-    folder.write_job(job)
-    threads = set_threads(job.train.threads, job.train.batch_size)
-    try:
+    with RunFolder.begun(out, job, resume=options.resume) as folder:
+        threads = set_threads(job.train.threads, job.train.batch_size)
         _run_all(job, folder, tables, options, threads, progress)
-    except CutlayerError:
-        if not any(out.glob("**/history.jsonl")):
-            shutil.rmtree(out)
-        raise
     return folder
 
 
@@ -145,12 +137,13 @@ def compared_folder(parent: RunFolder, name: str) -> Path:
 def describe(job: Job, folder: RunFolder, trained: Trained, threads: int, options: Options) -> dict[str, Any]:
     """Facts, utility and audit of one run."""
     active = trained.active
-    rates = [line["rows_per_second"] for line in folder.history()]
+    seconds = sum(line["seconds"] for line in folder.history())
+    rate = len(active.split.train) * active.epochs / seconds if seconds else math.nan
     run = summary.run_facts(job, trained, threads, str(folder.path), reproducible=options.keys.supplied is not None)
     low, high = interval(active.task, active.logits, active.labels, job.train.seed)
     return {
         "facts": {
-            "run": {**run, "rows_per_second": max(rates, default=math.nan)},
+            "run": {**run, "rows_per_second": rate},
             **summary.data_facts(trained),
             "parties": summary.party_facts(job, trained),
             "protections": summary.protection_facts(job, active.evidence),

@@ -147,7 +147,7 @@ def _party(
     upwards = 4 * (train + held_out) * widths.get(name, 0)
     downwards = 4 * train * sum(widths[party] for party in job.passives)
     store = prepared[name].store
-    bottom = model.bottoms[name].parameters() if name in model.bottoms else ()
+    bottom = dict(zip(model.widths, model.bottoms, strict=True)).get(name)
     top = model.top.parameters() if role == "active" else ()
     return PartyForecast(
         name=name,
@@ -156,7 +156,7 @@ def _party(
         categorical=len(store.columns.cardinalities) if store else 0,
         numeric=store.columns.numeric if store else 0,
         width=widths.get(name),
-        parameters=sum(parameter.numel() for parameter in (*bottom, *top)),
+        parameters=sum(parameter.numel() for parameter in (*(bottom.parameters() if bottom else ()), *top)),
         bytes_per_epoch=upwards if role == "passive" else downwards,
         store_bytes=store.bytes if store else 0,
     )
@@ -179,10 +179,11 @@ def _transcript(job: Job, model: Joint, steps_per_epoch: int) -> int:
         if party.audit.every == "never":
             continue
         links = job.passives if party.role == "active" else (name,)
-        row_bytes = 8 * sum(widths[link] for link in links)
+        row_bytes = 8 + 8 * sum(widths[link] for link in links)
         limit = party.audit.max_megabytes * 2**20
         train = job.train
-        plan = Sampling.of(steps_per_epoch, train.batch_size, party.audit.rows, row_bytes, train.epochs, limit)
-        total += sum(plan.writes(epoch) for epoch in range(train.epochs)) * plan.kept * train.batch_size * row_bytes
-        total += train.epochs * LAYER_ROWS * 4 * sum(widths.values()) if party.audit.layers else 0
+        plan = Sampling.of(steps_per_epoch, train.batch_size, party.audit.rows, train.epochs, limit)
+        nbytes = plan.kept * train.batch_size * row_bytes
+        nbytes += 4 * LAYER_ROWS * sum(widths.values()) if party.audit.layers else 0
+        total += sum(plan.writes(epoch, nbytes) for epoch in range(train.epochs)) * nbytes
     return total

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from hashlib import blake2b
 from pathlib import Path
 
-from cutlayer.errors import ConfigError
+from cutlayer.errors import CheckpointError, ConfigError
 
 LENGTH = 32
+_FINGERPRINT = b"cutlayer key"
 
 
 def load_or_make(path: Path) -> bytes:
@@ -21,7 +23,10 @@ def load_or_make(path: Path) -> bytes:
         return read_key(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     key = secrets.token_bytes(LENGTH)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:  # another run made it in this moment
+        return read_key(path)
     with os.fdopen(descriptor, "wb") as file:
         file.write(key)
     return key
@@ -40,3 +45,22 @@ def read_key(path: Path) -> bytes:
     if len(key) != LENGTH:
         raise ConfigError.expected(f"{LENGTH} bytes of key in {path}", f"{len(key)} bytes")
     return key
+
+
+def check_same_keys(path: Path, keys: tuple[bytes, ...]) -> None:
+    """Refuse to go on with other keys than the run was begun with: what was drawn under them would be drawn again.
+
+    Args:
+        path: of the fingerprint, which the first call makes; it tells nothing of the keys.
+        keys: each of 32 random bytes.
+
+    Raises:
+        CheckpointError: the run was begun with other keys.
+    """
+    found = blake2b(b"".join(keys), digest_size=16, person=_FINGERPRINT).hexdigest()
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(found + "\n")
+    elif path.read_text().strip() != found:
+        wanted = f"the keys the run was begun with (fingerprint {path})"
+        raise CheckpointError.expected(wanted, "others", "resume with the same --key and secret, or start a new run")

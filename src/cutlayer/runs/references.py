@@ -7,7 +7,6 @@ active party's own bottom model only.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from cutlayer.models import BottomModel, Inputs, build_bottom, build_top
 from cutlayer.parties.half import build_optimizer
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.random_state import party_seed
+from cutlayer.parties.stopping import Progress
 from cutlayer.tasks import Task
 
 
@@ -54,12 +54,15 @@ class Joint(nn.Module):
                 bottoms[job.active] = _bottom(job, job.active, stores[job.active])
             widths = {name: bottoms[name].width for name in stores}
             self.top = build_top(job.model.top, widths, task.outputs)
-        self.bottoms = nn.ModuleDict(bottoms)
+        self.bottoms = nn.ModuleList(bottoms[name] for name in stores)  # a module has no room for every party's name
         self.widths = widths
 
     def embed(self, rows: Tensor) -> dict[str, Tensor]:
         """Embeddings of a batch of rows, by party."""
-        return {name: self.bottoms[name](*store.gather(rows)) for name, store in self.stores.items()}
+        return {
+            name: bottom(*store.gather(rows))
+            for bottom, (name, store) in zip(self.bottoms, self.stores.items(), strict=True)
+        }
 
 
 def train_reference(
@@ -84,8 +87,7 @@ def train_reference(
 def _fit(model: Joint, optimizer: torch.optim.Optimizer, job: Job, task: Task, labels: Tensor, split: Split) -> int:
     """Train to the end of the schedule; returns the epoch whose weights were kept."""
     schedule = Schedule(split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
-    best, best_epoch, best_weights = -math.inf, -1, None
-    patience = job.train.early_stop.patience if job.train.early_stop else job.train.epochs
+    progress, kept = Progress(), None
     held_out = split.part("validation")
     for epoch in range(job.train.epochs):
         model.train()
@@ -94,17 +96,17 @@ def _fit(model: Joint, optimizer: torch.optim.Optimizer, job: Job, task: Task, l
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        if not job.keeps_best:
+        if not (job.keeps_best or job.train.early_stop):
             continue
         metric = task.evaluate(evaluate(model, held_out), labels[held_out])[task.metric]
-        if metric > best:
-            best, best_epoch, best_weights = metric, epoch, copy.deepcopy(model.state_dict())
-        if epoch - best_epoch >= patience:
+        if progress.judge(metric, epoch, job) and job.keeps_best:
+            kept = copy.deepcopy(model.state_dict())
+        if progress.stop:
             break
-    if best_weights is None:
-        return job.train.epochs - 1
-    model.load_state_dict(best_weights)
-    return best_epoch
+    if kept is None:
+        return epoch
+    model.load_state_dict(kept)
+    return progress.best_epoch
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import math
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ def run_facts(job: Job, trained: Trained, threads: int, folder: str, *, reproduc
     return {
         "id": job.digest()[:12],
         "name": job.name,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": (datetime.now(UTC) - timedelta(seconds=trained.seconds)).isoformat(timespec="seconds"),
         "cutlayer": __version__,
         "torch": str(torch.__version__),
         "python": platform.python_version(),
@@ -50,11 +50,9 @@ def data_facts(trained: Trained) -> dict[str, Any]:
     """The `task` and `data` sections."""
     active = trained.active
     task, split = active.task, active.split
-    binary = task.kind == "binary" and len(active.labels) > 0
     sizes = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)}
-    share = float((active.labels == 1).double().mean()) if binary else None
     return {
-        "task": {"kind": task.kind, "classes": list(task.classes), "positive_share": share},
+        "task": {"kind": task.kind, "classes": list(task.classes), "positive_share": active.positive_share},
         "data": {"common": sum(sizes.values()), **sizes},
     }
 

@@ -27,7 +27,12 @@ def set_threads(wanted: Literal["auto"] | int, batch_size: int, processes: int =
     Returns:
         What was set.
     """
-    cores = len(os.sched_getaffinity(0)) if batch_size >= LARGE_BATCH else 1
+    cores = _usable_cores() if batch_size >= LARGE_BATCH else 1
     threads = max(1, cores // processes) if wanted == "auto" else wanted
     torch.set_num_threads(threads)
     return threads
+
+
+def _usable_cores() -> int:
+    """Cores this process may run on; systems other than Linux only tell how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

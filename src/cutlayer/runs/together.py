@@ -22,7 +22,7 @@ from cutlayer.parties.passive import PassiveOutcome, PassiveParty
 from cutlayer.parties.random_state import isolated, party_seed
 from cutlayer.protections import build_chain
 from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.keys import load_or_make
+from cutlayer.runs.keys import check_same_keys, load_or_make
 from cutlayer.runs.watch import Watcher
 
 
@@ -63,6 +63,7 @@ def local_side(
     party = job.parties[name]
     secret = keys.supplied or load_or_make(party.secret or keys.folder / f"{name}.key")
     noise_key = keys.supplied or load_or_make(folder.path / "checkpoint" / name / "noise.key")
+    check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
     return Local(
         name=name,

@@ -94,9 +94,9 @@ def read_truth(folder: Path) -> tuple[Tensor, Tensor]:
     """
     try:
         found = load_file(folder / TRUTH)
-    except (OSError, SafetensorError) as failure:
-        raise DataError(f"{folder / TRUTH} cannot be read ({failure}); was audit.every set to never?") from None
-    return found["truth"], found["training"]
+        return found["truth"], found["training"]
+    except (OSError, SafetensorError, KeyError) as failure:
+        raise DataError(f"{folder / TRUTH} cannot be read ({failure}); run the job again") from None
 
 
 def replay(folder: RunFolder, auditor: Auditor, parties: Sequence[str], until: int | None = None) -> None:

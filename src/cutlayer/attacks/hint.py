@@ -1,0 +1,58 @@
+"""The hint attack: a row whose gradient lies near that of a known positive is probably positive too."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
+from cutlayer.attacks.knowledge import Knowledge, Need
+
+
+class Hint(Attack):
+    """Score a row by how near its gradient is to that of the nearest known positive of the same batch.
+
+    The score is minus the Euclidean distance to the nearest of the k known positives. The projection on the gradient
+    of the longest of them, which the report names too, is kept as `projection`. Rows with a known label are not scored
+    (the published code scores the hints themselves, at distance 0, which raises its AUC). A batch without a known
+    positive is left out (the published code counts it as 0.5).
+
+    Reference: ByteDance's technical report of Li, Sun et al. (arXiv 2102.08504), the attack with k known positives;
+    the score is the one its published code computes.
+    """
+
+    name = "hint"
+    reference = "ByteDance technical report of Li, Sun et al. 2021 (arXiv 2102.08504), hint attack"
+    reads = (Target.GRADIENT,)
+    needs = frozenset({Need.HINTS})
+
+    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+        """Score each sampled step that holds a known positive."""
+
+        def of_step(gradients: Tensor, rows: Tensor) -> Guess | None:
+            known = knowledge.positives_among(rows)
+            return guess(gradients, known, knowledge.known_among(rows)) if known else None
+
+        return step_by_step(view, target, layer, of_step)
+
+
+def guess(gradients: Tensor, known: list[int], unscored: Tensor) -> Guess:
+    """Distances and projections of one batch.
+
+    Args:
+        gradients: float (n, d).
+        known: places of the known positives, one or more.
+        unscored: bool (n,), rows that get NaN.
+    """
+    # Divided by the largest entry, since squares of gradients near 1e-30 would vanish in float32.
+    scale = float(gradients.abs().max()) or 1.0
+    scaled = gradients / scale
+    hints = scaled[known]
+    nearest = torch.cdist(scaled, hints, compute_mode="donot_use_mm_for_euclid_dist").amin(dim=1)
+    lengths = torch.linalg.vector_norm(hints, dim=1)
+    longest = int(lengths.argmax())
+    along = scaled @ (hints[longest] / lengths[longest].clamp_min(torch.finfo(lengths.dtype).tiny))
+    return Guess(
+        values=(nearest.double() * -scale).masked_fill(unscored, float("nan")),
+        also={"projection": along.double() * scale},
+    )

@@ -1,0 +1,105 @@
+"""The probe: a classifier fitted on a few known labels, over what the embedding shows."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, finite_steps, step_by_step
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.errors import NotApplicable
+
+STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Inverse regularisation strengths that cross-validation chooses from."""
+
+FOLDS = 5
+
+
+class Probe(Attack):
+    """Score a row by a logistic regression fitted on the rows whose labels are known.
+
+    The known rows of all sampled steps of the epoch are fitted together, standardised; the strength of the
+    regularisation is chosen by cross-validated log loss on the known rows alone. Rows with a known label are not
+    scored. The figure is what a linear reader with that many labels gets out of the embedding: an upper bound for
+    attacks that know less, and the honest measure of a cut whose top singular direction hides what another one shows.
+
+    Reference: Alain and Bengio, Understanding intermediate layers using linear classifier probes (arXiv 1610.01644,
+    2016), section 3; the few known labels are those of the model completion attack of Fu et al. (USENIX Security 2022).
+    """
+
+    name = "probe"
+    reference = "Alain and Bengio 2016 (arXiv 1610.01644), section 3"
+    reads = (Target.EMBEDDING, Target.LAYER)
+    needs = frozenset({Need.KNOWN_LABELS})
+    tasks = frozenset({"binary", "multiclass"})
+    live = False
+
+    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+        """Fit on the known rows, score the others.
+
+        Raises:
+            NotApplicable: the sampled steps hold known rows of one class only.
+        """
+        known = [
+            (matrix[here], rows[here])
+            for _, matrix, rows in finite_steps(view, target, layer)
+            if bool((here := knowledge.known_among(rows)).any())
+        ]
+        labels = np.array([knowledge.known[int(row)] for _, rows in known for row in rows], dtype=np.int64)
+        if len(np.unique(labels)) < 2:
+            raise NotApplicable.expected(
+                "known rows of two classes in the sampled steps", f"{len(labels)} of one class", "sample more rows"
+            )
+        model = fit(torch.cat([matrix for matrix, _ in known]).double().numpy(), labels)
+        classes = view.task.outputs
+
+        def of_step(matrix: Tensor, rows: Tensor) -> Guess:
+            made = read(model, matrix.double().numpy(), classes)
+            unscored = knowledge.known_among(rows).reshape(-1, *[1] * (made.values.dim() - 1))
+            return Guess(made.values.masked_fill(unscored, float("nan")), made.hard)
+
+        return step_by_step(view, target, layer, of_step)
+
+
+def fit(x: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Any:
+    """A fitted scikit-learn classifier.
+
+    Args:
+        x: (m, d), finite.
+        labels: (m,) class codes, two classes or more.
+    """
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    folds = min(FOLDS, int(np.unique(labels, return_counts=True)[1].min()))
+    if folds > 1:
+        split = StratifiedKFold(folds, shuffle=True, random_state=0)
+        grid = {"logisticregression__C": STRENGTHS}
+        model = GridSearchCV(model, grid, scoring="neg_log_loss", cv=split, error_score="raise")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a weak strength on separable rows; others win
+        return model.fit(x, labels)
+
+
+def read(model: Any, x: npt.NDArray[np.float64], classes: int) -> Guess:
+    """Scores and decisions of a fitted classifier.
+
+    Args:
+        x: (n, d).
+        classes: columns of the scores; 1 for a binary task. A class the model never saw scores lowest for every row.
+    """
+    if classes == 1:
+        odds = torch.from_numpy(model.decision_function(x))
+        return Guess(odds, hard=odds > 0)
+    logs = torch.from_numpy(model.predict_log_proba(x)).clamp_min(torch.finfo(torch.float64).min)
+    values = torch.full((len(x), classes), torch.finfo(torch.float64).min, dtype=torch.float64)
+    values[:, torch.from_numpy(model.classes_)] = logs
+    return Guess(values, hard=values.argmax(dim=1))

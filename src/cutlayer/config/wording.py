@@ -1,0 +1,186 @@
+"""Words for what is wrong in a file: every fault of a section becomes one sentence about one place."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+_LONGEST_VALUE = 80
+_KEY = "[key]"
+_PLAIN = re.compile(r"[\w-][\w .-]*")
+_WANTED = {
+    "model_type": "keys and values",
+    "model_attributes_type": "keys and values",
+    "dict_type": "keys and values",
+    "mapping_type": "keys and values",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+}
+
+
+def sentences(section: type[BaseModel], raw: object, where: str, faults: Sequence[Any]) -> list[str]:
+    """One sentence per place that is wrong, unknown keys first.
+
+    Args:
+        section: the pydantic model that read `raw`.
+        where: dotted path of `raw` in the file.
+        faults: what pydantic found.
+    """
+    by_place: dict[tuple[int | str, ...], list[Any]] = {}
+    for fault in sorted(faults, key=lambda fault: fault["type"] not in ("extra_forbidden", "invalid_key")):
+        place = fault["loc"] if fault["type"] == "missing" else _place(raw, fault["loc"])
+        by_place.setdefault(place, []).append(fault)
+    outer = {place[:depth] for place in by_place for depth in range(1, len(place))}  # wrong for what is wrong inside
+    return [_sentence(section, raw, where, place, found) for place, found in by_place.items() if place not in outer]
+
+
+def near_miss(word: str, known: list[str]) -> str:
+    """Return `; did you mean ...?`, or the list of what is known.
+
+    >>> near_miss("marvel", ["marvell", "max_norm"])
+    "; did you mean 'marvell'?"
+    """
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(sorted(known))}" if known else ""
+
+
+def _place(raw: object, path: Sequence[int | str]) -> tuple[int | str, ...]:
+    """The path without the branches of a union that pydantic tried: a value that holds no keys has no place inside."""
+    place: list[int | str] = []
+    for part in path:
+        if part != _KEY and not isinstance(raw, Mapping) and not (isinstance(raw, list) and isinstance(part, int)):
+            break
+        place.append(part)
+        raw = _inside(raw, part)
+    return tuple(place)
+
+
+def _sentence(
+    section: type[BaseModel], raw: object, where: str, path: tuple[int | str, ...], faults: Sequence[Any]
+) -> str:
+    of_key = bool(path) and path[-1] == _KEY
+    path = path[:-1] if of_key else path
+    keys = (str(key) if _PLAIN.fullmatch(str(key)) else repr(key) for key in path)
+    place = ".".join(filter(None, (where, *keys)))
+    colon = f"{place}: " if place else ""
+    kinds = {fault["type"] for fault in faults}
+    if "extra_forbidden" in kinds:
+        return f"{colon}unknown key{near_miss(str(path[-1]), _keys_at(section, path[:-1]))}"
+    if "missing" in kinds:
+        return f"{colon}missing"
+    if "invalid_key" in kinds or (of_key and "string_type" in kinds):
+        return f"{colon}expected a name as text, got {path[-1]!r}; put it in quotes"
+    if of_key and "literal_error" in kinds:
+        return f"{colon}unknown key{near_miss(str(path[-1]), _choices(faults))}"
+    return colon + _expected(faults, path[-1] if of_key else _value_at(raw, path), _advice(section, path))
+
+
+def _expected(faults: Sequence[Any], got: object, advice: str) -> str:
+    """The sentence of one value: what was expected of it in any branch of a union, and what came."""
+    explained = [fault["msg"].removeprefix("Value error, ") for fault in faults if fault["type"] == "value_error"]
+    if explained:
+        wanted, semicolon, remedy = explained[0].partition(";")
+        told = "" if ", got " in wanted or _shown(got) is None else f", got {_shown(got)}"
+        return f"expected {wanted}{told}{semicolon}{remedy}"
+    wanted = " or ".join(dict.fromkeys(map(_wanted, faults)))
+    close = difflib.get_close_matches(got, _choices(faults), n=1) if isinstance(got, str) else ()
+    if close:
+        advice = f"did you mean {close[0]!r}?"
+    elif {fault["type"] for fault in faults} == {"string_type"} and isinstance(got, int | float):
+        advice = "put it in quotes"
+    return f"expected {wanted}, got {_shown(got) or _kind(got)}" + (f"; {advice}" if advice else "")
+
+
+def _wanted(fault: Any) -> str:
+    context = fault.get("ctx", {})
+    match fault["type"]:
+        case "string_pattern_mismatch":
+            return f"text of the form {context['pattern']}"
+        case "string_too_short":
+            return f"at least {context['min_length']} character(s)"
+        case "string_too_long":
+            return f"at most {context['max_length']} character(s)"
+        case "too_short":
+            return f"a list of {context['min_length']} or more"
+        case kind:
+            return _WANTED.get(kind, str(fault["msg"]).removeprefix("Input should be "))
+
+
+def _choices(faults: Sequence[Any]) -> list[str]:
+    """The words that would have been right, where only certain ones are."""
+    found = (fault["ctx"]["expected"] for fault in faults if fault["type"] == "literal_error")
+    return [word for listed in found for word in re.findall(r"'([^']*)'", listed)]
+
+
+def _shown(value: object) -> str | None:
+    """The value as it stands in the file, if that is short."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, Mapping):
+        return None
+    shown = repr(list(value)) if isinstance(value, list | tuple) else repr(value)
+    return shown if len(shown) <= _LONGEST_VALUE else None
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "keys and values"
+    return "a list" if isinstance(value, list | tuple) else type(value).__name__
+
+
+def _value_at(raw: object, path: Sequence[int | str]) -> object:
+    for part in path:
+        raw = _inside(raw, part)
+    return raw
+
+
+def _inside(raw: object, part: int | str) -> object:
+    if isinstance(raw, Mapping):
+        return raw.get(part)
+    return raw[part] if isinstance(raw, list) and isinstance(part, int) and part < len(raw) else raw
+
+
+def _advice(section: type[BaseModel], path: Sequence[int | str]) -> str:
+    """The description of the field at `path`, which says what its values do."""
+    holder = _section_at(section, path[:-1])
+    field = holder.model_fields.get(str(path[-1])) if holder and path else None
+    return (field.description or "") if field else ""
+
+
+def _keys_at(section: type[BaseModel], path: Sequence[int | str]) -> list[str]:
+    """Known keys of the (nested) section that `path` leads to."""
+    holder = _section_at(section, path)
+    return list(holder.model_fields) if holder else []
+
+
+def _section_at(section: type[BaseModel], path: Sequence[int | str]) -> type[BaseModel] | None:
+    annotation: Any = section
+    for part in path:
+        annotation = _step(annotation, part)
+    found = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+    return next((kind for kind in found if issubclass(kind, BaseModel)), None)
+
+
+def _step(annotation: Any, part: int | str) -> Any:
+    """What stands under `part` in a value of this type; `None` if nothing can."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        field = annotation.model_fields.get(str(part))
+        return field.annotation if field else None
+    arguments = get_args(annotation)
+    if get_origin(annotation) in (Mapping, dict):
+        return arguments[1]
+    return next((step for kind in arguments if (step := _step(kind, part)) is not None), None)

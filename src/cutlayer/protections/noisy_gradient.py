@@ -1,0 +1,85 @@
+"""Noise of a fixed scale on every entry of the cut gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.config import Section
+from cutlayer.kernels.message_noise import KEY_DRAWS, key_of_signs, message_laplace, message_normal
+from cutlayer.protections.base import ActiveView, Asset, Protection, Side
+
+
+class NoisyGradientConfig(Section):
+    """Which noise.
+
+    Attributes:
+        scale: b of the Laplace distribution (its standard deviation is 1.41 b), or the standard deviation of the
+            Gaussian, in the units of a gradient of the mean loss; 0.0001 to 0.1 are in the published grids.
+        distribution: `laplace` or `gaussian`.
+    """
+
+    scale: float = Field(gt=0, strict=True, description="the published grids go from 0.0001 to 0.1")
+    distribution: Literal["laplace", "gaussian"] = "laplace"
+
+
+class NoisyGradient(Protection[NoisyGradientConfig]):
+    """Add independent Laplace or Gaussian noise of a fixed scale to every entry.
+
+    The gradient is that of the *mean* loss over the batch, so the same scale weighs more in larger batches. The
+    published code has Laplace noise of the same distribution, drawn entry by entry from NumPy's generator.
+
+    Reference: Fu et al., Label inference attacks against vertical federated learning (USENIX Security 2022),
+    possible defenses (noisy gradients).
+
+    Guarantee: none, empirical. Nothing clips the gradient, so its sensitivity has no bound that a scale could be
+    calibrated to.
+    """
+
+    name = "noisy_gradient"
+    config = NoisyGradientConfig
+    side = Side.ACTIVE
+    protects = Asset.LABELS
+    reference = "Fu et al. 2022 (USENIX Security), possible defenses"
+    rank = 20
+    excludes = frozenset({"max_norm", "marvell", "iso_noise", "ppdl"})
+
+    def __init__(self, settings: NoisyGradientConfig) -> None:
+        super().__init__(settings)
+        self._entries = 0
+        self._squares = 0.0
+
+    def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
+        """Blur the cut gradient (n, width) of `party`."""
+        self._entries += g.numel()
+        self._squares += float(torch.linalg.vector_norm(g)) ** 2
+        noise = self.context.noise
+        normal = noise.normal((KEY_DRAWS,), hook="noisy_gradient", peer=party, step=view.step, content=g)
+        draw = message_laplace if self.settings.distribution == "laplace" else message_normal
+        drawn = draw(key_of_signs(normal), self.settings.distribution.encode(), tuple(g.shape))
+        return drawn.mul_(self.settings.scale).add_(g)
+
+    def event(self) -> Event:
+        """The gradient is not clipped."""
+        return NoFormalGuarantee("the gradient is not clipped, so noise of a fixed scale bounds nothing")
+
+    def figures(self) -> Mapping[str, float]:
+        """Entries perturbed, and the root mean square of the gradient over that of the noise."""
+        spread = self.settings.scale * (2**0.5 if self.settings.distribution == "laplace" else 1.0)
+        return {
+            "entries": self._entries,
+            "signal_to_noise": (self._squares / max(self._entries, 1)) ** 0.5 / spread,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts so far."""
+        return {"entries": self._entries, "squares": self._squares}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._entries, self._squares = int(state["entries"]), float(state["squares"])

@@ -1,0 +1,45 @@
+"""The benchmarks of the defences run, and what they compare with is right."""
+
+import math
+
+import pytest
+import torch
+
+from benchmarks import dcor_loss, gradient_defences, marvell_search
+from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr
+from cutlayer.kernels.marvell import minimise_sum_kl
+
+
+def test_the_published_search_finds_the_same_optimum():
+    for case in marvell_search.cases()[:20]:
+        best = minimise_sum_kl(*case, 3 * case[3]).sum_kl
+        assert marvell_search.alternate(*case, 3 * case[3]) == pytest.approx(best, rel=1e-4, abs=1e-9)
+
+
+def test_both_searches_run(monkeypatch):
+    whole = marvell_search.cases()
+    monkeypatch.setattr(marvell_search, "cases", lambda: whole[:3])
+    assert 0 < marvell_search.ours_side(0.16)() < 10
+    assert 0 < marvell_search.geometric_side(0.16)() < 10
+
+
+def test_both_losses_are_the_same(monkeypatch):
+    seen = []
+    monkeypatch.setattr(dcor_loss, "_timed", lambda e, loss: seen.append(loss(e)))
+    dcor_loss.tiles_side(200, 16)
+    dcor_loss.naive_side(200, 16)
+    torch.testing.assert_close(*seen, rtol=1e-4, atol=0)
+
+
+def test_losses_are_timed():
+    e, labels = dcor_loss.sample(100, 8)
+    assert dcor_loss._timed(e, lambda x: class_distance_correlation_sqr(x, labels, 2))() > 0
+
+
+def test_every_defence_of_the_gradient_is_timed():
+    assert gradient_defences.missing() == set()
+    threads = torch.get_num_threads()
+    result = gradient_defences.gradient_defences(64, 1)
+    torch.set_num_threads(threads)
+    assert [one.defence for one in result.defences] == [name for name, _ in gradient_defences.DEFENCES]
+    assert all(math.isfinite(one.share) and one.share > 0 for one in result.defences)

@@ -1,0 +1,142 @@
+"""A small job on disk, and the command line called on it in this process."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ruamel.yaml import YAML
+
+from cutlayer.cli.app import _run
+
+ROWS = 200
+JOB: Mapping[str, Any] = {
+    "parties": {
+        "bank": {"role": "active", "table": "bank.csv", "id": "id", "label": "default"},
+        "telco": {"role": "passive", "table": "telco.csv", "id": "id"},
+    },
+    "model": {"bottom": {"kind": "mlp", "hidden": [8, 4]}, "top": {"kind": "mlp", "hidden": [4]}},
+    "train": {"epochs": 2, "batch_size": 64, "seed": 1},
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one call of the command line left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The message, on one line however a terminal would wrap it."""
+        assert self.err.startswith("error "), self.err
+        return self.err.removeprefix("error ")
+
+    def document(self) -> Any:
+        """The one JSON document on standard output; anything else on it fails, and so do NaN and infinity."""
+        return json.loads(self.out, parse_constant=_no_number)
+
+
+class Place:
+    """A folder with a job and its tables."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.file, self.capsys = folder, folder / "job.yaml", capsys
+        write_tables(folder)
+        self.write(JOB)
+
+    @property
+    def run_folder(self) -> Path:
+        """Where a run goes if nothing else is said."""
+        return self.folder / "runs" / "job"
+
+    def write(self, job: Any) -> None:
+        """Replace the job file, by text or by values."""
+        self.file.write_text(job if isinstance(job, str) else as_yaml(job), encoding="utf-8")
+
+    def change(self, changes: Mapping[str, Any]) -> None:
+        """Set dotted keys of the job."""
+        self.write(changed(JOB, changes))
+
+    def rows(self, party: str, edit: Callable[[int, list[str]], list[str]]) -> None:
+        """Rewrite each row of a party's table, given its number and cells."""
+        path = self.folder / f"{party}.csv"
+        head, *rows = path.read_text().splitlines()
+        edited = [",".join(edit(number, row.split(","))) for number, row in enumerate(rows)]
+        path.write_text("\n".join([head, *edited]) + "\n")
+
+    def call(self, *arguments: object) -> Result:
+        """Call the command line in this process."""
+        self.capsys.readouterr()
+        code = _run([str(argument) for argument in arguments])
+        out, err = self.capsys.readouterr()
+        return Result(code, out, err)
+
+    def left(self) -> set[str]:
+        """What lies in the folder beside the job, its tables and the parties' long-lived keys."""
+        mine = {"job.yaml", "bank.csv", "telco.csv", ".cutlayer"}
+        return {path.name for path in self.folder.iterdir()} - mine
+
+    def refused(self, *phrases: str, verbs: tuple[str, ...] = ("run", "check")) -> str:
+        """Each verb refuses the job: exit code 2, one message with all phrases, nothing left behind."""
+        error = ""
+        before = self.left()
+        for verb in verbs:
+            told = self.call(verb, self.file)
+            assert (told.code, told.out) == (2, ""), (verb, told)
+            assert "Traceback" not in told.err
+            for phrase in phrases:
+                assert phrase in told.error, (verb, phrase, told.err)
+            as_json = self.call(verb, self.file, "--json")
+            assert as_json.document() == {"error": told.error.removesuffix("\n"), "exit_code": 2}
+            assert as_json.err == ""
+            error = error or told.error
+        assert self.left() == before
+        return error
+
+
+def changed(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a job with dotted keys set."""
+    whole: dict[str, Any] = copy.deepcopy(dict(job))
+    for path, value in changes.items():
+        *way, last = path.split(".")
+        inner = whole
+        for key in way:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return whole
+
+
+def as_yaml(job: Any) -> str:
+    """YAML text of plain values."""
+    from io import StringIO
+
+    stream = StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.dump(job, stream)
+    return stream.getvalue()
+
+
+def write_tables(folder: Path) -> None:
+    """Two tables of the same people in different orders, with a label that both help to predict."""
+    draw = np.random.default_rng(5)
+    balance, usage = draw.normal(size=(2, ROWS))
+    plan = draw.integers(0, 4, ROWS)
+    default = (balance + usage + 0.5 * plan + 0.5 * draw.normal(size=ROWS) > 0.9).astype(int)
+    bank = (f"{row},{balance[row]:.4f},{default[row]}" for row in range(ROWS))
+    telco = (f"{row},{usage[row]:.4f},{'abcd'[plan[row]]}" for row in reversed(range(ROWS)))
+    (folder / "bank.csv").write_text("\n".join(["id,balance,default", *bank]) + "\n")
+    (folder / "telco.csv").write_text("\n".join(["id,usage,plan", *telco]) + "\n")
+
+
+def _no_number(word: str) -> None:
+    raise AssertionError(f"{word} is no JSON")

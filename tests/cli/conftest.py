@@ -1,0 +1,38 @@
+"""Fixtures of the command line's tests."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from cli_jobs import JOB as SMALL
+from cli_jobs import Place, as_yaml, changed, write_tables
+
+from cutlayer.cli.app import _run
+
+
+@pytest.fixture
+def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A small job in a folder of its own, from which the command line is called; messages are not wrapped."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("CUTLAYER_DEBUG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Place(tmp_path, capsys)
+
+
+@pytest.fixture(scope="session")
+def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one finished run with a protection and its undefended twin; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    write_tables(folder)
+    job = changed(SMALL, {"parties.bank.privacy": {"max_norm": None}, "compare": ["undefended", "alone"]})
+    (folder / "job.yaml").write_text(as_yaml(job))
+    assert _run(["run", str(folder / "job.yaml"), "--json"]) == 0
+    return folder / "runs" / "job"
+
+
+@pytest.fixture
+def finished(finished_once: Path, tmp_path: Path) -> Path:
+    """A copy of a finished run, to be read, audited or damaged."""
+    return Path(shutil.copytree(finished_once, tmp_path / "finished"))

@@ -1,0 +1,91 @@
+"""The verbs and options, frozen: what is added or renamed shows in a diff of this file."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import pytest
+import typer
+
+from cutlayer.cli.app import app
+
+FRAME = {"--help", "--install-completion", "--show-completion", "--version"}
+VERBS = {
+    "demo": {"--copy", "--help", "--json", "--out"},
+    "check": {"--help", "--json", "job"},
+    "run": {"--help", "--json", "--key", "--out", "--resume", "job"},
+    "party": {"--as", "--help", "--json", "--key", "--local", "--out", "--resume", "--timeout", "job"},
+    "audit": {"--attack", "--fail-above", "--help", "--json", "path"},
+    "report": {"--help", "--json", "path"},
+    "list": {"--help", "--json", "what"},
+    "schema": {"--help", "--json"},
+}
+
+
+def options_of(command):
+    """Every long option and argument of a command, as it is written."""
+    flags = {opt for param in command.params for opt in param.opts if opt.startswith("--")}
+    names = {param.name for param in command.params if not any(opt.startswith("-") for opt in param.opts)}
+    return flags | names | {"--help"}
+
+
+def test_verbs_and_options_are_those_listed_here():
+    group = typer.main.get_command(app)
+    assert options_of(group) == FRAME
+    assert {name: options_of(command) for name, command in group.commands.items()} == VERBS
+
+
+def test_no_option_has_a_short_name():
+    for command in typer.main.get_command(app).commands.values():
+        for param in command.params:
+            assert not [opt for opt in param.opts if opt.startswith("-") and not opt.startswith("--")]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_names_each_option_and_fits_80_columns(place, verb):
+    told = place.call(verb, "--help")
+    assert (told.code, told.err) == (0, "")
+    assert f"Usage: cutlayer {verb}" in told.out
+    for name in VERBS[verb]:
+        assert name in told.out
+    assert max(map(len, told.out.splitlines())) <= 80
+
+
+def test_help_lists_the_verbs_in_the_order_of_a_first_day(place):
+    told = place.call("--help")
+    assert told.code == 0
+    places = [told.out.index(f"│ {verb} ") for verb in VERBS]
+    assert places == sorted(places)
+
+
+def test_no_verb_shows_the_help(place):
+    told = place.call()
+    assert told.code == 2
+    assert "Usage: cutlayer" in told.out
+    assert told.err == ""
+
+
+def test_version(place):
+    assert place.call("--version") == type(place.call("--help"))(0, f"cutlayer {version('cutlayer')}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("cutlayer ru", "run"), ("cutlayer run --re", "--resume"), ("cutlayer list pro", "protections")],
+)
+def test_shell_completion(place, monkeypatch, words, completed):
+    monkeypatch.setenv("_CUTLAYER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit) as ended:
+        place.call()
+    assert ended.value.code == 0
+    assert place.capsys.readouterr().out.split() == [completed]
+
+
+def test_show_completion(place, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    with pytest.raises(SystemExit) as ended:
+        place.call("--show-completion", "bash")
+    assert ended.value.code == 0
+    assert "_CUTLAYER_COMPLETE=complete_bash" in place.capsys.readouterr().out

@@ -1,0 +1,211 @@
+"""A checkpoint that is damaged, or of another run, party or epoch, is refused; nothing is trained from it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from party_interruptions import history
+from party_runs import ACTIVE, PASSIVES, make_job, run, tables
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from cutlayer.errors import CheckpointError
+from cutlayer.parties.checkpoint import Checkpoints
+
+JOB = make_job(epochs=3, privacy={"max_norm": {}}, audit={"rows": 64})
+GIVEN = tables()
+TELCO = PASSIVES[0]
+LAST = "epoch-0002.safetensors"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    run(JOB, GIVEN, folder)
+    return folder
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Path:
+    """A finished run of one's own to damage."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def half(folder: Path, party: str, name: str = LAST) -> Path:
+    return folder / "checkpoint" / party / name
+
+
+def rewritten(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]], None]) -> None:
+    """Write a checkpoint again with other contents."""
+    with safe_open(path, framework="pt") as file:
+        header = dict(file.metadata())
+    tensors = load_file(path)
+    change(tensors, header)
+    save_file(tensors, path, header)
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def garbled(path: Path) -> None:
+    path.write_bytes(b"\xff" * 200)
+
+
+def bare(path: Path) -> None:
+    save_file({"weight": torch.zeros(3)}, path)
+
+
+def without_random_state(path: Path) -> None:
+    rewritten(path, lambda tensors, _: tensors.pop("random"))  # type: ignore[arg-type, return-value]
+
+
+def without_a_weight(path: Path) -> None:
+    rewritten(path, lambda tensors, _: tensors.pop(next(k for k in tensors if k.startswith("module/"))))  # type: ignore[arg-type, return-value]
+
+
+def with_another_shape(path: Path) -> None:
+    def change(tensors: dict[str, torch.Tensor], _: dict[str, str]) -> None:
+        name = next(key for key in tensors if key.startswith("module/"))
+        tensors[name] = torch.zeros(2, 2)
+
+    rewritten(path, change)
+
+
+def without_optimiser(path: Path) -> None:
+    def change(tensors: dict[str, torch.Tensor], _: dict[str, str]) -> None:
+        for name in [key for key in tensors if key.startswith("optimizer/")]:
+            del tensors[name]
+
+    rewritten(path, change)
+
+
+def with_foolish_state(path: Path) -> None:
+    rewritten(path, lambda _, header: header.update(state="[1, 2]"))
+
+
+def of_a_later_epoch(path: Path) -> None:
+    rewritten(path, lambda _, header: header.update(epoch="7"))
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+DAMAGE = (
+    truncated,
+    emptied,
+    garbled,
+    bare,
+    without_random_state,
+    without_a_weight,
+    with_another_shape,
+    without_optimiser,
+    with_foolish_state,
+    of_a_later_epoch,
+    removed,
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("party", [ACTIVE, TELCO])
+def test_a_damaged_half_is_refused(folder: Path, party: str, damage: Callable[[Path], None]) -> None:
+    damage(half(folder, party))
+    before = history(folder)
+    with pytest.raises(CheckpointError):
+        run(JOB, GIVEN, folder, resume=True)
+    assert history(folder) == before
+
+
+@pytest.mark.parametrize("damage", [truncated, emptied, garbled, removed], ids=lambda damage: damage.__name__)
+def test_a_damaged_best_half_is_refused(folder: Path, damage: Callable[[Path], None]) -> None:
+    damage(half(folder, ACTIVE, "best.safetensors"))
+    with pytest.raises(CheckpointError):
+        run(JOB, GIVEN, folder, resume=True)
+
+
+def test_another_partys_half_is_refused(folder: Path) -> None:
+    shutil.copyfile(half(folder, TELCO), half(folder, ACTIVE))
+    with pytest.raises(CheckpointError, match=f"of {ACTIVE}.*of {TELCO}"):
+        run(JOB, GIVEN, folder, resume=True)
+
+
+def test_another_jobs_half_is_refused(folder: Path, tmp_path: Path) -> None:
+    run(make_job(epochs=3, seed=4), GIVEN, tmp_path / "other")
+    shutil.copyfile(half(tmp_path / "other", TELCO), half(folder, TELCO))
+    with pytest.raises(CheckpointError, match="for job"):
+        run(JOB, GIVEN, folder, resume=True)
+
+
+def test_another_job_does_not_resume_from_this_ones_checkpoints(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="for job"):
+        run(make_job(epochs=3, optimizer={"lr": 0.5}), GIVEN, folder, resume=True)
+
+
+def test_a_half_of_an_older_epoch_under_a_newer_name_is_refused(folder: Path) -> None:
+    shutil.copyfile(half(folder, TELCO, "epoch-0001.safetensors"), half(folder, TELCO))
+    with pytest.raises(CheckpointError, match="of epoch 1"):
+        run(JOB, GIVEN, folder, resume=True)
+
+
+def test_a_party_without_its_half_cannot_resume(folder: Path) -> None:
+    shutil.rmtree(folder / "checkpoint" / TELCO)
+    with pytest.raises(CheckpointError, match=f"epoch 2 here, as at {ACTIVE}"):
+        run(JOB, GIVEN, folder, resume=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", "null", "{}", '{"epoch": 1}', '{"epoch": 1, "best": 0.5}', "\x00"]
+)
+def test_a_damaged_commit_is_refused(folder: Path, text: str) -> None:
+    half(folder, ACTIVE, "committed.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"committed\.json"):
+        run(JOB, GIVEN, folder, resume=True)
+
+
+def test_without_a_commit_the_run_starts_over(folder: Path, finished: Path) -> None:
+    """Halves that were saved but never committed count for nothing."""
+    half(folder, ACTIVE, "committed.json").unlink()
+    again = run(JOB, GIVEN, folder, resume=True)
+    assert len(again.active.step_losses) == 3 * 4
+    assert history(folder) == history(finished)
+
+
+@pytest.mark.parametrize("stale", [1, 3, 9_999, 10_000])
+def test_halves_left_by_an_older_run_do_not_crowd_out_new_ones(tmp_path: Path, stale: int) -> None:
+    checkpoints = Checkpoints(tmp_path, "p", "job")
+    state: Any = ({"module/w": torch.ones(1)}, {})
+    checkpoints.save(stale, state, best=False)
+    checkpoints.save(stale + 1, state, best=False)
+    for epoch in range(3):
+        checkpoints.save(epoch, state, best=False)
+        assert checkpoints.load(epoch)[0].keys() == {"module/w"}
+    assert checkpoints.latest() == 2
+
+
+def test_epochs_are_ordered_as_numbers(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, "p", "job")
+    for epoch in (9_998, 9_999, 10_000, 10_001):
+        checkpoints.save(epoch, ({"module/w": torch.tensor([float(epoch)])}, {}), best=epoch == 9_998)
+    assert checkpoints.latest() == 10_001
+    assert float(checkpoints.load(10_000)[0]["module/w"]) == 10_000
+    assert float(checkpoints.load_best()[0]["module/w"]) == 9_998
+
+
+def test_a_checkpoint_is_plain_tensors_and_text(folder: Path) -> None:
+    """Nothing to unpickle: tensors, and a header of strings."""
+    with safe_open(half(folder, ACTIVE), framework="pt") as file:
+        header = file.metadata()
+    assert {"party": ACTIVE, "job": JOB.digest(), "epoch": "2"}.items() <= header.items()
+    assert json.loads(header["state"])["sent"]["gradient_out"] == 3 * 4
+    assert not any(path.suffix in {".pt", ".pkl", ".pickle", ".bin"} for path in folder.rglob("*"))
