@@ -1,7 +1,7 @@
 """Every defence of the cut gradient against the reference training step, in turn, on one core.
 
 A step is the forward and backward pass and the optimiser step of the reference network in a plain loop; a defence
-gets a gradient (batch, 128) that was just written, as the backward pass leaves it, and the caches as the step left them.
+gets a gradient (batch, 128) just written, as the backward pass leaves it, and the caches as the step left them.
 """
 
 from __future__ import annotations

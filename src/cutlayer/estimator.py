@@ -99,13 +99,13 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         _check_rows(tables, len(labels))
         tables[job.active] = _with_labels(tables.get(job.active), labels)
         key, out = _checked_key(self.key), self._out()
-        with _threads_restored():
+        with _process_left_alone():
             folder = execute(job, out / "run", Options(Keys(out / "keys", key), tables=tables), Progress())
-        self.folder_, self.job_ = folder, job
-        self.report_ = build(folder.path)
-        if job.task != "regression":
-            self.classes_ = np.unique(labels)
-        self._load(job, folder)
+            self.folder_, self.job_ = folder, job
+            self.report_ = build(folder.path)
+            if job.task != "regression":
+                self.classes_ = np.unique(labels)
+            self._load(job, folder)
         return self
 
     def audit(self, attacks: Sequence[str] = ()) -> Report:
@@ -324,11 +324,12 @@ def _protection(settings: object) -> type[Protection[Any]]:
 
 
 @contextmanager
-def _threads_restored() -> Iterator[None]:
-    """A run sets the tensor library's number of threads; what runs after it in this process has its own."""
+def _process_left_alone() -> Iterator[None]:
+    """A run sets the tensor library's threads and draws from its generator; what runs after it has its own mind."""
     before = torch.get_num_threads()
     try:
-        yield
+        with torch.random.fork_rng(devices=[]):
+            yield
     finally:
         torch.set_num_threads(before)
 

@@ -101,7 +101,7 @@ class Task:
         }
 
     def _auc(self, truth: npt.NDArray[np.int64], predicted: npt.NDArray[np.float64]) -> float:
-        if self.kind == "binary":
+        if len(self.classes) == 2:
             both = len(np.unique(truth)) == 2
             return float(metrics.roc_auc_score(truth, predicted[:, 1])) if both else float("nan")
         if len(np.unique(truth)) < len(self.classes):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, roc_auc_score
 
@@ -29,6 +29,7 @@ def scores_of(parts: list[tuple[int, int]], rounded: int = 1) -> tuple[Scores, t
     return Scores(rows, together, batch, together > 0.5, {"absolute": together.abs()}), truth
 
 
+@settings(deadline=None)
 @given(PARTS)
 def test_leak_aucs_are_scikit_learns(parts: list[tuple[int, int]]) -> None:
     scores, truth = scores_of(parts)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from audit_steps import ACTIVE, PASSIVE, step
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
@@ -20,6 +20,7 @@ from cutlayer.errors import DataError
 steps = st.integers(1, 400)
 
 
+@settings(deadline=None)
 @given(steps, st.integers(1, 4096), st.integers(64, 20_000))
 def test_the_planned_number_of_whole_steps_is_kept(per_epoch: int, batch_size: int, rows: int) -> None:
     sampling = Sampling.of(per_epoch, batch_size, rows, epochs=1, limit=2**30)
@@ -30,6 +31,7 @@ def test_the_planned_number_of_whole_steps_is_kept(per_epoch: int, batch_size: i
     assert not gaps or max(gaps) - min(gaps) <= 1
 
 
+@settings(deadline=None)
 @given(steps, st.integers(1, 4096), st.integers(64, 20_000))
 def test_layers_are_kept_for_the_first_rows_of_the_sample_only(per_epoch: int, batch_size: int, rows: int) -> None:
     sampling = Sampling.of(per_epoch, batch_size, rows, epochs=1, limit=2**30)
@@ -39,6 +41,7 @@ def test_layers_are_kept_for_the_first_rows_of_the_sample_only(per_epoch: int, b
     assert len(layered) * min(batch_size, LAYER_ROWS) <= LAYER_ROWS
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(0, 10_000), st.integers(1, 400))
 def test_the_epochs_written_stay_under_the_limit(epochs: int, limit: int, nbytes: int) -> None:
     sampling = Sampling.of(4, 10, 64, epochs=epochs, limit=limit)
@@ -87,6 +90,7 @@ def test_a_matrix_is_read_by_its_target() -> None:
 names = st.lists(st.text("abz./:é 0", min_size=1, max_size=6), max_size=14, unique=True).map(tuple)
 
 
+@settings(deadline=None)
 @given(names, names, st.integers(0, 9), st.lists(st.integers(1, 12), min_size=1, max_size=3))
 def test_an_epoch_comes_back_bit_for_bit_in_its_order(
     parties: tuple[str, ...], layers: tuple[str, ...], epoch: int, sizes: list[int]

@@ -18,6 +18,7 @@ VERBS = {
     "audit": {"--attack", "--fail-above", "--help", "--json", "path"},
     "report": {"--help", "--json", "path"},
     "list": {"--help", "--json", "what"},
+    "study": {"--data", "--help", "--json", "--out", "--seeds", "name"},
     "schema": {"--help", "--json"},
 }
 

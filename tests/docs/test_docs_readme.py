@@ -118,8 +118,9 @@ def test_the_limits_are_still_those_of_today() -> None:
     limits = TEXT.partition("## Limits of today")[2].partition("\n## ")[0]
     assert "**Labels only.**" in limits
     assert {kind.protects for kind in PROTECTIONS.values()} == {Asset.LABELS}
-    assert "**The attacks need binary labels.**" in limits
-    assert {task for kind in ATTACKS.values() for task in kind.tasks} == {"binary"}
-    assert set(re.findall(r"`(\w+)`", limits)) <= {*PROTECTIONS, *ATTACKS}
+    assert "**Regression is not audited.**" in limits
+    assert {task for kind in ATTACKS.values() for task in kind.tasks} == {"binary", "multiclass"}
+    multiclass = {name for name, kind in ATTACKS.items() if "multiclass" in kind.tasks}
+    assert set(re.findall(r"`(\w+)`", limits)) == multiclass
     with pytest.raises(errors.ConfigError, match="loopback"):
         check_loopback("192.0.2.1:7070")

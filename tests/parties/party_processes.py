@@ -129,5 +129,7 @@ def _command(folder: Path, arguments: list[str]) -> None:
 
 
 def _dump(path: Path, value: Mapping[str, Any]) -> None:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     with path.open("w") as file:
-        YAML(typ="safe", pure=True).dump(value, file)
+        yaml.dump(value, file)

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 from party_interruptions import history
-from party_runs import ACTIVE, PASSIVES, make_job, run, tables
+from party_runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.runs.folder import RunFolder
 
 JOB = make_job(epochs=3, privacy={"max_norm": {}}, audit={"rows": 64})
 GIVEN = tables()
@@ -150,6 +152,16 @@ def test_another_jobs_half_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_another_job_does_not_resume_from_this_ones_checkpoints(folder: Path) -> None:
     with pytest.raises(CheckpointError, match="for job"):
         run(make_job(epochs=3, optimizer={"lr": 0.5}), GIVEN, folder, resume=True)
+
+
+def test_parties_in_another_order_are_another_job(tmp_path: Path) -> None:
+    """The order is that of the embeddings at the top model, whose weights would fit either way."""
+    raw = raw_job(passives=2)
+    folder = RunFolder(tmp_path)
+    folder.write_job(validated(Job, raw, ""))
+    folder.write_job(validated(Job, raw, ""))
+    with pytest.raises(CheckpointError, match="order of the parties"):
+        folder.write_job(validated(Job, {**raw, "parties": dict(reversed(raw["parties"].items()))}, ""))
 
 
 def test_a_half_of_an_older_epoch_under_a_newer_name_is_refused(folder: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from party_interruptions import Crash, Dying
 from party_runs import ACTIVE, DROPOUT, KEY, MLP, make_job, raw_job, run, tables
 from safetensors.torch import load_file
 
@@ -96,9 +97,13 @@ def test_losses_do_not_depend_on_whether_anything_is_recorded(tmp_path: Path) ->
 
 
 def test_the_global_random_state_is_left_alone(tmp_path: Path) -> None:
+    """Also by a run that dies between two draws."""
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    run(make_job(bottom=DROPOUT, epochs=1), tables(), tmp_path)
+    run(make_job(bottom=DROPOUT, epochs=1), tables(), tmp_path / "a")
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(Crash):
+        run(make_job(bottom=DROPOUT, epochs=1), tables(), tmp_path / "b", progress=Dying(2))
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -73,7 +73,10 @@ def test_three_processes_equal_one_to_the_last_bit(sites: dict[str, Site], toget
         assert {path.name for path in (site.run / "data").iterdir()} == {name}
         assert {path.name for path in (site.run / "checkpoint").iterdir()} == {name}
     report = json.loads(told[ACTIVE][0])
-    assert {fact["name"]: fact["covered"] for fact in report["protections"]} == {"label_dp": 192 - 7, "max_norm": 32}
+    assert {fact["name"]: fact["covered"] for fact in report["protections"]} == {
+        "label_dp": report["data"]["train"],
+        "max_norm": 2 * 4 * 4,
+    }
 
 
 def test_a_killed_party_is_named_and_all_can_resume(sites: dict[str, Site], together: Path) -> None:

@@ -50,7 +50,7 @@ class Scores:
         batch: number of the sampled step each row came in, int64 (n,).
         hard: the attack's own decision per row, bool (n,), where the paper defines one; class codes, int64 (n,), in a
             multi-class task.
-        also: other scores of the same rows that the paper names, by name.
+        also: other scores of the same rows that the paper names, by name, each of the shape of `values`.
     """
 
     rows: Tensor

@@ -28,10 +28,10 @@ def _show(found: Forecast, console: Console) -> None:
     held_out = f"{found.validation:,} validation, {found.test:,} test"
     out.add_row("[green]ok[/]", f"{found.rows:,} common rows: {found.train:,} train, {held_out}")
     out.add_row("", f"{found.steps_per_epoch:,} steps an epoch, {found.epochs:,} epochs at most")
-    out.add_row("time", f"{found.seconds_per_epoch:.2g} s an epoch, by three steps timed on {found.threads} thread(s)")
-    out.add_row(
-        "memory", f"{size(found.memory_bytes)} besides the libraries; transcript {size(found.transcript_bytes)}"
-    )
+    seconds = f"{found.seconds_per_epoch:,.{0 if found.seconds_per_epoch >= 10 else 2}f} s an epoch"
+    out.add_row("time", f"{seconds}, by three steps timed on {found.threads} thread{'s' * (found.threads != 1)}")
+    out.add_row("memory", f"{size(found.memory_bytes)} besides the libraries")
+    out.add_row("recorded", f"{size(found.transcript_bytes)} of transcript at most")
     for line in found.guarantees:
         name, _, statement = line.partition(": ")
         out.add_row(name, statement)
@@ -41,9 +41,9 @@ def _show(found: Forecast, console: Console) -> None:
 
 
 def _parties(found: Forecast) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("party", max_width=20, overflow="ellipsis", no_wrap=True)
-    table.add_column("role")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("party", max_width=16, overflow="ellipsis", no_wrap=True)
+    table.add_column("role", no_wrap=True)
     for head in ("rows", "cat.", "num.", "cut", "weights", "sent/epoch", "on disk"):
         table.add_column(head, justify="right", no_wrap=True)
     for party in found.parties:

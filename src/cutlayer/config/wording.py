@@ -181,6 +181,8 @@ def _step(annotation: Any, part: int | str) -> Any:
         field = annotation.model_fields.get(str(part))
         return field.annotation if field else None
     arguments = get_args(annotation)
-    if get_origin(annotation) in (Mapping, dict):
+    if get_origin(annotation) is Mapping:
         return arguments[1]
+    if get_origin(annotation) is tuple:
+        return arguments[0]
     return next((step for kind in arguments if (step := _step(kind, part)) is not None), None)

@@ -61,7 +61,7 @@ def macro_auc_replicates(scores: Tensor, codes: Tensor, repeats: int = 1000, see
         raise ConfigError.expected("repeats >= 1", repeats, "1000 is usual")
     _check(scores, codes)
     rows = len(codes)
-    if len(codes.unique()) < 2:
+    if not bool((codes[1:] != codes[:-1]).any()):
         return np.full(repeats, np.nan)
     classes = [_Cells.of(scores[:, code], codes == code) for code in range(scores.shape[1])]
     generator = np.random.default_rng(seed)
@@ -105,7 +105,8 @@ def _means(aucs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     missing = np.isnan(aucs)
     known = (~missing).sum(axis=0)
     total = np.where(missing, 0.0, aucs).sum(axis=0)
-    return np.divide(total, known, out=np.full(len(known), np.nan), where=known > 0)
+    means: npt.NDArray[np.float64] = np.divide(total, known, out=np.full(len(known), np.nan), where=known > 0)
+    return means
 
 
 def _check(scores: Tensor, codes: Tensor) -> None:

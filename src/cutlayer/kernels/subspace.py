@@ -40,10 +40,11 @@ def _decomposed(moved: Tensor, directions: int) -> Tensor:
     """From the covariance (d, d), or the Gram matrix (n, n) where it is smaller, in float64."""
     n, d = moved.shape
     if d <= n:
-        top = torch.linalg.eigh((moved.T @ moved).double()).eigenvectors[:, -directions:].flip(1)
+        top: Tensor = torch.linalg.eigh((moved.T @ moved).double()).eigenvectors[:, -directions:].flip(1)
         return (moved @ top.to(moved.dtype)).double()
     values, vectors = torch.linalg.eigh((moved @ moved.T).double())
-    return (vectors * values.clamp_min(0).sqrt())[:, -directions:].flip(1)
+    along: Tensor = vectors * values.clamp_min(0).sqrt()
+    return along[:, -directions:].flip(1)
 
 
 def _iterated(moved: Tensor, directions: int) -> Tensor:
@@ -56,4 +57,5 @@ def _iterated(moved: Tensor, directions: int) -> Tensor:
     for _ in range(_ROUNDS):
         basis = torch.linalg.qr(moved.T @ (moved @ basis)).Q
     image = moved @ basis
-    return (basis @ torch.linalg.eigh(image.T @ image).eigenvectors[:, -directions:]).flip(1)
+    top: Tensor = torch.linalg.eigh(image.T @ image).eigenvectors[:, -directions:]
+    return (basis @ top).flip(1)

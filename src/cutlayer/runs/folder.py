@@ -169,6 +169,8 @@ def _check_same(begun: Job, job: Job, path: Path) -> None:
     for name in begun.parties.keys() & job.parties.keys():
         was, now = begun.parties[name], job.parties[name]
         differing += [f"parties.{name}.{key}" for key in _FIXED if getattr(was, key) != getattr(now, key)]
+    if not differing and list(begun.parties) != list(job.parties):
+        differing = ["the order of the parties, which is that of the embeddings,"]
     if differing:
         wanted = f"the job that the run at {path.parent} was begun with"
         got = f"another one: {', '.join(sorted(differing))} changed"

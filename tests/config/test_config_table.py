@@ -1,0 +1,53 @@
+"""Names of columns: ranges are written out, and what is no range says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutlayer.config import FeaturesConfig, TableConfig, validated
+from cutlayer.config.table import expand
+from cutlayer.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        (("a", "b"), ("a", "b")),
+        (("I1..I3",), ("I1", "I2", "I3")),
+        (("f08..f11",), ("f08", "f09", "f10", "f11")),
+        (("x9..x9",), ("x9",)),
+        (("0..2",), ("0", "1", "2")),
+        (("a..b", "v1.2"), ("a..b", "v1.2")),
+    ],
+)
+def test_ranges(given, columns):
+    assert expand(given) == columns
+
+
+@pytest.mark.parametrize("name", ["a1..b2", "a3..a1", "a0..a99999999"])
+def test_what_is_no_range(name):
+    with pytest.raises(ValueError, match=r"a range such as I1\.\.I13, got"):
+        expand((name,))
+
+
+def test_a_path_alone_is_a_table():
+    assert validated(TableConfig, "rows.csv", "table") == TableConfig(path="rows.csv")
+
+
+def test_an_empty_list_of_features_is_none():
+    assert FeaturesConfig(include=[]).include == "none"
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"path": "t", "columns": ["a", "b1..b2", "b2"]}, "table.columns: expected every column named once, got b2"),
+        ({"path": "t", "delimiter": ""}, r"table.delimiter: expected at least 1 character\(s\), got ''"),
+        ({"path": "t", "format": "xlsx"}, "table.format: expected 'auto', 'csv' or 'parquet', got 'xlsx'"),
+        ({}, "table.path: missing"),
+        (5, "table: expected keys and values, got 5"),
+    ],
+)
+def test_tables_that_are_wrong(raw, message):
+    with pytest.raises(ConfigError, match=message):
+        validated(TableConfig, raw, "table")
