@@ -111,7 +111,7 @@ def changed(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
         inner = whole
         for key in way:
             inner = inner.setdefault(key, {})
-        inner[last] = value
+        inner[last] = copy.deepcopy(value)
     return whole
 
 

@@ -10,14 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from party_runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tables
+from party_runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, record, run, tables
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data import Schedule, row_digests, split_rows
-from cutlayer.models import Inputs
+from cutlayer.data.store import Store
+from cutlayer.models import Inputs, build_bottom, build_top
 
 CLASSES = {"binary": 1, "multiclass": 3, "regression": 1}
 
@@ -136,3 +138,29 @@ def test_losses_and_cut_gradients_equal_a_plain_loop(
     for sent, expected in zip(crossed, gradients, strict=True):
         torch.testing.assert_close(sent, expected, atol=1e-6, rtol=1e-4)
         assert sent.abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+@pytest.mark.parametrize("bottom", [DROPOUT, {"kind": "mlp", "hidden": [8, 6], "dropout": 0.5}], ids=["python", "mlp"])
+def test_held_out_logits_are_those_of_the_kept_weights_without_dropout(
+    tmp_path: Path, keep: str, bottom: dict[str, Any]
+) -> None:
+    """Rebuilt from the checkpoints of all parties: the figures of a run are of the models that it leaves behind."""
+    job = make_job(passives=2, bottom=bottom, keep=keep, epochs=3, optimizer={"lr": 0.05})
+    active = run(job, tables(passives=2), tmp_path).active
+    name = "best" if keep == "best" else "epoch-0002"
+    halves = {party: load_file(tmp_path / "checkpoint" / party / f"{name}.safetensors") for party in job.parties}
+    rows, embeddings = active.split.part("test"), {}
+    for party, half in halves.items():
+        store = Store.open(tmp_path / "data" / party)
+        model = build_bottom(bottom, Inputs(store.columns.cardinalities, store.columns.numeric))
+        model.load_state_dict(_under("module/bottom.", half))
+        embeddings[party] = model.eval()(*store.gather(rows))
+    top = build_top(job.model.top, {party: e.shape[1] for party, e in embeddings.items()}, 1)
+    top.load_state_dict(_under("module/top.", halves[ACTIVE]))
+    assert torch.equal(top(embeddings), active.logits)
+    assert active.part == "test"
+
+
+def _under(prefix: str, half: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): tensor for key, tensor in half.items() if key.startswith(prefix)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from party_interruptions import history
+from party_interruptions import Crash, history
 from party_runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -212,6 +212,22 @@ def test_epochs_are_ordered_as_numbers(tmp_path: Path) -> None:
     assert checkpoints.latest() == 10_001
     assert float(checkpoints.load(10_000)[0]["module/w"]) == 10_000
     assert float(checkpoints.load_best()[0]["module/w"]) == 9_998
+
+
+def test_a_half_that_was_not_written_to_its_end_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def torn(tensors: Any, path: Path, header: Any) -> None:
+        save_file(tensors, path, header)
+        truncated(Path(path))
+        raise Crash
+
+    checkpoints = Checkpoints(tmp_path, "p", "job")
+    checkpoints.save(0, ({"module/w": torch.zeros(1)}, {}), best=True)
+    monkeypatch.setattr("cutlayer.parties.checkpoint.save_file", torn)
+    for epoch in (0, 1):
+        with pytest.raises(Crash):
+            checkpoints.save(epoch, ({"module/w": torch.ones(1)}, {}), best=True)
+    assert checkpoints.latest() == 0
+    assert float(checkpoints.load(0)[0]["module/w"]) == float(checkpoints.load_best()[0]["module/w"]) == 0
 
 
 def test_a_checkpoint_is_plain_tensors_and_text(folder: Path) -> None:

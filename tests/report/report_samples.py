@@ -81,7 +81,7 @@ def _leak(run: str, party: str, message: str, attack: str, draw: random.Random) 
     spectral = attack == "spectral"
     return {
         "run": run,
-        "protections": RUNS[run],
+        "protections": list(RUNS[run]),
         "party": party,
         "message": message,
         "attack": attack,
@@ -271,7 +271,7 @@ def multiclass() -> dict[str, Any]:
         "utility": {"metric": "accuracy", "rows": [{"name": "this run", "metrics": metrics, "low": 0.9, "high": 0.96}]},
         "history": [epoch | {"metrics": metrics, "leak": {"mobile operator/embedding/model_completion": 0.5521}}],
         "leaks": [leak | {"epoch": 1, "epochs_seen": 1, "protections": ["label_dp"]}],
-        "protections": PROTECTIONS[:1],
+        "protections": copy.deepcopy(PROTECTIONS[:1]),
         "job": "name: digits\n",
     }
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import cutlayer.studies as studies
+from cutlayer.cli.app import _run
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.runs.execute import Progress
@@ -78,6 +79,17 @@ def test_a_study_keeps_its_trainings_and_goes_on(tmp_path: Path, monkeypatch: py
     kept = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [one["metric"] for one in kept] == [one.metric for one in wider]
     assert not (tmp_path / "out" / "work").exists()
+
+
+def test_the_verb_prints_one_document_or_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(studies, "STUDIES", {"tiny": Tiny})
+    arguments = ["study", "tiny", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "1"]
+    assert _run([*arguments, "--json"]) == 0
+    assert [one["setting"] for one in json.loads(capsys.readouterr().out)] == ["undefended", "max_norm"]
+    assert _run(arguments) == 0
+    assert "# Label leakage from gradients" in capsys.readouterr().out
 
 
 def test_an_unknown_study_and_absent_data_are_refused(tmp_path: Path) -> None:

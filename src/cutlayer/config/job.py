@@ -47,7 +47,7 @@ class AuditConfig(Section):
     """What the owner of a secret tries against the messages it sent and received.
 
     Attributes:
-        attacks: names, or `auto` for all that fit the task and need no file of their own.
+        attacks: names, or `auto` for those that fit the task, are cheap enough for every epoch and apply to any cut.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
         rows: about how many rows of whole sampled steps are kept each epoch.
         layers: also attack every layer's output (only where all parties run in one process).
