@@ -63,6 +63,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         threads: Literal["auto"] | int = "auto",
         seed: int = 0,
         run_dir: str | Path | None = None,
+        secrets: str | Path | None = None,
         key: bytes | None = None,
     ) -> None:
         self.active = active
@@ -80,6 +81,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.threads = threads
         self.seed = seed
         self.run_dir = run_dir
+        self.secrets = secrets
         self.key = key
 
     def fit(self, X: Tables, y: Any) -> Self:
@@ -100,7 +102,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         tables[job.active] = _with_labels(tables.get(job.active), labels)
         key, out = _checked_key(self.key), self._out()
         with _process_left_alone():
-            folder = execute(job, out / "run", Options(Keys(out / "keys", key), tables=tables), Progress())
+            keys = Keys(Path(self.secrets or out / "keys"), key)
+            folder = execute(job, out / "run", Options(keys, tables=tables), Progress())
             self.folder_, self.job_ = folder, job
             self.report_ = build(folder.path)
             if job.task != "regression":
@@ -230,6 +233,8 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         patience: stop after so many epochs without a better validation metric; `None` never stops early.
         validation, test: shares of the rows held out of training.
         run_dir: keeps the run folder, as `run_dir/run`; `None` uses a temporary one.
+        secrets: folder of the parties' long-lived secrets, made if absent: with it, `label_dp` draws each row's label
+            once over all fits. `None` makes new ones for every fit, and the eps of the fits add up.
         key: 32 bytes for all noise, so that it repeats: reproducible, not private.
 
     Attributes:

@@ -236,7 +236,7 @@ class Bottom(torch.nn.Module):
         if self.wrong == "raises":
             raise RuntimeError("forward is broken")
         if self.wrong == "multiplies":
-            return numbers @ torch.ones(99, 3)
+            return self.layer(torch.ones(2, 99))
         return numbers.tolist() if self.wrong == "returns" else self.layer(numbers)
 
 def no_module(inputs):

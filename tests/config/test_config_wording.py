@@ -30,6 +30,7 @@ class Bike(Section):
     load: float = Field(default=1.0, gt=0, description="a child is 20 kg")
     plate: str = Field(default="AB", min_length=2, max_length=3)
     tube: Wheel | None = None
+    holes: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(1,), min_length=1)
 
     @field_validator("name")
     @classmethod
@@ -68,6 +69,8 @@ def told(raw: object, where: str = "bike") -> list[str]:
         ({"name": "x", "gears": 0}, "bike.gears: expected 'auto' or greater than or equal to 1, got 0"),
         ({"name": "x", "gears": "many"}, "bike.gears: expected 'auto' or a whole number, got 'many'"),
         ({"name": "x", "gears": [1]}, "bike.gears: expected 'auto' or a whole number, got [1]"),
+        ({"name": "x", "holes": []}, "bike.holes: expected a list of 1 or more, got []"),
+        ({"name": "x", "holes": [0]}, "bike.holes.0: expected greater than or equal to 1, got 0"),
         ({"name": "x", "load": 0}, "bike.load: expected greater than 0, got 0; a child is 20 kg"),
         ({"name": "x", "plate": "A"}, "bike.plate: expected at least 2 character(s), got 'A'"),
         ({"name": "x", "plate": "ABCD"}, "bike.plate: expected at most 3 character(s), got 'ABCD'"),
@@ -77,7 +80,7 @@ def told(raw: object, where: str = "bike") -> list[str]:
         ({"name": "x", 5: 1}, "bike.5: expected a name as text, got 5; put it in quotes"),
         (
             {"name": "x", "a.b\n": 1},
-            "bike.'a.b\\n': unknown key; known: front, gears, load, name, plate, spares, tube, wheels",
+            "bike.'a.b\\n': unknown key; known: front, gears, holes, load, name, plate, spares, tube, wheels",
         ),
         ([1], "bike: expected keys and values, got [1]"),
     ],
@@ -88,7 +91,7 @@ def test_each_fault_is_one_sentence(raw, sentence):
 
 def test_unknown_keys_come_first_and_a_whole_is_not_blamed_for_its_part():
     assert told({"front": {"size": 1}, "forks": 1}) == [
-        "bike.forks: unknown key; known: front, gears, load, name, plate, spares, tube, wheels",
+        "bike.forks: unknown key; known: front, gears, holes, load, name, plate, spares, tube, wheels",
         "bike.name: missing",
         "bike.front.size: expected greater than or equal to 10, got 1",
     ]

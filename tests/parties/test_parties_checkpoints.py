@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 from party_interruptions import Crash, history
@@ -162,6 +163,23 @@ def test_parties_in_another_order_are_another_job(tmp_path: Path) -> None:
     folder.write_job(validated(Job, raw, ""))
     with pytest.raises(CheckpointError, match="order of the parties"):
         folder.write_job(validated(Job, {**raw, "parties": dict(reversed(raw["parties"].items()))}, ""))
+
+
+@pytest.mark.parametrize("party", [ACTIVE, TELCO])
+def test_a_run_does_not_go_on_with_other_rows(folder: Path, party: str) -> None:
+    """One row fewer in one table moves the split, and every batch after it."""
+    before = history(folder)
+    with pytest.raises(CheckpointError, match="other common rows"):
+        run(JOB, {**GIVEN, party: GIVEN[party].slice(1)}, folder, resume=True)
+    assert history(folder) == before
+
+
+def test_a_row_that_is_not_common_may_come_or_go(folder: Path, finished: Path) -> None:
+    """Only the common rows count; a partner may add customers of its own."""
+    table = GIVEN[TELCO]
+    stranger = table.slice(0, 1).set_column(0, "id", pa.array([5]))
+    run(JOB, {**GIVEN, TELCO: pa.concat_tables([table, stranger])}, folder, resume=True)
+    assert history(folder) == history(finished)
 
 
 def test_a_half_of_an_older_epoch_under_a_newer_name_is_refused(folder: Path) -> None:

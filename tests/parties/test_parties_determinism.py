@@ -43,9 +43,17 @@ def test_two_runs_have_equal_losses(tmp_path: Path, passives: int, active_featur
     assert losses(job, given, tmp_path / "b") == first
 
 
-@pytest.mark.parametrize("task", ["multiclass", "regression"])
-def test_other_tasks_repeat_too(tmp_path: Path, task: str) -> None:
-    job, given = make_job(task, passives=2), tables(task, passives=2)
+@pytest.mark.parametrize(
+    ("task", "privacy"),
+    [
+        ("multiclass", {}),
+        ("multiclass", {"label_dp": {"eps": 1.0}, "max_norm": {}}),
+        ("regression", {}),
+        ("regression", {"max_norm": {}}),
+    ],
+)
+def test_other_tasks_repeat_too(tmp_path: Path, task: str, privacy: dict[str, Any]) -> None:
+    job, given = make_job(task, passives=2, privacy=privacy), tables(task, passives=2)
     assert losses(job, given, tmp_path / "a") == losses(job, given, tmp_path / "b")
 
 

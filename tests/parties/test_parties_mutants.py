@@ -59,6 +59,7 @@ WRONG: dict[str, tuple[Kind, Change]] = {
     "request for a batch below none": (Kind.REQUEST, with_fields(batch=-1)),
     "verdict of another epoch": (Kind.VERDICT, with_stamp(epoch=1)),
     "verdict lost": (Kind.VERDICT, lost),
+    "farewell lost": (Kind.FAREWELL, lost),
     "commit of another epoch": (Kind.COMMITTED, with_stamp(epoch=1)),
     "job of another digest": (Kind.HELLO, with_fields(job="0" * 32)),
     "another protocol": (Kind.HELLO, with_fields(version="0")),

@@ -148,7 +148,9 @@ class ActiveParty:
             self.widths[name] = bottom.width
         self.widths = {party: self.widths[party] for party in self.job.parties if party in self.widths}
         self.top: TopModel = build_top(model.top, self.widths, self.task.outputs)
-        self.half = Half({**modules, "top": self.top}, self.job.train.optimizer, self.local.chain)
+        self.half = Half(
+            {**modules, "top": self.top}, self.job.train.optimizer, self.local.chain, prepared.order_digest
+        )
         if self.half.optimizer is None:
             raise ConfigError("model.top has no parameters to train; use a kind that has some")
         self.optimizer = self.half.optimizer

@@ -22,12 +22,14 @@ class Half:
         modules: `bottom` and, on the active side, `top`.
         optimizer: settings; `None` where the party has nothing to train.
         chain: the party's protections.
+        rows: digest of the ids of the common rows, in their order.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module], optimizer: OptimizerConfig, chain: Chain) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], optimizer: OptimizerConfig, chain: Chain, rows: bytes) -> None:
         self.modules = nn.ModuleDict(modules)
         self.optimizer = build_optimizer(optimizer, list(self.modules.parameters()))
         self.chain = chain
+        self.rows = rows.hex()
         self.sent: Counter[str] = Counter()
 
     @property
@@ -39,7 +41,8 @@ class Half:
         """Tensors and plain values that `load` continues from, the random state included."""
         tensors = {f"module/{name}": tensor for name, tensor in self.modules.state_dict().items()}
         tensors["random"] = torch.get_rng_state()
-        plain: dict[str, Any] = {"sent": dict(self.sent), "chain": _pull(self.chain.state_dict(), "chain", tensors)}
+        chain = _pull(self.chain.state_dict(), "chain", tensors)
+        plain: dict[str, Any] = {"rows": self.rows, "sent": dict(self.sent), "chain": chain}
         if self.optimizer is not None:
             for index, state in self.optimizer.state_dict()["state"].items():
                 tensors |= {f"optimizer/{index}/{name}": torch.as_tensor(value) for name, value in state.items()}
@@ -49,13 +52,19 @@ class Half:
         """Continue from `state`.
 
         Raises:
-            CheckpointError: the checkpoint is of a model of another shape, or lacks something.
+            CheckpointError: the checkpoint is of other rows or of a model of another shape, or lacks something.
         """
-        self.load_weights(state)
         try:
+            self._check_rows(state[1]["rows"])
+            self.load_weights(state)
             self._load_rest(*state)
         except (KeyError, TypeError, ValueError, RuntimeError) as mismatch:
             raise CheckpointError(f"the checkpoint does not fit the job: {mismatch!r}; start again") from None
+
+    def _check_rows(self, rows: str) -> None:
+        if rows != self.rows:
+            wanted = "the rows the run was begun with, in every party's table"
+            raise CheckpointError.expected(wanted, "other common rows", "bring them back, or start a new run")
 
     def _load_rest(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         torch.set_rng_state(tensors["random"])

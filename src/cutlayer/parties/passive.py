@@ -82,7 +82,7 @@ class PassiveParty:
         self.inputs = Inputs(self.store.columns.cardinalities, self.store.columns.numeric)
         bottom: BottomModel = build_bottom(job.model.bottom_of(local.name), self.inputs, f"model.bottom ({local.name})")
         self.bottom = bottom
-        self.half = Half({"bottom": bottom}, job.train.optimizer, local.chain)
+        self.half = Half({"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest)
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
         self._set_up_chain()
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
