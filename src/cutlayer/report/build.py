@@ -24,6 +24,7 @@ def build(path: Path) -> Report:
     runs: Mapping[str, Any] = audit["runs"]
     raw = {
         **facts,
+        "run": {**facts["run"], "folder": str(path)},
         "history": [line for name in runs for line in _history(folder, name)],
         "leaks": [leak for name, found in runs.items() for leak in _leaks(name, found)],
         "layers": [layer for name, found in runs.items() for layer in _layers(name, found, facts)],
