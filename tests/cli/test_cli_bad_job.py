@@ -57,9 +57,12 @@ OUT_OF_RANGE = [
     ({"train.split": {"test": 1.5}}, "train.split.test: expected less than 1, got 1.5"),
     (
         {"train.split": {"test": 0.5, "validation": 0.5}},
-        "train.split: expected test + validation above 0 and below 1, got 1",
+        "train.split: expected test + validation below 1, got 1; the rest trains",
     ),
-    ({"train.split": {"test": 0, "validation": 0}}, "above 0 and below 1, got 0; figures need held-out rows"),
+    (
+        {"train.split": {"test": 0, "validation": 0}},
+        "train: expected split.test or split.validation above 0, got 0 for both; figures need held-out rows",
+    ),
     (
         {"train.early_stop": {"patience": 2}, "train.split": {"validation": 0}},
         "train: expected split.validation above 0 beside early_stop, got 0; set it, or drop early_stop",

@@ -111,8 +111,11 @@ def test_resume_of_a_finished_run_changes_no_figure(run):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"train.seed": 2}, "the parties' names and roles, task, model or train changed"),
-        ({"model.top": {"kind": "mlp", "hidden": [5]}}, "the parties' names and roles, task, model or train changed"),
+        ({"train.seed": 2}, "the parties' names, roles or order, task, model or train changed"),
+        (
+            {"model.top": {"kind": "mlp", "hidden": [5]}},
+            "the parties' names, roles or order, task, model or train changed",
+        ),
         ({"parties.bank.privacy": {"label_dp": {"eps": 1.0}, "max_norm": None}}, "parties.bank.privacy changed"),
         ({"parties.bank.privacy": {}}, "parties.bank.privacy changed"),
         ({"parties.telco.features": {"include": ["usage"]}}, "parties.telco.features changed"),

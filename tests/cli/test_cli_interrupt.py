@@ -11,12 +11,25 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_jobs import JOB, changed
 
 from cutlayer.runs import execute
 from cutlayer.runs.watch import Watcher
 
-EPOCHS = 40
+EPOCHS = 10
+SLOW_MODEL = """
+import os, time, torch
+
+class Slow(torch.nn.Module):
+    width = 3
+
+    def __init__(self, inputs):
+        super().__init__()
+        self.layer = torch.nn.Linear(inputs.numbers, 3)
+
+    def forward(self, codes, numbers):
+        time.sleep(float(os.environ.get("CLI_TEST_SECONDS", 0)))
+        return self.layer(numbers)
+"""
 
 
 def losses(folder: Path) -> list[float]:
@@ -26,11 +39,15 @@ def losses(folder: Path) -> list[float]:
     return [line["loss"] for line in lines]
 
 
-def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place):
-    place.write(changed(JOB, {"train.epochs": EPOCHS}))
+def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
+    (place.folder / "cli_slow_model.py").write_text(SLOW_MODEL)
+    monkeypatch.syspath_prepend(place.folder)
+    model = {"bank": {"kind": "mlp"}, "telco": {"kind": "python", "path": "cli_slow_model:Slow"}}
+    place.change({"train.epochs": EPOCHS, "model.bottom": model})
     history = place.run_folder / "history.jsonl"
     command = [sys.executable, "-m", "cutlayer", "run", str(place.file), "--json"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join([str(place.folder), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CLI_TEST_SECONDS": "0.05"}
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         deadline = time.monotonic() + 60

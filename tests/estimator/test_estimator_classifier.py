@@ -44,15 +44,19 @@ def test_it_learns_what_both_parties_know_together(fitted, data):
     assert is_classifier(fitted)
 
 
-def test_the_restored_models_give_the_figure_of_the_report(fitted, data):
+@pytest.mark.parametrize("validation", [0.0, 0.1])
+def test_the_restored_models_give_the_figure_of_the_report(data, validation):
     """AUC of `predict_proba` on the rows that the run held out, worked out here again, is the report's to the digit."""
     X, y = data
+    model = classifier(epochs=8, validation=validation).fit(X, y)
+    run = model.report_.run
+    assert (run.kept, run.kept_epoch < 8) == (("best", True) if validation else ("last", False))
     positions = intersect({name: PartyTable(name, table).digests for name, table in X.items()})["bank"]
-    test = positions[split_rows(ROWS, fitted.job_.train.split, fitted.job_.train.seed).test]
-    row = next(row for row in fitted.report_.utility.rows if row.name == "this run")
-    assert len(test) == fitted.report_.data.test == 24
+    test = positions[split_rows(ROWS, model.job_.train.split, model.job_.train.seed).test]
+    row = next(row for row in model.report_.utility.rows if row.name == "this run")
+    assert len(test) == model.report_.data.test == 24
     asked = {"bank": X["bank"].iloc[test], "shop": X["shop"][test]}
-    assert roc_auc_score(y[test], fitted.predict_proba(asked)[:, 1]) == pytest.approx(row.metrics["auc"], abs=1e-12)
+    assert roc_auc_score(y[test], model.predict_proba(asked)[:, 1]) == pytest.approx(row.metrics["auc"], abs=1e-12)
 
 
 def test_it_does_not_depend_on_the_order_or_number_of_rows_asked_for(fitted, data):

@@ -66,7 +66,7 @@ def test_tables_and_labels(tables, labels, message):
         ({"batch_size": 4096}, "4096"),
         ({"lr": -1.0}, "VerticalClassifier.train.optimizer.lr: expected greater than 0, got -1.0"),
         ({"patience": 0}, "VerticalClassifier.train.early_stop.patience: expected greater than or equal to 1, got 0"),
-        ({"test": 0.5, "validation": 0.5}, "expected test . validation above 0 and below 1, got 1"),
+        ({"test": 0.5, "validation": 0.5}, "expected test . validation below 1, got 1"),
         ({"bottom": {"kind": "mpl"}}, "model.bottom .bank..kind: unknown kind 'mpl'; did you mean 'mlp'"),
         ({"attacks": ["nrom"]}, "unknown attack 'nrom'; did you mean 'norm'"),
         ({"compare": ["undefend"]}, "VerticalClassifier.compare.0: expected .* did you mean 'undefended'"),

@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 
 from cutlayer import cli
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["cutlayer.cli", "cutlayer.runs.apart"])
 
@@ -38,7 +38,7 @@ class Site:
         return self.folder / "run"
 
     def arguments(self, *more: str) -> list[str]:
-        named = {"--as": self.name, "--local": "party.yaml", "--out": "run", "--key": "noise.key", "--timeout": "20"}
+        named = {"--as": self.name, "--local": "party.yaml", "--out": "run", "--key": "noise.key", "--timeout": "60"}
         return ["party", "job.yaml", *(word for pair in named.items() for word in pair), "--json", *more]
 
 

@@ -161,7 +161,7 @@ def test_parties_in_another_order_are_another_job(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.write_job(validated(Job, raw, ""))
     folder.write_job(validated(Job, raw, ""))
-    with pytest.raises(CheckpointError, match="order of the parties"):
+    with pytest.raises(CheckpointError, match="roles or order"):
         folder.write_job(validated(Job, {**raw, "parties": dict(reversed(raw["parties"].items()))}, ""))
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from party_processes import Site, fork, lay_out, spawn, wait_for
+from party_processes import PATIENCE, Site, fork, lay_out, spawn, wait_for
 from party_runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, raw_job, run, tables
 from safetensors.torch import load_file
 
@@ -64,7 +64,7 @@ def sites(tmp_path: Path) -> dict[str, Site]:
 
 def test_three_processes_equal_one_to_the_last_bit(sites: dict[str, Site], together: Path) -> None:
     processes = {name: spawn(site) for name, site in sites.items()}
-    told = {name: process.communicate(timeout=60) for name, process in processes.items()}
+    told = {name: process.communicate(timeout=PATIENCE) for name, process in processes.items()}
     assert {name: process.returncode for name, process in processes.items()} == dict.fromkeys(NAMES, 0), told
     assert [line["loss"] for line in history(sites[ACTIVE].run)] == [line["loss"] for line in history(together)]
     assert len(history(together)) == 4

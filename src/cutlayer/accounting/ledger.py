@@ -32,8 +32,8 @@ class Entry:
         if isinstance(self.event, NoFormalGuarantee):
             return f"none, empirical: {self.event.why}"
         return (
-            f"the {self.protects} of {self.party}, towards {', '.join(self.towards)}: {self.epsilon:g}-label "
-            f"differential privacy per row (neighbours differ in one row's label; randomised response, "
+            f"the {self.protects} of {self.party}, towards {', '.join(self.towards)}: label differential "
+            f"privacy of eps {self.epsilon:g} per row (neighbours differ in one row's label; randomised response, "
             f"{self.event.draws} draw for the whole run, so no epoch adds to it)"
         )
 

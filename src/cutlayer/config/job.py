@@ -118,9 +118,8 @@ class SplitConfig(Section):
 
     @model_validator(mode="after")
     def _rows_are_left(self) -> SplitConfig:
-        held_out = self.test + self.validation
-        if not 0 < held_out < 1:
-            raise ValueError(f"test + validation above 0 and below 1, got {held_out:g}; figures need held-out rows")
+        if self.test + self.validation >= 1:
+            raise ValueError(f"test + validation below 1, got {self.test + self.validation:g}; the rest trains")
         return self
 
 
@@ -143,7 +142,9 @@ class TrainConfig(Section):
     keep: Literal["best", "last"] = "best"
 
     @model_validator(mode="after")
-    def _early_stop_has_rows(self) -> TrainConfig:
+    def _held_out_rows_are_there(self) -> TrainConfig:
+        if self.split.test == self.split.validation == 0:
+            raise ValueError("split.test or split.validation above 0, got 0 for both; figures need held-out rows")
         if self.early_stop and self.split.validation == 0:
             raise ValueError("split.validation above 0 beside early_stop, got 0; set it, or drop early_stop")
         return self
@@ -214,7 +215,7 @@ class Job(Section):
     def shared(self) -> dict[str, Any]:
         """The part all parties must agree on: no table, column, protection or audit of anybody."""
         whole = self.model_dump(mode="json", include={"task", "model", "train"})
-        whole["parties"] = {name: party.role for name, party in self.parties.items()}
+        whole["parties"] = [[name, party.role] for name, party in self.parties.items()]
         return whole
 
     def digest(self) -> str:

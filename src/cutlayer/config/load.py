@@ -54,7 +54,7 @@ def read_yaml(path: Path) -> Any:
         ConfigError: missing, not YAML, or a key that stands twice.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ConfigError.expected("text in UTF-8", "other bytes", "is it the right file?") from None
     except OSError as failure:

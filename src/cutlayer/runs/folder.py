@@ -165,12 +165,10 @@ class RunFolder:
 
 def _check_same(begun: Job, job: Job, path: Path) -> None:
     """Raise unless the run was begun with this job; where its files lie and what is audited may change."""
-    differing = [] if begun.digest() == job.digest() else ["the parties' names and roles, task, model or train"]
+    differing = [] if begun.digest() == job.digest() else ["the parties' names, roles or order, task, model or train"]
     for name in begun.parties.keys() & job.parties.keys():
         was, now = begun.parties[name], job.parties[name]
         differing += [f"parties.{name}.{key}" for key in _FIXED if getattr(was, key) != getattr(now, key)]
-    if not differing and list(begun.parties) != list(job.parties):
-        differing = ["the order of the parties, which is that of the embeddings,"]
     if differing:
         wanted = f"the job that the run at {path.parent} was begun with"
         got = f"another one: {', '.join(sorted(differing))} changed"
