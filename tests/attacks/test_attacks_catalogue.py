@@ -185,15 +185,15 @@ def test_knowledge_finds_its_rows():
 
 
 def test_auto_takes_what_fits_the_task():
-    assert [attack.name for attack in resolve("auto", "binary")] == ["norm", "direction", "hint", "spectral"]
+    assert [attack.name for attack in resolve("auto", "binary")] == ["norm", "direction", "spectral"]
     assert [attack.name for attack in resolve("auto", "multiclass")] == ["spectral"]
     assert resolve("auto", "regression") == []
 
 
 def test_what_auto_leaves_out_runs_when_named():
     left_out = [name for name, attack in REGISTRY.items() if not attack.live]
-    assert left_out == ["direct", "gradient_match", "probe"]
-    assert [attack.name for attack in resolve(left_out, "multiclass")] == left_out
+    assert left_out == ["hint", "direct", "gradient_match", "probe"]
+    assert [attack.name for attack in resolve(left_out, "binary")] == left_out
 
 
 def test_names_keep_their_order():

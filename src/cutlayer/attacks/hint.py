@@ -22,6 +22,7 @@ class Hint(Attack):
     """
 
     name = "hint"
+    live = False
     reference = "ByteDance technical report of Li, Sun et al. 2021 (arXiv 2102.08504), hint attack"
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.HINTS})
