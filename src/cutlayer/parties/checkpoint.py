@@ -105,8 +105,6 @@ class Checkpoints:
                 raise ValueError(f"it is of epoch {header['epoch']}")
             if header["tensors"] != str(len(tensors)):
                 raise ValueError(f"it has {len(tensors)} of {header['tensors']} tensors")
-            if epoch is not None and header["epoch"] != str(epoch):
-                raise ValueError(f"it is of epoch {header['epoch']}")
         except (SafetensorError, KeyError, ValueError) as damage:
             raise CheckpointError(f"{path} is damaged or no checkpoint ({damage}); start again") from None
         if (party, job) != (self.party, self.job):

@@ -25,6 +25,7 @@ from cutlayer.runs.threads import set_threads
 from cutlayer.runs.together import Keys, Trained, open_table, train_together
 from cutlayer.runs.utility import chance, interval
 from cutlayer.runs.watch import read_truth
+from cutlayer.tasks import Task
 
 THIS_RUN = "this run"
 UNDEFENDED = "undefended"
@@ -200,9 +201,8 @@ def _utility(
     rows = {THIS_RUN: runs[THIS_RUN]["utility"]}
     rows |= {name: run["utility"] for name, run in runs.items() if name != THIS_RUN}
     rows |= references
-    metric = {"binary": "auc", "multiclass": "accuracy", "regression": "r2"}[job.task]
     return {
-        "metric": metric,
+        "metric": Task(job.task).metric,
         "higher_is_better": True,
         "rows": [{"name": name, "note": NOTES.get(name, _note(name)), **values} for name, values in rows.items()],
     }
