@@ -24,8 +24,7 @@ from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.source import open_source
 from cutlayer.errors import ConfigError, DataError, RunFolderError
-from cutlayer.models import BottomModel, Inputs, build_bottom, build_top
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.models import BottomModel, Inputs
 from cutlayer.protections import REGISTRY, Protection
 from cutlayer.protections.base import Side
 from cutlayer.report import Report, build
@@ -34,6 +33,7 @@ from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.keys import LENGTH
 from cutlayer.runs.together import Keys
+from cutlayer.runs.trained import load_bottom, load_top
 from cutlayer.runs.watch import read_truth
 from cutlayer.tasks import Task
 
@@ -193,13 +193,11 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
                 self.encoders_[name] = Encoder.from_json(path.read_text())
                 columns = self.encoders_[name].columns
                 inputs = Inputs(columns.cardinalities, columns.numeric)
-                self.bottoms_[name] = build_bottom(job.model.bottom_of(name), inputs)
-                _restore(self.bottoms_[name], "bottom", job, folder, name)
+                self.bottoms_[name] = load_bottom(job, folder, name, inputs)
         truth, training = read_truth(folder.transcript(job.active))
         self.task_ = Task.fitted(job.task, self.report_.task.classes, truth[training])
         widths = {name: bottom.width for name, bottom in self.bottoms_.items()}
-        self.top_ = build_top(job.model.top, widths, self.task_.outputs)
-        _restore(self.top_, "top", job, folder, job.active)
+        self.top_ = load_top(job, folder, widths, self.task_.outputs)
 
     def _predict(self, X: Tables) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "folder_")
@@ -337,12 +335,3 @@ def _process_left_alone() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
-
-
-def _restore(module: torch.nn.Module, name: str, job: Job, folder: RunFolder, party: str) -> None:
-    """Load the weights a run ended with."""
-    checkpoints = Checkpoints(folder.path / "checkpoint" / party, party, job.digest())
-    tensors, _ = checkpoints.load_best() if job.keeps_best else checkpoints.load(checkpoints.latest())
-    prefix = f"module/{name}."
-    module.load_state_dict({k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)})
-    module.eval()
