@@ -10,9 +10,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks import dcor_loss, marvell_search
+from benchmarks import dcor_loss, distance_statistics, marvell_search
+from benchmarks.dimip_step import StepCosts, dimip_step
+from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
 from benchmarks.gradient_defences import Overheads, gradient_defences
 from benchmarks.local_training import audited_side, centralised_side, make_table, split_side
+from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.pairs import Comparison, compare
 
 
@@ -47,11 +50,38 @@ def _dcor_loss(_table: str, rows: int, repeats: int) -> Comparison:
     return compare("dcor_loss", ours, naive, (rows, 128), rows, repeats, threads=1)
 
 
+def _distance_statistics(_table: str, rows: int, repeats: int) -> Comparison:
+    rows = min(rows, 8192)
+    ours = (f"four moments and the maximum, {rows} x 128 float32", distance_statistics.statistics_side)
+    product = ("the product X X^T alone, in tiles", distance_statistics.product_side)
+    return compare("distance_statistics", ours, product, (rows, 128), rows, repeats, threads=1)
+
+
+def _distance_loss(_table: str, rows: int, repeats: int) -> Comparison:
+    rows = min(rows, 8192)
+    ours = (f"mean and variance with their gradient, {rows} x 128 float32", distance_statistics.loss_side)
+    product = ("the product X X^T alone, in tiles", distance_statistics.product_side)
+    return compare("distance_loss", ours, product, (rows, 128), rows, repeats, threads=1)
+
+
+def _noise(_table: str, _rows: int, repeats: int) -> NoiseSpeeds:
+    return noise_speeds(repeats)
+
+
 def _gradient_defences(_table: str, rows: int, repeats: int) -> Overheads:
     return gradient_defences(min(rows, 8192), repeats)
 
 
-BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Comparison | Overheads]]] = {
+def _embedding_defences(_table: str, rows: int, repeats: int) -> EmbeddingOverheads:
+    return embedding_defences(rows, repeats)
+
+
+def _dimip(_table: str, _rows: int, repeats: int) -> StepCosts:
+    return dimip_step(repeats)
+
+
+Result = Comparison | EmbeddingOverheads | NoiseSpeeds | Overheads | StepCosts
+BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "local_training_8192": ("rows/s against a centralised loop, batch 8192; goal 0.95", _local_training(8192)),
     "local_training_256": ("rows/s against a centralised loop, batch 256; goal 0.85", _local_training(256)),
     "audit_overhead": (
@@ -61,6 +91,14 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Comparison | Overhead
     "audit_overhead_256": ("the same at batch 256; goal 0.95", _audit_overhead("audit_overhead_256", 256)),
     "marvell_search": ("searches/s against the published search", _marvell_search),
     "dcor_loss": ("rows/s against naive autograd, n = 8192; goal 3, memory 1/20", _dcor_loss),
+    "dimip": ("times an undefended step, image halves and Adult columns; goal 1.5 with single_pass", _dimip),
+    "distance_statistics": ("rows/s against the tiled product X X^T, n = 8192; goal 0.67", _distance_statistics),
+    "distance_loss": ("mean and variance with gradient against the same product", _distance_loss),
+    "noise": ("normals/s against torch.randn; goal 0.8", _noise),
+    "embedding_defences": (
+        "noise, rescaling and adjusting over the undefended step, CIFAR halves; goals 0.039, 0.18, 0.055",
+        _embedding_defences,
+    ),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 

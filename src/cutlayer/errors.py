@@ -60,6 +60,10 @@ class NotApplied(CutlayerError):
     exit_code = 1
 
 
+class BudgetExceeded(CutlayerError):
+    """A run would cost more privacy than its owner allows: it is not started, or stopped before the release."""
+
+
 class NotApplicable(CutlayerError):
     """An attack or protection cannot be used on this task or view."""
 

@@ -5,7 +5,16 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from cutlayer.attacks import REGISTRY, direction, norm, resolve, spectral
+from cutlayer.attacks import (
+    REGISTRY,
+    FeatureAttack,
+    direction,
+    norm,
+    resolve,
+    resolve_completions,
+    resolve_features,
+    spectral,
+)
 from cutlayer.attacks.base import PassiveView, Target, is_finite
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.channel.transcript import Step
@@ -172,7 +181,7 @@ def test_knowledge_finds_its_rows():
     rows = torch.tensor([5, 9, 3, 7, 1])
     assert knowledge.positives_among(rows) == [0, 3]
     assert knowledge.known_among(rows).tolist() == [True, False, True, True, False]
-    assert knowledge.held() == set(Need)
+    assert knowledge.held() == set(Need) - {Need.AUXILIARY_FEATURES, Need.SHADOW_ROWS}
     assert Knowledge(known={5: 1}).held() == {Need.KNOWN_POSITIVE, Need.HINTS}
     assert Knowledge(class_shares=(0.2, 0.3, 0.5)).held() == {Need.CLASS_SHARES}
     assert knowledge.shares == (0.8, 0.2)
@@ -191,9 +200,15 @@ def test_auto_takes_what_fits_the_task():
 
 
 def test_what_auto_leaves_out_runs_when_named():
-    left_out = [name for name, attack in REGISTRY.items() if not attack.live]
-    assert left_out == ["hint", "direct", "gradient_match", "probe"]
-    assert [attack.name for attack in resolve(left_out, "binary")] == left_out
+    left_out = [name for name, attack in REGISTRY.items() if not attack.live and not issubclass(attack, FeatureAttack)]
+    messages, kept = ["hint", "direct", "gradient_match", "probe"], ["model_completion", "active_model_completion"]
+    assert left_out == messages + kept
+    assert [attack.name for attack in resolve(left_out, "binary")] == messages
+    assert [attack.name for attack in resolve_completions(left_out, "binary")] == kept
+    assert resolve_completions("auto", "binary") == []
+    features = [name for name, attack in REGISTRY.items() if issubclass(attack, FeatureAttack)]
+    assert [attack.name for attack in resolve_features(features, "regression")] == features
+    assert resolve_features("auto", "binary") == []
 
 
 def test_names_keep_their_order():
@@ -205,7 +220,10 @@ def test_names_keep_their_order():
     ("names", "message"),
     [
         (["nrom"], r"unknown attack 'nrom'; did you mean 'norm'\?"),
-        (["xyz"], "known: direct, direction, gradient_match, hint, norm, probe, spectral"),
+        (
+            ["xyz"],
+            "known: active_model_completion, attribute, direct, direction, gradient_match, hint, inversion, mem",
+        ),
         (["norm", "norm"], "norm is named twice"),
         ("norm", r"auto or a list of names, got 'norm'; write \[norm\]"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cutlayer.audit import Finding, LeakFigure, findings_of, gates_of
+from cutlayer.audit import CompletionFigure, Finding, GuaranteeTest, LeakFigure, Worth, findings_of, gates_of
 from cutlayer.protections.base import Evidence
 
 QUIET: dict[str, Any] = {
@@ -36,6 +36,17 @@ def evidence(changed: int, sent: int = 10) -> Evidence:
     return Evidence("max_norm", "bank", "messages", covered=sent, sent=sent, changed=changed)
 
 
+def completed(low: float) -> CompletionFigure:
+    """A completed model whose strongest variant has that lower bound; from scratch reaches 0.6 at most."""
+    mine = (Worth("frozen MLP, supervised", 0.6, 0.5, 0.7), Worth("tuned MLP, supervised", 0.7, low, 0.8))
+    return CompletionFigure("this run", "telco", "model_completion", 40, False, mine, (Worth("tuned", 0.55, 0.5, 0.6),))
+
+
+def played(bound: float) -> GuaranteeTest:
+    """A guarantee of epsilon 1, with that bound."""
+    return GuaranteeTest("label_dp", "bank", "labels", 1.0, 0.0, bound, 5.0, 0.999, 1000, 3)
+
+
 def codes(findings: list[Finding]) -> list[str]:
     return [finding.code for finding in findings]
 
@@ -52,6 +63,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CL104": ({"leaks": [figure(positives=49)]}, {"leaks": [figure(positives=50)]}),
     "CL105": ({"utility": (0.52, 0.49, 0.5)}, {"utility": (0.52, 0.501, 0.5)}),
     "CL106": ({"leaks": []}, {"leaks": [figure()]}),
+    "CL108": ({"completions": [completed(0.61)]}, {"completions": [completed(0.59)]}),
+    "CL109": ({"tested": [played(1.01)]}, {"tested": [played(1.0)]}),
     "CL107": ({"skipped": {"p/gradient/direction": "no positive"}}, {"skipped": {}}),
 }
 
@@ -111,7 +124,7 @@ def test_errors_come_first_then_warnings_then_notes_by_code() -> None:
 
 def test_every_code_keeps_its_severity() -> None:
     severities = {code: found(**triggers)[0].severity for code, (triggers, _) in CASES.items()}
-    assert severities == dict.fromkeys(CASES, "warning") | {"CL107": "note"}
+    assert severities == dict.fromkeys(CASES, "warning") | {"CL107": "note", "CL109": "error"}
 
 
 @pytest.mark.parametrize(

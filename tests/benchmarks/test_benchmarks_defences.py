@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from benchmarks import dcor_loss, gradient_defences, marvell_search
+from benchmarks import dcor_loss, dimip_step, distance_statistics, gradient_defences, marvell_search, noise
 from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr
 from cutlayer.kernels.marvell import minimise_sum_kl
 
@@ -43,3 +43,29 @@ def test_every_defence_of_the_gradient_is_timed():
     torch.set_num_threads(threads)
     assert [one.defence for one in result.defences] == [name for name, _ in gradient_defences.DEFENCES]
     assert all(math.isfinite(one.share) and one.share > 0 for one in result.defences)
+
+
+def test_every_variant_of_dimip_is_timed_in_every_setting():
+    threads = torch.get_num_threads()
+    result = dimip_step.dimip_step(1, steps=1)
+    torch.set_num_threads(threads)
+    assert len(result.costs) == len(dimip_step.VARIANTS) * len(result.undefended_ms) == 4
+    assert {cost.variant for cost in result.costs} == set(dimip_step.VARIANTS)
+    assert all(0 < cost.lowest <= cost.ratio <= cost.highest < math.inf for cost in result.costs)
+
+
+def test_distances_and_their_product_are_timed():
+    sides = (distance_statistics.statistics_side, distance_statistics.loss_side, distance_statistics.product_side)
+    assert all(0 < side(100, 8)() < 10 for side in sides)
+
+
+def test_noise_is_timed_beside_torchs_and_beside_its_own_limits(monkeypatch):
+    assert 0 < noise.ours_side(2, 100)() < 10
+    assert 0 < noise.torch_side(2, 100)() < 10
+    one = noise.Comparison("noise", "a", "b", 0.9, 0.8, 1.0, 1, 1, 1.0, 1.0, 1.0, 1.0)
+    monkeypatch.setattr(noise, "_against_torch", lambda repeats, threads: one)
+    threads = torch.get_num_threads()
+    found = noise.noise_speeds(1)
+    torch.set_num_threads(threads)
+    assert found.keystream_normals == pytest.approx(found.keystream_bytes / 6, abs=1)
+    assert found.transform_normals > 0

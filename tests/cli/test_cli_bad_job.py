@@ -37,9 +37,16 @@ MISSPELT = [
     ({"train.optimizer": {"lrr": 1}}, "train.optimizer.lrr: unknown key; did you mean 'lr'?"),
     ({"train.split": {"tset": 0.1}}, "train.split.tset: unknown key; did you mean 'test'?"),
     ({"train.early_stop": {"patiense": 1}}, "train.early_stop.patiense: unknown key; did you mean 'patience'?"),
-    ({"compare": ["undefend"]}, "compare.0: expected 'centralised', 'alone', 'undefended' or 'each', got 'undefend'"),
+    (
+        {"compare": ["undefend"]},
+        "compare.0: expected 'centralised', 'alone', 'undefended', 'each', 'retrained' or 'finetuned', got 'undefend'",
+    ),
     ({"task": "binry"}, "task: expected 'binary', 'multiclass' or 'regression', got 'binry'; did you mean 'binary'?"),
     ({f"{BANK}.privacy": {"max_nrom": None}}, "parties.bank.privacy.max_nrom: unknown protection; did you mean"),
+    (
+        {f"{BANK}.privacy": {"party_dropout": {"rate": {"tleco": 0.1}}}},
+        "privacy.party_dropout.rate.tleco: no passive party of that name; did you mean 'telco'?",
+    ),
     ({f"{BANK}.audit": {"attacks": ["nrom"]}}, "audit.attacks: unknown attack 'nrom'; did you mean 'norm'?"),
 ]
 

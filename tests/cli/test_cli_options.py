@@ -15,10 +15,11 @@ VERBS = {
     "check": {"--help", "--json", "job"},
     "run": {"--help", "--json", "--key", "--out", "--resume", "job"},
     "party": {"--as", "--help", "--json", "--key", "--local", "--out", "--resume", "--timeout", "job"},
-    "audit": {"--attack", "--fail-above", "--help", "--json", "path"},
+    "audit": {"--attack", "--canaries", "--empirical-epsilon", "--fail-above", "--help", "--json", "path"},
     "report": {"--help", "--json", "path"},
+    "sweep": {"--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
     "list": {"--help", "--json", "what"},
-    "study": {"--data", "--help", "--json", "--out", "--seeds", "name"},
+    "study": {"--data", "--full", "--help", "--json", "--out", "--seeds", "name"},
     "schema": {"--help", "--json"},
 }
 

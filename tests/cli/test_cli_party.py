@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 from cli_jobs import JOB, changed
@@ -70,3 +72,19 @@ def test_a_peer_that_never_comes_is_exit_code_3_and_leaves_nothing(apart, name):
     assert result.code == 3
     assert result.document()["error"].startswith("lost ")
     assert kept(apart) == before
+
+
+def test_a_passive_party_audits_what_it_sent(apart):
+    text = "table: telco.csv\nid: id\naudit: {attacks: [inversion, membership], rows: 256}\n"
+    (apart.folder / "telco.yaml").write_text(text)
+    command = [sys.executable, "-m", "cutlayer", "party", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--json"]
+    bank = subprocess.Popen(command, cwd=apart.folder, stdout=subprocess.DEVNULL)
+    try:
+        result = apart.call("party", "job.yaml", "--as", "telco", "--local", "telco.yaml", "--json")
+        assert bank.wait(60) == 0
+    finally:
+        bank.kill()
+    found = result.document()
+    assert {one["attack"] for one in found["features"]} == {"inversion"}
+    assert list(found["skipped"]) == ["telco/embedding/membership"]
+    assert "bank" in found["skipped"]["telco/embedding/membership"]

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import NoFormalGuarantee
+from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.accounting.events import Event
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.base import Attack, PassiveView, Scores, Target
@@ -28,7 +28,7 @@ from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.chain import HOOKS, Chain
 from cutlayer.tasks import Task
 
-from . import toy
+from . import quitting, toy
 from .table import AttackCase, ProtectionCase
 
 ProtectionClass = type[Protection[Any]]
@@ -67,12 +67,23 @@ def refuses_other_tasks(protection: ProtectionClass, case: ProtectionCase) -> No
 
 def lowers_its_attacks(protection: ProtectionClass, case: ProtectionCase) -> None:
     """The attacks it is for succeed on the undefended toy and not on the defended one."""
-    assert case.lowers, "name at least one attack that it lowers"
+    assert case.lowers or case.loses is not None, "name at least one attack that it lowers"
     defended = toy.train(_chains(protection, case))
     for name, target, limit in case.lowers:
         before, after = _leak(ATTACKS[name](), _undefended(), target), _leak(ATTACKS[name](), defended, target)
         assert before > 0.9
         assert max(after, 1 - after) < limit, f"{name} on {target} reads {after:.3f}, undefended {before:.3f}"
+
+
+def answers_after_a_quit(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """One against quitting: a party that leaves costs an undefended model much and this one little."""
+    if case.loses is None:
+        return
+    before, after = quitting.accuracies(toy.undefended)
+    assert before - after > 0.15, "the toy loses nothing without it"
+    whole, left = quitting.accuracies(_chains(protection, case))
+    assert whole - left < case.loses, f"{whole:.3f} to {left:.3f}, undefended {before:.3f} to {after:.3f}"
+    assert before - whole < 0.04, f"{whole:.3f} with all parties, undefended {before:.3f}"
 
 
 def keeps_shapes_and_types(protection: ProtectionClass, case: ProtectionCase) -> None:
@@ -123,7 +134,7 @@ def has_an_event(protection: ProtectionClass, case: ProtectionCase) -> None:
     built = _build(protection, case.options)
     party = toy.ACTIVE if protection.side is Side.ACTIVE else toy.PASSIVE
     built.setup(toy.context(Task("binary", ("0", "1")) if party == toy.ACTIVE else None, party))
-    event = built.event()
+    event = built.event(ReleasePlan(training=2))
     assert isinstance(event, Event)
     none = "Guarantee: none" in (protection.__doc__ or "")
     assert isinstance(event, NoFormalGuarantee) == none, "the docstring and the event disagree on a guarantee"
@@ -134,6 +145,7 @@ PROTECTION_CHECKS: tuple[Callable[[ProtectionClass, ProtectionCase], None], ...]
     refuses_bad_options,
     refuses_other_tasks,
     lowers_its_attacks,
+    answers_after_a_quit,
     keeps_shapes_and_types,
     proves_what_it_did,
     repeats_itself,

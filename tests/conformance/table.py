@@ -18,12 +18,14 @@ class ProtectionCase:
     Attributes:
         options: that make it act on the toy.
         lowers: the attacks it is for: (attack, target, the leak AUC it must be brought below).
+        loses: for one against quitting in place of an attack: the accuracy it may lose when a party leaves.
         refused: options that must be an error (an unknown key always is one).
     """
 
     options: Mapping[str, Any]
-    lowers: tuple[tuple[str, Target, float], ...]
+    lowers: tuple[tuple[str, Target, float], ...] = ()
     refused: tuple[Mapping[str, Any], ...] = ()
+    loses: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,16 +41,59 @@ class AttackCase:
     summed: bool = False
 
 
+@dataclass(frozen=True)
+class CompletionCase:
+    """How well an attack on what a quitter keeps must do on the undefended toy.
+
+    Attributes:
+        each: held-out accuracy that every variant must exceed.
+        best: what the best one must exceed. margin: and by how much the best from scratch.
+    """
+
+    each: float = 0.55
+    best: float = 0.95
+    margin: float = 0.15
+
+
+@dataclass(frozen=True)
+class FeatureCase:
+    """How well an attack on features must do on the undefended toy.
+
+    Attributes:
+        least: R2 or AUC that it must exceed. margin: by how much its whole interval must exceed the baseline.
+        chance: how far above the baseline it may be where nothing is told.
+    """
+
+    least: float = 0.8
+    margin: float = 0.3
+    chance: float = 0.1
+
+
 PROTECTIONS = {
     "dcor": ProtectionCase(
         {"alpha": 10.0},
         lowers=(("spectral", EMBEDDING, 0.8),),
         refused=({}, {"alpha": 0.0}, {"alpha": 0.01, "floor": -0.1}, {"alpha": 0.01, "estimate": "squared"}),
     ),
+    "dimip": ProtectionCase(
+        {"lam": 1.0, "predictor_steps": 20, "lr": 0.3},  # the toy has four steps: a predictor that learns in each
+        lowers=(("probe", EMBEDDING, 0.75),),
+        refused=({}, {"lam": 1.1}, {"lam": -0.1}, {"lam": 0.5, "single_pass": True, "predictor_steps": 2}),
+    ),
     "discrete_sgd": ProtectionCase(
         {"levels": 1},
         lowers=(("norm", GRADIENT, 0.6),),
         refused=({}, {"levels": 0}, {"levels": 1.5}, {"levels": 2, "bound": 0.0}),
+    ),
+    "dp_bottom": ProtectionCase(
+        {"clip": 1.0, "noise_multiplier": 1e4},  # the toy's bottom model is good before it learns: noise must undo that
+        lowers=(("spectral", EMBEDDING, 0.9),),
+        refused=({}, {"clip": 0.0, "noise_multiplier": 1.0}, {"clip": 1.0, "delta": 1e-5}, {"clip": 1.0}),
+    ),
+    "dp_embedding": ProtectionCase(
+        {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5},
+        lowers=(("spectral", EMBEDDING, 0.6), ("probe", EMBEDDING, 0.6)),
+        refused=({}, {"clip": 0.0, "noise_multiplier": 1.0}, {"clip": 1.0, "epsilon": 8.0}, {"clip": 1.0}),
     ),
     "gradient_compression": ProtectionCase(
         {"keep": 0.02},
@@ -76,8 +121,18 @@ PROTECTIONS = {
         lowers=(("norm", GRADIENT, 0.6), ("direction", GRADIENT, 0.6), ("spectral", GRADIENT, 0.6)),
         refused=({}, {"scale": 0.0}, {"scale": 0.001, "distribution": "uniform"}),
     ),
+    "nopeek": ProtectionCase(
+        {"alpha": 300.0},  # four steps are not many
+        lowers=(("spectral", EMBEDDING, 0.75),),
+        refused=({}, {"alpha": 0.0}, {"alpha": -1.0}),
+    ),
+    "party_dropout": ProtectionCase(
+        {"rate": 0.5},
+        loses=0.06,
+        refused=({}, {"rate": 1.0}, {"rate": -0.1}, {"rate": {"telco": 1.0}}, {"rate": {"telco": "often"}}),
+    ),
     "ppdl": ProtectionCase(
-        {"theta": 0.1},
+        {"theta": 0.2},
         lowers=(("norm", GRADIENT, 0.6), ("direction", GRADIENT, 0.6), ("spectral", GRADIENT, 0.6)),
         refused=({}, {"theta": 1.5}, {"theta": 0.1, "epsilon": 0.0}, {"theta": 0.1, "gamma": -1.0}),
     ),
@@ -91,4 +146,15 @@ ATTACKS = {
     "direct": AttackCase({GRADIENT: 0.99}, summed=True),
     "gradient_match": AttackCase({GRADIENT: 0.95}),
     "probe": AttackCase({EMBEDDING: 0.95, LAYER: 0.95}),
+}
+
+COMPLETIONS = {
+    "model_completion": CompletionCase(),
+    "active_model_completion": CompletionCase(),
+}
+
+FEATURES = {
+    "inversion": FeatureCase(least=0.8),
+    "membership": FeatureCase(least=0.85),
+    "attribute": FeatureCase(least=0.95),
 }

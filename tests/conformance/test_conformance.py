@@ -4,12 +4,12 @@ import pytest
 
 from cutlayer import attacks, protections
 
-from . import suite, table
+from . import completion_suite, feature_suite, suite, table
 
 
 def test_the_table_has_a_line_for_everything_registered():
     assert table.PROTECTIONS.keys() == protections.REGISTRY.keys()
-    assert table.ATTACKS.keys() == attacks.REGISTRY.keys()
+    assert table.ATTACKS.keys() | table.COMPLETIONS.keys() | table.FEATURES.keys() == attacks.REGISTRY.keys()
     assert all(name == known.name for name, known in (protections.REGISTRY | attacks.REGISTRY).items())
 
 
@@ -23,3 +23,15 @@ def test_protection(name, check):
 @pytest.mark.parametrize("name", table.ATTACKS)
 def test_attack(name, check):
     check(attacks.REGISTRY[name], table.ATTACKS[name])
+
+
+@pytest.mark.parametrize("check", completion_suite.COMPLETION_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", table.COMPLETIONS)
+def test_completion(name, check):
+    check(attacks.REGISTRY[name], table.COMPLETIONS[name])
+
+
+@pytest.mark.parametrize("check", feature_suite.FEATURE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", table.FEATURES)
+def test_feature_attack(name, check):
+    check(attacks.REGISTRY[name], table.FEATURES[name])

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.attacks.base import Attack, Guess, Target, step_by_step
 from cutlayer.config import Section
 from cutlayer.protections.base import Asset, Protection, Side
@@ -41,7 +41,7 @@ class Half(Protection[HalfConfig]):
         self.sent += 1
         return g * self.settings.factor
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         return NoFormalGuarantee("halving hides nothing")
 
     def figures(self) -> Mapping[str, float]:
@@ -103,6 +103,11 @@ def test_a_defence_that_draws_from_the_global_state_fails():
 
     with pytest.raises(AssertionError):
         suite.repeats_itself(Careless, lowering(0.55))
+
+
+def test_a_defence_against_quitting_that_drops_nobody_fails():
+    with pytest.raises(AssertionError, match=r"undefended 0\.9"):
+        suite.answers_after_a_quit(Half, ProtectionCase({}, loses=0.06))
 
 
 def test_a_defence_that_changes_the_shape_fails():

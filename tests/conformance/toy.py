@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cutlayer.attacks.base import PassiveView as AttackView
 from cutlayer.attacks.knowledge import HINTS, Knowledge, Need
 from cutlayer.channel.transcript import Step
-from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise, PassiveView
+from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise, PassiveView, Update
 from cutlayer.protections.chain import Chain
 from cutlayer.tasks import Task
 
@@ -112,13 +112,18 @@ class Run:
         self._set_up(labels)
 
     def _set_up(self, labels: Tensor) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(7)  # a party begins a run, and a resume, from the job's seed
+            self._set_up_chains(labels)
+        self.sent["labels"] = ROWS
+        self.given = labels
+
+    def _set_up_chains(self, labels: Tensor) -> None:
         self.active, self.passive = self.chain(ACTIVE), self.chain(PASSIVE)
         self.passive.setup(context(None, PASSIVE))
         self.active.setup(context(self.task, ACTIVE))
         self.labels = self.active.labels(labels, self.digests)
         self.active.setup(context(self.task, ACTIVE, self.labels))
-        self.sent["labels"] = ROWS
-        self.given = labels
 
     def interrupt(self) -> None:
         """Stop, and continue with fresh protections from their saved states."""
@@ -131,21 +136,30 @@ class Run:
         """One training step, with every hook."""
         rows = self.order[number * BATCH : (number + 1) * BATCH]
         outputs = self.bottom[0](self.inputs[rows])
-        private = PassiveView(Mode.TRAIN, 0, number, rows, lambda other: self.bottom(self.inputs[other]))
-        released = self.passive.embedding_out(self.bottom[1](outputs), private)
+        embedding = self.bottom[1](outputs)
+        embed, inputs = (lambda other: self.bottom(self.inputs[other])), (lambda other: self.inputs[other])
+        private = PassiveView(Mode.TRAIN, 0, number, rows, embed, inputs=inputs)
+        released = self.passive.embedding_out(embedding, private)
         received = {PASSIVE: released.detach().requires_grad_()}
         view = ActiveView(Mode.TRAIN, 0, number, rows, self.labels[rows], received)
         seen = self.active.embeddings_in(received, view)
         self.task.loss(self.top(seen[PASSIVE]), view.labels).backward()
-        view = replace(view, task_gradients={PASSIVE: received[PASSIVE].grad})
+        own = received[PASSIVE]
+        view = replace(view, task_gradients={PASSIVE: torch.zeros_like(own) if own.grad is None else own.grad})
         gradient = self.active.gradient_out(self.active.cut_gradients(view)[PASSIVE], PASSIVE, view)
-        self._learn(replace(private, embedding=released, gradient=gradient))
-        self.sent.update(["embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss"])
+        self._learn(embedding, replace(private, embedding=released, gradient=gradient))
+        self.sent.update(["embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update"])
         self.steps.append(
             Step(0, number, rows, {PASSIVE: released.detach()}, {PASSIVE: gradient}, {"bottom.0": outputs.detach()})
         )
 
-    def _learn(self, view: PassiveView) -> None:
+    def _learn(self, embedding: Tensor, view: PassiveView) -> None:
+        if self.passive.updates:
+            (upstream,) = torch.autograd.grad(view.embedding, embedding, view.gradient)
+            self.passive.update(Update(self.bottom, (self.inputs[view.rows],), upstream), view)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            return
         loss = (view.embedding * view.gradient).sum()
         own = self.passive.local_loss(view)
         (loss if own is None else loss + own).backward()

@@ -144,8 +144,8 @@ def test_polars_text_layouts_are_made_plain() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (3, "expected a file, a data frame or a two-dimensional array, got int"),
-        (np.zeros((2, 2, 2)), "one or two dimensions"),
+        (3, "expected a file, a data frame or an array, got int"),
+        (np.zeros((2, 2, 2, 1, 1)), "one to four dimensions"),
         ({"a": [1, "x"]}, "columns of one type each"),
         ({"a": [1], "b": [1, 2]}, "columns of one type each"),
         (pd.DataFrame({"a": [1, "x"]}), "columns of one type each"),

@@ -7,6 +7,7 @@ import gzip
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from docs_reading import PAGES, ROOT, Block, block, blocks
@@ -59,6 +60,20 @@ def test_the_criteo_example_reads_a_file_without_header(tmp_path: Path, cutlayer
     code, found = cutlayer("check", tmp_path / "criteo.yaml")
     assert code == 0
     assert [(party["categorical"], party["numeric"]) for party in found["parties"]] == [(0, 0), (26, 13)]
+
+
+def test_the_halves_of_images_train(tmp_path: Path, cutlayer: Callable) -> None:
+    (tmp_path / "images.yaml").write_text(block(HOW_TO / "images.md", "images.yaml"), encoding="utf-8")
+    draw = np.random.default_rng(0)
+    images, digits = draw.integers(0, 256, (240, 28, 28), dtype=np.uint8), draw.integers(0, 3, 240)
+    parts = {"x_train": images[:200], "y_train": digits[:200], "x_test": images[200:], "y_test": digits[200:]}
+    np.savez(tmp_path / "mnist.npz", **parts)
+    code, report = cutlayer("run", tmp_path / "images.yaml")
+    assert code == 0
+    assert {(party["name"], party["numeric"], party["width"]) for party in report["parties"]} == {
+        ("clinic", 28 * 14, 84),
+        ("lab", 28 * 14, 84),
+    }
 
 
 def test_your_own_model_trains(tables: Path, monkeypatch: pytest.MonkeyPatch, cutlayer: Callable) -> None:

@@ -15,8 +15,9 @@ from ruamel.yaml import YAML
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit import findings
 from cutlayer.channel.message import Kind
-from cutlayer.config import Job, Section
+from cutlayer.config import BudgetConfig, Job, Section
 from cutlayer.models import BOTTOMS, TOPS
+from cutlayer.models.fitting import FITS
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.protections.chain import HOOKS
 
@@ -42,8 +43,8 @@ def sections_in(annotation: object) -> list[type[BaseModel]]:
 def all_sections() -> dict[str, type[BaseModel]]:
     """Every section that a job can have, by the name of its class."""
     found: dict[str, type[BaseModel]] = {}
-    waiting: list[type[BaseModel]] = [Job]
-    waiting += [kind.config for kind in (*PROTECTIONS.values(), *BOTTOMS.values(), *TOPS.values())]
+    waiting: list[type[BaseModel]] = [Job, BudgetConfig]
+    waiting += [kind.config for kind in (*PROTECTIONS.values(), *BOTTOMS.values(), *TOPS.values(), *FITS.values())]
     while waiting:
         section = waiting.pop()
         found[section.__name__] = section
@@ -74,7 +75,7 @@ def test_every_key_of_a_job_is_described_with_its_default(name: str) -> None:
 def test_every_protection_and_model_is_described() -> None:
     page = text_of("reference/job.md")
     assert all(f"\n### `{name}`\n" in page for name in PROTECTIONS)
-    assert all(f"\n### `{name}`, " in page for name in (*BOTTOMS, *TOPS))
+    assert all(f"\n### `{name}`, " in page for name in (*BOTTOMS, *TOPS, *FITS))
 
 
 def test_every_attack_is_told_with_what_it_reads() -> None:

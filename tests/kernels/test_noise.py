@@ -1,6 +1,7 @@
 """AES as a source of noise: known answers, the derivation, and normals whose scale and tail are right."""
 
 import hashlib
+import math
 
 import numpy as np
 import pytest
@@ -65,8 +66,50 @@ def test_uniforms_fill_the_unit_interval():
 
 
 def test_uniforms_reach_from_their_smallest_value_to_one():
-    ends = noise._uniform(torch.tensor([0, -(2**63), 2**63 - 1, -1]))
-    assert ends.tolist() == [2.0**-63, 2.0**-63, 1.0, 1.0]
+    ends = noise._to_uniform(torch.tensor([0, -(2**63), 2**63 - 1, -1, 3 << 40]).double())
+    assert ends.tolist() == [2.0**-64, 1.0, 1.0, 3 * 2.0**-64, (6 * 2**40 + 1) * 2.0**-64]
+
+
+def ghash_tag(key, content):
+    """GMAC under the nonce of zeros, by the definition: bit by bit in the field, over the padded blocks."""
+
+    def multiplied(x, y):
+        z = 0
+        for bit in range(127, -1, -1):
+            z ^= y * (x >> bit & 1)
+            y = y >> 1 ^ (0xE1 << 120) * (y & 1)
+        return z
+
+    def aes(block):
+        return noise.encrypt_blocks(key, np.frombuffer(block, np.uint8).reshape(1, 16)).tobytes()
+
+    h, tag = int.from_bytes(aes(bytes(16)), "big"), 0
+    padded = content + bytes(-len(content) % 16) + (8 * len(content)).to_bytes(8, "big") + bytes(8)
+    for start in range(0, len(padded), 16):
+        tag = multiplied(tag ^ int.from_bytes(padded[start : start + 16], "big"), h)
+    return (tag ^ int.from_bytes(aes(bytes(12) + b"\0\0\0\1"), "big")).to_bytes(16, "big")
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 7, 300])
+def test_a_fingerprint_is_the_gmac_of_the_bytes(count, monkeypatch):
+    content = torch.randn(count, generator=torch.Generator().manual_seed(0))
+    expected = ghash_tag(KEY, content.numpy().tobytes())
+    assert noise.fingerprint(KEY, content) == expected
+    monkeypatch.setattr(noise, "_LARGEST_UPDATE", 64)
+    assert noise.fingerprint(KEY, content) == expected
+
+
+def test_a_fingerprint_sees_every_bit_and_the_key():
+    content = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
+    seen = {noise.fingerprint(KEY, content), noise.fingerprint(bytes(32), content)}
+    for entry in (0, 599, 1199):
+        for bit in (0, 31):
+            other = content.clone()
+            other.view(-1).view(torch.int32)[entry] ^= torch.tensor(1 << bit).to(torch.int32)
+            seen.add(noise.fingerprint(KEY, other))
+    assert len(seen) == 8
+    assert noise.fingerprint(KEY, content.T) == noise.fingerprint(KEY, content.T.contiguous())
+    assert len(noise.fingerprint(KEY, content.to(torch.bfloat16))) == 16
 
 
 def fits_standard_normal(values):
@@ -94,26 +137,76 @@ def test_normals_have_the_right_tail():
 
 
 def test_the_two_normals_of_a_pair_are_independent():
-    values = noise.standard_normal(KEY, b"pairs", (2, 30_000)).double()
+    values = noise.standard_normal(KEY, b"pairs", (2, 30_000)).double()  # one piece: cosines, then sines
     assert abs(float(torch.corrcoef(values)[0, 1])) < 4 / 30_000**0.5
     assert abs(float(torch.corrcoef(values**2)[0, 1])) < 4 / 30_000**0.5
 
 
+def box_muller(radii, angles):
+    """The words' normals, and the same from float64 all through."""
+    m = len(radii)
+    words = torch.cat([torch.tensor(radii).view(torch.int32), torch.tensor(angles, dtype=torch.int32)])
+    out = torch.empty(2 * m)
+    noise._box_muller(words, out, torch.empty(m, dtype=torch.float64), torch.empty(m), torch.empty(m))
+    uniform = (np.abs(np.array(radii, dtype=np.float64)) + 0.5) * 2.0**-63
+    radius, angle = np.sqrt(-2 * np.log(uniform)), (np.array(angles) + 0.5) * math.pi * 2.0**-31
+    return out.double().numpy(), np.concatenate([radius * np.cos(angle), radius * np.sin(angle)]), radius
+
+
 def test_the_longest_radius_is_finite():
-    out = torch.empty(4)
-    noise._box_muller(torch.tensor([0, 2**63 - 1, 0, 0]), out)
-    assert float(out[0]) == pytest.approx(noise.TAIL_SIGMA)
-    assert pytest.approx(9.346, abs=1e-3) == noise.TAIL_SIGMA
-    assert float(out[1]) == 0.0
-    assert bool(out.isfinite().all())
+    own, _, _ = box_muller([0, 2**63 - 1], [0, 0])
+    assert own[0] == pytest.approx(noise.TAIL_SIGMA)
+    assert pytest.approx(9.419, abs=1e-3) == noise.TAIL_SIGMA
+    assert own[1] == 0.0
+    assert np.isfinite(own).all()
 
 
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=40))
+def test_normals_are_box_muller_to_the_stated_precision(pairs):
+    own, exact, radius = box_muller(*map(list, zip(*pairs, strict=True)))
+    assert (np.abs(own - exact) <= 4e-7 * np.tile(radius, 2) + 1e-12).all()
+
+
+def test_laplace_numbers_have_the_right_scale_and_wrong_scales_are_seen():
+    values = noise.standard_laplace(KEY, b"l", (300, 1001)).double().numpy().ravel()
+    assert stats.kstest(values, "laplace").pvalue > 1e-3
+    for wrong in (2 / 3, 3 / 2, 2**0.5):
+        assert stats.kstest(wrong * values, "laplace").pvalue < 1e-12
+    for limit in (4.0, 8.0, 10.0):
+        low, high = stats.binom.interval(1 - 1e-4, len(values), math.exp(-limit))
+        assert low <= (np.abs(values) > limit).sum() <= high
+
+
+def test_the_largest_laplace_number_is_finite():
+    words, out = torch.tensor([0, -1, 2**63 - 1, -(2**62), 2**62]), torch.empty(5)
+    noise._inverse_laplace(words.view(torch.int32), out, *(torch.empty(5, dtype=torch.float64) for _ in range(2)))
+    assert out.abs().tolist() == pytest.approx(
+        [noise.TAIL_LAPLACE, noise.TAIL_LAPLACE - math.log(3), 0.0, math.log(2), math.log(2)]
+    )
+    assert pytest.approx(44.36, abs=1e-2) == noise.TAIL_LAPLACE
+    assert out.sign().tolist()[1:] == [-1, 0, -1, 1]
+
+
+@pytest.mark.parametrize("draw", [noise.standard_normal, noise.standard_laplace])
+def test_the_number_of_threads_does_not_matter(draw):
+    before = torch.get_num_threads()
+    try:
+        drawn = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            drawn.append(draw(KEY, b"threads", (150_001,)))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*drawn)
+
+
+@pytest.mark.parametrize("draw", [noise.standard_normal, noise.standard_laplace])
 @pytest.mark.parametrize("shape", [(0,), (1,), (3, 5), (7, 0), (2, 3, 4), (65536,), (65537,), (131073,)])
-def test_any_shape_repeats(shape):
-    values = noise.standard_normal(KEY, b"s", shape)
+def test_any_shape_repeats(shape, draw):
+    values = draw(KEY, b"s", shape)
     assert values.dtype == torch.float32
     assert values.shape == shape
-    assert torch.equal(values, noise.standard_normal(KEY, b"s", shape))
+    assert torch.equal(values, draw(KEY, b"s", shape))
     assert bool((values != 0).all())
 
 

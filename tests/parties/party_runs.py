@@ -92,7 +92,8 @@ def raw_job(
     }
     if not active_features:
         parties[ACTIVE]["features"] = {"include": "none"}
-    parties |= {name: {"role": "passive", "id": "id", "audit": audit or {}} for name in PASSIVES[:passives]}
+    recorded = {key: value for key, value in (audit or {}).items() if key != "attacks"}
+    parties |= {name: {"role": "passive", "id": "id", "audit": recorded} for name in PASSIVES[:passives]}
     schedule = {"epochs": 2, "batch_size": 48, "seed": 3, "threads": 1, "optimizer": {"lr": 0.01}}
     return {
         "task": task,

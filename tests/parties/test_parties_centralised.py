@@ -153,7 +153,7 @@ def test_held_out_logits_are_those_of_the_kept_weights_without_dropout(
     rows, embeddings = active.split.part("test"), {}
     for party, half in halves.items():
         store = Store.open(tmp_path / "data" / party)
-        model = build_bottom(bottom, Inputs(store.columns.cardinalities, store.columns.numeric))
+        model = build_bottom(bottom, store.columns.inputs)
         model.load_state_dict(_under("module/bottom.", half))
         embeddings[party] = model.eval()(*store.gather(rows))
     top = build_top(job.model.top, {party: e.shape[1] for party, e in embeddings.items()}, 1)

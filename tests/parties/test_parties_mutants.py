@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 import torch
 from party_mutants import Change, doubled, lost, tamper, with_fields, with_stamp, with_tensors
-from party_runs import ACTIVE, PASSIVES, make_job, run, tables
+from party_runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind, Message, rows_digest
-from cutlayer.config import Section
+from cutlayer.config import Job, Section, validated
 from cutlayer.errors import AlignmentError, CutlayerError, DataError, NotApplied, PeerLost, ProtocolError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.passive import PassiveParty
@@ -152,7 +152,7 @@ class Shrink(Protection[Section]):
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         return e / 2
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         return NoFormalGuarantee("a test")
 
     def figures(self) -> Mapping[str, float]:
@@ -203,11 +203,11 @@ class SkipsOneParty(ActiveParty):
 
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         bare = {name: embedding.grad for name, embedding in view.embeddings.items() if embedding.grad is not None}
-        ports, self.ports = self.ports, {TELCO: self.ports[TELCO]}
+        live, self.live = self.live, {TELCO: self.live[TELCO]}
         try:
             return {**bare, **super()._protected_gradients(view)}
         finally:
-            self.ports = ports
+            self.live = live
 
 
 class SkipsLabels(ActiveParty):
@@ -237,6 +237,27 @@ def test_a_protection_that_was_passed_by_stops_the_run(
     with pytest.raises(NotApplied, match="covered") as caught:
         run(JOB, GIVEN, tmp_path)
     assert caught.value.exit_code == 1
+
+
+class SkipsOneEmbeddingInTraining(PassiveParty):
+    """Sends one batch as the bottom model gave it."""
+
+    def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Any:
+        chain = self.half.chain
+        self.half.chain = Chain("nobody", []) if count == 5 else chain
+        yield from super()._train_step(epoch, step, count, rows)
+        self.half.chain = chain
+
+
+@pytest.mark.parametrize("mutant", [SkipsOneEmbedding, SkipsOneEmbeddingInTraining])
+def test_an_embedding_that_bypasses_its_noise_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: type[PassiveParty]
+) -> None:
+    raw = raw_job()
+    raw["parties"][TELCO]["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+    monkeypatch.setattr(together, "PassiveParty", mutant)
+    with pytest.raises(NotApplied, match=rf"dp_embedding of {TELCO} covered (8|10) of 11 at embedding_out"):
+        run(validated(Job, raw, ""), tables(), tmp_path)
 
 
 @pytest.mark.parametrize(("reason", "error"), [("NotApplied", ProtocolError), ("PeerLost", PeerLost)])

@@ -15,7 +15,7 @@ from party_runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tables
 from safetensors.torch import load_file
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.channel.message import SHAPES
 from cutlayer.config import Job, Section
@@ -30,7 +30,7 @@ from cutlayer.runs.watch import read_truth
 from cutlayer.tasks import Task
 
 DEFENCES: dict[str, Any] = {"label_dp": {"eps": 1.0}, "max_norm": {}}
-UPWARDS = {Kind.EMBEDDING, Kind.EVALUATION}
+UPWARDS = {Kind.EMBEDDING, Kind.EVALUATION, Kind.RELEASE}
 
 
 def batches(job: Job, rows: int) -> dict[bytes, Tensor]:
@@ -39,7 +39,9 @@ def batches(job: Job, rows: int) -> dict[bytes, Tensor]:
     schedule = Schedule(split.train, job.train.batch_size, job.train.seed)
     found = [batch for epoch in range(job.train.epochs) for batch in schedule.epoch(epoch)]
     found += [
-        batch for part in ("validation", "test") for batch in evaluation_batches(split.part(part), EVALUATION_ROWS)
+        batch
+        for part in ("train", "validation", "test")
+        for batch in evaluation_batches(split.part(part), EVALUATION_ROWS)
     ]
     return {rows_digest(batch): batch for batch in found}
 
@@ -73,7 +75,8 @@ def leaks(messages: list[Message], secrets: Mapping[str, Tensor], known: Mapping
 def test_no_message_carries_a_label_or_a_feature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, privacy: Mapping[str, Any]
 ) -> None:
-    job, given = make_job(task, passives=2, privacy=privacy, epochs=3), tables(task, passives=2)
+    once = {"release": {PASSIVES[2]: "once"}}
+    job, given = make_job(task, passives=3, privacy=privacy, epochs=3, **once), tables(task, passives=3)
     messages = record(monkeypatch)
     run(job, given, tmp_path)
     truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)
@@ -81,7 +84,7 @@ def test_no_message_carries_a_label_or_a_feature(
     labels = {f"class {code}": (truth == code).double() for code in truth.unique().tolist()} | {"codes": truth.double()}
     assert {message.kind for message in messages} == set(Kind)
     assert leaks(messages, labels, known) == []
-    for party in PASSIVES[:2]:
+    for party in PASSIVES:
         own = [message for message in messages if message.sender == party and message.kind in UPWARDS]
         store = Store.open(tmp_path / "data" / party)
         features = {f"number {i}": store.numbers[:, i] for i in range(3)} | {"code": store.codes[:, 0]}
@@ -129,6 +132,7 @@ def test_no_kind_of_message_has_room_for_labels() -> None:
         Kind.GRADIENT: {"gradient"},
         Kind.REQUEST: {"part", "batch"},
         Kind.EVALUATION: {"embedding"},
+        Kind.RELEASE: {"embedding"},
         Kind.VERDICT: {"stop", "best"},
         Kind.COMMITTED: set(),
         Kind.EVIDENCE: {"json"},
@@ -154,7 +158,7 @@ class Spy(Protection[Section]):
         self.seen.append(view)
         return g
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         return NoFormalGuarantee("a test")
 
     def figures(self) -> Mapping[str, float]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from cutlayer.accounting import NoFormalGuarantee, RandomizedResponse
+from cutlayer.accounting import NoFormalGuarantee, RandomizedResponse, ReleasePlan
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.max_norm import row_norms
 from cutlayer.protections import build
@@ -60,7 +60,7 @@ def test_label_dp_flips_as_often_as_it_says(classes):
     assert figures["labels_flipped"] == int((drawn != y).sum())
     assert figures["flipped_share"] == figures["labels_flipped"] / ROWS
     assert figures["expected_share"] == pytest.approx(probability)
-    assert protection.event() == RandomizedResponse(eps=1.0, classes=classes, draws=1)
+    assert protection.event(ReleasePlan(training=2)) == RandomizedResponse(eps=1.0, classes=classes, draws=1)
 
 
 def test_label_dp_draws_the_same_in_the_next_run_and_another_on_another_secret_or_column():
@@ -141,7 +141,7 @@ def test_max_norm_leaves_a_batch_of_zeros_and_promises_nothing():
     g = torch.zeros(6, 3)
     assert torch.equal(protection.gradient_out(g, "telco", view()), g)
     assert protection.figures()["rows_perturbed"] == 0
-    assert isinstance(protection.event(), NoFormalGuarantee)
+    assert isinstance(protection.event(ReleasePlan(training=2)), NoFormalGuarantee)
 
 
 def test_max_norm_takes_a_single_class_task_of_any_kind():

@@ -29,7 +29,7 @@ class Fake(Protection[Nothing]):
         super().__init__(Nothing())
         self.count = 0
 
-    def event(self):
+    def event(self, plan):
         return NoFormalGuarantee("a fake")
 
     def figures(self):

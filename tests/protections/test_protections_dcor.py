@@ -32,7 +32,7 @@ def centred(rows, unbiased):
     return a * (1 - torch.eye(n, dtype=a.dtype))
 
 
-def naive(e, y, weight, floor=0.0, unbiased=False):
+def naive(e, y, weight, floor=0.05, unbiased=False):
     """Gradient of weight log(floor + dCor) in float64, through the whole matrices."""
     e = e.double().requires_grad_()
     a, b = centred(e, unbiased), centred(y.double().reshape(len(y), -1), unbiased)
@@ -70,7 +70,7 @@ def test_the_gradient_for_numbers():
     torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
 
 
-def test_the_root_of_the_published_code_would_halve_alpha():
+def test_the_gradient_is_in_proportion_to_alpha():
     e, labels = batch()
     full = given(protection("dcor", {"alpha": 0.02}), e, labels)
     half = given(protection("dcor", {"alpha": 0.01}), e, labels)

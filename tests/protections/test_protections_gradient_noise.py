@@ -8,7 +8,7 @@ import torch
 from protection_setup import gradients, protection, view
 from scipy import stats
 
-from cutlayer.accounting import NoFormalGuarantee
+from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
 from cutlayer.protections import build_chain
 from cutlayer.protections.base import Noise
@@ -63,7 +63,7 @@ def test_noise_repeats_for_the_same_key_step_peer_and_content_only(name, options
         protection(name, options).gradient_out(g + 1e-6, "telco", view(step=3)) - g - 1e-6,
     ]
     assert all(not torch.allclose(other, first - g, atol=1e-7) for other in others)
-    assert isinstance(protection(name, options).event(), NoFormalGuarantee)
+    assert isinstance(protection(name, options).event(ReleasePlan(training=2)), NoFormalGuarantee)
 
 
 def test_iso_noise_leaves_zeros_and_tells_the_ratio():
@@ -165,3 +165,22 @@ def test_counts_survive_a_resume_and_empty_batches_pass(name, options):
     other.load_state_dict(one.state_dict())
     assert other.figures() == one.figures()
     assert all(math.isfinite(value) for value in protection(name, options).figures().values())
+
+
+def test_a_key_names_its_use_and_its_content():
+    own = Noise(bytes(range(32)))
+    g = torch.zeros(4, 6)
+    use = {"hook": "h", "peer": "telco", "step": 3, "content": g}
+    others = [{"hook": "i"}, {"peer": "shop"}, {"step": 4}, {"content": g + 1}, {"content": g.view(6, 4)}]
+    others += [{"content": torch.zeros(4, 6, dtype=torch.int32)}]
+    assert own.key(**use) == Noise(bytes(range(32))).key(**{**use, "content": g.clone()})
+    keys = {own.key(**use), Noise(bytes(32)).key(**use)} | {own.key(**{**use, **other}) for other in others}
+    assert len(keys) == 2 + len(others)
+    assert {len(key) for key in keys} == {32}
+
+
+def test_draws_of_another_shape_or_law_share_no_numbers():
+    own, use = Noise(bytes(range(32))), {"hook": "h", "peer": "telco", "step": 3, "content": torch.zeros(2)}
+    draws = [own.normal((100, 40), **use), own.normal((4000,), **use), own.laplace((4000,), **use)]
+    matrix = torch.corrcoef(torch.stack([draw.flatten().double() for draw in draws]))
+    assert float((matrix - torch.eye(3, dtype=torch.float64)).abs().max()) < 0.08

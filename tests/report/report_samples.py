@@ -136,6 +136,65 @@ def _utility(draw: random.Random) -> dict[str, Any]:
     return {"metric": "auc", "higher_is_better": True, "rows": rows}
 
 
+def _quitting(parties: list[str], draw: random.Random) -> dict[str, Any]:
+    rows = []
+    for absent in [[], *([party] for party in parties), parties]:
+        auc = 0.9042 - 0.03 * len(absent) ** 2 - draw.uniform(0, 0.004)
+        metrics = {"auc": auc, "log_loss": draw.uniform(0.3, 0.6), "accuracy": draw.uniform(0.5, 0.87)}
+        contributed = ["bank", *(party for party in parties if party not in absent)]
+        beside = {"undefended": auc - 0.0403} | ({"retrained": auc + 0.0107} if len(absent) == 1 else {})
+        row = {"absent": list(absent), "contributed": contributed, "metrics": metrics, "beside": beside}
+        rows.append(row | {"low": auc - 0.0081, "high": auc + 0.0079})
+    return {"heads": 8, "extra_parameters": 12345, "rows": rows}
+
+
+def _worths(names: list[str], draw: random.Random) -> list[dict[str, Any]]:
+    values = [(name, draw.uniform(0.55, 0.88)) for name in names]
+    return [{"variant": name, "value": at, "low": at - 0.0203, "high": at + 0.0197} for name, at in values]
+
+
+def _completions(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
+    frozen, tuned = "frozen MLP, supervised", ["tuned MLP_sim, MixMatch", "tuned MLP_sim, supervised"]
+    found = []
+    for party in parties:
+        for labels, every in ((40, False), (39074, True)):
+            names = tuned[1:] if every else tuned
+            scratch = _worths(names, draw)
+            for run in ("this run", "undefended"):
+                part = {"run": run, "party": party, "attack": "model_completion", "labels": labels}
+                known = {"all_labels": every, "scratch": scratch, "knowledge": ["the labels of 40 training rows"]}
+                found.append(part | known | {"variants": _worths([frozen, *names], draw)})
+    return found
+
+
+def _features(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
+    found = []
+    for party in parties[:2]:
+        for run, top in (("this run", 0.31), ("undefended", 0.92)):
+            inverted = [
+                {"column": name, "value": draw.uniform(0.1, top), "baseline": -draw.uniform(0.001, 0.01)}
+                | {"mse": draw.uniform(0.05, 0.2), "baseline_mse": draw.uniform(0.3, 0.5)}
+                for name in ("age", "sex")
+            ]
+            asked = [
+                {"column": name, "value": draw.uniform(0.55, 0.97), "baseline": 0.5}
+                | {"accuracy": draw.uniform(0.7, 0.95), "majority": draw.uniform(0.5, 0.7)}
+                for name in ("age", "sex")
+            ]
+            for attack, measure, column, columns, further in (
+                ("inversion", "r2", "", inverted, {"mse": 0.1234, "baseline_mse": 0.4321}),
+                ("attribute", "auc", "sex", asked, {"accuracy": draw.uniform(0.6, 0.9), "majority": 0.5678}),
+                ("membership", "auc", "", [], {"accuracy": 0.5123, "tpr_at_1_percent_fpr": draw.uniform(0.01, 0.03)}),
+            ):
+                value = draw.uniform(0.1, 0.9)
+                part = {"run": run, "party": party, "attack": attack, "release": "epoch 10, the last recorded"}
+                part |= {"known": draw.randint(900, 1100), "rows": draw.randint(7000, 7200), "measure": measure}
+                part |= {"value": value, "low": value - 0.0113, "high": value + 0.0117, "baseline": 0.4871}
+                part |= {"column": column, "columns": columns, "further": further}
+                found.append(part | {"knowledge": [f"the features of rows, for {attack}"]})
+    return found
+
+
 def _layers(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
     layers = []
     for run in ("this run", "undefended"):
@@ -204,6 +263,20 @@ FINDINGS = [
         "remedy": "Read its figure as untested, not as safe.",
     },
 ]
+EMPIRICAL = [
+    {
+        "protection": "label_dp",
+        "party": "bank",
+        "protects": "labels",
+        "epsilon": 1.0,
+        "delta": 0.0,
+        "bound": 0.9547,
+        "reach": 7.4049,
+        "confidence": 0.999,
+        "canaries": 49999,
+        "releases": 10,
+    },
+]
 GATES = [
     {"name": "label_auc", "limit": 0.6, "worst": 0.6124, "where": "census/gradient/spectral, epoch 3", "passed": False},
     {"name": "utility_drop", "limit": 0.02, "worst": 0.0085, "where": "against undefended", "passed": True},
@@ -221,10 +294,14 @@ def binary() -> dict[str, Any]:
         "data": {"common": 48842, "train": 39074, "validation": 4884, "test": 4884},
         "parties": [_party("bank", "active", draw, None), *(_party(name, "passive", draw) for name in passive)],
         "utility": _utility(draw),
+        "quitting": _quitting(passive, random.Random(11)),
+        "completions": _completions(passive, random.Random(12)),
+        "features": _features(passive, random.Random(13)),
         "history": [_epoch(run, epoch, columns, draw) for run in RUNS for epoch in range(1, 11)],
         "leaks": [_leak(run, p, m, a, draw) for run in RUNS for p in passive for m, a in ATTACKS],
         "layers": _layers(passive, draw),
         "protections": copy.deepcopy(PROTECTIONS),
+        "empirical": copy.deepcopy(EMPIRICAL),
         "gates": copy.deepcopy(GATES),
         "findings": copy.deepcopy(FINDINGS),
         "limits": ["model_completion needs auxiliary labels, which this job does not give the attacker."],
@@ -286,6 +363,12 @@ def broken() -> dict[str, Any]:
         part["loss"] = float("nan")
         part["metrics"] = dict.fromkeys(part["metrics"], float("inf"))
         part["leak"] = dict.fromkeys(part["leak"], None)
+    raw["quitting"]["rows"][1]["metrics"]["auc"] = float("nan")
+    for worth in raw["completions"][0]["variants"] + raw["completions"][1]["scratch"][:1]:
+        worth.update(value=float("nan"), low=None, high=float("nan"))
+    raw["features"][0].update(value=float("nan"), low=None, baseline=None, further={"mse": float("inf")})
+    raw["features"][1]["columns"][0].update(value=float("nan"), accuracy=None)
+    raw["quitting"]["rows"][2].update(low=float("nan"), high=None, beside={"undefended": float("nan")})
     raw["leaks"][2].update(low=None, high=float("nan"), pooled_auc=float("nan"), batch_auc=None)
     raw["protections"] = [
         PROTECTIONS[0] | {"figures": {"ratio": float("inf")}, "changed": 0},
@@ -303,6 +386,15 @@ def hostile() -> dict[str, Any]:
     party = f'{HOSTILE}"onload="x" Ωμέγα 銀行 🏦'
     text = str(party)
     raw["parties"][1]["name"] = text
+    for part in raw["completions"]:
+        part["party"] = text if part["party"] == "census" else part["party"]
+    for part in raw["features"]:
+        part["party"] = text if part["party"] == "census" else part["party"]
+        part["column"], part["release"] = f"{text} {part['column']}", f"{text} {part['release']}"
+        part["columns"] = [one | {"column": f"{HOSTILE} {one['column']}"} for one in part["columns"]]
+    for row in raw["quitting"]["rows"]:
+        for key in ("absent", "contributed"):
+            row[key] = [text if name == "census" else name for name in row[key]]
     for leak in raw["leaks"]:
         leak["party"] = text if leak["party"] == "census" else leak["party"]
     for part in raw["history"]:

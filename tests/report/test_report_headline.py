@@ -4,7 +4,7 @@ from report_samples import broken, multiclass, regression
 
 from cutlayer.report import Report
 from cutlayer.report.headline import answers, verdict
-from cutlayer.report.model import LeakPart
+from cutlayer.report.leak_parts import LeakPart
 from cutlayer.report.rounding import auc
 
 

@@ -1,10 +1,13 @@
-"""A study runs its trainings once, keeps them, goes on where it stopped, and writes its page."""
+"""A study runs its trainings once, keeps them, goes on where it stopped, and writes its page and figures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
@@ -14,17 +17,22 @@ import cutlayer.studies as studies
 from cutlayer.cli.app import _run
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Progress
-from cutlayer.studies.base import Cell, Found, mean
+from cutlayer.runs.folder import RunFolder
+from cutlayer.studies.base import Cell, Found, Study, mean, run_cells
 from cutlayer.studies.forward_leakage import ForwardLeakage
 from cutlayer.studies.gradient_leakage import GradientLeakage
 from cutlayer.studies.label_dp import LabelDPStudy
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
+ALL = [ForwardLeakage, GradientLeakage, LabelDPStudy]
+LEAKS = ("embedding/spectral", "gradient/norm", "gradient/direction", "gradient/hint", "gradient/spectral")
+LAYERS = ("publisher/layers.0", "publisher/layers.1", "advertiser/top.logits")
 
 
-def tiny_job(seed: int, privacy: dict[str, object]) -> Job:
+def tiny_job(seed: int, privacy: Mapping[str, object]) -> Job:
     raw = {
         "parties": {
             "bank": {"role": "active", "label": "y", "features": {"include": "none"}, "privacy": privacy},
@@ -52,6 +60,9 @@ class Tiny(GradientLeakage):
             for setting, privacy in {"undefended": {}, "max_norm": {"max_norm": None}}.items():
                 yield Cell("Criteo", setting, seed, tiny_job(seed, privacy), tiny_tables())
 
+    def measure(self, cell: Cell, folder: RunFolder) -> dict[str, Any]:
+        return {"epochs kept": len(folder.history())}
+
 
 class Stages(Progress):
     """Counts the trainings."""
@@ -64,11 +75,55 @@ class Stages(Progress):
             self.names.append(name)
 
 
+def pretended(study: Study, cells: list[Cell], seed: int = 0) -> list[Found]:
+    """Results of made-up trainings: dCor hides, the rest leaks 0.75, every test metric is about 0.7."""
+    draw = np.random.default_rng(seed)
+
+    def near(value: float) -> float:
+        return value + float(draw.normal(0, 0.002))
+
+    found = []
+    for cell in cells:
+        leak = 0.51 if "dcor" in cell.setting else 0.75
+        leaks = {key: {"auc": near(leak), "epoch": 1, "last": near(leak)} for key in LEAKS}
+        layers = {key: {"auc": near(0.6 + 0.05 * place), "epoch": 1, "last": 0.6} for place, key in enumerate(LAYERS)}
+        measured: dict[str, Any] = {}
+        if cell.group == "Avazu, by day":
+            day = {"rows": 600, "positives": 100, "auc": near(0.68), "deviation": 0.03}
+            measured = {
+                "days": {name: {**day, "leaks": dict.fromkeys(LEAKS, near(0.7))} for name in ("141021", "141022")}
+            }
+        if cell.group.endswith("in one place"):
+            measured = {"right_once": 0.7, "right_vote": near(0.95), "once_auc": 0.7, "vote_auc": near(0.95)}
+        found.append(Found(cell.group, cell.setting, cell.seed, near(0.7), 1.0, leaks, layers, measured))
+    return found
+
+
+def page_of(study: Study, found: list[Found], out: Path) -> str:
+    """The page as written; its figures are there, are pictures, and there are no others."""
+    out.mkdir()
+    studies.write_page(study, found, out, 3)
+    page = (out / "page.md").read_text()
+    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
+    assert sorted(shown) == sorted(path.name for path in (out / "figures").iterdir())
+    for name in shown:
+        assert ElementTree.parse(out / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    return page
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """The cells of every table row."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")
+    ]
+
+
 def test_a_study_keeps_its_trainings_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studies, "STUDIES", {"tiny": Tiny})
     first, again = Stages(), Stages()
     found = studies.run_study("tiny", tmp_path, tmp_path / "out", 1, first)
     assert [one.setting for one in found] == ["undefended", "max_norm"]
+    assert [one.measured for one in found] == [{"epochs kept": 2}] * 2
     assert len(first.names) == 2
     wider = studies.run_study("tiny", tmp_path, tmp_path / "out", 2, again)
     assert wider[:2] == found
@@ -76,9 +131,28 @@ def test_a_study_keeps_its_trainings_and_goes_on(tmp_path: Path, monkeypatch: py
     page = (tmp_path / "out" / "page.md").read_text()
     assert "| undefended | " in page
     assert "| max_norm | " in page
+    assert "seeds 1, 2; 4 trainings" in " ".join(page.split())
     kept = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [one["metric"] for one in kept] == [one.metric for one in wider]
     assert not (tmp_path / "out" / "work").exists()
+
+
+def test_results_of_before_there_were_further_figures_are_still_read(tmp_path: Path) -> None:
+    study = Tiny()
+    cell = next(study.cells(tmp_path, 1))
+    (tmp_path / "cells").mkdir()
+    old = {
+        "group": "Criteo",
+        "setting": "undefended",
+        "seed": 1,
+        "metric": 0.7,
+        "seconds": 1.0,
+        "leaks": {},
+        "layers": {},
+    }
+    for name in (cell.slug, cell.slug.replace("undefended", "max_norm")):
+        (tmp_path / "cells" / f"{name}.json").write_text(json.dumps(old))
+    assert [one.measured for one in run_cells(study, tmp_path, tmp_path, 1, Progress())] == [{}, {}]
 
 
 def test_the_verb_prints_one_document_or_the_page(
@@ -102,20 +176,37 @@ def test_an_unknown_study_and_absent_data_are_refused(tmp_path: Path) -> None:
 def test_an_interval_needs_two_seeds() -> None:
     assert str(mean([0.7])) == "0.700"
     assert mean([0.6, 0.8]).half == pytest.approx(12.706 * 0.1, rel=1e-3)
+    assert str(mean([-0.0001])) == "0.000"
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("study", [ForwardLeakage, GradientLeakage, LabelDPStudy])
-def test_every_job_of_a_study_is_valid_and_named_once(study: type[studies.Study]) -> None:
+@pytest.mark.parametrize("kind", ALL)
+def test_every_job_of_a_study_is_valid_and_named_once(kind: type[Study], tmp_path: Path) -> None:
     if not DATA.exists():
         pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")
-    cells = list(study().cells(DATA, 2))
+    study = kind()
+    first = list(study.cells(DATA, 1))
+    for cell in first:
+        check_job(cell.job)
+        assert cell.job.train.seed == cell.seed == 1
+    cells = [Cell(c.group, c.setting, seed, c.job) for seed in (1, 2, 3) for c in first]
     assert len({cell.slug for cell in cells}) == len(cells)
-    leaks = {
-        "gradient/norm": {"auc": 0.9, "epoch": 1, "last": 0.8},
-        "embedding/spectral": {"auc": 0.3, "epoch": 2, "last": 0.4},
-    }
-    page = study().page(
-        [Found(c.group, c.setting, c.seed, 0.7, 1.0, leaks, {"p/l": leaks["gradient/norm"]}) for c in cells]
-    )
-    assert all(f"## {group}" in page for group in {cell.group for cell in cells})
+    page = page_of(study, pretended(study, cells), tmp_path / "whole")
+    assert " ".join(study.settings.split()) in " ".join(page.split())
+    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!")))
+    assert "not run" not in page
+    assert not [row for row in rows_of(page) if row.count("–") > 2]
+    settings = {cell.setting for cell in cells if "in one place" not in cell.group}
+    assert not settings - {cell for row in rows_of(page) for cell in row}
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("seeds", [0, 1])
+def test_a_page_of_what_there_is_resolves_nothing(kind: type[Study], seeds: int, tmp_path: Path) -> None:
+    study = kind()
+    groups = ("Criteo", "Avazu")
+    cells = [Cell(group, "undefended", seed, tiny_job(1, {})) for seed in range(1, seeds + 1) for group in groups]
+    page = page_of(study, pretended(study, cells), tmp_path / "out")
+    verdicts = [row[3] for row in rows_of(page) if len(row) == 4 and row[3].startswith("**")]
+    assert verdicts
+    assert set(verdicts) <= {"**not run**", "**cannot be resolved with these data**"}

@@ -1,6 +1,32 @@
-"""What was released (events), and what that costs (ledger)."""
+"""What is released how often (plan), as records (events), and what that costs (ledger), so far (account)."""
 
-from cutlayer.accounting.events import Event, NoFormalGuarantee, RandomizedResponse
-from cutlayer.accounting.ledger import Entry, Ledger
+from cutlayer.accounting.account import Account
+from cutlayer.accounting.composition import DELTA, Composition
+from cutlayer.accounting.events import (
+    DPSGD,
+    Composed,
+    Condition,
+    Event,
+    GaussianRelease,
+    NoFormalGuarantee,
+    RandomizedResponse,
+)
+from cutlayer.accounting.ledger import Entry, Ledger, Total
+from cutlayer.accounting.plan import ReleasePlan
 
-__all__ = ["Entry", "Event", "Ledger", "NoFormalGuarantee", "RandomizedResponse"]
+__all__ = [
+    "DELTA",
+    "DPSGD",
+    "Account",
+    "Composed",
+    "Composition",
+    "Condition",
+    "Entry",
+    "Event",
+    "GaussianRelease",
+    "Ledger",
+    "NoFormalGuarantee",
+    "RandomizedResponse",
+    "ReleasePlan",
+    "Total",
+]

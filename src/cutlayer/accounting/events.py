@@ -2,22 +2,94 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cutlayer.accounting.plan import ReleasePlan
+from cutlayer.errors import ConfigError
+
+Condition = Literal["unconditional", "conditional on the bottom model"]
+"""A row's noisy embedding is private given the bottom model; what that was fitted on decides whether this says all."""
 
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """Each row's label was drawn once by randomised response and used for the whole run.
+    """Each row's label was drawn by randomised response; neighbours differ in one row's label.
 
     Attributes:
-        eps: of the one draw, per row.
+        eps: of one draw, per row, 0 or more.
         classes: how many values a label can take.
-        draws: how many independent draws of one row's label were used.
+        draws: how many independent draws of one row's label are used: 1 where every epoch meets the same draw, one for
+            each epoch where it is drawn anew.
     """
 
     eps: float
     classes: int
     draws: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.eps < math.inf:
+            raise ConfigError.expected("a randomised response of eps >= 0", self.eps)
+        if self.classes < 2 or self.draws < 1:
+            raise ConfigError.expected("2 classes and 1 draw, or more", f"{self.classes} and {self.draws}")
+
+
+@dataclass(frozen=True)
+class GaussianRelease:
+    """Each row's embedding was released with Gaussian noise; neighbours differ in one row's features, replaced.
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise over the L2 sensitivity, which for rows clipped to norm C is
+            2C.
+        releases: how often each row is released with fresh noise, by the part of the rows it belongs to.
+        condition: `unconditional` where the bottom model was not fitted on the private rows.
+        repeats: every later release of a row repeats its first bit for bit, and so costs nothing.
+        delta: what the noise was calibrated at, if it was; the ledger then states epsilon there.
+    """
+
+    noise_multiplier: float
+    releases: ReleasePlan
+    condition: Condition = "conditional on the bottom model"
+    repeats: bool = False
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_multiplier(self.noise_multiplier)
+        if self.releases.most < 1:
+            raise ConfigError.expected("1 release or more of every row", self.releases.most)
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ConfigError.expected("delta between 0 and 1", self.delta)
+
+    @property
+    def count(self) -> int:
+        """Releases with fresh noise of the row that has most."""
+        return 1 if self.repeats else self.releases.most
+
+
+@dataclass(frozen=True)
+class DPSGD:
+    """A bottom model was trained by DP-SGD: gradients of rows clipped and noised; neighbours differ in a replaced row.
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise over the norm C that each row's gradient is clipped to.
+            Replacing a row moves the sum by up to 2C; the account knows.
+        sampling_probability: with which each row is in a batch, independently (Poisson sampling). 1 where batches are
+            taken in a fixed order: each row is then in one batch of every epoch, and earns no credit for the others.
+        steps: batches that may hold a row: all of the run under Poisson sampling, one in each epoch in a fixed order.
+    """
+
+    noise_multiplier: float
+    sampling_probability: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        _check_multiplier(self.noise_multiplier)
+        if not 0 < self.sampling_probability <= 1:
+            raise ConfigError.expected("a sampling probability above 0, at most 1", self.sampling_probability)
+        if self.steps < 1:
+            raise ConfigError.expected("1 step or more", self.steps)
 
 
 @dataclass(frozen=True)
@@ -31,4 +103,37 @@ class NoFormalGuarantee:
     why: str
 
 
-Event = RandomizedResponse | NoFormalGuarantee
+@dataclass(frozen=True)
+class Composed:
+    """One protection released several things about the same rows."""
+
+    events: tuple[Event, ...]
+
+
+Event = RandomizedResponse | GaussianRelease | DPSGD | NoFormalGuarantee | Composed
+Formal = RandomizedResponse | GaussianRelease | DPSGD
+"""Events that a theorem is about."""
+Single = Formal | NoFormalGuarantee
+
+
+def singles(events: Iterable[Event]) -> Iterator[Single]:
+    """The events, with composed ones taken apart.
+
+    Raises:
+        ConfigError: an event that the ledger does not know, which would otherwise count as nothing.
+    """
+    for event in events:
+        if isinstance(event, Composed):
+            yield from singles(event.events)
+        elif isinstance(event, Single):
+            yield event
+        else:
+            known = ", ".join(kind.__name__ for kind in get_args(Event))
+            raise ConfigError.expected(
+                f"an event that the ledger knows ({known})", type(event).__name__, "add its cost to accounting"
+            )
+
+
+def _check_multiplier(multiplier: float) -> None:
+    if not 0 < multiplier < math.inf:
+        raise ConfigError.expected("a noise multiplier above 0", multiplier, "without noise there is no guarantee")

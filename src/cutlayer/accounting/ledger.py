@@ -2,67 +2,214 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Self
 
-from cutlayer.accounting.events import Event, NoFormalGuarantee, RandomizedResponse
+from cutlayer.accounting import wording
+from cutlayer.accounting.composition import DELTA, Composition
+from cutlayer.accounting.events import DPSGD, Condition, Event, Formal, GaussianRelease, NoFormalGuarantee, singles
+from cutlayer.accounting.records import event_from_json, event_to_json
+from cutlayer.errors import ConfigError
+
+Asset = Literal["labels", "features", "model"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One protection's event, with its owner and direction."""
+    """One protection's event, with its owner and direction.
+
+    Attributes:
+        towards: who receives what was released.
+        delta: where its epsilon is stated.
+        fingerprint: of what the draws of a randomised response depend on. Entries with the same one are the same draws,
+            which cost once, however many runs use them; `None` where every run draws anew.
+    """
 
     protection: str
     party: str
-    protects: Literal["labels", "features", "model"]
+    protects: Asset
     towards: tuple[str, ...]
     event: Event
+    delta: float = DELTA
+    fingerprint: str | None = None
+
+    @property
+    def formal(self) -> bool:
+        """Whether a theorem bounds any of it."""
+        return any(isinstance(event, Formal) for event in singles([self.event]))
 
     @property
     def epsilon(self) -> float | None:
-        """Pure-DP cost of the whole run, or `None` where no theorem holds."""
-        if isinstance(self.event, RandomizedResponse):
-            return self.event.eps * self.event.draws
-        return None
+        """Cost of the whole run at `delta`, or `None` where no theorem holds; pure for draws of labels."""
+        return Composition.of([self.event]).epsilon(self.delta) if self.formal else None
 
     @property
     def statement(self) -> str:
-        """One sentence a reviewer can hold the run to."""
-        if isinstance(self.event, NoFormalGuarantee):
-            return f"none, empirical: {self.event.why}"
-        return (
-            f"the {self.protects} of {self.party}, towards {', '.join(self.towards)}: label differential "
-            f"privacy of eps {self.epsilon:g} per row (neighbours differ in one row's label; randomised response, "
-            f"{self.event.draws} draw for the whole run, so no epoch adds to it)"
-        )
+        """What a reviewer can hold the run to."""
+        told = "; ".join(wording.of_event(event) for event in singles([self.event]))
+        if self.epsilon is None:
+            return told
+        return f"the {self.protects} of {self.party}, towards {', '.join(self.towards)}: {told}"
+
+
+@dataclass(frozen=True)
+class Total:
+    """What all releases of one party about one asset cost together, towards one receiver.
+
+    Attributes:
+        towards: receivers, each of which this holds for alone.
+        epsilon: at `delta`; `None` where no theorem holds, and `why` says so.
+        delta: 0 where epsilon is pure.
+        accountant: which account it is: `pure`, `exact Gaussian` or `PLD`.
+        rdp_epsilon: by Renyi differential privacy, for comparison; it is looser. `None` where that is not known.
+        condition: `unconditional`, or that it holds given the bottom model.
+        curve: pairs (epsilon, delta) that hold as well.
+        auc_bound: what the ROC AUC of no test of a yes-or-no fact about a row can exceed, for Gaussian releases alone.
+        releases: of the row that is released most often, where rows are released with noise.
+    """
+
+    party: str
+    protects: Asset
+    towards: tuple[str, ...]
+    epsilon: float | None
+    delta: float
+    accountant: str = ""
+    rdp_epsilon: float | None = None
+    condition: Condition = "unconditional"
+    curve: tuple[tuple[float, float], ...] = ()
+    auc_bound: float | None = None
+    releases: int | None = None
+    why: str = ""
+
+    @property
+    def statement(self) -> str:
+        """One or two sentences."""
+        return wording.of_total(self)
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """All entries of a run."""
+    """All entries of a run, or of several."""
 
     entries: Sequence[Entry] = ()
 
-    def label_epsilon(self, party: str) -> float | None:
-        """Total pure epsilon about the labels of `party`, by basic composition; `None` without any formal event."""
-        costs = [entry.epsilon for entry in self.entries if entry.party == party and entry.protects == "labels"]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if known else None
+    @cached_property
+    def totals(self) -> tuple[Total, ...]:
+        """One for each party, asset and receiver; receivers of the same releases share one.
+
+        Raises:
+            ConfigError: an event that the ledger does not know.
+        """
+        return tuple(_total(towards, entries) for towards, entries in self._groups())
+
+    def merged(self, other: Ledger) -> Ledger:
+        """The account of two runs on the same rows: draws they share cost once, all else adds up.
+
+        Releases count as being of the same rows wherever party and asset are the same, which is right or too much.
+        """
+        return Ledger((*self.entries, *other.entries))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `ledger.json`."""
         return {
-            "entries": [
-                {
-                    "protection": entry.protection,
-                    "party": entry.party,
-                    "protects": entry.protects,
-                    "towards": list(entry.towards),
-                    "event": {"kind": type(entry.event).__name__, **asdict(entry.event)},
-                    "epsilon": entry.epsilon,
-                    "statement": entry.statement,
-                }
-                for entry in self.entries
-            ]
+            "entries": [_entry_to_json(entry) for entry in self.entries],
+            "totals": [{**vars(total), "statement": total.statement} for total in self.totals],
         }
+
+    @classmethod
+    def from_json(cls, raw: Any) -> Self:
+        """Read what `to_json` wrote; totals are worked out again.
+
+        Raises:
+            ConfigError: it is no ledger, or holds an event that is not known here.
+        """
+        try:
+            return cls(tuple(_entry_from_json(entry) for entry in raw["entries"]))
+        except (KeyError, TypeError) as fault:
+            raise ConfigError.expected("a ledger as a run writes it", f"{fault!r}", "run the job again") from None
+
+    def _groups(self) -> Iterator[tuple[tuple[str, ...], list[Entry]]]:
+        """Receivers with what they receive, by party and asset."""
+        found: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
+        for party, asset in dict.fromkeys((entry.party, entry.protects) for entry in self.entries):
+            mine = {
+                place: entry
+                for place, entry in enumerate(self.entries)
+                if (entry.party, entry.protects) == (party, asset)
+            }
+            for receiver in dict.fromkeys(name for entry in mine.values() for name in entry.towards):
+                places = tuple(place for place, entry in mine.items() if receiver in entry.towards)
+                found.setdefault((party, asset, places), []).append(receiver)
+        for (_, _, places), receivers in found.items():
+            yield tuple(receivers), [self.entries[place] for place in places]
+
+
+def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
+    once = {entry.fingerprint or str(place): entry for place, entry in enumerate(entries)}
+    events = list(singles(entry.event for entry in once.values()))
+    party, asset = entries[0].party, entries[0].protects
+    delta = min((entry.delta for entry in entries if entry.formal), default=entries[0].delta)
+    why = _uncovered(asset, events)
+    if why:
+        return Total(party, asset, towards, None, delta, why=why)
+    cost = Composition.of(events)
+    noisy = [event for event in events if isinstance(event, GaussianRelease)]
+    return Total(
+        party=party,
+        protects=asset,
+        towards=towards,
+        epsilon=cost.epsilon(delta),
+        delta=0.0 if cost.accountant == "pure" else delta,
+        accountant=cost.accountant,
+        rdp_epsilon=None if cost.accountant == "pure" else cost.rdp_epsilon(delta),
+        condition=_condition(events),
+        curve=cost.curve(),
+        auc_bound=cost.auc_bound,
+        releases=sum(event.count for event in noisy) if noisy else None,
+    )
+
+
+def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
+    """Why no theorem covers what is released, or nothing."""
+    if any(isinstance(event, Formal) and not isinstance(event, DPSGD) for event in events):
+        return ""
+    if any(isinstance(event, DPSGD) for event in events):
+        return "the bottom model is trained privately, but the embeddings are released without noise"
+    told = "; ".join(dict.fromkeys(event.why for event in events if isinstance(event, NoFormalGuarantee)))
+    return told or f"nothing protects the {asset}"
+
+
+def _condition(events: Sequence[Event]) -> Condition:
+    """A privately trained bottom model lifts the condition: its cost is in the total."""
+    if any(isinstance(event, DPSGD) for event in events):
+        return "unconditional"
+    told = [event.condition for event in events if isinstance(event, GaussianRelease)]
+    return "conditional on the bottom model" if "conditional on the bottom model" in told else "unconditional"
+
+
+def _entry_to_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "protection": entry.protection,
+        "party": entry.party,
+        "protects": entry.protects,
+        "towards": list(entry.towards),
+        "event": event_to_json(entry.event),
+        "epsilon": entry.epsilon,
+        "delta": entry.delta,
+        "fingerprint": entry.fingerprint,
+        "statement": entry.statement,
+    }
+
+
+def _entry_from_json(raw: Any) -> Entry:
+    return Entry(
+        protection=raw["protection"],
+        party=raw["party"],
+        protects=raw["protects"],
+        towards=tuple(raw["towards"]),
+        event=event_from_json(raw["event"]),
+        delta=raw["delta"],
+        fingerprint=raw["fingerprint"],
+    )

@@ -18,6 +18,15 @@ HINTS = 10
 KNOWN_PER_CLASS = 100
 """Rows of each class whose labels a probe is fitted on."""
 
+AUXILIARY, AUXILIARY_PER_CLASS = 40, 4
+"""Labels a quitter completes its model with: in all, and at least of each class."""
+
+AUXILIARY_ROWS = 1000
+"""Rows whose features an attacker on features knows, beside their embeddings."""
+
+SHADOW_ROWS = 20_000
+"""Rows that shadow models are trained and tried on."""
+
 
 class Need(StrEnum):
     """One piece of knowledge; the report lists it beside the attack's figure."""
@@ -27,6 +36,15 @@ class Need(StrEnum):
     KNOWN_POSITIVE = "one positive row in each batch"
     HINTS = f"up to {HINTS} positive rows in each batch"
     KNOWN_LABELS = f"the labels of up to {KNOWN_PER_CLASS} rows of each class"
+    AUXILIARY_LABELS = (
+        f"the labels of about {AUXILIARY} training rows, or {AUXILIARY_PER_CLASS} of each class if more; then of all"
+    )
+
+    AUXILIARY_FEATURES = f"the features of up to {AUXILIARY_ROWS:,} training rows, half of the sampled ones at most"
+    SHADOW_ROWS = (
+        f"all parties' columns and labels of up to {SHADOW_ROWS:,} other rows of the population, and the models' "
+        "design, initial weights and schedule"
+    )
 
 
 @dataclass(frozen=True)
@@ -53,7 +71,7 @@ class Knowledge:
         if any(label == 1 for label in self.known.values()):
             needs |= {Need.KNOWN_POSITIVE, Need.HINTS}
         if len(set(self.known.values())) > 1:
-            needs.add(Need.KNOWN_LABELS)
+            needs |= {Need.KNOWN_LABELS, Need.AUXILIARY_LABELS}
         return frozenset(needs)
 
     @property

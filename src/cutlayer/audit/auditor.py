@@ -116,11 +116,12 @@ class Auditor:
 
     def _cells(self, steps: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Cell, Attack, PassiveView]]:
         links = steps.get(self.active, ())
-        for party in links[0].gradients if links else ():
+        crossed = {Target.GRADIENT: links[0].gradients, Target.EMBEDDING: links[0].embeddings} if links else {}
+        for party in dict.fromkeys(party for those in crossed.values() for party in those):
             view = PassiveView(party, self.task, links)
             for attack in self.attacks:
-                for target in (Target.GRADIENT, Target.EMBEDDING):
-                    if target in attack.reads:
+                for target, those in crossed.items():
+                    if target in attack.reads and party in those:
                         yield Cell(party, target, attack.name), attack, view
         for party, own in steps.items():
             layered = [step for step in own if step.layers]

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from cutlayer.audit.completion import CompletionFigure, best
+from cutlayer.audit.empirical import GuaranteeTest
+from cutlayer.audit.features import FeatureFigure, strongest_figures
 from cutlayer.protections.base import Evidence
 
 Severity = Literal["error", "warning", "note"]
@@ -53,6 +56,9 @@ def findings_of(
     metric: str,
     utility: tuple[float, float, float],
     skipped: Mapping[str, str],
+    completions: Sequence[CompletionFigure] = (),
+    tested: Sequence[GuaranteeTest] = (),
+    features: Sequence[FeatureFigure] = (),
 ) -> list[Finding]:
     """All findings of a run, errors first.
 
@@ -62,6 +68,9 @@ def findings_of(
         metric: name of the headline metric.
         utility: the run's headline metric, the lower end of its interval, and chance.
         skipped: attacks that could not be run, with the reason.
+        completions: of what a quitter keeps of the run.
+        tested: guarantees that were played against.
+        features: what embeddings told of the passive parties' features in the run.
     """
     found = [
         *_protections(evidence),
@@ -69,8 +78,11 @@ def findings_of(
         *(_powerless(undefended) if undefended is not None else ()),
         *_utility(metric, utility),
         *(_skipped(label, why) for label, why in skipped.items()),
+        *_kept(completions, metric),
+        *_broken(tested),
+        *_told(features),
     ]
-    if not leaks:
+    if not leaks and not completions and not features:
         found.append(
             Finding(
                 "CL106",
@@ -141,6 +153,50 @@ def _utility(metric: str, utility: tuple[float, float, float]) -> Iterator[Findi
             f"held-out {metric} {value:.3f} is not above {chance:.3f} beyond its interval; a model that learned "
             "nothing has nothing to leak",
             "train longer or weaken the protections before reading the leak figures",
+        )
+
+
+def _kept(completions: Sequence[CompletionFigure], metric: str) -> Iterator[Finding]:
+    for one in completions:
+        if one.gains:
+            own, scratch = best(one.variants), best(one.scratch)
+            yield Finding(
+                "CL108",
+                "warning",
+                "a quitter keeps more than its own data",
+                f"{one.attack} with {'all' if one.all_labels else 'only'} {one.labels:,} labels makes the model that "
+                f"{one.party} keeps of {one.run} predict with {metric} {own.value:.3f} ({own.low:.3f} to "
+                f"{own.high:.3f}, the strongest of {len(one.variants)} variants, picked after the fact); from scratch "
+                f"on the same labels it reaches {scratch.value:.3f} ({scratch.low:.3f} to {scratch.high:.3f})",
+                "add a protection of the active party that keeps labels out of that party's model, or agree on what it "
+                "may do with the model once it leaves",
+            )
+
+
+def _broken(tested: Sequence[GuaranteeTest]) -> Iterator[Finding]:
+    for one in tested:
+        if one.exceeded:
+            yield Finding(
+                "CL109",
+                "error",
+                "a guarantee does not hold",
+                f"{one.canaries:,} canaries show that {one.protection} of {one.party} spends an epsilon of at least "
+                f"{one.bound:.3g} at delta {one.delta:g} (confidence {100 * one.confidence:g} %); its ledger has less",
+                "do not rely on the ledger's figure; look for noise that is too small, or draws that are repeated anew",
+            )
+
+
+def _told(features: Sequence[FeatureFigure]) -> Iterator[Finding]:
+    for one in strongest_figures(features):
+        about = f" of {one.column}, the column told best" if one.column else ""
+        measure = {"r2": "R2", "auc": "AUC"}[one.measure]
+        yield Finding(
+            "CL110",
+            "warning",
+            "embeddings tell of the rows below",
+            f"{one.attack} on the embeddings of {one.party} ({one.release}) reaches {measure} {one.value:.3f}{about} "
+            f"({one.low:.3f} to {one.high:.3f}); without an embedding it is {one.baseline:.3f}",
+            "add a protection of that passive party's features, or a narrower cut",
         )
 
 

@@ -25,8 +25,9 @@ class Kind(StrEnum):
     READY = "ready"  # digest of the ordered ids, width of the embedding
     EMBEDDING = "embedding"  # (n, width) of a training batch, passive -> active
     GRADIENT = "gradient"  # (n, width), active -> passive
-    REQUEST = "request"  # the active party asks for a batch of held-out rows
+    REQUEST = "request"  # the active party asks for a batch of held-out rows, or of those that are released once
     EVALUATION = "evaluation"  # (n, width) of that batch, passive -> active
+    RELEASE = "release"  # (n, width) of a batch of all rows, from a party that releases each row once
     VERDICT = "verdict"  # end of an epoch: go on or stop, and whether it was the best
     COMMITTED = "committed"  # this party's half of the checkpoint is on disk
     EVIDENCE = "evidence"  # what a passive party's protections covered
@@ -50,6 +51,7 @@ SHAPES: Mapping[Kind, Shape] = {
     Kind.GRADIENT: Shape(tensors={"gradient": (torch.float32, 2)}),
     Kind.REQUEST: Shape(fields={"part": str, "batch": int}),
     Kind.EVALUATION: Shape(tensors={"embedding": (torch.float32, 2)}),
+    Kind.RELEASE: Shape(tensors={"embedding": (torch.float32, 2)}),
     Kind.VERDICT: Shape(fields={"stop": bool, "best": bool}),
     Kind.COMMITTED: Shape(),
     Kind.EVIDENCE: Shape(fields={"json": str}),

@@ -1,15 +1,19 @@
-"""`cutlayer audit`: attack a recorded transcript again."""
+"""`cutlayer audit`: attack a recorded transcript again, and test the ledger's guarantees."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from cutlayer.cli.app import Json, app
+from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.report import RunPath
-from cutlayer.cli.show import finish
+from cutlayer.cli.show import GATE_FAILED, finish
+from cutlayer.report.account_parts import EmpiricalPart
+from cutlayer.report.guarantee import TESTED, tested_table
 from cutlayer.runs.again import audit_again
+from cutlayer.runs.empirical import CANARIES, check_guarantees
 from cutlayer.runs.folder import RunFolder
 
 Attacks = Annotated[
@@ -18,11 +22,38 @@ Attacks = Annotated[
 Limit = Annotated[
     float | None, typer.Option("--fail-above", help="Exit with 1 if max(AUC, 1 - AUC) of any label attack is above.")
 ]
+Empirical = Annotated[
+    bool,
+    typer.Option(
+        "--empirical-epsilon", help="Also test the ledger's guarantees on canaries; exit with 1 if one does not hold."
+    ),
+]
+Canaries = Annotated[int, typer.Option("--canaries", help="How many canaries; more can show a larger epsilon.")]
 
 
 @app.command()
-def audit(path: RunPath, attack: Attacks = None, fail_above: Limit = None, json: Json = False) -> None:
+def audit(
+    path: RunPath,
+    attack: Attacks = None,
+    fail_above: Limit = None,
+    empirical_epsilon: Empirical = False,
+    canaries: Canaries = CANARIES,
+    json: Json = False,
+) -> None:
     """Repeat the audit of a run from its recorded transcript, with intervals, findings and gates."""
     folder = RunFolder.open(path)
-    audit_again(folder, tuple(attack or ()), fail_above)
+    tested = check_guarantees(folder, canaries) if empirical_epsilon else None
+    if tested is not None and folder.of_passive:
+        folder.write_json("audit.json", {"empirical": [vars(one) for one in tested]})
+        raise typer.Exit(_show([EmpiricalPart(**vars(one)) for one in tested], as_json=json))
+    audit_again(folder, tuple(attack or ()), fail_above, tested)
     raise typer.Exit(finish(folder, as_json=json))
+
+
+def _show(tested: list[EmpiricalPart], *, as_json: bool) -> int:
+    """What a passive party's own folder can say: it has no report, since labels and figures are elsewhere."""
+    if as_json:
+        emit({"empirical": [one.model_dump(mode="json") for one in tested]})
+    else:
+        Console().print(TESTED, tested_table(tested), sep="\n")
+    return GATE_FAILED if any(one.exceeded for one in tested) else 0

@@ -15,7 +15,7 @@ from cutlayer.runs.forecast import Forecast, forecast
 
 @app.command()
 def check(job: JobFile, json: Json = False) -> None:
-    """Validate everything without training; forecast bytes, memory and time."""
+    """Validate everything without training; forecast bytes, memory, time and what the run costs in privacy."""
     found = forecast(load_job(job))
     if json:
         emit(asdict(found))
@@ -35,6 +35,8 @@ def _show(found: Forecast, console: Console) -> None:
     for line in found.guarantees:
         name, _, statement = line.partition(": ")
         out.add_row(name, statement)
+    for total in found.totals:
+        out.add_row("in total", total.statement)
     console.print(out, highlight=False)
     console.print()
     console.print(_parties(found))
@@ -55,7 +57,7 @@ def _parties(found: Forecast) -> Table:
             str(party.numeric),
             str(party.width or "-"),
             f"{party.parameters:,}",
-            size(party.bytes_per_epoch),
+            f"{size(party.bytes_once)} once" if party.bytes_once else size(party.bytes_per_epoch),
             size(party.store_bytes),
         )
     return table

@@ -49,7 +49,7 @@ def party(
 
 
 def _tell(ran: RunFolder, *, as_json: bool) -> None:
-    outcome = ran.read_json("outcome.json")
+    outcome = {**ran.read_json("outcome.json"), **ran.read_json("audit.json")}
     if as_json:
         emit(outcome)
         return
@@ -57,3 +57,9 @@ def _tell(ran: RunFolder, *, as_json: bool) -> None:
     console.print(f"{outcome['party']}: {outcome['epochs']} epochs, run folder {ran.path}", highlight=False)
     for item in outcome["evidence"]:
         console.print(f"  {item['protection']}: {item['changed']} of {item['sent']} {item['unit']} changed")
+    for one in outcome["features"]:
+        told = f"{one['attack']} {one['column']}".strip()
+        reached = f"{one['measure']} {one['value']:.3f}, without embedding {one['baseline']:.3f}"
+        console.print(f"  {told}, {one['release']}: {reached}", highlight=False, markup=False)
+    for label, why in outcome["skipped"].items():
+        console.print(f"  {label}: {why}", highlight=False, markup=False)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.config import Job
+from cutlayer.config import BudgetConfig, Job
+from cutlayer.config.job import BUDGET
 from cutlayer.models import BOTTOMS, TOPS
+from cutlayer.models.fitting import FITS
 from cutlayer.protections import REGISTRY as PROTECTIONS
 
 
@@ -27,10 +29,16 @@ def job_schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            name: {"anyOf": [{"$ref": f"#/$defs/protection_{name}"}, {"type": "null"}]} for name in PROTECTIONS
+            BUDGET: {"$ref": f"#/$defs/{BUDGET}"},
+            **{name: {"anyOf": [{"$ref": f"#/$defs/protection_{name}"}, {"type": "null"}]} for name in PROTECTIONS},
         },
     }
+    definitions[BUDGET] = BudgetConfig.model_json_schema()
     definitions["PartyConfig"]["properties"]["privacy"] = privacy
+    for name, fit in FITS.items():
+        definitions[f"fit_{name}"] = {**fit.config.model_json_schema(), "required": ["kind"]}
+    fits: list[dict[str, str]] = [{"$ref": f"#/$defs/fit_{name}"} for name in FITS]
+    definitions["PartyConfig"]["properties"]["fit"] = {"anyOf": [*fits, {"type": "null"}]}
     table = definitions["PartyConfig"]["properties"]["table"]
     table["anyOf"] = [{"type": "string", "description": "path of the table"}, *table["anyOf"]]
     for place, kinds in (("bottom", BOTTOMS), ("top", TOPS)):

@@ -17,14 +17,15 @@ def finish(folder: RunFolder, *, as_json: bool) -> int:
     """Write the report's files into the run folder and show it.
 
     Returns:
-        The exit code: 1 where a gate failed.
+        The exit code: 1 where a gate failed, or a guarantee that was tested does not hold.
     """
     report = write_report(folder.path)
     if as_json:
         emit(report.model_dump(mode="json"))
     else:
         print_report(report, Console())
-    return GATE_FAILED if any(not gate.passed for gate in report.gates) else 0
+    failed = any(not gate.passed for gate in report.gates) or any(one.exceeded for one in report.empirical)
+    return GATE_FAILED if failed else 0
 
 
 def write_report(path: Path) -> Report:

@@ -3,6 +3,7 @@
 from cutlayer.config.base import Section, validated
 from cutlayer.config.job import (
     AuditConfig,
+    BudgetConfig,
     EarlyStopConfig,
     Job,
     ModelConfig,
@@ -17,6 +18,7 @@ from cutlayer.config.wording import near_miss
 
 __all__ = [
     "AuditConfig",
+    "BudgetConfig",
     "CategoriesConfig",
     "EarlyStopConfig",
     "FeaturesConfig",

@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cutlayer.config.base import Section
 from cutlayer.config.table import FeaturesConfig, TableConfig
 
 Role = Literal["active", "passive"]
 TaskKind = Literal["binary", "multiclass", "regression"]
-Reference = Literal["centralised", "alone", "undefended", "each"]
+Release = Literal["every_step", "once"]
+Reference = Literal["centralised", "alone", "undefended", "each", "retrained", "finetuned"]
 
 LONGEST_NAME = 64
 MOST_EPOCHS = 10_000
@@ -47,12 +49,14 @@ class AuditConfig(Section):
     """What the owner of a secret tries against the messages it sent and received.
 
     Attributes:
-        attacks: names, or `auto` for those that fit the task, are cheap enough for every epoch and apply to any cut.
+        attacks: names, or `auto`. At the active party, whose labels are looked for, `auto` is all that fit the task,
+            are cheap enough for every epoch and apply to any cut. At a passive party, whose features are, it is none.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
         rows: about how many rows of whole sampled steps are kept each epoch.
         layers: also attack every layer's output (only where all parties run in one process).
         max_megabytes: bound of the transcript on disk, per party; epochs are thinned to stay under it.
         fail_above: gates, such as `{label_auc: 0.6}`; a worse leak gives exit code 1.
+        attribute: a column that the attack of that name reports on, beside the one that it tells best.
     """
 
     attacks: Literal["auto"] | tuple[str, ...] = "auto"
@@ -61,6 +65,7 @@ class AuditConfig(Section):
     layers: bool = True
     max_megabytes: int = Field(default=512, ge=1)
     fail_above: Mapping[Literal["label_auc"], Annotated[float, Field(gt=0.5, le=1)]] = Field(default_factory=dict)
+    attribute: str | None = None
 
     @model_validator(mode="after")
     def _gates_are_measured(self) -> AuditConfig:
@@ -68,9 +73,36 @@ class AuditConfig(Section):
             raise ValueError("every: epoch or end beside fail_above, got never; a gate needs a measured leak")
         return self
 
+    @model_validator(mode="after")
+    def _a_named_column_is_asked_about(self) -> AuditConfig:
+        if self.attribute is not None and "attribute" not in self.attacks:
+            raise ValueError("attribute among the attacks beside the column of that name, got none; add it")
+        return self
+
+
+class BudgetConfig(Section):
+    """What a whole run may cost a party's rows: it is not started if it would cost more, and stopped before it does.
+
+    Attributes:
+        epsilon: above 0.
+        delta: between 0 and 1, where epsilon is stated.
+    """
+
+    epsilon: float = Field(gt=0, strict=True)
+    delta: float = Field(default=1e-5, gt=0, lt=1, strict=True)
+
+
+BUDGET = "budget"
+"""The key of `privacy` that is no protection."""
+
 
 class PrivatePart(Section):
-    """What one organisation keeps to itself: its table, keys, protections and audit."""
+    """What one organisation keeps to itself: its table, keys, protections and audit.
+
+    Attributes:
+        fit: how a passive party that releases once fits its bottom model before, by kind; without it its random initial
+            weights stand.
+    """
 
     table: TableConfig | None = None
     id: str | None = None
@@ -78,7 +110,13 @@ class PrivatePart(Section):
     features: FeaturesConfig = FeaturesConfig()
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
     audit: AuditConfig = AuditConfig()
+    fit: Mapping[str, Any] | None = None
     secret: Path | None = None
+
+    @property
+    def protections(self) -> Mapping[str, Mapping[str, Any] | None]:
+        """What `privacy` holds beside the budget."""
+        return {name: options for name, options in self.privacy.items() if name != BUDGET}
 
 
 class PartyConfig(PrivatePart):
@@ -129,6 +167,9 @@ class TrainConfig(Section):
     Attributes:
         threads: of the tensor library, per party; `auto` takes what the machine has.
         shuffle: `rows` draws single rows, `blocks` whole blocks of 1,000 (for stores larger than memory).
+        release: of a passive party's embeddings, one for all or by party (`every_step` where not named). `every_step`
+            releases each row in every epoch; `once` releases each row a single time, before training, from a bottom
+            model that is fixed by then and is sent no gradient.
     """
 
     epochs: int = Field(default=10, ge=1, le=MOST_EPOCHS)
@@ -140,6 +181,21 @@ class TrainConfig(Section):
     split: SplitConfig = SplitConfig()
     early_stop: EarlyStopConfig | None = None
     keep: Literal["best", "last"] = "best"
+    release: Release | Mapping[PartyName, Release] = "every_step"
+
+    def releases_once(self, party: str) -> bool:
+        """Whether a passive party releases its rows a single time."""
+        release = self.release.get(party) if isinstance(self.release, Mapping) else self.release
+        return release == "once"
+
+    @field_validator("release", mode="before")
+    @classmethod
+    def _releases_are_known(cls, raw: Any) -> Any:
+        """Name the party whose release is unknown, which a union of both forms cannot."""
+        for name, release in raw.items() if isinstance(raw, Mapping) else ():
+            if release not in get_args(Release):
+                raise ValueError(f"{' or '.join(get_args(Release))} for {name}, got {reprlib.repr(release)}")
+        return raw
 
     @model_validator(mode="after")
     def _held_out_rows_are_there(self) -> TrainConfig:
@@ -170,7 +226,8 @@ class Job(Section):
     Attributes:
         parties: by name; the order is the order of the embeddings at the top model.
         compare: what else to train beside it for the report (only in one process): `centralised` (all columns in one
-            place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone).
+            place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone), `retrained`
+            (without each single passive party), `finetuned` (the top model trained on after a quit).
     """
 
     name: str = "job"

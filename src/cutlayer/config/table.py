@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -39,24 +40,30 @@ def _expanded(name: str) -> tuple[str, ...]:
 
 
 Names = Annotated[tuple[str, ...], AfterValidator(expand)]
+Part = Literal["all", "left", "right", "top", "bottom"]
 
 
 class TableConfig(Section):
     """A file with one row per id.
 
     Attributes:
-        path: CSV or Parquet; `.gz` is read as it is.
+        path: CSV, Parquet or npz; `.gz` is read as it is.
         format: `auto` goes by the file's ending.
         delimiter: of a CSV file; without one, a tab for `.tsv` and a comma for all others.
         columns: names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
         missing: the texts that mean "no value" in a CSV file.
+        arrays: of an npz file, by the name that the column then has: the name of an array in the file, or a list of
+            names to be joined one after the other. No other array is read.
+        part: which part of the images in an npz file the party holds.
     """
 
     path: Path
-    format: Literal["auto", "csv", "parquet"] = "auto"
+    format: Literal["auto", "csv", "parquet", "npz"] = "auto"
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     columns: Names | None = None
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "?")
+    arrays: Mapping[str, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    part: Part = "all"
 
     @model_validator(mode="before")
     @classmethod
@@ -70,6 +77,19 @@ class TableConfig(Section):
         if twice:
             raise ValueError(f"every column named once, got {', '.join(twice)} more than once")
         return columns
+
+    @model_validator(mode="after")
+    def _arrays_of_npz(self) -> TableConfig:
+        if self.is_npz and not self.arrays:
+            raise ValueError("arrays of an npz file, such as {image: x_train, digit: y_train}, got none")
+        if not self.is_npz and (self.arrays or self.part != "all"):
+            raise ValueError(f"arrays and part with an npz file alone, got {self.path.name}")
+        return self
+
+    @property
+    def is_npz(self) -> bool:
+        """Whether the file holds arrays."""
+        return self.format == "npz" or (self.format == "auto" and self.path.suffix.lower() == ".npz")
 
 
 class NumbersConfig(Section):

@@ -1,10 +1,10 @@
-"""A party's encoder: fitted on training rows, then frozen; tables in, integer codes and float32 numbers out."""
+"""A party's encoder: fitted on training rows, then frozen; tables in, integer codes, numbers and images out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,10 @@ from cutlayer.config import FeaturesConfig, Section
 from cutlayer.data.categories import CategoryEncoder
 from cutlayer.data.faults import fault
 from cutlayer.data.features import category_text, feature_names, kind_of, number_values
+from cutlayer.data.images import ImageEncoder, ImageSpec, images_of
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.errors import DataError
+from cutlayer.models import Inputs
 
 Rows = npt.NDArray[np.int64]
 CHUNK_ROWS = 131_072
@@ -30,17 +32,21 @@ class ColumnSpec:
         cardinalities: codes per categorical column, the reserved ones included.
         numeric: number of numeric columns.
         category_names, number_names: of the columns, in the order of the matrices.
+        image: shape and scale of the image column; None if there is none.
     """
 
     cardinalities: tuple[int, ...]
     numeric: int
     category_names: tuple[str, ...] = ()
     number_names: tuple[str, ...] = ()
+    image: ImageSpec | None = None
 
     @property
-    def width(self) -> int:
-        """Number of feature columns of either kind."""
-        return len(self.cardinalities) + self.numeric
+    def inputs(self) -> Inputs:
+        """What a bottom model over these columns reads: the pixels of the image are its last numbers."""
+        if self.image is None:
+            return Inputs(self.cardinalities, self.numeric)
+        return Inputs(self.cardinalities, self.numeric + self.image.pixels, self.image.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +56,12 @@ class Encoded:
     Attributes:
         codes: int32 (n, categorical columns).
         numbers: float32 (n, numeric columns).
+        images: uint8 or float32 (n, channels, height, width), not scaled yet; None if there is no image column.
     """
 
     codes: npt.NDArray[np.int32]
     numbers: npt.NDArray[np.float32]
+    images: npt.NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -63,7 +71,7 @@ class Encoder(Section):
     """The fitted encoders of all of a party's feature columns, frozen."""
 
     format: Literal["cutlayer-encoder-1"] = "cutlayer-encoder-1"
-    encoders: tuple[Annotated[CategoryEncoder | NumberEncoder, Field(discriminator="kind")], ...]
+    encoders: tuple[Annotated[CategoryEncoder | NumberEncoder | ImageEncoder, Field(discriminator="kind")], ...]
 
     @classmethod
     def fit(cls, table: pa.Table, features: FeaturesConfig, where: str, rows: Rows | None = None) -> Encoder:
@@ -76,19 +84,14 @@ class Encoder(Section):
             rows: int64 (n,), the training rows of the table, the only ones that are looked at; all if None.
 
         Raises:
-            DataError: a column is absent, of a type that is no feature, or holds infinity.
+            DataError: a column is absent, of a type that is no feature, or holds infinity; or two columns hold images.
         """
-        categorical = frozenset(features.categorical)
-        fitted: list[CategoryEncoder | NumberEncoder] = []
-        for name in feature_names(table.column_names, features, where):
-            column = _taken(table, name, rows)
-            if name in categorical or kind_of(name, column.type, where) == "category":
-                text = category_text(column, name, where)
-                fitted.append(CategoryEncoder.fit(name, text, features.categories))
-            else:
-                values = _finite(number_values(column, name, where), name, where, rows)
-                fitted.append(NumberEncoder.fit(name, values, features.numbers, where))
-        return cls(encoders=tuple(fitted))
+        names = feature_names(table.column_names, features, where)
+        fitted = tuple(_fitted(table, name, features, where, rows) for name in names)
+        images = [encoder.name for encoder in fitted if isinstance(encoder, ImageEncoder)]
+        if len(images) > 1:
+            raise fault(where, "one image column", ", ".join(images), "leave the others out with features.exclude")
+        return cls(encoders=fitted)
 
     @classmethod
     def from_json(cls, text: str, where: str = "encoder") -> Encoder:
@@ -123,6 +126,11 @@ class Encoder(Section):
         return tuple(encoder for encoder in self.encoders if isinstance(encoder, NumberEncoder))
 
     @property
+    def image(self) -> ImageEncoder | None:
+        """Encoder of `Encoded.images`."""
+        return next((encoder for encoder in self.encoders if isinstance(encoder, ImageEncoder)), None)
+
+    @property
     def columns(self) -> ColumnSpec:
         """The shape of what `transform` returns."""
         return ColumnSpec(
@@ -130,6 +138,7 @@ class Encoder(Section):
             numeric=len(self.numbers),
             category_names=tuple(encoder.name for encoder in self.categories),
             number_names=tuple(encoder.name for encoder in self.numbers),
+            image=self.image.spec if self.image else None,
         )
 
     def transform(self, table: pa.Table, where: str, rows: Rows | None = None) -> Encoded:
@@ -141,7 +150,8 @@ class Encoder(Section):
             rows: int64 (n,), which rows, in this order; all if None.
 
         Raises:
-            DataError: a column is absent or no longer numeric, holds infinity, or misses values where that is refused.
+            DataError: a column is absent or no longer numeric, holds infinity, or misses values where that is refused;
+                or images are of another shape.
         """
         for name in self.names:
             if name not in table.column_names:
@@ -153,7 +163,11 @@ class Encoder(Section):
             codes[:, index] = _coded(category, _taken(table, category.name, rows), where, rows)
         for index, number in enumerate(self.numbers):
             numbers[:, index] = _scaled(number, _taken(table, number.name, rows), where, rows)
-        encoded = Encoded(codes, numbers)
+        images = None
+        if self.image:
+            pixels = images_of(table.column(self.image.name), self.image.name, where)
+            images = self.image.apply(pixels, rows, where)
+        encoded = Encoded(codes, numbers, images)
         check_codes(encoded, self.columns, where)
         return encoded
 
@@ -167,7 +181,7 @@ def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
     """Refuse codes that an embedding table of this shape would not have.
 
     Args:
-        encoded: codes int32 (n, c) and numbers float32 (n, m).
+        encoded: codes int32 (n, c), numbers float32 (n, m), and images if there are any.
         columns: what they must fit.
         where: for messages.
 
@@ -178,6 +192,10 @@ def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
     got = encoded.codes.shape, encoded.numbers.shape
     if wanted != got:
         raise fault(where, f"codes and numbers of shape {wanted[0]} and {wanted[1]}", f"{got[0]} and {got[1]}")
+    seen = None if encoded.images is None else (encoded.images.shape, str(encoded.images.dtype))
+    due = None if columns.image is None else ((len(encoded), *columns.image.shape), columns.image.dtype)
+    if seen != due:
+        raise fault(where, f"images {due}", seen)
     if not encoded.codes.size:
         return
     low, high = encoded.codes.min(axis=0), encoded.codes.max(axis=0)
@@ -187,6 +205,20 @@ def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
         name = columns.category_names[first] if columns.category_names else first
         span = f"{low[first]}..{high[first]}"
         raise fault(where, f"codes of column {name!r} in 0..{columns.cardinalities[first] - 1}", span)
+
+
+def _fitted(
+    table: pa.Table, name: str, features: FeaturesConfig, where: str, rows: Rows | None
+) -> CategoryEncoder | NumberEncoder | ImageEncoder:
+    if name not in features.categorical:
+        kind = kind_of(name, table.schema.field(name).type, where)
+        if kind == "image":
+            return ImageEncoder.fit(name, images_of(table.column(name), name, where), rows)
+        if kind == "number":
+            values = number_values(_taken(table, name, rows), name, where)
+            return NumberEncoder.fit(name, _finite(values, name, where, rows), features.numbers, where)
+    text = category_text(_taken(table, name, rows), name, where)
+    return CategoryEncoder.fit(name, text, features.categories)
 
 
 def _taken(table: pa.Table, name: str, rows: Rows | None) -> pa.ChunkedArray:

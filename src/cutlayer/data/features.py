@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from cutlayer.config import FeaturesConfig
 from cutlayer.data.faults import fault, missing_column
+from cutlayer.data.images import is_image
 from cutlayer.data.source import decoded, is_text
 
-Kind = Literal["category", "number"]
+Kind = Literal["category", "number", "image"]
 
 _INDEX = re.compile(r"__index_level_\d+__|")
 _MICROSECONDS_PER_DAY = 86_400e6
@@ -57,11 +58,12 @@ def feature_names(
 
 
 def kind_of(name: str, kind: pa.DataType, where: str) -> Kind:
-    """Whether a column of this Arrow type is a category or a number.
+    """Whether a column of this Arrow type is a category, a number or an image.
 
     Text, booleans and dictionaries are categories. Integers, floats and decimals are numbers; so are dates and
     timestamps (days since 1970-01-01 UTC) and durations (days), but only where the table has such types: in a CSV
-    file they are text, and so categories. A column without any value is a number.
+    file they are text, and so categories. A column without any value is a number. Tensors of bytes or float32 are
+    images.
 
     Raises:
         DataError: any other type, such as lists, structs, binary data and times of day.
@@ -73,6 +75,8 @@ def kind_of(name: str, kind: pa.DataType, where: str) -> Kind:
         return "number"
     if types.is_date(kind) or types.is_timestamp(kind) or types.is_duration(kind):
         return "number"
+    if is_image(kind):
+        return "image"
     remedy = "turn it into numbers or text, or add it to features.exclude"
     raise fault(where, f"numbers, text or booleans in column {name!r}", f"{kind}", remedy)
 

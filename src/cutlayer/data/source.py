@@ -1,11 +1,11 @@
-"""Where a party's rows come from: a CSV or Parquet file, a data frame, an array. All become an Arrow table."""
+"""Where a party's rows come from: a CSV, Parquet or npz file, a data frame, an array. All become an Arrow table."""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +16,12 @@ from pyarrow import parquet
 from cutlayer.config import TableConfig
 from cutlayer.data import csv_source
 from cutlayer.data.faults import fault, missing_column
+from cutlayer.data.images import IMAGE, image_column
+from cutlayer.data.npz_source import array_names, read_npz
 from cutlayer.errors import DataError
 
 _FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".data": "csv", ".parquet": "parquet", ".pq": "parquet"}
+_FORMATS |= {".npz": "npz"}
 
 
 class Source(ABC):
@@ -110,6 +113,17 @@ class ParquetSource(Source):
             return parquet.ParquetFile(self._path, memory_map=True).read(columns=names).select(names)
 
 
+class NpzSource(Source):
+    """A NumPy archive; only the arrays that the job names are read."""
+
+    def __init__(self, where: str, config: TableConfig) -> None:
+        self._config = config
+        super().__init__(where, array_names(config, where))
+
+    def _read(self, names: list[str], as_text: Collection[str]) -> pa.Table:
+        return read_npz(self._config, names, self.where)
+
+
 class MemorySource(Source):
     """A table that is in memory already."""
 
@@ -141,7 +155,14 @@ def open_source(data: object, party: str) -> Source:
         raise DataError(f"{where}: no such file")
     if not data.path.is_file():
         raise fault(where, "a file", "a folder")
-    return CsvSource(where, data) if _format(data, where) == "csv" else ParquetSource(where, data)
+    return _SOURCES[_format(data, where)](where, data)
+
+
+_SOURCES: Mapping[str, Callable[[str, TableConfig], Source]] = {
+    "csv": CsvSource,
+    "parquet": ParquetSource,
+    "npz": NpzSource,
+}
 
 
 def as_table(data: object, where: str) -> pa.Table:
@@ -149,8 +170,9 @@ def as_table(data: object, where: str) -> pa.Table:
 
     Args:
         data: an Arrow table or record batch; a pandas or polars frame, or anything else with `__arrow_c_stream__`; a
-            mapping from column name to values; a numpy array (rows,) or (rows, columns), whose columns are called
-            x0, x1, ...
+            mapping from column name to values, images among them; a numpy array (rows,) or (rows, columns), whose
+            columns are called x0, x1, ...; images (rows, height, width) or (rows, height, width, channels), whose
+            column is called image.
         where: for messages.
 
     Raises:
@@ -159,18 +181,29 @@ def as_table(data: object, where: str) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     try:
-        if isinstance(data, pa.RecordBatch | Mapping) or hasattr(data, "__arrow_c_stream__"):
+        if isinstance(data, Mapping):
+            return pa.table({name: _values(values, f"{where}: {name}") for name, values in data.items()})
+        if isinstance(data, pa.RecordBatch) or hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
         if isinstance(data, np.ndarray) or hasattr(data, "__array__"):
             return _of_array(np.asarray(data), where)
     except (pa.ArrowException, TypeError, ValueError) as failure:
         raise fault(where, "columns of one type each", _first_line(failure)) from failure
-    raise fault(where, "a file, a data frame or a two-dimensional array", type(data).__name__)
+    raise fault(where, "a file, a data frame or an array", type(data).__name__)
+
+
+def _values(values: object, where: str) -> object:
+    """A column of a mapping as `pa.table` takes it."""
+    return image_column(values, where) if isinstance(values, np.ndarray) and values.ndim > 2 else values
 
 
 def _of_array(array: np.ndarray[Any, Any], where: str) -> pa.Table:
+    if array.ndim in (3, 4):
+        return pa.table({IMAGE: image_column(array, where)})
     if array.ndim not in (1, 2):
-        raise fault(where, "an array of one or two dimensions", f"shape {array.shape}", "reshape it to (rows, columns)")
+        raise fault(
+            where, "an array of one to four dimensions", f"shape {array.shape}", "reshape it to (rows, columns)"
+        )
     columns = np.asfortranarray(array.reshape(len(array), -1)).T
     return pa.table({f"x{index}": pa.array(column) for index, column in enumerate(columns)})
 

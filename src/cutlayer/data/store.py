@@ -1,8 +1,9 @@
-"""Encoded rows on disk, memory-mapped: any batch is two `index_select` calls, and no table stays in memory."""
+"""Encoded rows on disk, memory-mapped: any batch is an `index_select` a matrix, and no table stays in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -15,8 +16,9 @@ from torch import Tensor
 from cutlayer.config import Section
 from cutlayer.data.encoding import ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
+from cutlayer.data.images import ImageSpec
 
-_INDEX, _CODES, _NUMBERS = "store.json", "codes.npy", "numbers.npy"
+_INDEX, _CODES, _NUMBERS, _IMAGES = "store.json", "codes.npy", "numbers.npy", "images.npy"
 
 
 class _Index(Section):
@@ -28,7 +30,12 @@ class _Index(Section):
     numeric: int = Field(ge=0)
     category_names: tuple[str, ...]
     number_names: tuple[str, ...]
+    image: ImageSpec | None = None
     fingerprint: str = ""
+
+    @property
+    def columns(self) -> ColumnSpec:
+        return ColumnSpec(self.cardinalities, self.numeric, self.category_names, self.number_names, self.image)
 
 
 class Store:
@@ -37,16 +44,21 @@ class Store:
     Attributes:
         codes: int32 (n, categorical columns).
         numbers: float32 (n, numeric columns).
+        images: uint8 or float32 (n, channels, height, width), not scaled yet; None if there is no image column.
         columns: cardinalities and names.
         fingerprint: what the writer recorded about where the rows came from; empty in memory.
     """
 
-    def __init__(self, codes: Tensor, numbers: Tensor, columns: ColumnSpec, fingerprint: str = "") -> None:
-        """Hold the two matrices as they are; nothing is checked."""
-        self.codes = codes
-        self.numbers = numbers
+    def __init__(self, encoded: Encoded, columns: ColumnSpec, fingerprint: str = "") -> None:
+        """Hold the encoded rows as they are, without a copy; nothing is checked."""
+        self.codes = torch.from_numpy(encoded.codes)
+        self.numbers = torch.from_numpy(encoded.numbers)
+        self.images = None if encoded.images is None else torch.from_numpy(encoded.images)
         self.columns = columns
         self.fingerprint = fingerprint
+        if columns.image is not None:
+            factor, offset = (torch.from_numpy(values).reshape(-1, 1, 1) for values in columns.image.affine())
+            self._factor, self._offset = factor, offset
 
     @classmethod
     def in_memory(cls, encoded: Encoded, columns: ColumnSpec) -> Store:
@@ -56,7 +68,7 @@ class Store:
             DataError: they do not fit `columns`.
         """
         check_codes(encoded, columns, "encoded rows")
-        return cls(torch.from_numpy(encoded.codes), torch.from_numpy(encoded.numbers), columns)
+        return cls(encoded, columns)
 
     @classmethod
     def open(cls, folder: Path) -> Store:
@@ -68,17 +80,17 @@ class Store:
         where = f"store {folder}"
         try:
             index = _Index.model_validate_json((folder / _INDEX).read_bytes())
-            codes = _mapped(folder / _CODES, np.int32, index.rows, len(index.cardinalities))
-            numbers = _mapped(folder / _NUMBERS, np.float32, index.rows, index.numeric)
+            matrices = _matrices(index.columns, index.rows)
+            found = {name: _mapped(folder / name, *described) for name, described in matrices.items()}
         except ValidationError as failure:
             first = failure.errors()[0]
             got = f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
             raise fault(where, f"a valid {_INDEX}", got, "remove the folder; it is encoded again") from None
         except (OSError, ValueError, EOFError) as failure:
             raise fault(where, "a whole store", failure, "remove the folder; it is encoded again") from failure
-        columns = ColumnSpec(index.cardinalities, index.numeric, index.category_names, index.number_names)
-        check_codes(Encoded(codes, numbers), columns, where)
-        return cls(torch.from_numpy(codes), torch.from_numpy(numbers), columns, index.fingerprint)
+        encoded = Encoded(found[_CODES], found[_NUMBERS], found.get(_IMAGES))
+        check_codes(encoded, index.columns, where)
+        return cls(encoded, index.columns, index.fingerprint)
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Copy some rows out.
@@ -87,9 +99,14 @@ class Store:
             rows: int64 (b,), row numbers in the store's order.
 
         Returns:
-            Codes int32 (b, categorical columns) and numbers float32 (b, numeric columns).
+            Codes int32 (b, categorical columns) and numbers float32 (b, numeric columns). The last numbers are those of
+            the image, if there is one: scaled, channel by channel, row by row.
         """
-        return self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
+        codes, numbers = self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
+        if self.images is None:
+            return codes, numbers
+        scaled = self.images.index_select(0, rows).to(torch.float32).mul_(self._factor).add_(self._offset).flatten(1)
+        return codes, torch.cat([numbers, scaled], dim=1) if numbers.shape[1] else scaled
 
     @property
     def rows(self) -> int:
@@ -98,8 +115,8 @@ class Store:
 
     @property
     def bytes(self) -> int:
-        """Size of the two matrices in bytes."""
-        return self.codes.nbytes + self.numbers.nbytes
+        """Size of the matrices in bytes."""
+        return self.codes.nbytes + self.numbers.nbytes + (0 if self.images is None else self.images.nbytes)
 
 
 def write_store(
@@ -128,12 +145,17 @@ def write_store(
     """
     where = f"store {folder}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _INDEX).unlink(missing_ok=True)
+    for name in (_INDEX, _IMAGES):
+        (folder / name).unlink(missing_ok=True)
     beside = dict(beside or {})
-    parts = {name: folder / f"{name}.part" for name in (_CODES, _NUMBERS, *beside, _INDEX)}
+    matrices = _matrices(columns, rows)
+    parts = {name: folder / f"{name}.part" for name in (*matrices, *beside, _INDEX)}
     try:
-        with parts[_CODES].open("wb") as codes, parts[_NUMBERS].open("wb") as numbers:
-            written = _stream(codes, numbers, chunks, columns, rows, where)
+        with ExitStack() as opened:
+            files = {name: opened.enter_context(parts[name].open("wb")) for name in matrices}
+            for name, (dtype, shape) in matrices.items():
+                _header(files[name], dtype, shape)
+            written = _stream(files, chunks, columns, where)
         if written != rows:
             raise fault(where, f"{rows} rows", f"{written}")
         beside[_INDEX] = _Index(rows=rows, fingerprint=fingerprint, **asdict(columns)).model_dump_json()
@@ -146,28 +168,37 @@ def write_store(
             part.unlink(missing_ok=True)
 
 
-def _stream(
-    codes: IO[bytes], numbers: IO[bytes], chunks: Iterable[Encoded], columns: ColumnSpec, rows: int, where: str
-) -> int:
-    _header(codes, np.int32, rows, len(columns.cardinalities))
-    _header(numbers, np.float32, rows, columns.numeric)
+def _matrices(columns: ColumnSpec, rows: int) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Type and shape of each file of numbers."""
+    found: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+        _CODES: (np.dtype(np.int32), (rows, len(columns.cardinalities))),
+        _NUMBERS: (np.dtype(np.float32), (rows, columns.numeric)),
+    }
+    if columns.image is not None:
+        found[_IMAGES] = np.dtype(columns.image.dtype), (rows, *columns.image.shape)
+    return found
+
+
+def _stream(files: Mapping[str, IO[bytes]], chunks: Iterable[Encoded], columns: ColumnSpec, where: str) -> int:
     written = 0
     for chunk in chunks:
         check_codes(chunk, columns, where)
-        codes.write(np.ascontiguousarray(chunk.codes, dtype=np.int32).data)
-        numbers.write(np.ascontiguousarray(chunk.numbers, dtype=np.float32).data)
+        files[_CODES].write(np.ascontiguousarray(chunk.codes, dtype=np.int32).data)
+        files[_NUMBERS].write(np.ascontiguousarray(chunk.numbers, dtype=np.float32).data)
+        if chunk.images is not None:
+            files[_IMAGES].write(np.ascontiguousarray(chunk.images).data)
         written += len(chunk)
     return written
 
 
-def _header(file: IO[bytes], dtype: type, rows: int, width: int) -> None:
-    described = {"descr": np.dtype(dtype).newbyteorder("<").str, "fortran_order": False, "shape": (rows, width)}
+def _header(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    described = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(file, described)
 
 
-def _mapped(path: Path, dtype: type, rows: int, width: int) -> np.ndarray[Any, Any]:
+def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Map a matrix copy-on-write: nothing can change the file, and torch need not be told that it is read-only."""
     array = np.load(path, mmap_mode="c", allow_pickle=False)
-    if array.dtype != dtype or array.shape != (rows, width) or not array.flags.c_contiguous:
-        raise ValueError(f"{path.name} holds {array.dtype} {array.shape}, not {np.dtype(dtype)} {(rows, width)}")
+    if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
+        raise ValueError(f"{path.name} holds {array.dtype} {array.shape}, not {dtype} {shape}")
     return np.asarray(array)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from torch import Tensor
 
 from cutlayer.errors import ConfigError
@@ -16,13 +17,24 @@ from cutlayer.errors import ConfigError
 BLOCK = 16
 """Bytes of one AES block."""
 
-TAIL_SIGMA = math.sqrt(2 * 63 * math.log(2))
-"""The largest value `standard_normal` can return, 9.35: the radius belonging to the smallest uniform, 2^-63."""
+SMALLEST_UNIFORM = 2.0**-64
+"""What the radius of a normal and the size of a Laplace number are drawn from reaches down to this."""
+
+TAIL_SIGMA = math.sqrt(-2 * math.log(SMALLEST_UNIFORM))
+"""The largest value `standard_normal` can return, 9.42: the radius belonging to the smallest uniform."""
+
+TAIL_LAPLACE = -math.log(SMALLEST_UNIFORM)
+"""The largest value `standard_laplace` can return, 44.4."""
 
 _SHORTEST_SECRET = 16
 _BLAKE2B_KEY_LIMIT = 64
-_PAIRS_AT_A_TIME = 1 << 15  # 256 KiB of float64: the intermediates of one piece stay in the second-level cache
-_LOW_63_BITS = 2**63 - 1
+# The intermediates of one piece stay in the second-level cache, and PyTorch gives no piece of this size to a second
+# thread: the numbers do not depend on how many there are.
+_AT_A_TIME = 1 << 15
+_SMALLEST = torch.tensor(SMALLEST_UNIFORM, dtype=torch.float64)
+_ANGLE = math.pi * 2.0**-31
+_HALF_AN_ANGLE = torch.tensor(_ANGLE / 2)
+_LARGEST_UPDATE = 1 << 30  # bytes; the cipher counts them in a signed 32-bit integer
 
 
 def derive(secret: bytes, *parts: bytes, size: int = 32) -> bytes:
@@ -81,29 +93,80 @@ def keystream(key: bytes, nonce: bytes, nbytes: int) -> bytearray:
 
     Reference: NIST SP 800-38A, section 6.5.
     """
-    both = derive(key, b"cutlayer keystream", nonce, size=48)
     stream = bytearray(nbytes)
-    Cipher(algorithms.AES(both[:32]), modes.CTR(both[32:])).encryptor().update_into(stream, stream)
+    _counter(key, nonce).update_into(stream, stream)
     return stream
+
+
+def fingerprint(key: bytes, content: Tensor) -> bytes:
+    """A keyed digest of a tensor's bytes, at memory speed: 16 bytes to tell contents apart by, never to be released.
+
+    It is the GMAC under one fixed nonce. Two contents of up to n blocks of 16 bytes, chosen without knowing the key or
+    any digest, collide with probability (n + 1) / 2^128 at most: 2^-109 at 4 MiB. Two *published* tags of one nonce
+    would give the hash key away; as an input of `derive` under a secret they tell nobody anything.
+
+    Args:
+        key: 32 bytes, of this use alone.
+        content: any shape and dtype; neither is part of the digest.
+
+    Reference: NIST SP 800-38D, section 6.4; McGrew and Viega 2004, *The security and performance of the Galois/counter
+    mode*, section 5 (the universal hash).
+    """
+    data = content.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+    encryptor = Cipher(algorithms.AES(key), modes.GCM(bytes(12))).encryptor()
+    for start in range(0, len(data), _LARGEST_UPDATE):
+        encryptor.authenticate_additional_data(data[start : start + _LARGEST_UPDATE])
+    encryptor.finalize()
+    return encryptor.tag
 
 
 def uniform64(key: bytes, nonce: bytes, count: int) -> Tensor:
     """Uniform float64 numbers (count,) in (0, 1], a function of (key, nonce) alone.
 
-    Each is (w + 1) / 2^63 with w the low 63 bits of one 64-bit word (the sign bit is left out because signed integers
-    convert three times faster), so that the smallest is 2^-63 and zero never comes.
+    Each is (|w| + 1/2) / 2^63 of one signed 64-bit word w (signed integers convert faster), so that the smallest is
+    2^-64 and zero never comes.
     """
     if count == 0:
         return torch.zeros(0, dtype=torch.float64)
-    return _uniform(torch.frombuffer(keystream(key, nonce, 8 * count), dtype=torch.int64))
+    words = torch.frombuffer(keystream(key, nonce, 8 * count), dtype=torch.int64)
+    return _to_uniform(words.double())
 
 
 def standard_normal(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor:
     """Standard normal float32 numbers of the given shape, a function of (key, nonce) alone.
 
-    Box-Muller in float64 on 64-bit words: the radius is drawn from uniforms that reach down to 2^-63, so the tail ends
-    at 9.35 standard deviations (`TAIL_SIGMA`), where the normal distribution has 9e-21 left; float32 uniforms
-    of 24 bits would end at 5.8, of 32 bits at 6.7. Never infinite.
+    Box-Muller. The radius comes from 64-bit words in float64: its uniforms reach down to 2^-64, so the tail ends at
+    9.42 standard deviations (`TAIL_SIGMA`), where the normal distribution has 5e-21 left; float32 uniforms of 24 bits
+    would end at 5.8, of 32 bits at 6.7. The angle is one of 2^32, and what follows is single precision, so that a
+    number is off by up to 4e-7 of its radius: rounding the radius alone costs 6e-8. Never infinite.
+
+    Args:
+        key: 16 bytes or more; 32 from the operating system are meant.
+        nonce: of any length; must differ for every use.
+        shape: of the result.
+
+    Reference: Box and Muller 1958, *A note on the generation of random normal deviates*.
+    """
+    count = math.prod(shape)
+    if count == 0:
+        return torch.zeros(shape)
+    pairs = (count + 1) // 2
+    size = min(pairs, _AT_A_TIME)
+    scratch = torch.empty(size, dtype=torch.float64), torch.empty(size), torch.empty(size)
+    out = torch.empty(2 * pairs)
+    start = 0
+    for words in _pieces(key, nonce, pairs, words_each=3):
+        end = start + 2 * (len(words) // 3)
+        _box_muller(words, out[start:end], *scratch)
+        start = end
+    return out[:count].reshape(shape)
+
+
+def standard_laplace(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor:
+    """Laplace float32 numbers of scale 1 (variance 2), a function of (key, nonce) alone.
+
+    Of each 64-bit word the sign is the number's, and the size is the negative logarithm, in float64, of the rest as a
+    uniform: it ends at 44.4 (`TAIL_LAPLACE`), where the distribution has 5e-20 left.
 
     Args:
         key: 16 bytes or more; 32 from the operating system are meant.
@@ -113,22 +176,58 @@ def standard_normal(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor:
     count = math.prod(shape)
     if count == 0:
         return torch.zeros(shape)
-    pairs = (count + 1) // 2
-    words = torch.frombuffer(keystream(key, nonce, 16 * pairs), dtype=torch.int64)
-    out = torch.empty(2 * pairs)
-    for start in range(0, 2 * pairs, 2 * _PAIRS_AT_A_TIME):
-        _box_muller(words[start : start + 2 * _PAIRS_AT_A_TIME], out[start : start + 2 * _PAIRS_AT_A_TIME])
-    return out[:count].reshape(shape)
+    size = min(count, _AT_A_TIME)
+    signed, sizes = (torch.empty(size, dtype=torch.float64) for _ in range(2))
+    out = torch.empty(count)
+    start = 0
+    for words in _pieces(key, nonce, count, words_each=2):
+        end = start + len(words) // 2
+        _inverse_laplace(words, out[start:end], signed, sizes)
+        start = end
+    return out.reshape(shape)
 
 
-def _uniform(words: Tensor) -> Tensor:
-    return words.bitwise_and(_LOW_63_BITS).double().add_(1.0).mul_(2.0**-63)
+def _counter(key: bytes, nonce: bytes) -> CipherContext:
+    """The running counter mode of `keystream`."""
+    both = derive(key, b"cutlayer keystream", nonce, size=48)
+    return Cipher(algorithms.AES(both[:32]), modes.CTR(both[32:])).encryptor()
 
 
-def _box_muller(words: Tensor, out: Tensor) -> None:
-    """Turn 2m words int64 into 2m normals: the first half gives the radii, the second the angles."""
-    half = len(words) // 2
-    radius = _uniform(words[:half]).log_().mul_(-2.0).sqrt_()
-    angle = words[half:].double().mul_(2 * math.pi * 2.0**-64)
-    out[:half] = torch.cos(angle).mul_(radius)
-    out[half:] = angle.sin_().mul_(radius)
+def _pieces(key: bytes, nonce: bytes, count: int, words_each: int) -> Iterator[Tensor]:
+    """The stream of `keystream` for `count` draws as int32 words, a piece at a time, each in the place of the last."""
+    counter, size = _counter(key, nonce), 4 * words_each * min(count, _AT_A_TIME)
+    stream, zeros = memoryview(bytearray(size)), memoryview(bytes(size))
+    words = torch.frombuffer(stream, dtype=torch.int32)
+    for start in range(0, count, _AT_A_TIME):
+        taken = words_each * min(count - start, _AT_A_TIME)
+        counter.update_into(zeros[: 4 * taken], stream)
+        yield words[:taken]
+
+
+def _to_uniform(words: Tensor) -> Tensor:
+    """Signed 64-bit words, as float64, to uniforms in (0, 1], in place."""
+    return torch.add(_SMALLEST, words.abs_(), alpha=2 * SMALLEST_UNIFORM, out=words)
+
+
+def _box_muller(words: Tensor, out: Tensor, uniform: Tensor, radius: Tensor, angle: Tensor) -> None:
+    """Turn 3m words int32 into 2m normals: each two of the first 2m give a radius, each of the others an angle.
+
+    The last three are room for m numbers or more.
+    """
+    m = len(words) // 3
+    uniform, radius, angle = uniform[:m], radius[:m], angle[:m]
+    _to_uniform(uniform.copy_(words[: 2 * m].view(torch.int64))).log_()
+    radius.copy_(uniform).mul_(-2.0).sqrt_()
+    # Half a step off zero, so that no angle gives a sine of exactly 0.
+    torch.add(_HALF_AN_ANGLE, angle.copy_(words[2 * m :]), alpha=_ANGLE, out=angle)
+    torch.cos(angle, out=out[:m]).mul_(radius)
+    torch.sin(angle, out=out[m:]).mul_(radius)
+
+
+def _inverse_laplace(words: Tensor, out: Tensor, signed: Tensor, sizes: Tensor) -> None:
+    """Turn 2m words int32 into m Laplace numbers; the last two are room for m numbers or more."""
+    m = len(words) // 2
+    signed, sizes = signed[:m], sizes[:m]
+    signed.copy_(words.view(torch.int64))
+    _to_uniform(sizes.copy_(signed)).log_()
+    out.copy_(torch.copysign(sizes, signed, out=sizes))

@@ -77,6 +77,33 @@ def roc_auc(scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArra
     return twice / (2 * pairs) if pairs else float("nan")
 
 
+def true_positive_rate(
+    scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArray[np.bool_], false_positives: float = 0.01
+) -> float:
+    """Largest share of positive rows found by a threshold that lets through a share of the negative ones at most.
+
+    Args:
+        scores, truth: as in `roc_auc`.
+        false_positives: that share, 0 to 1.
+
+    Returns:
+        0 to 1; NaN where the truth holds one class only.
+
+    Raises:
+        DataError: as `tie_groups`.
+
+    >>> import torch
+    >>> true_positive_rate(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 0, 1]), 0.0)
+    0.6666666666666666
+    """
+    groups = tie_groups(scores, truth)
+    positives, negatives = int(groups.positives.sum()), int(groups.negatives.sum())
+    if not positives or not negatives:
+        return float("nan")
+    through = np.cumsum(groups.negatives[::-1]) <= false_positives * negatives
+    return int(groups.positives[::-1][through].sum()) / positives
+
+
 def _as_bool(truth: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
     positive: npt.NDArray[np.bool_] = np.equal(truth, 1)
     strange = truth[~positive & np.not_equal(truth, 0)]

@@ -41,16 +41,18 @@ def passing(scores: Floats, thresholds: Floats, first: float, limit: int) -> Ind
 def _successors(scores: Floats, thresholds: Floats) -> Indices:
     """For each position the next one, counted from 1, whose score reaches its threshold; the end where none does."""
     size = len(thresholds)
-    # level l holds the maximum of the 2^l scores from each position on.
-    levels = [np.concatenate((scores, np.full(size - len(scores), -np.inf)))]
+    # level l holds the maximum of the 2^l scores from each position on; behind the last score nothing passes.
+    levels = [np.concatenate((scores, np.full(size + 1 - len(scores), -np.inf)))]
     while 2 ** len(levels) < size:
         last, reach = levels[-1], 2 ** (len(levels) - 1)
         wider = last.copy()
         np.maximum(last[:-reach], last[reach:], out=wider[:-reach])
         levels.append(wider)
     position = np.arange(size, dtype=np.int64)
+    ahead = np.empty(size)
     for level in range(len(levels) - 1, -1, -1):
-        inside = position < size
-        missed = inside & (levels[level][np.where(inside, position, 0)] < thresholds)
-        position += missed * 2**level
+        # Positions are in range: clipping tells the gather not to check them, which costs more than the gather.
+        np.take(levels[level], position, out=ahead, mode="clip")
+        position += (ahead < thresholds).astype(np.int64) << level
+        np.minimum(position, size, out=position)
     return np.minimum(position + 1, size)

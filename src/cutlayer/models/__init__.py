@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cutlayer.config import Section, near_miss, validated
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
+from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
+from cutlayer.models.lenet5 import LeNet5Bottom, LeNet5BottomConfig
+from cutlayer.models.linear import LinearBottom, LinearBottomConfig
 from cutlayer.models.mlp import MlpBottom, MlpBottomConfig, MlpTop, MlpTopConfig
+from cutlayer.models.multi_head import MultiHeadTop, MultiHeadTopConfig
+from cutlayer.models.resnet18 import ResNet18Bottom, ResNet18BottomConfig
 from cutlayer.models.user import UserBottom, UserModelConfig, UserTop
 from cutlayer.models.wide_deep import WideDeepBottom, WideDeepBottomConfig, WideDeepTop, WideDeepTopConfig
 
@@ -29,21 +34,27 @@ __all__ = [
 
 
 class Kind(NamedTuple):
-    """A kind of model: its section and what builds it."""
+    """A kind of model: its section, what builds it, and whether that must know who may leave."""
 
     config: type[Section]
     build: Callable[..., Any]
+    told_quitters: bool = False
 
 
 BOTTOMS: Mapping[str, Kind] = {
     "mlp": Kind(MlpBottomConfig, MlpBottom),
     "wide_deep": Kind(WideDeepBottomConfig, WideDeepBottom),
+    "linear": Kind(LinearBottomConfig, LinearBottom),
+    "cnn": Kind(CnnBottomConfig, CnnBottom),
+    "lenet5": Kind(LeNet5BottomConfig, LeNet5Bottom),
+    "resnet18": Kind(ResNet18BottomConfig, ResNet18Bottom),
     "python": Kind(UserModelConfig, UserBottom),
 }
 
 TOPS: Mapping[str, Kind] = {
     "mlp": Kind(MlpTopConfig, MlpTop),
     "wide_deep": Kind(WideDeepTopConfig, WideDeepTop),
+    "multi_head": Kind(MultiHeadTopConfig, MultiHeadTop, told_quitters=True),
     "python": Kind(UserModelConfig, UserTop),
 }
 
@@ -52,17 +63,36 @@ def build_bottom(raw: Mapping[str, Any], inputs: Inputs, where: str = "model.bot
     """Build a bottom model from its section of the job.
 
     Raises:
-        ConfigError: unknown kind, unknown or invalid key, or a user's module that cannot be built.
+        ConfigError: unknown kind, unknown or invalid key, a kind that does not fit the party's columns, or a user's
+            module that cannot be built.
     """
     kind, section = _section(BOTTOMS, raw, where)
-    model: BottomModel = kind.build(section, inputs)
+    try:
+        model: BottomModel = kind.build(section, inputs)
+    except ConfigError as failure:
+        raise ConfigError(f"{where}: {failure}") from failure.__cause__
     return model
 
 
-def build_top(raw: Mapping[str, Any], widths: Mapping[str, int], outputs: int, where: str = "model.top") -> TopModel:
-    """Build a top model over embeddings of the given widths, by party in the job's order."""
+def build_top(
+    raw: Mapping[str, Any],
+    widths: Mapping[str, int],
+    outputs: int,
+    where: str = "model.top",
+    quitters: Sequence[str] = (),
+) -> TopModel:
+    """Build a top model.
+
+    Args:
+        raw: its section of the job.
+        widths: of the embeddings, by party in the job's order.
+        outputs: of the task.
+        where: dotted path of the section, for messages.
+        quitters: the parties that may leave, which are all but the active one.
+    """
     kind, section = _section(TOPS, raw, where)
-    model: TopModel = kind.build(section, widths, outputs)
+    told = (quitters,) if kind.told_quitters else ()
+    model: TopModel = kind.build(section, widths, outputs, *told)
     return model
 
 

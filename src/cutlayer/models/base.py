@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,8 @@ from cutlayer.tasks import Task
 WIDEST = 65_536
 Width = Annotated[int, Field(ge=1, le=WIDEST)]
 """Columns of a layer."""
+MAP_COLUMNS = 512
+"""Most columns that the maps of a convolution are read as, unless it has more channels."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +29,14 @@ class Inputs:
 
     Attributes:
         cardinalities: number of codes of each categorical column.
-        numbers: how many numeric columns there are.
+        numbers: how many numeric columns there are, the pixels of an image included.
+        image: channels, height and width of the image whose pixels are the last of the numbers, channel by channel, row
+            by row; None if there is no image.
     """
 
     cardinalities: tuple[int, ...] = ()
     numbers: int = 0
+    image: tuple[int, int, int] | None = None
 
 
 class BottomModel(nn.Module, ABC):
@@ -48,7 +54,7 @@ class BottomModel(nn.Module, ABC):
 
         Args:
             codes: int32 (n, c) category codes.
-            numbers: float32 (n, m) scaled numbers.
+            numbers: float32 (n, m) scaled numbers, those of an image last.
 
         Returns:
             float32 (n, width).
@@ -62,12 +68,34 @@ class TopModel(nn.Module, ABC):
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """Logits (n, outputs) from embeddings by party, in the job's order of parties."""
 
+    def answer(self, embeddings: Mapping[str, Tensor], present: Collection[str]) -> Tensor:
+        """Logits (n, outputs) without some of the parties.
+
+        By default zeros stand for what an absent party would have sent, as under `party_dropout`.
+
+        Args:
+            embeddings: of all parties, in the job's order; those of absent parties only tell their shape.
+            present: names of the parties whose embeddings count.
+        """
+        seen = {name: e if name in present else torch.zeros_like(e) for name, e in embeddings.items()}
+        result: Tensor = self(seen)
+        return result
+
+    @property
+    def extra_heads(self) -> Sequence[nn.Module]:
+        """What the model has beside one head for all parties, to answer when some are absent."""
+        return ()
+
     def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
         """The loss to train on; a top model with several heads sums theirs here."""
         return task.loss(self(embeddings), labels)
 
 
-class Dense(nn.Module):
+class Block(nn.Module):
+    """Several modules that are one layer to whoever reads layer outputs."""
+
+
+class Dense(Block):
     """A linear map and its activation, one layer to whoever reads layer outputs."""
 
     def __init__(self, width_in: int, width_out: int, activation: type[nn.Module]) -> None:
@@ -115,10 +143,10 @@ class FusedEmbedding(nn.Module):
 
 
 def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Every layer whose output an attack may read: `Dense` blocks whole, and any other module without children."""
+    """Every layer whose output an attack may read: a `Block` whole, and any other module without children."""
     for name, child in model.named_children():
         path = f"{prefix}{name}"
-        if isinstance(child, Dense) or not any(True for _ in child.children()):
+        if isinstance(child, Block) or not any(True for _ in child.children()):
             yield path, child
         else:
             yield from layers_of(child, f"{path}.")
@@ -126,13 +154,17 @@ def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modu
 
 @contextmanager
 def tapped(model: nn.Module | None, rows: int) -> Iterator[dict[str, Tensor]]:
-    """Collect the outputs (first `rows` rows, two axes, detached) of every layer while the context is open."""
+    """Collect the outputs (first `rows` rows, two axes, detached) of every layer while the context is open.
+
+    Of maps (n, channels, height, width) it keeps the means over a grid of equal areas, as fine as `MAP_COLUMNS` columns
+    allow: 2,048 rows of a layer are 4 MB, where the maps of one convolution may be 268 MB.
+    """
     outputs: dict[str, Tensor] = {}
 
     def keep(name: str) -> object:
         def hook(_module: nn.Module, _inputs: object, output: object) -> None:
             if isinstance(output, Tensor) and output.is_floating_point() and output.dim() >= 2:
-                outputs[name] = output.detach()[:rows].flatten(1)
+                outputs[name] = _columns(output.detach()[:rows])
 
         return hook
 
@@ -142,3 +174,12 @@ def tapped(model: nn.Module | None, rows: int) -> Iterator[dict[str, Tensor]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _columns(output: Tensor) -> Tensor:
+    """A layer's output (n, ...) as a matrix (n, d)."""
+    if output.dim() == 4 and output[0].numel() > MAP_COLUMNS:
+        side = max(1, math.isqrt(MAP_COLUMNS // output.shape[1]))
+        height, width = output.shape[2:]
+        output = nn.functional.adaptive_avg_pool2d(output, (min(side, height), min(side, width)))
+    return output.flatten(1)

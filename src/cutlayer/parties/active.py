@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
@@ -19,46 +18,21 @@ from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.party_data import Prepared
-from cutlayer.data.split import Split, split_rows
-from cutlayer.errors import ConfigError, DataError, ProtocolError
+from cutlayer.data.split import split_rows
+from cutlayer.errors import ConfigError, DataError
+from cutlayer.kernels.noise import derive
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
+from cutlayer.models.absence import Names, absent_sets
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.half import Half
 from cutlayer.parties.handshake import DONE, agree_active, agree_order_active, receive
 from cutlayer.parties.local import EVALUATION_ROWS, Local
 from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.parties.outcome import ActiveOutcome, stated_evidence
+from cutlayer.parties.release import ask_for_release, checked_embedding, plan_of
 from cutlayer.parties.stopping import Progress
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise
 from cutlayer.tasks import Task
-
-
-@dataclass(frozen=True)
-class ActiveOutcome:
-    """What the active party knows at the end of a run.
-
-    Attributes:
-        step_losses: of every step of this session, exact.
-        logits, labels: of the held-out rows that `metrics` are of.
-        evidence: of all parties' protections.
-        positive_share: of the training rows; `None` unless the task is binary.
-    """
-
-    task: Task
-    split: Split
-    step_losses: tuple[float, ...]
-    kept_epoch: int
-    epochs: int
-    stopped_early: bool
-    part: str
-    metrics: Mapping[str, float]
-    logits: Tensor
-    labels: Tensor
-    evidence: tuple[Evidence, ...]
-    parameters: int
-    numeric: int
-    categorical: int
-    widths: Mapping[str, int]
-    positive_share: float | None = None
 
 
 class ActiveParty:
@@ -73,6 +47,7 @@ class ActiveParty:
 
     def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], observer: Observer) -> None:
         self.job, self.local, self.ports, self.observer = job, local, ports, observer
+        self.live = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
     def run(self) -> Generator[Port, Message, ActiveOutcome]:
@@ -87,19 +62,20 @@ class ActiveParty:
             began = time.perf_counter()
             loss = yield from self._train_epoch(epoch)
             seconds = time.perf_counter() - began
+            figures = self.half.chain.epoch_figures()
             metrics, _ = yield from self._evaluate(self.part, epoch)
             best = self.progress.judge(metrics[self.task.metric], epoch, self.job)
             yield from self._save(epoch, best)
             leak = self.observer.leaks(epoch, self.transcript.steps)
             self.transcript.close(epoch)
             rate = len(self.split.train) / seconds
-            self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak))
+            self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, figures))
             self._commit(epoch)
             epoch += 1
         if self.job.keeps_best:
             self.half.load_weights(self.checkpoints.load_best())
         part = "test" if len(self.split.test) else self.part
-        metrics, logits = yield from self._evaluate(part, -1)
+        metrics, logits = yield from self._evaluate(part, -1, self._absent_sets())
         evidence = yield from self._farewell()
         return self._outcome(epoch, part, metrics, logits, evidence)
 
@@ -120,6 +96,7 @@ class ActiveParty:
         widths = yield from agree_order_active(self.ports, prepared.digests)
         self._build(prepared, widths)
         self._protect_labels(prepared)
+        yield from self._keep_releases()
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.progress = Progress()
@@ -131,6 +108,18 @@ class ActiveParty:
         self.observer.started(self.task, self.truth, self.split.part("train"), job.train.epochs, start)
         return start
 
+    def _keep_releases(self) -> Generator[Port, Message, None]:
+        """Take the rows of the parties that release once, unless an interrupted run has them already."""
+        once = [name for name in self.ports if name not in self.live]
+        found = self.checkpoints.load_release() if self.local.resume else None
+        if found:
+            self.half.check_rows(found[1]["rows"])
+        self.kept: dict[str, Tensor] = dict(found[0]) if found else {}
+        if once and not found:
+            for name in once:
+                self.kept[name] = yield from ask_for_release(self.ports[name], self.split, self.widths[name])
+            self.checkpoints.save_release((self.kept, {"rows": self.half.rows}))
+
     def _build(self, prepared: Prepared, widths: Mapping[str, int]) -> None:
         if prepared.labels is None:
             raise DataError(f"{self.local.name} is the active party and needs a label column")
@@ -139,7 +128,7 @@ class ActiveParty:
         self.task = Task.fitted(self.job.task, prepared.labels.classes, self.truth[self.split.part("train")])
         self.store = prepared.store
         columns = prepared.columns
-        self.inputs = Inputs(columns.cardinalities, columns.numeric) if columns else Inputs()
+        self.inputs = columns.inputs if columns else Inputs()
         modules: dict[str, nn.Module] = {}
         self.widths = dict(widths)
         if self.store is not None:
@@ -147,7 +136,7 @@ class ActiveParty:
             modules["bottom"] = bottom
             self.widths[name] = bottom.width
         self.widths = {party: self.widths[party] for party in self.job.parties if party in self.widths}
-        self.top: TopModel = build_top(model.top, self.widths, self.task.outputs)
+        self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, quitters=self.job.passives)
         self.half = Half(
             {**modules, "top": self.top}, self.job.train.optimizer, self.local.chain, prepared.order_digest
         )
@@ -170,6 +159,7 @@ class ActiveParty:
             label_column=local.label_column,
             epochs=self.job.train.epochs,
             batch_size=self.job.train.batch_size,
+            plan=plan_of(self.job, local.name),
         )
         chain = self.half.chain
         chain.setup(context)
@@ -178,6 +168,8 @@ class ActiveParty:
         self.labels[train] = chain.labels(self.truth[train], ids)
         chain.setup(replace(context, labels=self.labels))
         self.half.sent["labels"] = len(train)
+        rows = prepared.order_digest + self.truth.numpy().tobytes()
+        self.fingerprint = derive(local.secret, b"ledger", local.label_column.encode(), rows, size=16).hex()
 
     def _draw_ids(self, prepared: Prepared) -> npt.NDArray[np.uint8]:
         """What a row's draws depend on: the digest of its id, uint8 (n, 16).
@@ -205,14 +197,14 @@ class ActiveParty:
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
         digest = rows_digest(rows)
         received = yield from self._receive(Kind.EMBEDDING, epoch, step, rows, digest)
-        received = {name: embedding.detach().requires_grad_() for name, embedding in received.items()}
+        received = {name: embedding.detach().requires_grad_(name in self.live) for name, embedding in received.items()}
         view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], received)
         with tapped(self.half.modules if self._layers(step) else None, LAYER_ROWS) as layers:
             loss = self.top.objective(self._ordered(rows, view), view.labels, self.task)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = self._protected_gradients(view)
-        for name, port in self.ports.items():
+        for name, port in self.live.items():
             port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": gradients[name]})
             self.half.sent["gradient_out"] += 1
         self.optimizer.step()
@@ -228,28 +220,25 @@ class ActiveParty:
         return self._sampled(step) and self.local.audit.layers and self.transcript.sampling.takes_layers(step)
 
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
-        """The cut gradient of every passive party, after all protections."""
+        """The cut gradient of every passive party that is sent one, after all protections."""
         chain = self.half.chain
-        task = {
-            name: embedding.grad if embedding.grad is not None else torch.zeros_like(embedding)
-            for name, embedding in view.embeddings.items()
-        }
-        view = replace(view, task_gradients=task)
+        live = {name: view.embeddings[name] for name in self.live}
+        task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in live.items()}
+        view = replace(view, embeddings=live, task_gradients=task)
         summed = chain.cut_gradients(view)
         self.half.sent["cut_gradient"] += 1
-        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.ports}
+        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.live}
 
     def _receive(
         self, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes
     ) -> Generator[Port, Message, dict[str, Tensor]]:
         received = {}
         for name, port in self.ports.items():
+            if name in self.kept:
+                received[name] = self.kept[name][rows]
+                continue
             message = yield from receive(port, kind, epoch, step, digest)
-            embedding = message.tensors["embedding"]
-            if embedding.shape != (len(rows), self.widths[name]):
-                wanted = (len(rows), self.widths[name])
-                raise ProtocolError.expected(f"an embedding of shape {wanted} from {name}", tuple(embedding.shape))
-            received[name] = embedding
+            received[name] = checked_embedding(message, len(rows), self.widths[name])
         return received
 
     def _ordered(self, rows: Tensor, view: ActiveView) -> dict[str, Tensor]:
@@ -261,23 +250,32 @@ class ActiveParty:
             seen[self.local.name] = self.half.modules["bottom"](codes, numbers)
         return {name: seen[name] for name in self.widths}
 
-    def _evaluate(self, part: str, epoch: int) -> Generator[Port, Message, tuple[Mapping[str, float], Tensor]]:
-        """Metrics on held-out rows, against their true labels."""
+    def _absent_sets(self) -> tuple[Names, ...]:
+        """Whose absence the finished model is tried on; without features here somebody must stay."""
+        passives = self.job.passives
+        return absent_sets(passives, keep_one=self.store is None, sizes=(1, 2, len(passives)))
+
+    def _evaluate(
+        self, part: str, epoch: int, absent: Sequence[Names] = ()
+    ) -> Generator[Port, Message, tuple[Mapping[str, float], Mapping[Names, Tensor]]]:
+        """Metrics on held-out rows, against their true labels; and logits by who is absent, nobody first."""
         self.half.modules.eval()
-        logits = []
+        logits: dict[Names, list[Tensor]] = {names: [] for names in ((), *absent)}
         held_out = self.split.part(part)
         for number, rows in enumerate(evaluation_batches(held_out, EVALUATION_ROWS)):
             digest = rows_digest(rows)
-            for port in self.ports.values():
+            for port in self.live.values():
                 port.send(Kind.REQUEST, epoch=epoch, step=number, rows=digest, fields={"part": part, "batch": number})
             received = yield from self._receive(Kind.EVALUATION, epoch, number, rows, digest)
             view = ActiveView(Mode.EVALUATE, epoch, number, rows, self.labels[rows], received)
             with torch.no_grad():
-                logits.append(self.top(self._ordered(rows, view)))
-        if not logits:
-            return {self.task.metric: math.nan}, torch.zeros(0, self.task.outputs)
-        together = torch.cat(logits)
-        return self.task.evaluate(together, self.truth[held_out]), together
+                seen = self._ordered(rows, view)
+                for names, found in logits.items():
+                    found.append(self.top.answer(seen, seen.keys() - names) if names else self.top(seen))
+        if not len(held_out):
+            return {self.task.metric: math.nan}, {names: torch.zeros(0, self.task.outputs) for names in logits}
+        together = {names: torch.cat(found) for names, found in logits.items()}
+        return self.task.evaluate(together[()], self.truth[held_out]), together
 
     def _save(self, epoch: int, best: bool) -> Generator[Port, Message, None]:
         """Every party writes its half of the epoch, this one last."""
@@ -306,12 +304,17 @@ class ActiveParty:
             port.send(Kind.FAREWELL, fields={"reason": DONE})
         for port in self.ports.values():
             message = yield from receive(port, Kind.EVIDENCE)
-            evidence += _evidence(str(message.fields["json"]), port.peer)
+            evidence += stated_evidence(str(message.fields["json"]), port.peer)
             yield from receive(port, Kind.FAREWELL)
         return tuple(evidence)
 
     def _outcome(
-        self, epochs: int, part: str, metrics: Mapping[str, float], logits: Tensor, evidence: tuple[Evidence, ...]
+        self,
+        epochs: int,
+        part: str,
+        metrics: Mapping[str, float],
+        logits: Mapping[Names, Tensor],
+        evidence: tuple[Evidence, ...],
     ) -> ActiveOutcome:
         keeps_best = self.job.keeps_best
         training = self.truth[self.split.part("train")]
@@ -324,22 +327,15 @@ class ActiveParty:
             stopped_early=epochs < self.job.train.epochs,
             part=part,
             metrics=metrics,
-            logits=logits,
+            logits=logits[()],
             labels=self.truth[self.split.part(part)],
             evidence=evidence,
             parameters=self.half.parameters,
             numeric=self.inputs.numbers,
             categorical=len(self.inputs.cardinalities),
             widths=self.widths,
+            fingerprint=self.fingerprint,
             positive_share=float((training == 1).double().mean()) if self.task.kind == "binary" else None,
+            without={names: found for names, found in logits.items() if names},
+            extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.top.extra_heads),
         )
-
-
-def _evidence(text: str, party: str) -> list[Evidence]:
-    """A passive party's statements, taken in as data: another party's words, under its own name."""
-    try:
-        stated = TypeAdapter(list[Evidence]).validate_json(text)
-    except ValidationError as mismatch:
-        wrong = mismatch.errors(include_url=False, include_input=False)[0]["msg"]
-        raise ProtocolError(f"{party} sent evidence of another form: {wrong}") from None
-    return [replace(item, party=party) for item in stated]

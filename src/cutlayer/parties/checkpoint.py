@@ -19,6 +19,7 @@ from torch import Tensor
 from cutlayer.errors import CheckpointError
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
+RELEASED = "released.safetensors"
 _COMMITTED = {"epoch", "best", "best_epoch", "stale", "stop"}
 
 
@@ -36,14 +37,8 @@ class Checkpoints:
 
     def save(self, epoch: int, state: State, *, best: bool) -> None:
         """Write this party's half of `epoch`, and drop all but that and the one before."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        tensors, plain = state
-        header = {"party": self.party, "job": self.job, "epoch": str(epoch), "tensors": str(len(tensors))}
-        header["state"] = json.dumps(plain)
         path = self._path(epoch)
-        partial = path.with_suffix(".partial")
-        save_file({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}, partial, header)
-        partial.replace(path)
+        self._write(path, epoch, state)
         if best:
             self._link(path, self.folder / "best.safetensors")
         for old in self._saved() - {epoch, epoch - 1}:
@@ -76,6 +71,15 @@ class Checkpoints:
         """This party's half of the best epoch."""
         return self._read(self.folder / "best.safetensors")
 
+    def save_release(self, state: State) -> None:
+        """Write what is released once, or was received so: a resume must meet the very same numbers."""
+        self._write(self.folder / RELEASED, -1, state)
+
+    def load_release(self) -> State | None:
+        """What `save_release` wrote, or `None` before."""
+        path = self.folder / RELEASED
+        return self._read(path) if path.exists() else None
+
     def latest(self) -> int:
         """The latest epoch saved here, or -1."""
         return max(self._saved(), default=-1)
@@ -86,6 +90,15 @@ class Checkpoints:
 
     def _path(self, epoch: int) -> Path:
         return self.folder / f"epoch-{epoch:04d}.safetensors"
+
+    def _write(self, path: Path, epoch: int, state: State) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        tensors, plain = state
+        header = {"party": self.party, "job": self.job, "epoch": str(epoch), "tensors": str(len(tensors))}
+        header["state"] = json.dumps(plain)
+        partial = path.with_suffix(".partial")
+        save_file({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}, partial, header)
+        partial.replace(path)
 
     def _link(self, source: Path, target: Path) -> None:
         partial = target.with_suffix(".partial")

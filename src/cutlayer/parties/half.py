@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,11 +23,21 @@ class Half:
         optimizer: settings; `None` where the party has nothing to train.
         chain: the party's protections.
         rows: digest of the ids of the common rows, in their order.
+        wrap: applied to the optimiser, where the party attacks by it.
     """
 
-    def __init__(self, modules: Mapping[str, nn.Module], optimizer: OptimizerConfig, chain: Chain, rows: bytes) -> None:
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        optimizer: OptimizerConfig,
+        chain: Chain,
+        rows: bytes,
+        wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None,
+    ) -> None:
         self.modules = nn.ModuleDict(modules)
         self.optimizer = build_optimizer(optimizer, list(self.modules.parameters()))
+        if wrap is not None and self.optimizer is not None:
+            self.optimizer = wrap(self.optimizer)
         self.chain = chain
         self.rows = rows.hex()
         self.sent: Counter[str] = Counter()
@@ -55,13 +65,14 @@ class Half:
             CheckpointError: the checkpoint is of other rows or of a model of another shape, or lacks something.
         """
         try:
-            self._check_rows(state[1]["rows"])
+            self.check_rows(state[1]["rows"])
             self.load_weights(state)
             self._load_rest(*state)
         except (KeyError, TypeError, ValueError, RuntimeError) as mismatch:
             raise CheckpointError(f"the checkpoint does not fit the job: {mismatch!r}; start again") from None
 
-    def _check_rows(self, rows: str) -> None:
+    def check_rows(self, rows: str) -> None:
+        """Raise `CheckpointError` unless `rows` is the digest of the common rows."""
         if rows != self.rows:
             wanted = "the rows the run was begun with, in every party's table"
             raise CheckpointError.expected(wanted, "other common rows", "bring them back, or start a new run")
@@ -84,6 +95,12 @@ class Half:
             self.modules.load_state_dict(weights)
         except RuntimeError as mismatch:
             raise CheckpointError(f"the checkpoint does not fit the model of the job: {mismatch}") from None
+
+
+def chain_state(state: State) -> Mapping[str, Any]:
+    """What a checkpoint holds of the party's protections, for `Chain.load_state_dict`."""
+    found: Mapping[str, Any] = _push(state[1]["chain"], state[0])
+    return found
 
 
 def build_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:

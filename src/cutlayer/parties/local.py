@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
 
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job
@@ -30,6 +33,8 @@ class Local:
         noise_key: 32 bytes for this run's noise.
         audit: what to record.
         resume: continue from the committed checkpoint in `folder`.
+        wrap: what a passive party that attacks does to its own optimiser; what it remembers must be in the optimiser's
+            state, so that a resume continues it.
     """
 
     name: str
@@ -42,6 +47,7 @@ class Local:
     audit: AuditConfig
     label_column: str = ""
     resume: bool = False
+    wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
 
     def sampling(self, job: Job, steps_per_epoch: int) -> Sampling:
         """Which steps this party records."""

@@ -20,6 +20,7 @@ class EpochRecord:
         loss: mean over the epoch's rows.
         part: which rows `metrics` are of, `validation` or `test`.
         leak: leak AUC by `party/message/attack`, of this epoch's sampled steps.
+        protections: the active party's own figures of the epoch, by `protection.figure`; estimates, never a guarantee.
     """
 
     epoch: int
@@ -30,6 +31,7 @@ class EpochRecord:
     rows_per_second: float
     best: bool = False
     leak: Mapping[str, float] = field(default_factory=dict)
+    protections: Mapping[str, float] = field(default_factory=dict)
 
 
 class Observer:

@@ -14,24 +14,32 @@ from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import split_rows
-from cutlayer.errors import DataError, ProtocolError
-from cutlayer.models import BottomModel, Inputs, build_bottom, tapped
+from cutlayer.errors import ConfigError, DataError, ProtocolError
+from cutlayer.kernels.one_hot import one_hot_columns
+from cutlayer.models import BottomModel, build_bottom, tapped
+from cutlayer.models.fitting import Columns, fit_bottom
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.half import Half
 from cutlayer.parties.handshake import DONE, agree_order_passive, agree_passive, check_present, receive
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
-from cutlayer.protections.base import Context, Evidence, Mode, Noise, PassiveView
+from cutlayer.parties.release import plan_of, release_batches
+from cutlayer.protections.base import Context, Evidence, Mode, Noise, PassiveView, Update
 
 
 @dataclass(frozen=True)
 class PassiveOutcome:
-    """What a passive party knows at the end of a run."""
+    """What a passive party knows at the end of a run.
+
+    Attributes:
+        fit_losses: what the fit before a single release had left to lose, epoch by epoch; empty without one.
+    """
 
     evidence: tuple[Evidence, ...]
     parameters: int
     numeric: int
     categorical: int
     epochs: int
+    fit_losses: tuple[float, ...] = ()
 
 
 class PassiveParty:
@@ -45,6 +53,9 @@ class PassiveParty:
 
     def __init__(self, job: Job, local: Local, port: Port) -> None:
         self.job, self.local, self.port = job, local, port
+        self.once = job.train.releases_once(local.name)
+        self.released: Tensor | None = None
+        self.fit_losses: tuple[float, ...] = ()
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
     def run(self) -> Generator[Port, Message, PassiveOutcome]:
@@ -56,7 +67,8 @@ class PassiveParty:
         """
         epoch = yield from self._prepare()
         while not self.stopped:
-            yield from self._train_epoch(epoch)
+            if not self.once:
+                yield from self._train_epoch(epoch)
             verdict = yield from self._answer_until(Kind.VERDICT, epoch)
             self._save(epoch, verdict)
             self.port.send(Kind.COMMITTED, epoch=epoch)
@@ -79,15 +91,17 @@ class PassiveParty:
         if prepared.store is None:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
         self.store = prepared.store
-        self.inputs = Inputs(self.store.columns.cardinalities, self.store.columns.numeric)
+        self.inputs = self.store.columns.inputs
         bottom: BottomModel = build_bottom(job.model.bottom_of(local.name), self.inputs, f"model.bottom ({local.name})")
         self.bottom = bottom
-        self.half = Half({"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest)
+        self.half = Half({"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, local.wrap)
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
         self._set_up_chain()
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.stopped = False
+        if self.once:
+            self._release_once()
         if agreement.start:
             state = self.checkpoints.load(agreement.start - 1)
             self.half.load(state)
@@ -107,8 +121,37 @@ class PassiveParty:
             noise=Noise(local.noise_key),
             epochs=train.epochs,
             batch_size=train.batch_size,
+            plan=plan_of(self.job, local.name),
         )
         local.chain.setup(context)
+
+    def _release_once(self) -> None:
+        """Fix the bottom model and draw every row's release; after an interruption, take both as they were.
+
+        All is on disk before anything is sent, so that no row can ever be released with other noise.
+        """
+        found = self.checkpoints.load_release() if self.local.resume else None
+        if found:
+            self.half.load(found)
+            self.released, self.fit_losses = found[0]["released"], tuple(found[1]["fit_losses"])
+            return
+        columns = Columns(self.inputs, self.split.part("train"), self.store.gather)
+        where = f"parties.{self.local.name}.fit"
+        self.fit_losses = fit_bottom(self.job.parties[self.local.name].fit, self.bottom, columns, where)
+        self.released = torch.empty(self.store.rows, self.bottom.width)
+        for number, (part, rows) in enumerate(release_batches(self.split, self.bottom.width)):
+            mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
+            self.released[rows] = self._protected(PassiveView(mode, -1, number, rows, self._embed))
+        tensors, plain = self.half.state()
+        tensors["released"] = self.released
+        self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
+
+    def _protected(self, view: PassiveView) -> Tensor:
+        """What is released of a batch that no gradient will come back for."""
+        with torch.no_grad():
+            released = self.half.chain.embedding_out(self._embed(view.rows), view)
+        self.half.sent["embedding_out"] += 1
+        return released
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, None]:
         self.bottom.train()
@@ -120,7 +163,7 @@ class PassiveParty:
         digest = rows_digest(rows)
         with tapped(self.bottom if self._layers(step) else None, LAYER_ROWS) as layers:
             embedding = self._embed(rows)
-        view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed)
+        view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns)
         released = self.half.chain.embedding_out(embedding, view)
         self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": released})
         self.half.sent["embedding_out"] += 1
@@ -128,7 +171,7 @@ class PassiveParty:
         gradient = answer.tensors["gradient"]
         if gradient.shape != released.shape:
             raise ProtocolError.expected(f"a gradient of shape {tuple(released.shape)}", tuple(gradient.shape))
-        self._learn(released, replace(view, embedding=released, gradient=gradient))
+        self._learn(embedding, released, replace(view, embedding=released, gradient=gradient))
         if self._sampled(step):
             mine = self.local.name
             step_seen = Step(epoch, step, rows, {mine: released.detach()}, {mine: gradient}, layers)
@@ -140,7 +183,7 @@ class PassiveParty:
     def _layers(self, step: int) -> bool:
         return self._sampled(step) and self.local.audit.layers and self.transcript.sampling.takes_layers(step)
 
-    def _learn(self, released: Tensor, view: PassiveView) -> None:
+    def _learn(self, embedding: Tensor, released: Tensor, view: PassiveView) -> None:
         """One optimiser step from the gradient that came back and this party's own loss terms."""
         optimizer = self.half.optimizer
         if optimizer is None:
@@ -148,11 +191,22 @@ class PassiveParty:
         optimizer.zero_grad()
         extra = self.half.chain.local_loss(view)
         self.half.sent["local_loss"] += 1
-        if extra is None:
+        self.half.sent["update"] += 1
+        if self.half.chain.updates:
+            self._update(embedding, released, extra, view)
+        elif extra is None:
             torch.autograd.backward([released], [view.gradient])
         else:
             torch.autograd.backward([released, extra], [view.gradient, None])
         optimizer.step()
+
+    def _update(self, embedding: Tensor, released: Tensor, extra: Tensor | None, view: PassiveView) -> None:
+        """Gradients as a protection sets them, from that of the embedding before its protections."""
+        if extra is not None:
+            wanted = f"no loss term of {self.local.name}'s own beside a protection of its update"
+            raise ConfigError.expected(wanted, "one", "terms over several rows have no row's gradient; leave one out")
+        (upstream,) = torch.autograd.grad(released, embedding, view.gradient)
+        self.half.chain.update(Update(self.bottom, self.store.gather(view.rows), upstream), view)
 
     def _save(self, epoch: int, verdict: Message) -> None:
         """Write this party's half of the epoch, with whether training ends here: a resume must know."""
@@ -174,33 +228,43 @@ class PassiveParty:
             self._answer(message)
 
     def _answer(self, request: Message) -> None:
+        if self.released is not None:
+            self._answer_again(request, self.released)
+            return
         part, number = str(request.fields["part"]), int(request.fields["batch"])
         if part not in HELD_OUT:
             raise ProtocolError.expected(f"a request for {' or '.join(HELD_OUT)} rows", repr(part)[:80])
         batches = evaluation_batches(self.split.part(part), EVALUATION_ROWS)
         if not 0 <= number < len(batches) or rows_digest(batches[number]) != request.rows:
             raise ProtocolError(f"{self.port.peer} asked for batch {number} of {part}, which holds other rows here")
-        rows = batches[number]
-        with torch.no_grad():
-            view = PassiveView(Mode.EVALUATE, request.epoch, request.step, rows, self._embed)
-            released = self.half.chain.embedding_out(self._embed(rows), view)
-        self.port.send(
-            Kind.EVALUATION,
-            epoch=request.epoch,
-            step=request.step,
-            rows=request.rows,
-            tensors={"embedding": released},
+        released = self._protected(
+            PassiveView(Mode.EVALUATE, request.epoch, request.step, batches[number], self._embed)
         )
-        self.half.sent["embedding_out"] += 1
+        self._send_rows(Kind.EVALUATION, request, released)
+
+    def _answer_again(self, request: Message, released: Tensor) -> None:
+        """Send rows of the single release; asked for twice, they are the same numbers."""
+        part, number = str(request.fields["part"]), int(request.fields["batch"])
+        batches = [(name, rows_digest(rows), rows) for name, rows in release_batches(self.split, self.bottom.width)]
+        if not 0 <= number < len(batches) or (part, request.rows) != batches[number][:2]:
+            raise ProtocolError(f"{self.port.peer} asked for release {number} of {part}, which holds other rows here")
+        self._send_rows(Kind.RELEASE, request, released[batches[number][2]])
+
+    def _send_rows(self, kind: Kind, request: Message, released: Tensor) -> None:
+        self.port.send(kind, epoch=request.epoch, step=request.step, rows=request.rows, tensors={"embedding": released})
 
     def _embed(self, rows: Tensor) -> Tensor:
         codes, numbers = self.store.gather(rows)
         embedding: Tensor = self.bottom(codes, numbers)
         return embedding
 
+    def _columns(self, rows: Tensor) -> Tensor:
+        return one_hot_columns(*self.store.gather(rows), self.inputs.cardinalities)
+
     def _farewell(self, epochs: int) -> PassiveOutcome:
         evidence = tuple(self.half.chain.proof(self.half.sent))
         self.port.send(Kind.EVIDENCE, fields={"json": json.dumps([asdict(item) for item in evidence])})
         self.port.send(Kind.FAREWELL, fields={"reason": DONE})
         inputs = self.inputs
-        return PassiveOutcome(evidence, self.half.parameters, inputs.numbers, len(inputs.cardinalities), epochs)
+        counts = (self.half.parameters, inputs.numbers, len(inputs.cardinalities))
+        return PassiveOutcome(evidence, *counts, epochs, self.fit_losses)

@@ -5,27 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cutlayer.config import near_miss, validated
-from cutlayer.config.job import Role
+from cutlayer.config import BudgetConfig, near_miss, validated
+from cutlayer.config.job import BUDGET, Role
 from cutlayer.errors import ConfigError
 from cutlayer.protections.base import Protection
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.dcor import DCor, DCorConfig
+from cutlayer.protections.dimip import DIMIP, DIMIPConfig
 from cutlayer.protections.discrete_sgd import DiscreteSGD, DiscreteSGDConfig
+from cutlayer.protections.dp_bottom import DPBottom, DPBottomConfig
+from cutlayer.protections.dp_embedding import DPEmbedding, DPEmbeddingConfig
 from cutlayer.protections.gradient_compression import GradientCompression, GradientCompressionConfig
 from cutlayer.protections.iso_noise import IsoNoise, IsoNoiseConfig
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.marvell import Marvell, MarvellConfig
 from cutlayer.protections.max_norm import MaxNorm, MaxNormConfig
 from cutlayer.protections.noisy_gradient import NoisyGradient, NoisyGradientConfig
+from cutlayer.protections.nopeek import NoPeek, NoPeekConfig
+from cutlayer.protections.party_dropout import PartyDropout, PartyDropoutConfig
 from cutlayer.protections.ppdl import PPDL, PPDLConfig
 
 __all__ = [
+    "DIMIP",
     "PPDL",
     "REGISTRY",
     "Chain",
     "DCor",
     "DCorConfig",
+    "DIMIPConfig",
+    "DPBottom",
+    "DPBottomConfig",
+    "DPEmbedding",
+    "DPEmbeddingConfig",
     "DiscreteSGD",
     "DiscreteSGDConfig",
     "GradientCompression",
@@ -38,9 +49,13 @@ __all__ = [
     "MarvellConfig",
     "MaxNorm",
     "MaxNormConfig",
+    "NoPeek",
+    "NoPeekConfig",
     "NoisyGradient",
     "NoisyGradientConfig",
     "PPDLConfig",
+    "PartyDropout",
+    "PartyDropoutConfig",
     "Protection",
     "build",
     "build_chain",
@@ -50,13 +65,18 @@ REGISTRY: Mapping[str, type[Protection[Any]]] = {
     protection.name: protection
     for protection in (
         DCor,
+        DIMIP,
         DiscreteSGD,
+        DPBottom,
+        DPEmbedding,
         GradientCompression,
         IsoNoise,
         LabelDP,
         Marvell,
         MaxNorm,
         NoisyGradient,
+        NoPeek,
+        PartyDropout,
         PPDL,
     )
 }
@@ -90,13 +110,13 @@ def build_chain(party: str, role: Role, privacy: Mapping[str, Mapping[str, Any] 
 
     Args:
         party: its name. role: `active` or `passive`.
-        privacy: options by protection name.
+        privacy: options by protection name; and the budget, if there is one.
         where: dotted path of `privacy`, for messages.
 
     Raises:
         ConfigError: as `build`; a protection of the other side; two that cannot be combined.
     """
-    protections = [build(name, raw, where) for name, raw in privacy.items()]
+    protections = [build(name, raw, where) for name, raw in privacy.items() if name != BUDGET]
     for protection in protections:
         if protection.side != role:
             fitting = sorted(name for name, known in REGISTRY.items() if known.side == role)
@@ -105,4 +125,5 @@ def build_chain(party: str, role: Role, privacy: Mapping[str, Mapping[str, Any] 
                 f"the {role} party {party}",
                 f"protections of a {role} party: {', '.join(fitting) or 'none yet'}",
             )
-    return Chain(party, protections)
+    budget = validated(BudgetConfig, privacy[BUDGET], f"{where}.{BUDGET}") if BUDGET in privacy else None
+    return Chain(party, protections, budget)

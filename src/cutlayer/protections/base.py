@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from cutlayer.accounting import Event
+from cutlayer.accounting import Event, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.noise import standard_normal
+from cutlayer.kernels.noise import derive, fingerprint, standard_laplace, standard_normal
 from cutlayer.tasks import Task
 
 
@@ -43,7 +42,7 @@ class Mode(StrEnum):
 
 
 class Noise:
-    """Gaussian noise that only the owner of the key can repeat.
+    """Noise that only the owner of the key can repeat.
 
     Args:
         key: 32 bytes from the operating system; checkpointed privately, so that a resume repeats the noise.
@@ -51,19 +50,28 @@ class Noise:
 
     def __init__(self, key: bytes) -> None:
         self._key = key
+        self._content_key = derive(key, b"cutlayer content")
 
-    def normal(self, shape: tuple[int, ...], *, hook: str, peer: str, step: int, content: Tensor) -> Tensor:
-        """Standard normal float32 numbers; the same only for the same hook, peer, step and content.
+    def key(self, *, hook: str, peer: str, step: int, content: Tensor) -> bytes:
+        """A key of 32 bytes; the same only for the same hook, peer, step and content.
 
         Args:
-            shape: of the result.
             hook: the protection and what it needs the noise for; no two may share one.
             peer, step: where in the run the noise is used.
             content: what is being protected; other content gets fresh noise.
         """
-        digest = hashlib.sha256(content.detach().contiguous().numpy().data).digest()
-        nonce = json.dumps([hook, peer, step, list(content.shape), list(shape)]).encode() + digest
-        return standard_normal(self._key, nonce, shape)
+        place = json.dumps([hook, peer, step, list(content.shape), str(content.dtype)]).encode()
+        return derive(self._key, b"cutlayer noise", place, fingerprint(self._content_key, content))
+
+    def normal(self, shape: tuple[int, ...], *, hook: str, peer: str, step: int, content: Tensor) -> Tensor:
+        """Standard normal float32 numbers of a shape; the same only for the same shape and what `key` names."""
+        key = self.key(hook=hook, peer=peer, step=step, content=content)
+        return standard_normal(key, b"normal %r" % (shape,), shape)
+
+    def laplace(self, shape: tuple[int, ...], *, hook: str, peer: str, step: int, content: Tensor) -> Tensor:
+        """Laplace float32 numbers of scale 1, as `normal`."""
+        key = self.key(hook=hook, peer=peer, step=step, content=content)
+        return standard_laplace(key, b"laplace %r" % (shape,), shape)
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,7 @@ class Context:
         secret: the owner's long-lived secret, for draws that must repeat in the next run.
         noise: this run's noise.
         epochs, batch_size: the schedule.
+        plan: how often that releases each row.
     """
 
     party: str
@@ -94,6 +103,7 @@ class Context:
     label_column: str = ""
     epochs: int = 1
     batch_size: int = 1
+    plan: ReleasePlan = field(default_factory=lambda: ReleasePlan(training=1))
 
 
 @dataclass(frozen=True)
@@ -104,7 +114,8 @@ class ActiveView:
         step: counts all steps of the run, from 0.
         rows: row numbers of the batch, int64 (n,).
         labels: protected labels of the batch.
-        embeddings: as received, by passive party, float32 (n, width).
+        embeddings: as received, by passive party, float32 (n, width); from the cut gradient on only of those that are
+            sent one, which parties that release once are not.
         task_gradients: of the task loss, by passive party; empty before the backward pass.
     """
 
@@ -125,6 +136,7 @@ class PassiveView:
         embed: runs the bottom model on other rows, int64 (m,) -> (m, width).
         embedding: the released embedding, with its graph; `None` before the release.
         gradient: what came back; `None` before it came.
+        inputs: reads other rows, int64 (m,) -> (m, columns): the numbers, and categories one-hot (`one_hot_columns`).
     """
 
     mode: Mode
@@ -134,6 +146,22 @@ class PassiveView:
     embed: Callable[[Tensor], Tensor]
     embedding: Tensor | None = None
     gradient: Tensor | None = None
+    inputs: Callable[[Tensor], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """One optimiser step of a passive party, before it is taken.
+
+    Attributes:
+        bottom: the model, whose parameters' gradients are to be set.
+        columns: what it read of the batch, (n, ...) each.
+        upstream: gradient (n, width) at what it gave, passed back through the protections of the embedding.
+    """
+
+    bottom: nn.Module
+    columns: tuple[Tensor, ...]
+    upstream: Tensor
 
 
 @dataclass(frozen=True)
@@ -202,6 +230,9 @@ class Protection(ABC, Generic[C]):
                 f"a task of kind {' or '.join(sorted(cls.tasks))} for {cls.name}", kind, "leave it out"
             )
 
+    def check_peers(self, party: str, peers: Sequence[str]) -> None:
+        """Raise `ConfigError` if a setting names a party that is not among the `peers` of `party`."""
+
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels, once per run.
 
@@ -231,13 +262,24 @@ class Protection(ABC, Generic[C]):
         """A term added to the passive party's own backward pass."""
         return None
 
+    def update(self, update: Update, view: PassiveView) -> None:
+        """Set the gradients of the bottom model's parameters, in place of the backward pass."""
+
     @abstractmethod
-    def event(self) -> Event:
-        """What this protection will release, known before the run starts."""
+    def event(self, plan: ReleasePlan) -> Event:
+        """What this protection will release, known before the run starts.
+
+        Args:
+            plan: how often the schedule releases each row.
+        """
 
     @abstractmethod
     def figures(self) -> Mapping[str, float]:
         """The protection's own evidence: labels flipped, signal-to-noise, ..."""
+
+    def epoch_figures(self) -> Mapping[str, float]:
+        """What the history keeps of the training epoch that has just ended; called once after each."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values that a resumed run continues from."""

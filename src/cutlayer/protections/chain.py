@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutlayer.accounting import Account, ReleasePlan
+from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
-from cutlayer.protections.base import ActiveView, Context, Evidence, PassiveView, Protection
+from cutlayer.protections.base import ActiveView, Context, Evidence, PassiveView, Protection, Update
 
-HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss")
+HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
 
 
 class Chain:
@@ -21,13 +23,15 @@ class Chain:
     Args:
         party: whose protections they are.
         protections: any order.
+        budget: what all their releases together may cost.
 
     Raises:
         ConfigError: two of them cannot be combined, or one is there twice.
     """
 
-    def __init__(self, party: str, protections: Sequence[Protection[Any]]) -> None:
-        self.party = party
+    def __init__(self, party: str, protections: Sequence[Protection[Any]], budget: BudgetConfig | None = None) -> None:
+        self.party, self.budget = party, budget
+        self._account: Account | None = None
         self.protections = sorted(protections, key=lambda protection: (protection.rank, protection.name))
         self._covered: Counter[tuple[str, str]] = Counter()
         self._changed: Counter[tuple[str, str]] = Counter()
@@ -42,9 +46,23 @@ class Chain:
                 )
 
     def setup(self, context: Context) -> None:
-        """Hand every protection its context."""
+        """Hand every protection its context, and open the account.
+
+        Raises:
+            BudgetExceeded: the plan costs more than the budget.
+        """
         for protection in self.protections:
             protection.setup(context)
+        self._account = self.account(context.plan)
+
+    def account(self, plan: ReleasePlan) -> Account:
+        """A fresh account of what these protections will release by a schedule.
+
+        Raises:
+            ConfigError: an unknown event, or a budget that nothing can be counted against.
+            BudgetExceeded: the plan costs more than the budget.
+        """
+        return Account(self.party, [protection.event(plan) for protection in self.protections], plan, self.budget)
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels; counted in rows."""
@@ -55,7 +73,13 @@ class Chain:
         return y
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
-        """Protect an embedding about to be released."""
+        """Protect an embedding about to be released.
+
+        Raises:
+            BudgetExceeded: a row of it may not be released again.
+        """
+        if self._account is not None:
+            self._account.charge(view.rows, view.mode.value)
         for protection in self._with("embedding_out"):
             released = protection.embedding_out(e, view)
             self._count(protection, "embedding_out", 1, _differs(released, e))
@@ -108,6 +132,25 @@ class Chain:
                 total = term if total is None else total + term
         return total
 
+    @property
+    def updates(self) -> bool:
+        """Whether a protection sets the bottom model's gradients itself."""
+        return bool(self._with("update"))
+
+    def update(self, update: Update, view: PassiveView) -> None:
+        """Let a protection set the bottom model's gradients; counted in steps."""
+        for protection in self._with("update"):
+            protection.update(update, view)
+            self._count(protection, "update", 1, True)
+
+    def epoch_figures(self) -> Mapping[str, float]:
+        """What the history keeps of an epoch's protections, by `protection.figure`; called once after each epoch."""
+        return {
+            f"{protection.name}.{name}": value
+            for protection in self.protections
+            for name, value in protection.epoch_figures().items()
+        }
+
     def proof(self, sent: Mapping[str, int]) -> list[Evidence]:
         """Evidence of every protection, after checking it against what was really sent.
 
@@ -120,7 +163,7 @@ class Chain:
         return [self._proof_of(protection, sent) for protection in self.protections]
 
     def _proof_of(self, protection: Protection[Any], sent: Mapping[str, int]) -> Evidence:
-        hooks = [hook for hook in HOOKS if _overrides(protection, hook)]
+        hooks = hooks_of(protection)
         for hook in hooks:
             covered = self._covered[protection.name, hook]
             if covered < sent[hook]:
@@ -135,8 +178,13 @@ class Chain:
             covered=sum(self._covered[protection.name, hook] for hook in hooks),
             sent=sum(sent[hook] for hook in hooks),
             changed=sum(self._changed[protection.name, hook] for hook in hooks),
-            figures=protection.figures(),
+            figures={**protection.figures(), **self._releases(protection)},
         )
+
+    def _releases(self, protection: Protection[Any]) -> Mapping[str, float]:
+        """How often a row was released, beside the figures of each protection that releases them."""
+        released = self._account is not None and _overrides(protection, "embedding_out")
+        return self._account.figures() if self._account is not None and released else {}
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run continues from: every protection's state and the counts so far."""
@@ -144,6 +192,7 @@ class Chain:
             "protections": {protection.name: protection.state_dict() for protection in self.protections},
             "covered": {"/".join(key): count for key, count in self._covered.items()},
             "changed": {"/".join(key): count for key, count in self._changed.items()},
+            "account": self._account.state_dict() if self._account is not None else {},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -155,6 +204,8 @@ class Chain:
             for key, count in state[name].items():
                 protection_name, hook = key.split("/")
                 counter[protection_name, hook] = int(count)
+        if self._account is not None:
+            self._account.load_state_dict(state["account"])
 
     def _with(self, hook: str) -> list[Protection[Any]]:
         return [protection for protection in self.protections if _overrides(protection, hook)]
@@ -162,6 +213,11 @@ class Chain:
     def _count(self, protection: Protection[Any], hook: str, covered: int, changed: int) -> None:
         self._covered[protection.name, hook] += covered
         self._changed[protection.name, hook] += int(changed)
+
+
+def hooks_of(protection: Protection[Any]) -> list[str]:
+    """The hooks that a protection acts at."""
+    return [hook for hook in HOOKS if _overrides(protection, hook)]
 
 
 def _overrides(protection: Protection[Any], hook: str) -> bool:

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr
 from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Side
@@ -25,14 +25,15 @@ class DCorConfig(Section):
     Attributes:
         alpha: weight of the term beside the mean task loss; 0.002 to 0.05 in the paper, where more hides more.
         floor: added to dCor inside the logarithm, whose pull is so never steeper than alpha / floor. 0 is the paper's
-            form, which is steepest where the correlation is still that of noise.
+            form, which is steepest where the correlation is still that of noise: on a small data set it keeps the
+            model from learning at all.
         estimate: `biased` as in the paper; `unbiased` is about 0, and often below, where nothing is left to hide.
         start: epochs of training before the term begins; 0 is the paper's form. What leaks before then has leaked.
         ramp: epochs over which the weight then grows from 0 to alpha; 0 is the paper's form. Fractions are meant.
     """
 
     alpha: float = Field(gt=0, strict=True, description=_RANGE)
-    floor: float = Field(default=0.0, ge=0, strict=True, description="0 is the paper's form")
+    floor: float = Field(default=0.05, ge=0, strict=True, description="0 is the paper's form")
     estimate: Literal["biased", "unbiased"] = "biased"
     start: float = Field(default=0.0, ge=0, strict=True, description="0 is the paper's form")
     ramp: float = Field(default=0.0, ge=0, strict=True, description="0 is the paper's form")
@@ -46,8 +47,10 @@ class DCor(Protection[DCorConfig]):
     root. The task loss keeps its weight of 1 and the top model learns from it alone. Where the estimate is not above 0
     (unbiased, constant embeddings, a batch of one class) there is no dependence to take away and nothing is added.
 
+    The paper's form is `floor: 0`; with it the term of a model that knows nothing yet is the steepest.
+
     ByteDance's fedlearner takes the square root of this dCor and no logarithm, and its labels as one number each.
-    With the logarithm a root would only halve alpha.
+    With the logarithm of the paper a root would only halve alpha.
 
     Reference: Sun et al., Label leakage and protection from forward embedding in vertical federated learning (arXiv
     2203.01451), section 4.
@@ -113,7 +116,7 @@ class DCor(Protection[DCorConfig]):
             return distance_correlation_sqr(e, labels, unbiased)
         return class_distance_correlation_sqr(e, labels, self._classes, unbiased)
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         """A penalty bounds nothing."""
         return NoFormalGuarantee("a penalty on the estimated dependence of embeddings on labels bounds nothing")
 

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
@@ -81,7 +81,7 @@ class DiscreteSGD(Protection[DiscreteSGDConfig]):
         square = float(torch.linalg.vector_norm(g, dtype=torch.float64)) ** 2 / g.numel()
         return abs(mean) + 2.0 * math.sqrt(max(square - mean * mean, 0.0))
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         """Rounding is a function of the gradient."""
         return NoFormalGuarantee("rounding is a function of the gradient, and signs often tell the label")
 

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.kernels.keep_top import keep_top
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
@@ -68,7 +68,7 @@ class GradientCompression(Protection[GradientCompressionConfig]):
         self._energy += (part / whole) ** 2 if whole else 1.0
         return sent
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         """What is kept is exact."""
         return NoFormalGuarantee("the entries that are kept are sent as they are")
 

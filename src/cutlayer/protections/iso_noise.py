@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.kernels.max_norm import row_norms
-from cutlayer.kernels.message_noise import KEY_DRAWS, key_of_signs, message_normal
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 
@@ -61,14 +61,10 @@ class IsoNoise(Protection[IsoNoiseConfig]):
             self._dead += 1
             return g
         self._shares += float(norms.mean()) / longest
-        own = self.context.noise.normal((KEY_DRAWS,), hook="iso_noise", peer=party, step=view.step, content=g)
-        return (
-            message_normal(key_of_signs(own), b"iso_noise", tuple(g.shape))
-            .mul_(self.settings.ratio * longest / g.shape[1] ** 0.5)
-            .add_(g)
-        )
+        normal = self.context.noise.normal(tuple(g.shape), hook="iso_noise", peer=party, step=view.step, content=g)
+        return torch.add(g, normal, alpha=self.settings.ratio * longest / g.shape[1] ** 0.5, out=normal)
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         """The scale is taken from the batch itself."""
         return NoFormalGuarantee("the noise is scaled by the batch's own longest gradient, which no clipping bounds")
 

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, RandomizedResponse
+from cutlayer.accounting import Event, RandomizedResponse, ReleasePlan
 from cutlayer.config import Section, validated
 from cutlayer.data.ids import DIGEST_BYTES, row_digests
 from cutlayer.errors import DataError
@@ -118,7 +118,7 @@ class LabelDP(Protection[LabelDPConfig]):
         out = (np.eye(classes)[drawn] if one_hot else drawn.reshape(values.shape)).astype(values.dtype)
         return torch.from_numpy(out).to(labels.device) if isinstance(labels, Tensor) else out
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         """One randomised response per row for the whole run."""
         return RandomizedResponse(self.settings.eps, self._classes)
 

@@ -11,11 +11,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.kernels.class_statistics import ClassStatistics, Contrast, class_statistics, one_against_rest
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
-from cutlayer.kernels.message_noise import KEY_DRAWS, key_of_signs, message_normal
+from cutlayer.kernels.noise import standard_normal
 from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Side
 
 _RANGE = "a sum_kl of 0.16 to 0.64 is the range the authors recommend"
@@ -203,17 +203,16 @@ class Marvell(Protection[MarvellConfig]):
             return g
         along, across = noise.deviations.float()
         rows = (across[view.labels] > 0).nonzero()[:, 0]
-        own = self.context.noise.normal((KEY_DRAWS,), hook="marvell", peer=party, step=view.step, content=g)
-        key = key_of_signs(own)
-        lengths = message_normal(key, b"along", (len(g),)).mul_(along[view.labels])
-        isotropic = message_normal(key, b"across", (len(rows), g.shape[1])).mul_(across[view.labels[rows]][:, None])
+        key = self.context.noise.key(hook="marvell", peer=party, step=view.step, content=g)
+        lengths = standard_normal(key, b"along", (len(g),)).mul_(along[view.labels])
+        isotropic = standard_normal(key, b"across", (len(rows), g.shape[1])).mul_(across[view.labels[rows]][:, None])
         if self._classes == 2:  # one direction, up to its sign: no matrix of directions
             sent = torch.addr(g, lengths, noise.directions[view.labels[0]])
         else:
             sent = torch.addcmul(g, noise.directions[view.labels], lengths[:, None])
         return sent.index_add_(0, rows, isotropic)
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         """No theorem covers gradients that are not Gaussian, or a row that returns."""
         return NoFormalGuarantee("Marvell's bound on detection holds for Gaussian gradients and one release of a row")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.kernels.max_norm import max_norm, row_norms
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
@@ -64,7 +64,7 @@ class MaxNorm(Protection[MaxNormConfig]):
         self._shares += float(norms.mean()) / largest
         return max_norm(g, norms, normal, isotropic)
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         """No theorem bounds what the directions tell."""
         return NoFormalGuarantee(
             "max norm alignment hides the length of a gradient and keeps its direction up to a sign"

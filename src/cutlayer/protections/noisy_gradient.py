@@ -9,9 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import Section
-from cutlayer.kernels.message_noise import KEY_DRAWS, key_of_signs, message_laplace, message_normal
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 
@@ -59,12 +58,11 @@ class NoisyGradient(Protection[NoisyGradientConfig]):
         self._entries += g.numel()
         self._squares += float(torch.linalg.vector_norm(g)) ** 2
         noise = self.context.noise
-        normal = noise.normal((KEY_DRAWS,), hook="noisy_gradient", peer=party, step=view.step, content=g)
-        draw = message_laplace if self.settings.distribution == "laplace" else message_normal
-        drawn = draw(key_of_signs(normal), self.settings.distribution.encode(), tuple(g.shape))
-        return drawn.mul_(self.settings.scale).add_(g)
+        draw = noise.laplace if self.settings.distribution == "laplace" else noise.normal
+        drawn = draw(tuple(g.shape), hook="noisy_gradient", peer=party, step=view.step, content=g)
+        return torch.add(g, drawn, alpha=self.settings.scale, out=drawn)
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         """The gradient is not clipped."""
         return NoFormalGuarantee("the gradient is not clipped, so noise of a fixed scale bounds nothing")
 

@@ -11,16 +11,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import Section
-from cutlayer.kernels.message_noise import KEY_DRAWS, key_of_signs, message_laplace
-from cutlayer.kernels.noise import keystream
+from cutlayer.kernels.noise import keystream, standard_laplace
 from cutlayer.kernels.sparse_vector import passing
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 _THRESHOLD_SHARE, _VALUE_SHARE = 8 / 9, 2 / 9
 _LONGEST_WALK = 1 << 16
-_WORDS = 1 << 32
 
 
 class PPDLConfig(Section):
@@ -83,18 +81,18 @@ class PPDL(Protection[PPDLConfig]):
         sent = torch.zeros_like(g)
         count = int(self.settings.theta * g.numel())
         if count:
-            normal = self.context.noise.normal((KEY_DRAWS,), hook="ppdl", peer=party, step=view.step, content=g)
-            self._release(g.contiguous().view(-1).numpy(), sent.view(-1).numpy(), count, key_of_signs(normal))
+            key = self.context.noise.key(hook="ppdl", peer=party, step=view.step, content=g)
+            self._release(g.contiguous().view(-1).numpy(), sent.view(-1).numpy(), count, key)
         return sent
 
     def _release(self, entries: npt.NDArray[np.float32], sent: npt.NDArray[np.float32], count: int, key: bytes) -> None:
         """Walk through the entries in random order and write `count` of them, or all that pass, into `sent`."""
         settings, left = self.settings, count
         s1, s2 = self._scales(count)
-        threshold = s1 * float(message_laplace(key, b"first", (1,)))
+        threshold = s1 * float(standard_laplace(key, b"first", (1,)))
         for number, walk in enumerate(_random_walks(len(entries), count, key)):
             own = entries[walk].astype(np.float64)
-            noise = message_laplace(key, b"walk %d" % number, (3, len(walk))).double().numpy()
+            noise = standard_laplace(key, b"walk %d" % number, (3, len(walk))).double().numpy()
             scores = np.minimum(np.abs(own), settings.gamma) + 2.0 * s1 * noise[0] - settings.tau
             taken = passing(scores, s1 * noise[1], threshold, left)
             sent[walk[taken]] = np.clip(own[taken] + s2 * noise[2][taken], -settings.gamma, settings.gamma)
@@ -113,7 +111,7 @@ class PPDL(Protection[PPDLConfig]):
         base = 2.0 * count / self.settings.epsilon
         return base / _THRESHOLD_SHARE, base / _VALUE_SHARE
 
-    def event(self) -> Event:
+    def event(self, plan: ReleasePlan) -> Event:
         """The authors' epsilon is per entry and message."""
         return NoFormalGuarantee("its epsilon is per entry and message, under a sensitivity that is not shown")
 
@@ -134,14 +132,23 @@ class PPDL(Protection[PPDLConfig]):
 def _random_walks(entries: int, wanted: int, key: bytes) -> Iterator[npt.NDArray[np.int64]]:
     """All positions in random order, a stretch at a time: longer ones the longer the walk turns out to be.
 
-    The order is that of one random word per position, of which only those in the stretch's range are sorted.
+    While few have been visited, positions are drawn with repetition and the repeated ones left out; then the rest is
+    shuffled, as the order of one random word each.
     """
-    words = np.frombuffer(keystream(key, b"order", 4 * entries), np.uint32)
-    length, low = 3 * wanted + 64, 0
-    while low < _WORDS:
-        length = min(length, _LONGEST_WALK)
-        high = min(low + -(-length * _WORDS // entries), _WORDS)
-        inside = words < np.uint32(high) if high < _WORDS else np.ones(entries, np.bool_)
-        stretch = np.flatnonzero(inside & (words >= np.uint32(low)) if low else inside)
-        yield stretch[np.argsort(words[stretch])]
-        low, length = high, 2 * length
+    visited, first = np.zeros(entries, np.bool_), np.empty(entries, np.int32)
+    left, length, number = entries, 3 * wanted + 64, 0
+    while 4 * length < left:
+        words = np.frombuffer(keystream(key, b"draw %d" % number, 8 * length), np.uint64)
+        drawn = (words % np.uint64(entries)).astype(np.int64)
+        drawn = drawn[~visited[drawn]]
+        # Of equal positions the first one stays: written last, it is what is found there.
+        turns = np.arange(len(drawn), dtype=np.int32)
+        first[drawn[::-1]] = turns[::-1]
+        stretch = drawn[first[drawn] == turns]
+        visited[stretch] = True
+        yield stretch
+        left, length, number = left - len(stretch), min(2 * length, _LONGEST_WALK), number + 1
+    rest = np.flatnonzero(~visited)
+    order = np.argsort(np.frombuffer(keystream(key, b"rest", 8 * left), np.uint64))
+    for start in range(0, left, _LONGEST_WALK):
+        yield rest[order[start : start + _LONGEST_WALK]]

@@ -3,8 +3,19 @@
 from cutlayer.report.build import build
 from cutlayer.report.html import render_html, write_html
 from cutlayer.report.junit import write_junit
-from cutlayer.report.markdown import matrix_markdown
+from cutlayer.report.markdown import features_markdown, kept_markdown, matrix_markdown, quitting_markdown
 from cutlayer.report.model import Report
 from cutlayer.report.terminal import print_report
 
-__all__ = ["Report", "build", "matrix_markdown", "print_report", "render_html", "write_html", "write_junit"]
+__all__ = [
+    "Report",
+    "build",
+    "features_markdown",
+    "kept_markdown",
+    "matrix_markdown",
+    "print_report",
+    "quitting_markdown",
+    "render_html",
+    "write_html",
+    "write_junit",
+]

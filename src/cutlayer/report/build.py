@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import validated
-from cutlayer.report.model import LeakPart, Report
+from cutlayer.report.leak_parts import LeakPart
+from cutlayer.report.model import Report
 from cutlayer.runs.execute import THIS_RUN, compared_folder
 from cutlayer.runs.folder import RunFolder
 
@@ -28,6 +29,9 @@ def build(path: Path) -> Report:
         "history": [line for name in runs for line in _history(folder, name)],
         "leaks": [leak for name, found in runs.items() for leak in _leaks(name, found)],
         "layers": [layer for name, found in runs.items() for layer in _layers(name, found, facts)],
+        "completions": audit["completions"],
+        "features": audit.get("features", []),
+        "empirical": audit.get("empirical", []),
         "gates": audit["gates"],
         "findings": audit["findings"],
         "limits": [

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cutlayer.report.account_parts import ProtectionPart
+from cutlayer.report.completions import kept_said
+from cutlayer.report.features import told_said
+from cutlayer.report.leak_parts import LeakPart
 from cutlayer.report.matrix import Matrix, column_of, covers_chance, matrix_of, turned
-from cutlayer.report.model import THIS_RUN, UNDEFENDED, LeakPart, ProtectionPart, Report, UtilityRow
+from cutlayer.report.model import THIS_RUN, UNDEFENDED, Report
+from cutlayer.report.quitting import said
 from cutlayer.report.rounding import auc, count, interval, metric, name_of, share, times
+from cutlayer.report.run_parts import UtilityRow
 
 Tone = Literal["good", "bad", "plain"]
 
@@ -42,6 +48,15 @@ def _gain(leak: LeakPart) -> str:
 def answers(report: Report) -> tuple[Answer, ...]:
     """The reviewer's questions in the order they are asked."""
     found = [_gates(report), _leak(report), _utility(report), _protections(report), _findings(report)]
+    left = said(report)
+    if left:
+        found.insert(3, Answer("If parties leave", left))
+    kept = kept_said(report)
+    if kept:
+        found.insert(-1, Answer("What a quitter keeps", kept))
+    told = told_said(report)
+    if told:
+        found.insert(-1, Answer("What embeddings tell of features", told))
     if report.run.reproducible_noise:
         text = "The noise key was supplied: this run is reproducible, not private. Whoever has the key can remove it."
         found.append(Answer("Noise", text, "bad"))

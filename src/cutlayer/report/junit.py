@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from cutlayer.report.model import GatePart, Report
+from cutlayer.report.account_parts import GatePart
+from cutlayer.report.model import Report
 from cutlayer.report.rounding import metric, plain
 
 

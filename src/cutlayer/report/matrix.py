@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutlayer.report.model import THIS_RUN, UNDEFENDED, LeakPart, Report
+from cutlayer.report.leak_parts import LeakPart
+from cutlayer.report.model import THIS_RUN, UNDEFENDED, Report
 
 STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
 

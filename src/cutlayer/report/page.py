@@ -9,9 +9,14 @@ from datetime import datetime
 from markupsafe import Markup
 
 from cutlayer.report import charts
+from cutlayer.report.account_parts import FindingPart
+from cutlayer.report.completions import Kept, kept_of
+from cutlayer.report.features import Told, told_of
+from cutlayer.report.guarantee import TESTED, Line, lines_of
 from cutlayer.report.headline import Answer, answers, verdict
+from cutlayer.report.leak_parts import LayerPart, LeakPart
 from cutlayer.report.matrix import Column, Matrix, covers_chance, matrix_of, runs_of, strength, turned
-from cutlayer.report.model import THIS_RUN, EpochPart, FindingPart, LayerPart, LeakPart, Report, UtilityRow
+from cutlayer.report.model import THIS_RUN, Report
 from cutlayer.report.panels import (
     Bar,
     Group,
@@ -25,7 +30,9 @@ from cutlayer.report.panels import (
     utility_base,
     utility_names,
 )
+from cutlayer.report.quitting import Quitting, quitting_of
 from cutlayer.report.rounding import auc, difference
+from cutlayer.report.run_parts import EpochPart, UtilityRow
 
 EPOCHS = 100
 _SEVERITIES = ("error", "warning", "note")
@@ -81,6 +88,11 @@ class Page:
     bars: tuple[Bar, ...]
     base: float
     utility_names: tuple[str, ...]
+    quitting: Quitting | None
+    kept: Kept | None
+    told: Told | None
+    tested: tuple[Line, ...]
+    tested_words: str
     findings: tuple[FindingPart, ...]
 
 
@@ -108,6 +120,11 @@ def page_of(report: Report) -> Page:
         bars=utility_bars(report),
         base=utility_base(report),
         utility_names=utility_names(report),
+        quitting=quitting_of(report),
+        kept=kept_of(report),
+        told=told_of(report),
+        tested=lines_of(report.empirical),
+        tested_words=TESTED,
         findings=tuple(sorted(report.findings, key=lambda finding: _SEVERITIES.index(finding.severity))),
     )
 

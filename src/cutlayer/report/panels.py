@@ -10,9 +10,11 @@ from markupsafe import Markup
 
 from cutlayer.report import charts
 from cutlayer.report.charts import Series
+from cutlayer.report.leak_parts import LayerPart
 from cutlayer.report.matrix import Column, matrix_of, runs_of
-from cutlayer.report.model import CHANCE, THIS_RUN, EpochPart, LayerPart, Report
+from cutlayer.report.model import CHANCE, THIS_RUN, Report
 from cutlayer.report.rounding import auc, interval, metric, name_of
+from cutlayer.report.run_parts import EpochPart
 from cutlayer.report.svg import padded
 
 Read = Callable[[EpochPart], float | None]

@@ -11,11 +11,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from cutlayer.report.account_parts import FindingPart, GatePart
+from cutlayer.report.completions import PICKED, kept_table
+from cutlayer.report.features import TOLD, told_table
+from cutlayer.report.guarantee import TESTED, tested_table
 from cutlayer.report.headline import verdict
+from cutlayer.report.leak_parts import LeakPart
 from cutlayer.report.matrix import Column, Matrix, Row, matrix_of, strength
-from cutlayer.report.model import THIS_RUN, FindingPart, GatePart, LeakPart, Report, UtilityRow
+from cutlayer.report.model import THIS_RUN, Report
 from cutlayer.report.panels import utility_names
+from cutlayer.report.quitting import quitting_table
 from cutlayer.report.rounding import auc, interval, metric, name_of, plain
+from cutlayer.report.run_parts import UtilityRow
 
 RUNS_ABREAST = 4
 METRICS = 3
@@ -42,7 +49,29 @@ def renderables(report: Report) -> Iterator[RenderableType]:
         count, rows = report.data.reported
         yield _heading(f"Utility on {count:,} {rows}")
         yield utility_table(report)
+    left = quitting_table(report)
+    if left is not None:
+        yield _heading("If parties leave")
+        yield left
+    kept = kept_table(report)
+    if kept is not None:
+        yield _heading(f"What a quitter keeps: {name_of(report.utility.metric)} of its completed model")
+        yield Text(f"{PICKED}, on both sides; 95 % interval below", "dim")
+        yield kept
     yield from _leaks(report)
+    told = told_table(report)
+    if told is not None:
+        yield _heading("What embeddings tell of features")
+        yield Text(TOLD, "dim")
+        yield told
+    if report.ledger.totals:
+        yield _heading("Formal privacy cost of the whole run")
+        yield from (Padding(_text(total.statement), (0, 0, 0, 2)) for total in report.ledger.totals)
+        yield ""
+    if report.empirical:
+        yield _heading("The guarantee, tested")
+        yield Text(TESTED, "dim")
+        yield tested_table(report.empirical)
     if report.gates:
         yield _heading("Gates")
         yield from (part for gate in report.gates for part in _gate(gate))

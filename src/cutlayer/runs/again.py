@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from cutlayer.attacks import resolve
-from cutlayer.audit import Auditor
+from cutlayer.attacks import REGISTRY, FeatureAttack, resolve
+from cutlayer.audit import Auditor, GuaranteeTest
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
 from cutlayer.runs import summary
-from cutlayer.runs.execute import THIS_RUN, compared_folder, write_audit
+from cutlayer.runs.execute import THIS_RUN, compared_folder, completed_of, features_of, write_audit
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.watch import read_truth, replay
 from cutlayer.tasks import Task
 
 
-def audit_again(folder: RunFolder, attacks: tuple[str, ...] = (), fail_above: float | None = None) -> None:
-    """Attack the recorded transcript of a run and of the runs it is compared with, and rewrite `audit.json`.
+def audit_again(
+    folder: RunFolder,
+    attacks: tuple[str, ...] = (),
+    fail_above: float | None = None,
+    tested: Sequence[GuaranteeTest] | None = None,
+) -> None:
+    """Attack the recorded transcript and the kept models of a run and of those beside it, and rewrite `audit.json`.
 
     Args:
-        attacks: names; the job's own where empty.
+        attacks: names; the job's own where empty. Those that look for features are run on every passive party, as the
+            only ones; the others by the active party.
         fail_above: limit of the `label_auc` gate; the job's own where `None`.
+        tested: guarantees that were played against; those of the last time where `None`.
 
     Raises:
         ConfigError: an unknown attack, or a limit outside (0.5, 1].
@@ -30,25 +38,43 @@ def audit_again(folder: RunFolder, attacks: tuple[str, ...] = (), fail_above: fl
     job = load_job(folder.path / "job.yaml")
     facts = folder.read_json("summary.json")
     before = folder.read_json("audit.json")
-    job = _with_gate(job, fail_above)
+    job = _with_gate(_with_attacks(job, attacks), fail_above)
+    if tested is None:
+        tested = [GuaranteeTest(**one) for one in before.get("empirical", ())]
     audits: dict[str, Any] = {}
     for name, audit in before["runs"].items():
         path = folder.path if name == THIS_RUN else compared_folder(folder, name)
-        auditor = _auditor(job, RunFolder(path), tuple(facts["task"]["classes"]), attacks)
+        auditor = _auditor(job, RunFolder(path), tuple(facts["task"]["classes"]))
         audits[name] = {
             "protections": audit["protections"],
             "cells": summary.audit_cells(auditor),
             "skipped": dict(auditor.skipped),
         }
-    write_audit(job, folder, audits, facts)
+    completed = completed_of(job, folder, audits, facts)
+    write_audit(job, folder, audits, facts, completed, features_of(job, folder, audits, facts), tested)
 
 
-def _auditor(job: Job, folder: RunFolder, classes: tuple[str, ...], attacks: tuple[str, ...]) -> Auditor:
+def _auditor(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     truth, training = read_truth(folder.transcript(job.active))
-    chosen = resolve(attacks or job.parties[job.active].audit.attacks, job.task)
+    chosen = resolve(job.parties[job.active].audit.attacks, job.task)
     auditor = Auditor(Task(job.task, classes), truth, training, chosen, job.active, job.train.seed)
     replay(folder, auditor, [job.active, *job.passives])
     return auditor
+
+
+def _with_attacks(job: Job, names: tuple[str, ...]) -> Job:
+    """The job with other attacks: each name at the party whose secret it looks for."""
+    if not names:
+        return job
+    features = tuple(name for name in names if name in REGISTRY and issubclass(REGISTRY[name], FeatureAttack))
+    labels = tuple(name for name in names if name not in features)
+    parties = {}
+    for name, party in job.parties.items():
+        chosen = labels if party.role == "active" else features
+        kept = party.audit.attribute if "attribute" in chosen else None
+        audit = party.audit.model_copy(update={"attacks": chosen, "attribute": kept})
+        parties[name] = party.model_copy(update={"audit": audit})
+    return job.model_copy(update={"parties": parties})
 
 
 def _with_gate(job: Job, limit: float | None) -> Job:

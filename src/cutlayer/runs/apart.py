@@ -23,7 +23,9 @@ from cutlayer.parties.passive import PassiveOutcome, PassiveParty
 from cutlayer.parties.random_state import isolated, party_seed
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import THIS_RUN, Options, Progress, chance_reference, conclude, describe
+from cutlayer.runs.feature_audit import audit_features
 from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.ledger import passive_ledger
 from cutlayer.runs.threads import set_threads
 from cutlayer.runs.together import Trained, local_side, open_table
 from cutlayer.runs.watch import Watcher, read_truth
@@ -97,6 +99,9 @@ def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: fl
         party = PassiveParty(job, local, link.port)
         outcome: PassiveOutcome = _driven(party.run(), link, party_seed(job.train.seed, local.name))
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
+    folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
+    found = audit_features(job, {THIS_RUN: folder}, folder, None)
+    folder.write_json("audit.json", {"features": found.to_json(), "skipped": found.skipped})
 
 
 def _driven(party: Generator[Port, Message, R], links: Links, seed: int) -> R:

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from cutlayer.attacks import resolve
-from cutlayer.config import Job
+from collections.abc import Mapping
+
+from cutlayer.attacks import resolve, resolve_features
+from cutlayer.config import Job, near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.models import check_models
-from cutlayer.protections import build_chain
+from cutlayer.models.fitting import check_fit
+from cutlayer.parties.release import plan_of
+from cutlayer.protections import Chain
+from cutlayer.protections.chain import hooks_of
+from cutlayer.runs.ledger import chain_of
 
 
 def check_job(job: Job) -> None:
-    """Validate models, protections and attacks by their own sections.
+    """Validate models, protections and attacks by their own sections, and budgets by the planned releases.
 
     Raises:
         ConfigError: an unknown kind, key or name, or a value out of range.
         NotApplicable: an attack or protection that does not fit the task.
+        BudgetExceeded: the run would cost a party more than its budget.
     """
     check_models({name: job.model.bottom_of(name) for name in job.parties}, job.model.top)
+    check_release(job)
     for name, party in job.parties.items():
-        chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
+        chain = chain_of(job, name)
+        chain.account(plan_of(job, name))
+        _check_reach(job, chain)
         for protection in chain.protections:
+            protection.check_peers(name, job.passives if name == job.active else (job.active,))
             if job.task not in protection.tasks:
                 kinds = " or ".join(sorted(protection.tasks))
                 where = f"parties.{name}.privacy.{protection.name}"
                 raise ConfigError.expected(f"{where} on a task of kind {kinds}", job.task, "leave it out")
+        if party.role == "passive":
+            resolve_features(party.audit.attacks, job.task)
         if party.role == "passive" and party.audit.fail_above:
             raise ConfigError(
                 f"parties.{name}.audit.fail_above: only the active party, which holds the labels, can measure label_auc"
@@ -34,3 +47,32 @@ def check_job(job: Job) -> None:
         raise ConfigError.expected(
             wanted, f"none for task {job.task}", "name one in audit.attacks, or leave the gate out"
         )
+
+
+def check_release(job: Job) -> None:
+    """Validate who releases once, and how those parties fit their bottom models before.
+
+    Raises:
+        ConfigError: an unknown party, or a fit that is of no use or does not fit the bottom model.
+    """
+    release = job.train.release
+    for name in release if isinstance(release, Mapping) else ():
+        if name not in job.passives:
+            raise ConfigError(f"train.release.{name}: no passive party of that name{near_miss(name, [*job.passives])}")
+    for name, party in job.parties.items():
+        where = f"parties.{name}.fit"
+        if name in job.passives and job.train.releases_once(name):
+            check_fit(party.fit, job.model.bottom_of(name), where)
+        elif party.fit is not None:
+            remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
+            raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)
+
+
+def _check_reach(job: Job, chain: Chain) -> None:
+    """Raise where a protection acts on cut gradients and nobody is sent any."""
+    if not all(job.train.releases_once(name) for name in job.passives):
+        return
+    for protection in chain.protections:
+        if {"cut_gradient", "gradient_out"} & set(hooks_of(protection)):
+            where = f"parties.{chain.party}.privacy.{protection.name}"
+            raise ConfigError(f"{where}: nothing to protect, parties that release once get no gradient; remove it")

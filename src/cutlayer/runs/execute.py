@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from cutlayer.audit import findings_of, gates_of
+from cutlayer.attacks import resolve_completions, resolve_features
+from cutlayer.audit import GuaranteeTest, findings_of, gates_of
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.parties.observer import Observer
+from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections.base import Evidence
 from cutlayer.runs import summary
 from cutlayer.runs.check import check_job
-from cutlayer.runs.compare import compared_jobs, protections_of
+from cutlayer.runs.compare import compared_jobs, malicious_run, protections_of, wraps_of
+from cutlayer.runs.completion import Completed, complete_runs
+from cutlayer.runs.feature_audit import FeatureAudit, audit_features
+from cutlayer.runs.finetune import FineTuned, finetune_top
 from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.references import train_reference
+from cutlayer.runs.ledger import ledger_after
+from cutlayer.runs.quitting import (
+    FINETUNED,
+    RETRAINED,
+    alone_name,
+    finetuned_name,
+    finetuned_sets,
+    quitting_facts,
+    retrained_stores,
+    with_references,
+)
+from cutlayer.runs.references import Reference, train_reference
 from cutlayer.runs.threads import set_threads
 from cutlayer.runs.together import Keys, Trained, open_table, train_together
 from cutlayer.runs.utility import chance, interval
@@ -88,7 +104,12 @@ def _run_all(
     progress.stage(THIS_RUN)
     trained = train_together(job, folder, tables, options.keys, progress, resume=options.resume)
     runs[THIS_RUN] = describe(job, folder, trained, threads, options)
-    conclude(job, folder, runs, _references(job, folder, trained, progress))
+    references = _references(job, folder, trained, progress)
+    if resolve_completions(job.parties[job.active].audit.attacks, job.task):
+        progress.stage("what a quitter keeps")
+    if any(resolve_features(job.parties[name].audit.attacks, job.task) for name in job.passives):
+        progress.stage("what embeddings tell of features")
+    conclude(job, folder, runs, references)
 
 
 def conclude(
@@ -101,9 +122,46 @@ def conclude(
         references: metrics of the references, by name.
     """
     facts = {**runs[THIS_RUN]["facts"], "utility": _utility(job, runs, references)}
+    twin = runs[UNDEFENDED]["facts"]["quitting"] if UNDEFENDED in runs else None
+    metric = facts["utility"]["metric"]
+    facts["quitting"] = with_references(facts["quitting"], twin, references, metric, job.active)
     folder.write_json("summary.json", facts)
-    folder.write_json("ledger.json", summary.ledger_of(job).to_json())
-    write_audit(job, folder, {name: run["audit"] for name, run in runs.items()}, facts)
+    folder.write_json("ledger.json", facts["ledger"])
+    audits = {name: run["audit"] for name, run in runs.items()}
+    completed = completed_of(job, folder, audits, facts)
+    write_audit(job, folder, audits, facts, completed, features_of(job, folder, audits, facts))
+
+
+def completed_of(
+    job: Job,
+    folder: RunFolder,
+    runs: Iterable[str],
+    facts: Mapping[str, Any],
+) -> Completed:
+    """What the passive parties' models are worth to them, of this run and of those it is compared with.
+
+    Args:
+        runs: their names.
+        facts: of this run, with its classes.
+    """
+    folders = {name: folder if name == THIS_RUN else RunFolder(compared_folder(folder, name)) for name in runs}
+    names = job.parties[job.active].audit.attacks
+    return complete_runs(job, folders, folder, names, Task(job.task, tuple(facts["task"]["classes"])))
+
+
+def features_of(job: Job, folder: RunFolder, runs: Iterable[str], facts: Mapping[str, Any]) -> FeatureAudit:
+    """What the passive parties' embeddings tell of their features, of this run and of its undefended twin.
+
+    Args:
+        runs: names of this run and of those it is compared with.
+        facts: of this run, with its classes.
+    """
+    read = {
+        name: folder if name == THIS_RUN else RunFolder(compared_folder(folder, name))
+        for name in runs
+        if name in (THIS_RUN, UNDEFENDED)
+    }
+    return audit_features(job, read, folder, tuple(facts["task"]["classes"]))
 
 
 def _compared(
@@ -124,7 +182,8 @@ def _compared(
     folder = RunFolder.create(path, resume=begun)
     folder.write_job(job)
     data = parent.path / "data"
-    trained = train_together(job, folder, tables, options.keys, progress, data=data, resume=begun)
+    wraps = wraps_of(job, name)
+    trained = train_together(job, folder, tables, options.keys, progress, data=data, wraps=wraps, resume=begun)
     described = describe(job, folder, trained, threads, options)
     folder.write_json("summary.json", described)
     return described
@@ -148,6 +207,8 @@ def describe(job: Job, folder: RunFolder, trained: Trained, threads: int, option
             **summary.data_facts(trained),
             "parties": summary.party_facts(job, trained),
             "protections": summary.protection_facts(job, active.evidence),
+            "ledger": ledger_after(job, active).to_json(),
+            "quitting": quitting_facts(active, job.train.seed),
         },
         "utility": {"metrics": dict(active.metrics), "low": low, "high": high},
         "audit": {
@@ -165,15 +226,25 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
     if "centralised" in job.compare:
         wanted["all columns in one place"] = stores
     if "alone" in job.compare and job.active in stores:
-        wanted[f"{job.active} alone"] = {job.active: stores[job.active]}
+        wanted[alone_name(job.active)] = {job.active: stores[job.active]}
+    if "retrained" in job.compare:
+        wanted |= dict(retrained_stores(job, stores))
     found: dict[str, dict[str, Any]] = {}
     truth, _ = read_truth(folder.transcript(job.active))
     for name, chosen in wanted.items():
         progress.stage(name)
         reference = train_reference(job, chosen, active.task, truth, active.split, active.part)
-        low, high = interval(active.task, reference.logits, active.labels, job.train.seed)
-        found[name] = {"metrics": dict(reference.metrics), "low": low, "high": high}
+        found[name] = _measured(reference, active, job)
+    for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
+        progress.stage(finetuned_name(absent))
+        tuned = finetune_top(job, folder, absent, task=active.task)
+        found[finetuned_name(absent)] = _measured(tuned, active, job)
     return {**found, **chance_reference(trained, truth)}
+
+
+def _measured(reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> dict[str, Any]:
+    low, high = interval(active.task, reference.logits, active.labels, job.train.seed)
+    return {"metrics": dict(reference.metrics), "low": low, "high": high}
 
 
 def chance_reference(trained: Trained, truth: Tensor) -> dict[str, dict[str, Any]]:
@@ -209,11 +280,29 @@ def _utility(
 
 
 def _note(name: str) -> str:
-    return "only the active party's own columns" if name.endswith(" alone") else f"only {name} on"
+    if name.endswith(" alone"):
+        return "only the active party's own columns"
+    if name.startswith("malicious "):
+        return "the same job with the optimiser of active_model_completion at the passive parties"
+    if name.startswith(f"{RETRAINED} "):
+        return "the same network without a cut, trained from the start without that party"
+    if name.startswith(f"{FINETUNED} "):
+        return "the top model of this run trained on after the quit, all bottom models as they were"
+    return f"only {name} on"
 
 
-def write_audit(job: Job, folder: RunFolder, audits: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
+def write_audit(
+    job: Job,
+    folder: RunFolder,
+    audits: Mapping[str, Mapping[str, Any]],
+    facts: Mapping[str, Any],
+    completed: Completed,
+    features: FeatureAudit,
+    tested: Sequence[GuaranteeTest] = (),
+) -> None:
     """Findings and gates over all cells, and `audit.json`."""
+    skipped = {**audits[THIS_RUN]["skipped"], **completed.skipped, **features.skipped}
+    audits = {**audits, THIS_RUN: {**audits[THIS_RUN], "skipped": skipped}}
     mine = summary.leak_figures(audits[THIS_RUN]["cells"])
     twin = audits.get(UNDEFENDED)
     own = next(row for row in facts["utility"]["rows"] if row["name"] == THIS_RUN)
@@ -229,13 +318,19 @@ def write_audit(job: Job, folder: RunFolder, audits: Mapping[str, Mapping[str, A
         evidence,
         metric,
         (value, math.nan if low is None else low, 0.5 if metric == "auc" else floor),
-        audits[THIS_RUN]["skipped"],
+        skipped,
+        [one for one in completed.figures if one.run in (THIS_RUN, malicious_run(job))],
+        tested,
+        [one for one in features.figures if one.run == THIS_RUN],
     )
     gates = gates_of(job.parties[job.active].audit.fail_above, mine)
     folder.write_json(
         "audit.json",
         {
             "runs": dict(audits),
+            "completions": completed.to_json(),
+            "features": features.to_json(),
+            "empirical": [vars(one) for one in tested],
             "findings": [vars(finding) for finding in findings],
             "gates": [{**vars(gate), "passed": gate.passed} for gate in gates],
         },

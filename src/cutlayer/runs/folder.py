@@ -12,8 +12,9 @@ from typing import Any
 from cutlayer.config import Job
 from cutlayer.config.load import dump_job, load_job
 from cutlayer.errors import CheckpointError, RunFolderError
+from cutlayer.parties.checkpoint import RELEASED
 
-_FIXED = ("id", "label", "features", "privacy")
+_FIXED = ("id", "label", "features", "privacy", "fit")
 """What a party cannot change between the epochs of one run."""
 
 
@@ -73,8 +74,17 @@ class RunFolder:
 
     @property
     def kept(self) -> bool:
-        """Whether an epoch of this run, or of one it is compared with, is there to resume from."""
-        return any(self.path.glob("**/checkpoint/*/epoch-*.safetensors"))
+        """Whether an epoch of this run, or of one it is compared with, is there to resume from.
+
+        So is what a party releases once: thrown away after it was sent, it would be drawn and sent again.
+        """
+        patterns = ("epoch-*.safetensors", RELEASED)
+        return any(found for pattern in patterns for found in self.path.glob(f"**/checkpoint/*/{pattern}"))
+
+    @property
+    def of_passive(self) -> bool:
+        """Whether this is a passive party's own folder of a run between organisations."""
+        return (self.path / "outcome.json").exists()
 
     def clear(self) -> None:
         """Remove everything in the folder."""

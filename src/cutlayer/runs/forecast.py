@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from cutlayer.accounting import Total
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling
 from cutlayer.config import Job
 from cutlayer.data.align import check_id_kinds, intersect
@@ -18,11 +19,11 @@ from cutlayer.data.batches import Schedule
 from cutlayer.data.party_data import PartyTable, Prepared
 from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
-from cutlayer.models import layers_of
+from cutlayer.models import tapped
 from cutlayer.parties.half import build_optimizer
 from cutlayer.runs.check import check_job
-from cutlayer.runs.references import Joint
-from cutlayer.runs.summary import ledger_of
+from cutlayer.runs.ledger import ledger_of
+from cutlayer.runs.references import Joint, evaluate
 from cutlayer.runs.threads import set_threads
 from cutlayer.runs.together import open_table
 from cutlayer.tasks import Task
@@ -38,6 +39,7 @@ class PartyForecast:
 
     Attributes:
         bytes_per_epoch: sent by this party: embeddings upwards, or cut gradients downwards.
+        bytes_once: sent before training, by a party that releases each row once.
         store_bytes: of its encoded columns on disk.
     """
 
@@ -49,6 +51,7 @@ class PartyForecast:
     width: int | None
     parameters: int
     bytes_per_epoch: int
+    bytes_once: int
     store_bytes: int
 
 
@@ -68,6 +71,7 @@ class Forecast:
     transcript_bytes: int
     seconds_per_epoch: float
     guarantees: tuple[str, ...]
+    totals: tuple[Total, ...]
 
 
 def forecast(job: Job) -> Forecast:
@@ -90,8 +94,11 @@ def forecast(job: Job) -> Forecast:
             name: table.prepare(positions[name], split.train, Path(scratch) / name) for name, table in tables.items()
         }
         model, seconds = _timed(job, prepared, schedule)
+        outputs, columns = _outputs(model), _layer_columns(job, model)
     held_out = len(split.validation) or len(split.test)
-    parties = tuple(_party(job, name, tables, prepared, model, (len(split.train), held_out)) for name in job.parties)
+    counts = (len(split.train), held_out, len(positions[job.active]))
+    parties = tuple(_party(job, name, tables, prepared, model, counts) for name in job.parties)
+    ledger = ledger_of(job)
     return Forecast(
         rows=len(positions[job.active]),
         train=len(split.train),
@@ -101,10 +108,11 @@ def forecast(job: Job) -> Forecast:
         steps_per_epoch=schedule.steps_per_epoch,
         threads=threads,
         parties=parties,
-        memory_bytes=_memory(job, model, parties),
-        transcript_bytes=_transcript(job, model, schedule.steps_per_epoch),
+        memory_bytes=_memory(job, model, outputs, parties),
+        transcript_bytes=_transcript(job, model, columns, schedule.steps_per_epoch),
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
-        guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger_of(job).entries),
+        guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
+        totals=ledger.totals,
     )
 
 
@@ -139,13 +147,14 @@ def _party(
     tables: Mapping[str, PartyTable],
     prepared: Mapping[str, Prepared],
     model: Joint,
-    rows: tuple[int, int],
+    rows: tuple[int, int, int],
 ) -> PartyForecast:
     role = job.parties[name].role
-    train, held_out = rows
+    train, held_out, every = rows
     widths = model.widths
-    upwards = 4 * (train + held_out) * widths.get(name, 0)
-    downwards = 4 * train * sum(widths[party] for party in job.passives)
+    once = role == "passive" and job.train.releases_once(name)
+    upwards = 0 if once else 4 * (train + held_out) * widths.get(name, 0)
+    downwards = 4 * train * sum(widths[party] for party in job.passives if not job.train.releases_once(party))
     store = prepared[name].store
     bottom = dict(zip(model.widths, model.bottoms, strict=True)).get(name)
     top = model.top.parameters() if role == "active" else ()
@@ -154,24 +163,47 @@ def _party(
         role=role,
         rows=tables[name].rows,
         categorical=len(store.columns.cardinalities) if store else 0,
-        numeric=store.columns.numeric if store else 0,
+        numeric=store.columns.inputs.numbers if store else 0,
         width=widths.get(name),
         parameters=sum(parameter.numel() for parameter in (*(bottom.parameters() if bottom else ()), *top)),
         bytes_per_epoch=upwards if role == "passive" else downwards,
+        bytes_once=4 * every * widths[name] if once else 0,
         store_bytes=store.bytes if store else 0,
     )
 
 
-def _memory(job: Job, model: Joint, parties: tuple[PartyForecast, ...]) -> int:
+def _outputs(model: Joint) -> int:
+    """How many numbers the linear maps, convolutions and normalisations give for one row."""
+    counts: list[int] = []
+    kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d)
+    layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
+    handles = [layer.register_forward_hook(lambda *seen: counts.append(seen[2].numel())) for layer in layers]
+    evaluate(model, torch.zeros(1, dtype=torch.int64))
+    for handle in handles:
+        handle.remove()
+    return sum(counts)
+
+
+def _memory(job: Job, model: Joint, outputs: int, parties: tuple[PartyForecast, ...]) -> int:
     """Weights with optimiser state, one batch's activations twice (forward and backward), and the mapped stores."""
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    inner = [layer for _, module in layers_of(model) for layer in module.modules()]
-    outputs = sum(layer.out_features for layer in inner if isinstance(layer, nn.Linear))
     activations = 2 * 4 * job.train.batch_size * outputs
     return ADAM_COPIES * weights + activations + sum(party.store_bytes for party in parties)
 
 
-def _transcript(job: Job, model: Joint, steps_per_epoch: int) -> int:
+def _layer_columns(job: Job, model: Joint) -> dict[str, int]:
+    """Columns of the outputs of all of each party's layers, as an audit keeps them."""
+    names = list(model.widths)
+    found = dict.fromkeys(job.parties, 0)
+    with tapped(model, 1) as outputs:
+        evaluate(model, torch.zeros(1, dtype=torch.int64))
+    for layer, output in outputs.items():
+        part, _, rest = layer.partition(".")
+        found[names[int(rest.partition(".")[0])] if part == "bottoms" else job.active] += output.shape[1]
+    return found
+
+
+def _transcript(job: Job, model: Joint, columns: Mapping[str, int], steps_per_epoch: int) -> int:
     """Bytes all parties together record."""
     total = 0
     widths = model.widths
@@ -184,6 +216,6 @@ def _transcript(job: Job, model: Joint, steps_per_epoch: int) -> int:
         train = job.train
         plan = Sampling.of(steps_per_epoch, train.batch_size, party.audit.rows, train.epochs, limit)
         nbytes = plan.kept * train.batch_size * row_bytes
-        nbytes += 4 * LAYER_ROWS * sum(widths.values()) if party.audit.layers else 0
+        nbytes += 4 * LAYER_ROWS * columns[name] if party.audit.layers else 0
         total += sum(plan.writes(epoch, nbytes) for epoch in range(train.epochs)) * nbytes
     return total

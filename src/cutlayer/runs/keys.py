@@ -22,14 +22,16 @@ def load_or_make(path: Path) -> bytes:
     if path.exists():
         return read_key(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    key = secrets.token_bytes(LENGTH)
+    whole = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(LENGTH))
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:  # another run made it in this moment
-        return read_key(path)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(key)
-    return key
+        os.link(whole, path)  # whole or not at all; the first of several runs wins
+    except FileExistsError:
+        pass
+    finally:
+        whole.unlink()
+    return read_key(path)
 
 
 def read_key(path: Path) -> bytes:

@@ -18,7 +18,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
-from cutlayer.models import BottomModel, Inputs, build_bottom, build_top
+from cutlayer.models import BottomModel, build_bottom, build_top
 from cutlayer.parties.half import build_optimizer
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.random_state import party_seed
@@ -53,7 +53,8 @@ class Joint(nn.Module):
             if job.active in stores:
                 bottoms[job.active] = _bottom(job, job.active, stores[job.active])
             widths = {name: bottoms[name].width for name in stores}
-            self.top = build_top(job.model.top, widths, task.outputs)
+            quitters = [name for name in stores if name != job.active]
+            self.top = build_top(job.model.top, widths, task.outputs, quitters=quitters)
         self.bottoms = nn.ModuleList(bottoms[name] for name in stores)  # a module has no room for every party's name
         self.widths = widths
 
@@ -118,7 +119,7 @@ def drawn_as(job: Job, party: str) -> Iterator[None]:
 
 
 def _bottom(job: Job, name: str, store: Store) -> BottomModel:
-    return build_bottom(job.model.bottom_of(name), Inputs(store.columns.cardinalities, store.columns.numeric))
+    return build_bottom(job.model.bottom_of(name), store.columns.inputs)
 
 
 def evaluate(model: Joint, rows: Tensor) -> Tensor:

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from cutlayer.accounting import Entry, Ledger, NoFormalGuarantee
+from cutlayer.accounting import Entry
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.base import Target
 from cutlayer.audit import Auditor, Cell, LeakFigure
 from cutlayer.config import Job
-from cutlayer.protections import Chain, Protection, build_chain
+from cutlayer.protections import Protection
 from cutlayer.protections.base import Evidence
+from cutlayer.runs.ledger import chain_of, ledger_of
 from cutlayer.runs.together import Trained
 from cutlayer.version import __version__
 
@@ -72,6 +73,7 @@ def party_facts(job: Job, trained: Trained) -> list[dict[str, Any]]:
                 "categorical": outcome.categorical if outcome else None,
                 "width": trained.active.widths.get(name),
                 "parameters": outcome.parameters if outcome else None,
+                "released_once": name in job.passives and job.train.releases_once(name),
                 "bytes_sent": sent,
                 "bytes_received": received,
             }
@@ -79,19 +81,9 @@ def party_facts(job: Job, trained: Trained) -> list[dict[str, Any]]:
     return facts
 
 
-def ledger_of(job: Job) -> Ledger:
-    """What every protection of the job will have released by the end of the run."""
-    entries: list[Entry] = []
-    for name, party in job.parties.items():
-        towards = job.passives if party.role == "active" else (job.active,)
-        owned = _chain(job, name).protections
-        entries += [Entry(one.name, name, one.protects.value, towards, one.event()) for one in owned]
-    return Ledger(entries)
-
-
 def protection_facts(job: Job, evidence: Iterable[Evidence]) -> list[dict[str, Any]]:
     """The `protections` section: what each did, and what is guaranteed."""
-    owned = {(name, one.name): one for name in job.parties for one in _chain(job, name).protections}
+    owned = {(name, one.name): one for name in job.parties for one in chain_of(job, name).protections}
     entries = {(entry.party, entry.protection): entry for entry in ledger_of(job).entries}
     return [_protection(item, owned.get(key := (item.party, item.protection)), entries.get(key)) for item in evidence]
 
@@ -114,14 +106,9 @@ def _protection(item: Evidence, protection: Protection[Any] | None, entry: Entry
         "protects": entry.protects,
         "reference": protection.reference,
         "settings": protection.settings.model_dump(mode="json"),
-        "formal": not isinstance(entry.event, NoFormalGuarantee),
+        "formal": entry.formal,
         "statement": entry.statement,
     }
-
-
-def _chain(job: Job, name: str) -> Chain:
-    party = job.parties[name]
-    return build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
 
 
 def audit_cells(auditor: Auditor) -> list[dict[str, Any]]:

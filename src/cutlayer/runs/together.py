@@ -5,19 +5,21 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cutlayer.attacks.completion_base import OptimizerHook
 from cutlayer.audit import Auditor
 from cutlayer.channel import Port, link
 from cutlayer.config import Job, PartyConfig
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
-from cutlayer.parties.active import ActiveOutcome, ActiveParty
+from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.local import Local
 from cutlayer.parties.observer import Observer
+from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
 from cutlayer.parties.random_state import isolated, party_seed
 from cutlayer.protections import build_chain
@@ -104,6 +106,7 @@ def train_together(
     progress: Observer,
     *,
     data: Path | None = None,
+    wraps: Mapping[str, OptimizerHook] | None = None,
     resume: bool = False,
 ) -> Trained:
     """Train a job with all its parties in this process.
@@ -112,6 +115,7 @@ def train_together(
         tables: of every party.
         progress: told of every step and epoch.
         data: where encoded columns are stored, if not in `folder`.
+        wraps: what passive parties that attack do to their own optimisers, by party.
         resume: continue from the last committed epoch in `folder`.
     """
     began = time.perf_counter()
@@ -123,6 +127,7 @@ def train_together(
         ends[job.active].append(here)
         ends[name].append(there)
     sides = {name: local_side(job, name, folder, store, keys, tables[name], resume=resume) for name in job.parties}
+    sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
     others = {name: party.steps for name, party in passives.items()}
     audit = sides[job.active].audit

@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 from scipy import stats
 
 from cutlayer.config import Job
+from cutlayer.errors import ConfigError
 from cutlayer.runs.execute import Options, Progress, execute
+from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.together import Keys
 
 
@@ -49,6 +51,7 @@ class Found:
         metric: the headline metric on test rows.
         leaks: `message/attack` to {"auc": worst over the epochs, "epoch": when, "last": of the last epoch}.
         layers: the same by `party/layer`.
+        measured: what the study's `measure` adds.
     """
 
     group: str
@@ -58,6 +61,7 @@ class Found:
     seconds: float
     leaks: Mapping[str, Mapping[str, float]]
     layers: Mapping[str, Mapping[str, float]]
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Study(ABC):
@@ -65,11 +69,26 @@ class Study(ABC):
 
     Class attributes:
         name: as in `cutlayer study NAME`. title, source: of the page.
+        settings: data and preset, and what differs from the paper's; a Markdown paragraph.
+        full_settings: the same of the paper's sizes; empty where a study has one size.
+
+    Args:
+        full: run the paper's sizes.
+
+    Raises:
+        ConfigError: this study has one size.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     source: ClassVar[str]
+    settings: ClassVar[str]
+    full_settings: ClassVar[str] = ""
+
+    def __init__(self, *, full: bool = False) -> None:
+        if full and not self.full_settings:
+            raise ConfigError.expected("a study of two sizes with --full", self.name, "leave --full out")
+        self.full = full
 
     @abstractmethod
     def cells(self, data: Path, seeds: int) -> Iterator[Cell]:
@@ -80,14 +99,26 @@ class Study(ABC):
             seeds: how many seeds of each setting.
         """
 
+    def train(self, cell: Cell, work: Path, progress: Progress) -> dict[str, Any]:
+        """Train one cell in the folder `work`; returns the attributes of `Found` as JSON values."""
+        return run_cell(self, cell, work, progress)
+
+    def measure(self, cell: Cell, folder: RunFolder) -> dict[str, Any]:
+        """Further figures of one training, from its run folder before that is removed; JSON values."""
+        return {}
+
     @abstractmethod
     def page(self, found: Sequence[Found]) -> str:
-        """The body of the page, Markdown: claim, the paper's number, ours, verdict."""
+        """The body of the page, Markdown: claim, the paper's number, ours, verdict; then tables and figures."""
+
+    def figures(self, found: Sequence[Found]) -> dict[str, str]:
+        """SVG files by name, each of which the page shows as `figures/NAME`."""
+        return {}
 
 
 def run_cells(study: Study, data: Path, out: Path, seeds: int, progress: Progress) -> list[Found]:
     """Run every training that has no result in `out` yet; a study that was interrupted goes on where it stopped."""
-    kept = out / "cells"
+    kept = out / ("cells-full" if study.full else "cells")
     kept.mkdir(parents=True, exist_ok=True)
     found = []
     for cell in study.cells(data, seeds):
@@ -95,13 +126,14 @@ def run_cells(study: Study, data: Path, out: Path, seeds: int, progress: Progres
         if not path.exists():
             progress.stage(f"{cell.group}: {cell.setting}, seed {cell.seed}")
             partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(_run(cell, out / "work", progress)))
+            partial.write_text(json.dumps(study.train(cell, out / "work", progress)))
             partial.replace(path)
         found.append(Found(**json.loads(path.read_text())))
     return found
 
 
-def _run(cell: Cell, work: Path, progress: Progress) -> dict[str, Any]:
+def run_cell(study: Study, cell: Cell, work: Path, progress: Progress) -> dict[str, Any]:
+    """Run the cell's job, and take from its folder what the study keeps."""
     shutil.rmtree(work, ignore_errors=True)
     folder = execute(cell.job, work, Options(Keys(work.parent / "keys"), tables=cell.tables), progress)
     summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
@@ -109,6 +141,7 @@ def _run(cell: Cell, work: Path, progress: Progress) -> dict[str, Any]:
     cells = audit["runs"]["this run"]["cells"]
     leaks = {f"{c['message']}/{c['attack']}": _worst(c) for c in cells if c["message"] != "layer"}
     layers = {f"{c['party']}/{c['layer']}": _worst(c) for c in cells if c["message"] == "layer"}
+    measured = study.measure(cell, folder)
     shutil.rmtree(work)
     return {
         "group": cell.group,
@@ -118,6 +151,7 @@ def _run(cell: Cell, work: Path, progress: Progress) -> dict[str, Any]:
         "seconds": summary["run"]["seconds"],
         "leaks": leaks,
         "layers": layers,
+        "measured": measured,
     }
 
 
@@ -134,7 +168,8 @@ class Mean:
 
     def __str__(self) -> str:
         """Three digits, as `0.723 ± 0.004`."""
-        return f"{self.value:.3f}" if self.half is None else f"{self.value:.3f} ± {self.half:.3f}"
+        value = f"{round(self.value, 3) + 0.0:.3f}"  # never -0.000
+        return value if self.half is None else f"{value} ± {self.half:.3f}"
 
 
 def mean(values: Sequence[float]) -> Mean:

@@ -11,6 +11,8 @@ import pyarrow as pa
 from scipy.io import loadmat
 
 from cutlayer.config import Job, validated
+from cutlayer.config.load import load_job
+from cutlayer.data.source import open_source
 from cutlayer.errors import DataError
 
 NETWORK = {
@@ -40,13 +42,61 @@ def criteo(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Sequence[
 
 def avazu(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Sequence[str]) -> Job:
     """Avazu, all features at the passive party, every column a category; batch 4096, since it has 53,247 rows."""
+    train = {**SMALL, "batch_size": 4096}
     path = _there(data / "avazu" / "avazu_merged.csv.gz")
+    return _two_parties({"path": str(path)}, "click", _avazu_features(), seed, privacy, attacks, train)
+
+
+def avazu_by_day(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Sequence[str]) -> Job:
+    """Avazu's 20,000 rows of all ten days, batch 1024; 30 % for testing, so that each day has some 600 test rows.
+
+    Every step is kept for the audit, for the leak of each day; no layer is.
+    """
+    train = {**SMALL, "batch_size": 1024, "split": {"test": 0.3, "validation": 0.05}}
+    path = _there(data / "avazu" / "avazu_random_20k_10days.csv.gz")
+    audit = {"rows": 2**15, "layers": False}
+    return _two_parties({"path": str(path)}, "click", _avazu_features(), seed, privacy, attacks, train, audit)
+
+
+def _avazu_features() -> dict[str, Any]:
+    """Every column but the id, the label and the name of the block."""
     everything = ["C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain"]
     everything += ["app_category", "device_id", "device_ip", "device_model", "device_type", "device_conn_type"]
     everything += ["C14..C21", "hour"]
-    features = {"include": everything, "categorical": everything}
-    train = {**SMALL, "batch_size": 4096}
-    return _two_parties({"path": str(path)}, "click", features, seed, privacy, attacks, train)
+    return {"include": everything, "categorical": everything}
+
+
+def with_positives(job: Job, share: float, seed: int) -> dict[str, pa.Table]:
+    """All positives of a job's file, and as many negatives as make them `share` of the rows.
+
+    The negatives are drawn from the seed; the kept rows stay in the file's order.
+
+    Args:
+        job: of `criteo`, all parties over one file.
+        share: of the positives, above theirs in the file.
+
+    Returns:
+        Each party's table in memory.
+
+    Raises:
+        DataError: the file has a larger share of positives already.
+    """
+    owner, (party,) = job.parties[job.active], job.passives
+    names, label = [*job.parties[party].features.include], str(owner.label)
+    whole = open_source(owner.table, job.active).read([label, *names], job.parties[party].features.categorical)
+    positive = whole.column(label).to_numpy() == 1
+    negatives = np.flatnonzero(~positive)
+    wanted = round(int(positive.sum()) * (1 - share) / share)
+    if wanted > len(negatives):
+        raise DataError.expected(f"positives below {share:g} of the rows", f"{positive.mean():.3f}", "raise the share")
+    chosen = np.random.default_rng([seed, round(1000 * share)]).choice(negatives, wanted, replace=False)
+    kept = whole.take(pa.array(np.sort(np.concatenate([np.flatnonzero(positive), chosen]))))
+    return {job.active: kept.select([label]), party: kept.select(names)}
+
+
+def with_epochs(job: Job, epochs: int) -> Job:
+    """The same job for another number of epochs."""
+    return job.model_copy(update={"train": job.train.model_copy(update={"epochs": epochs})})
 
 
 def handwritten(data: Path) -> tuple[list[str], dict[str, pa.Table]]:
@@ -64,6 +114,21 @@ def handwritten(data: Path) -> tuple[list[str], dict[str, pa.Table]]:
     return names, tables
 
 
+ADULT = Path(__file__).parents[1] / "demo" / "job.yaml"
+"""The demo's parties over the data that ship with the package."""
+
+
+def adult(seed: int, privacy: Mapping[str, Any], top: Mapping[str, Any], compare: Sequence[str]) -> Job:
+    """Adult's 48,842 rows at the demo's three parties, with a job's default network and schedule; nothing recorded."""
+    raw = load_job(ADULT).model_dump(exclude={"model", "train"})
+    raw["parties"]["bank"]["privacy"] = privacy
+    for party in raw["parties"].values():
+        party["audit"] = {"every": "never"}
+    return validated(
+        Job, {**raw, "model": {"top": top}, "train": {"seed": seed, "threads": 1}, "compare": compare}, "study"
+    )
+
+
 def _two_parties(
     table: Mapping[str, Any],
     label: str,
@@ -72,13 +137,14 @@ def _two_parties(
     privacy: Mapping[str, Any],
     attacks: Sequence[str],
     train: Mapping[str, Any],
+    audit: Mapping[str, Any] | None = None,
 ) -> Job:
     numbers = {"transform": "log1p", "scale": "minmax", "missing": "zero"}
     common = {"table": table, "id": "@row"}
     owner = {"role": "active", **common, "label": label, "features": {"include": "none"}, "privacy": privacy}
     raw = {
         "parties": {
-            "advertiser": {**owner, "audit": {"attacks": list(attacks), "max_megabytes": 64}},
+            "advertiser": {**owner, "audit": {"attacks": list(attacks), "max_megabytes": 64, **(audit or {})}},
             "publisher": {"role": "passive", **common, "features": {**features, "numbers": numbers}},
         },
         "model": NETWORK,

@@ -1,44 +1,37 @@
-"""The scikit-learn-style door: all parties in one process, tables in memory."""
+"""The estimators: fit trains a whole job, predict and evaluate answer with whoever is there."""
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from cutlayer.config import Job, Section, validated
-from cutlayer.data.encoding import Encoder
-from cutlayer.data.party_data import PartyTable
-from cutlayer.data.source import open_source
 from cutlayer.errors import ConfigError, DataError, RunFolderError
-from cutlayer.models import BottomModel, Inputs
+from cutlayer.estimator.prediction import Evaluation, Models
+from cutlayer.estimator.tables import LABEL, Tables, check_mapping, check_rows, labels_of, read, with_labels
 from cutlayer.protections import REGISTRY, Protection
 from cutlayer.protections.base import Side
 from cutlayer.report import Report, build
 from cutlayer.runs.again import audit_again
 from cutlayer.runs.execute import Options, Progress, execute
-from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.finetune import EPOCHS, Labelled, tune
 from cutlayer.runs.keys import LENGTH
 from cutlayer.runs.together import Keys
-from cutlayer.runs.trained import load_bottom, load_top
-from cutlayer.runs.watch import read_truth
-from cutlayer.tasks import Task
 
-LABEL = "label"
-Tables = Mapping[str, Any]
 Protections = Sequence[Section] | Mapping[str, Sequence[Section]]
 
 
@@ -95,11 +88,11 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         Raises:
             CutlayerError: bad input; says which party and what to do.
         """
-        labels = _labels(y)
+        labels = labels_of(y)
         job = self._job(X, labels)
-        tables = _read(X, [name for name in job.parties if name in X])
-        _check_rows(tables, len(labels))
-        tables[job.active] = _with_labels(tables.get(job.active), labels)
+        tables = read(X, [name for name in job.parties if name in X])
+        check_rows(tables, len(labels))
+        tables[job.active] = with_labels(tables.get(job.active), labels)
         key, out = _checked_key(self.key), self._out()
         with _process_left_alone():
             keys = Keys(Path(self.secrets or out / "keys"), key)
@@ -108,7 +101,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             self.report_ = build(folder.path)
             if job.task != "regression":
                 self.classes_ = np.unique(labels)
-            self._load(job, folder)
+            self.models_ = Models.load(job, folder, self.report_.task.classes)
+            self.encoders_ = self.models_.encoders
         return self
 
     def audit(self, attacks: Sequence[str] = ()) -> Report:
@@ -122,6 +116,46 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.report_ = build(self.folder_.path)
         return self.report_
 
+    def evaluate(self, X: Tables, y: Any, absent: Collection[str] = ()) -> Evaluation:
+        """Metrics of the answers to rows with known labels.
+
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            y: labels (n,).
+            absent: passive parties that no longer answer.
+
+        Raises:
+            CutlayerError: an unknown party, nobody left with features, or labels that were not trained on.
+        """
+        check_is_fitted(self, "folder_")
+        gone = self.models_.absent(absent)
+        rows = self._labelled(X, y, gone)
+        metrics = self.models_.task.evaluate(self.models_.answer(rows.embeddings, gone), rows.labels)
+        contributed = tuple(name for name in self.encoders_ if name not in gone)
+        return Evaluation(metrics, contributed, gone, len(rows.labels))
+
+    def finetune_top(self, X: Tables, y: Any, absent: Collection[str], epochs: int = EPOCHS) -> Self:
+        """After a quit, train the top model on with the remaining parties, all bottom models as they are.
+
+        From then on `predict` and `evaluate` use the result for exactly these absent parties. It starts from the top
+        model of the fit; all rows train, and the last epoch stands.
+
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            y: labels (n,).
+            absent: passive parties that have left.
+            epochs: to train, 1 or more.
+
+        Raises:
+            CutlayerError: as `evaluate`; or no epoch.
+        """
+        check_is_fitted(self, "folder_")
+        gone = self.models_.absent(absent, epochs)
+        top = copy.deepcopy(self.models_.top)
+        tune(top, self._labelled(X, y, gone), gone, self.models_.task, self.job_.train, epochs)
+        self.models_.tuned[frozenset(gone)] = top
+        return self
+
     def _out(self) -> Path:
         """Where the run goes; a folder made for it goes when this estimator does."""
         if self.run_dir is not None:
@@ -133,7 +167,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         return Path(scratch)
 
     def _job(self, tables: Tables, labels: npt.NDArray[Any]) -> Job:
-        _check_mapping(tables)
+        check_mapping(tables)
         names = [self.active, *(name for name in tables if name != self.active)]
         privacy = self._privacy(names)
         parties: dict[str, Any] = {
@@ -183,38 +217,24 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
     def _kind(self, labels: npt.NDArray[Any]) -> str:
         """The kind of task these labels make."""
 
-    def _load(self, job: Job, folder: RunFolder) -> None:
-        """Take the trained models and fitted encoders out of the run folder."""
-        self.encoders_: dict[str, Encoder] = {}
-        self.bottoms_: dict[str, BottomModel] = {}
-        for name in job.parties:
-            path = folder.data(name) / "encoder.json"
-            if path.exists():
-                self.encoders_[name] = Encoder.from_json(path.read_text())
-                columns = self.encoders_[name].columns
-                inputs = Inputs(columns.cardinalities, columns.numeric)
-                self.bottoms_[name] = load_bottom(job, folder, name, inputs)
-        truth, training = read_truth(folder.transcript(job.active))
-        self.task_ = Task.fitted(job.task, self.report_.task.classes, truth[training])
-        widths = {name: bottom.width for name, bottom in self.bottoms_.items()}
-        self.top_ = load_top(job, folder, widths, self.task_.outputs)
+    @abstractmethod
+    def _codes(self, labels: npt.NDArray[Any]) -> Tensor:
+        """Labels as the task's loss and metrics take them."""
 
-    def _predict(self, X: Tables) -> npt.NDArray[np.float64]:
+    def _predict(self, X: Tables, absent: Collection[str]) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "folder_")
-        _check_mapping(X)
-        missing = [name for name in self.encoders_ if name not in X]
-        if missing:
-            raise DataError.expected(f"a table of {', '.join(self.encoders_)}", f"none of {', '.join(missing)}")
-        tables = _read(X, list(self.encoders_))
-        _check_rows(tables)
-        embeddings: dict[str, Tensor] = {}
-        with torch.no_grad():
-            for name, encoder in self.encoders_.items():
-                encoded = PartyTable(name, tables[name], encoder=encoder).encode_all()
-                embeddings[name] = self.bottoms_[name](encoded.codes, encoded.numbers)
-            logits: Tensor = self.top_(embeddings)
-        predicted: npt.NDArray[np.float64] = self.task_.predict(logits.double()).numpy()
+        gone = self.models_.absent(absent)
+        logits = self.models_.answer(self.models_.embed(X, gone), gone)
+        predicted: npt.NDArray[np.float64] = self.models_.task.predict(logits.double()).numpy()
         return predicted
+
+    def _labelled(self, X: Tables, y: Any, gone: Collection[str]) -> Labelled:
+        labels, embeddings = labels_of(y), self.models_.embed(X, gone)
+        counts = {len(labels), *(len(e) for e in embeddings.values())}
+        if len(counts) > 1:
+            got = ", ".join(f"{count:,}" for count in sorted(counts))
+            raise DataError.expected("as many labels in y as rows", got)
+        return Labelled(embeddings, self._codes(labels))
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
@@ -226,7 +246,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         protections: settings such as `LabelDPConfig(eps=1.0)`; a list goes to the side each belongs to, a mapping says
             the party.
         attacks: names, or `auto`.
-        compare: as in a job file: `undefended`, `each`, `centralised`, `alone`.
+        compare: as in a job file: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`.
         epochs, batch_size, lr, seed, threads: of the training.
         patience: stop after so many epochs without a better validation metric; `None` never stops early.
         validation, test: shares of the rows held out of training.
@@ -242,13 +262,25 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
     def _kind(self, labels: npt.NDArray[Any]) -> str:
         return "binary" if len(np.unique(labels)) <= 2 else "multiclass"
 
-    def predict_proba(self, X: Tables) -> npt.NDArray[np.float64]:
-        """Probabilities (n, classes) of rows given by all parties."""
-        return self._predict(X)
+    def _codes(self, labels: npt.NDArray[Any]) -> Tensor:
+        strangers = [label for label in np.unique(labels) if label not in set(self.classes_)]
+        if strangers:
+            wanted = f"labels among {', '.join(map(str, self.classes_))}"
+            raise DataError.expected(wanted, ", ".join(map(str, strangers[:3])), "only these were trained on")
+        return torch.from_numpy(np.searchsorted(self.classes_, labels).astype(np.int64))
 
-    def predict(self, X: Tables) -> npt.NDArray[Any]:
-        """The likeliest class of each row."""
-        likeliest = self._predict(X).argmax(axis=1)
+    def predict_proba(self, X: Tables, absent: Collection[str] = ()) -> npt.NDArray[np.float64]:
+        """Probabilities (n, classes) of rows given by all parties.
+
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            absent: passive parties that no longer answer.
+        """
+        return self._predict(X, absent)
+
+    def predict(self, X: Tables, absent: Collection[str] = ()) -> npt.NDArray[Any]:
+        """The likeliest class of each row; arguments as of `predict_proba`."""
+        likeliest = self._predict(X, absent).argmax(axis=1)
         chosen: npt.NDArray[Any] = self.classes_[likeliest]
         return chosen
 
@@ -259,54 +291,20 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
     def _kind(self, labels: npt.NDArray[Any]) -> str:
         return "regression"
 
-    def predict(self, X: Tables) -> npt.NDArray[np.float64]:
-        """Predicted values (n,)."""
-        return self._predict(X)
+    def _codes(self, labels: npt.NDArray[Any]) -> Tensor:
+        try:
+            return torch.from_numpy(labels.astype(np.float32))
+        except (TypeError, ValueError):
+            raise DataError.expected("numbers in y", labels.dtype) from None
 
+    def predict(self, X: Tables, absent: Collection[str] = ()) -> npt.NDArray[np.float64]:
+        """Predicted values (n,).
 
-def _with_labels(table: pa.Table | None, labels: npt.NDArray[Any]) -> pa.Table:
-    column = pa.array(labels)
-    if table is None:
-        return pa.table({LABEL: column})
-    if LABEL in table.column_names:
-        raise DataError(f"a feature of the active party is called {LABEL!r}; rename it")
-    return table.append_column(LABEL, column)
-
-
-def _labels(y: Any) -> npt.NDArray[Any]:
-    """Labels (n,) of one kind; a single column counts as that."""
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1 or not len(labels):
-        raise DataError.expected("y as labels (n,), one per row", f"shape {labels.shape}")
-    try:
-        np.unique(labels)
-    except TypeError:
-        got = ", ".join(sorted({type(label).__name__ for label in labels}))
-        raise DataError.expected("labels of one kind in y", got, "drop the rows without a label") from None
-    return labels
-
-
-def _read(tables: Tables, names: Sequence[str]) -> dict[str, pa.Table]:
-    """The parties' tables; the index of a pandas frame is no column."""
-    plain = {name: tables[name] for name in names}
-    plain = {name: one.reset_index(drop=True) if hasattr(one, "reset_index") else one for name, one in plain.items()}
-    return {name: open_source(one, name).read_all() for name, one in plain.items()}
-
-
-def _check_mapping(tables: object) -> None:
-    if not isinstance(tables, Mapping):
-        raise DataError.expected("X as a mapping from party name to table", type(tables).__name__)
-
-
-def _check_rows(tables: Mapping[str, pa.Table], labels: int | None = None) -> None:
-    """The i-th rows of all tables belong together, so they have as many."""
-    counts = {name: table.num_rows for name, table in tables.items()}
-    counts |= {} if labels is None else {"y": labels}
-    if len(set(counts.values())) > 1:
-        got = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        raise DataError.expected("as many rows everywhere, in the same order", got)
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            absent: passive parties that no longer answer.
+        """
+        return self._predict(X, absent)
 
 
 def _checked_key(key: bytes | None) -> bytes | None:

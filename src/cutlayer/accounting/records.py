@@ -1,0 +1,39 @@
+"""Events as plain values, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, get_args
+
+from cutlayer.accounting.events import Composed, Event, GaussianRelease
+from cutlayer.accounting.plan import ReleasePlan
+from cutlayer.errors import ConfigError
+
+_KINDS = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """The event's fields, with `kind`."""
+    kind = type(event).__name__
+    if isinstance(event, Composed):
+        return {"kind": kind, "events": [event_to_json(one) for one in event.events]}
+    return {"kind": kind, **asdict(event)}
+
+
+def event_from_json(raw: Mapping[str, Any]) -> Event:
+    """Undo `event_to_json`.
+
+    Raises:
+        ConfigError: a kind that the ledger does not know.
+    """
+    fields = dict(raw)
+    kind = fields.pop("kind")
+    if kind not in _KINDS:
+        raise ConfigError.expected(f"an event that the ledger knows ({', '.join(_KINDS)})", kind)
+    if kind == Composed.__name__:
+        return Composed(tuple(event_from_json(one) for one in fields["events"]))
+    if kind == GaussianRelease.__name__:
+        fields["releases"] = ReleasePlan(**fields["releases"])
+    event: Event = _KINDS[kind](**fields)
+    return event

@@ -1,0 +1,101 @@
+"""The ledger's sentences: each names the neighbouring relation, the sampling assumption and what it depends on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cutlayer.accounting.events import DPSGD, GaussianRelease, NoFormalGuarantee, RandomizedResponse, Single
+from cutlayer.accounting.plan import ReleasePlan
+
+if TYPE_CHECKING:
+    from cutlayer.accounting.ledger import Total
+
+
+def of_event(event: Single) -> str:
+    """What one event is, for a reader who will not look the paper up."""
+    match event:
+        case RandomizedResponse():
+            return _response(event)
+        case GaussianRelease():
+            return _release(event)
+        case DPSGD():
+            return _training(event)
+        case NoFormalGuarantee():
+            return f"none, empirical: {event.why}"
+
+
+def of_total(total: Total) -> str:
+    """One line for a terminal."""
+    about = f"the {total.protects} of {total.party}, towards {', '.join(total.towards)}"
+    if total.epsilon is None:
+        return f"{about}: no formal guarantee: {total.why}"
+    if total.accountant == "pure":
+        return f"{about}: epsilon {total.epsilon:.4g} per row"
+    beside = "" if total.rdp_epsilon is None else f", {total.rdp_epsilon:.4g} by RDP"
+    told = f"{about}: epsilon {total.epsilon:.4g} at delta {total.delta:.4g} per row ({total.accountant}{beside})"
+    told += f", {total.condition}"
+    if total.auc_bound is not None:
+        told += f"; so no test of a yes-or-no fact about a row can exceed an AUC of {total.auc_bound:.3f}"
+    return told
+
+
+def releases(plan: ReleasePlan) -> str:
+    """How often, and why.
+
+    >>> releases(ReleasePlan(training=20, validation=20, test=1))
+    'a training row 20 times (once in each epoch), a validation row 20 times, a test row once (evaluations)'
+    """
+    if plan.once:
+        return "every row once, before training"
+    parts = [f"a training row {_times(plan.training)} (once in each epoch)"] if plan.training else []
+    held_out = [
+        f"a {part} row {_times(count)}"
+        for part, count in (("validation", plan.validation), ("test", plan.test))
+        if count
+    ]
+    if held_out:
+        parts.append(f"{', '.join(held_out)} (evaluations)")
+    if plan.serving:
+        parts.append(f"any row {_times(plan.serving)} for serving queries")
+    return ", ".join(parts)
+
+
+def _response(event: RandomizedResponse) -> str:
+    if event.draws == 1:
+        spent = "1 draw for the whole run, so no epoch adds to it"
+    else:
+        spent = f"{event.draws} draws of each label, of eps {event.eps:g} each, which add up"
+    return (
+        f"label differential privacy of eps {event.eps * event.draws:g} per row (neighbours differ in one row's label; "
+        f"randomised response, {spent})"
+    )
+
+
+def _release(event: GaussianRelease) -> str:
+    if event.repeats:
+        often = "released once; every later release of a row repeats its first"
+    elif event.releases.once:
+        often = "released once, before training; the epochs use it again"
+    else:
+        spent = f"the cost is that of the {event.releases.whose}"
+        often = f"released {_times(event.count)} at most: {releases(event.releases)}; {spent}"
+    return (
+        f"Gaussian noise of {event.noise_multiplier:.4g} times the sensitivity (neighbours differ in one row's "
+        f"features, replaced by others; {often}; the order is fixed, so no credit for sampling), {event.condition}; "
+        "the columns' encoding counts as public"
+    )
+
+
+def _training(event: DPSGD) -> str:
+    if event.sampling_probability == 1:
+        sampled = "batches in a fixed order, so no credit for sampling"
+    else:
+        sampled = f"each row in a batch with probability {event.sampling_probability:g}, independently"
+    return (
+        f"DP-SGD of the bottom model, noise of {event.noise_multiplier:.4g} times the clipping norm over "
+        f"{event.steps} steps (neighbours differ in one replaced row; {sampled})"
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,59 @@
+"""MixMatch: guessed labels made sharper, and rows mixed with one another."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+TEMPERATURE = 0.5
+ALPHA = 0.75
+"""Both as in the paper, section 4.1."""
+
+
+def sharpen(p: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+    """Class probabilities raised to 1/temperature and scaled to a sum of 1 (equation 7).
+
+    Args:
+        p: float (n, classes), rows that sum to 1.
+        temperature: in (0, 1]; 1 changes nothing.
+
+    >>> sharpen(torch.tensor([[0.75, 0.25]])).round(decimals=3).tolist()
+    [[0.8999999761581421, 0.10000000149011612]]
+    """
+    raised = p ** (1 / temperature)
+    return raised / raised.sum(dim=1, keepdim=True)
+
+
+def mix_weights(n: int, alpha: float = ALPHA) -> Tensor:
+    """max(w, 1 - w) of w drawn from Beta(alpha, alpha), float32 (n, 1): a mixed row stays nearer to its first part.
+
+    One draw for each row, as in the paper (equations 8 and 9); the well-known implementation of the completion attack
+    draws one for the whole batch.
+    """
+    w = torch.distributions.Beta(alpha, alpha).sample((n, 1))
+    return torch.maximum(w, 1 - w)
+
+
+def mix_up(x: Tensor, p: Tensor, weights: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row and its label mixed with another row and its label (equations 10 and 11).
+
+    Args:
+        x: float (n, d). p: float (n, classes).
+        weights: of the row itself, float (n, 1).
+        order: which row it is mixed with, int64 (n,).
+    """
+    return weights * x + (1 - weights) * x[order], weights * p + (1 - weights) * p[order]
+
+
+def mixmatch_loss(logits: Tensor, targets: Tensor, labelled: int, weight: float) -> Tensor:
+    """Cross-entropy of the labelled rows plus `weight` times the mean squared error of the others (equations 3 to 5).
+
+    Args:
+        logits, targets: of mixed rows, float (n, classes), the labelled ones first.
+        labelled: how many those are, in (0, n).
+        weight: of the rows whose labels are guessed.
+    """
+    known = functional.cross_entropy(logits[:labelled], targets[:labelled])
+    guessed = functional.mse_loss(logits[labelled:].softmax(dim=1), targets[labelled:])
+    return known + weight * guessed

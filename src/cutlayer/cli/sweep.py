@@ -1,0 +1,95 @@
+"""`cutlayer sweep`: the same job with other numbers; the utility-leak front and its knee."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.progress import TerminalProgress
+from cutlayer.cli.run import JobFile, keys_for
+from cutlayer.report.rounding import auc, metric, name_of, plain, times
+from cutlayer.runs.execute import Progress
+from cutlayer.sweeps import Found, LeakKind, Plan, parse_varied, run_sweep
+from cutlayer.sweeps.page import verdict
+from cutlayer.sweeps.space import written
+
+Vary = Annotated[
+    list[str],
+    typer.Option(
+        "--vary",
+        help="A number of the job and its values: PATH=1,2,3 or PATH=0.1..4 or PATH=0.1..4:log; once or more.",
+        show_default=False,
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", help="Trials in all; default: every point of a grid of lists, 20 of a search in ranges."),
+]
+Storage = Annotated[
+    str, typer.Option("--storage", help="A file or database address that machines share; default: sweep.log in --out.")
+]
+Leak = Annotated[LeakKind, typer.Option("--leak", help="Which messages' leak to minimise.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="The folder to make or go on with; default: runs/NAME-sweep beside NAME.yaml."),
+]
+
+
+@app.command()
+def sweep(
+    job: JobFile,
+    vary: Vary,
+    trials: Trials = None,
+    storage: Storage = "",
+    leak: Leak = LeakKind.ALL,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Run a job with other numbers, draw utility against leak, and name the knee; the same command goes on."""
+    folder = out or job.parent / "runs" / f"{job.stem}-sweep"
+    plan = Plan(job, [parse_varied(text) for text in vary], folder, trials, storage, leak)
+    keys = keys_for(job.parent, None)
+    if json:
+        emit(run_sweep(plan, keys, Progress()).to_json())
+        return
+    with TerminalProgress(Console(stderr=True)) as progress:
+        found = run_sweep(plan, keys, progress)
+    _show(found, folder, Console())
+
+
+def _show(found: Found, folder: Path, console: Console) -> None:
+    console.print(Text(f"{plain(verdict(found))}.", "bold"))
+    console.print(trial_table(found))
+    if found.failed:
+        console.print(Text(f"{times(len(found.failed), 'trial')} failed; the page says why.", "yellow"))
+    console.print(Text(f"{'page':<11}", "dim") + Text(plain(str(folder / "sweep.html"))), soft_wrap=True)
+
+
+def trial_table(found: Found) -> Table:
+    """Every trial with figures by ascending leak; those on the front are marked."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    table.add_column("trial", justify="right", no_wrap=True)
+    for name in found.varied.values():
+        table.add_column(Text(plain(name)), justify="right", overflow="fold")
+    for head in (f"{found.rows} {name_of(found.metric)}", f"test {name_of(found.metric)}", "leak"):
+        table.add_column(Text(head), justify="right")
+    table.add_column("", no_wrap=True)
+    for trial, measured in found.complete:
+        place = "knee" if trial.number == found.knee else "front" if trial.number in found.front else ""
+        table.add_row(
+            str(trial.number),
+            *(Text(plain(written(trial.values[path]))) for path in found.varied),
+            metric(measured.utility),
+            metric(measured.test),
+            auc(measured.leak),
+            place,
+            style="bold" if place == "knee" else "" if place else "dim",
+        )
+    return table

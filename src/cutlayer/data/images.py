@@ -1,0 +1,176 @@
+"""Images as one column: an Arrow tensor per row, of bytes or of float32, and how its channels are scaled."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field
+
+from cutlayer.config import Section
+from cutlayer.data.faults import fault
+
+IMAGE = "image"
+"""Name of the column that an array of images becomes."""
+MOST_CHANNELS = 16
+_BLOCK_ROWS = 1024
+_BRIGHTEST = {"uint8": 255.0, "float32": 1.0}
+
+Array = npt.NDArray[Any]
+
+
+class ImageSpec(Section):
+    """The shape of a party's images, and the scale that they are given.
+
+    A pixel x of channel c becomes (x / brightest - mean[c]) / deviation[c]; brightest is 255 for bytes and 1 for
+    float32.
+
+    Attributes:
+        channels, height, width: of every image.
+        dtype: what a pixel is stored as.
+        mean, deviation: by channel, over the training rows; a deviation of 0 marks a channel that was constant there,
+            which becomes 0.
+    """
+
+    channels: int = Field(ge=1, le=MOST_CHANNELS)
+    height: int = Field(ge=1)
+    width: int = Field(ge=1)
+    dtype: Literal["uint8", "float32"]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        return self.channels, self.height, self.width
+
+    @property
+    def pixels(self) -> int:
+        """Numbers per image."""
+        return self.channels * self.height * self.width
+
+    def affine(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Factor and offset by channel, (c,) each: a stored pixel x becomes factor * x + offset."""
+        mean, deviation = np.array(self.mean), np.array(self.deviation)
+        constant = deviation == 0
+        width = np.where(constant, 1.0, deviation)
+        factor = np.where(constant, 0.0, 1 / (_BRIGHTEST[self.dtype] * width))
+        offset = np.where(constant, 0.0, -mean / width)
+        return factor.astype(np.float32), offset.astype(np.float32)
+
+
+class ImageEncoder(Section):
+    """What an image column became when it was fitted."""
+
+    kind: Literal["image"] = "image"
+    name: str
+    spec: ImageSpec
+
+    @classmethod
+    def fit(cls, name: str, images: Array, rows: npt.NDArray[np.int64] | None) -> ImageEncoder:
+        """Fix the shape, and the scale of each channel.
+
+        Args:
+            name: of the column.
+            images: uint8 or float32 (n, height, width, channels).
+            rows: int64 (t,), the training rows, the only ones that are looked at; all if None.
+        """
+        _, height, width, channels = images.shape
+        rows = np.arange(len(images)) if rows is None else rows
+        dtype: Literal["uint8", "float32"] = "uint8" if images.dtype == np.uint8 else "float32"
+        mean, deviation = _moments(images, rows)
+        scale = _BRIGHTEST[dtype]
+        spec = ImageSpec(
+            channels=channels,
+            height=height,
+            width=width,
+            dtype=dtype,
+            mean=tuple((mean / scale).tolist()),
+            deviation=tuple((deviation / scale).tolist()),
+        )
+        return cls(name=name, spec=spec)
+
+    def apply(self, images: Array, rows: npt.NDArray[np.int64] | None, where: str) -> Array:
+        """Channels first, as they are stored; the scale is applied when a batch is gathered.
+
+        Args:
+            images: of the shape and type that were fitted, (n, height, width, channels).
+            rows: int64 (m,), which of them, in this order; all if None.
+            where: for messages.
+
+        Returns:
+            (m, channels, height, width), contiguous.
+
+        Raises:
+            DataError: another shape or type.
+        """
+        spec = self.spec
+        wanted = (spec.height, spec.width, spec.channels), spec.dtype
+        got = images.shape[1:], str(images.dtype)
+        if got != wanted:
+            raise fault(where, f"images of shape {wanted[0]} in {wanted[1]}", f"{got[0]} in {got[1]}", "as in training")
+        chosen = images[np.arange(len(images)) if rows is None else rows]  # a copy: Arrow's memory is read-only
+        return np.ascontiguousarray(chosen.transpose(0, 3, 1, 2))
+
+
+def image_column(array: Array, where: str) -> pa.FixedShapeTensorArray:
+    """Images as an Arrow column.
+
+    Args:
+        array: (n, height, width) or (n, height, width, channels); whole numbers from 0 to 255, or floats of any scale.
+        where: for messages.
+
+    Raises:
+        DataError: of another shape or type, more than 16 channels, a whole number outside 0..255, NaN or infinity.
+    """
+    if array.ndim not in (3, 4) or not all(array.shape[1:]):
+        wanted = "images of shape (rows, height, width) or (rows, height, width, channels)"
+        raise fault(where, wanted, f"shape {array.shape}")
+    if array.ndim == 4 and array.shape[3] > MOST_CHANNELS:
+        wanted = f"{MOST_CHANNELS} channels at most, on the last axis"
+        raise fault(where, wanted, f"shape {array.shape}", "move the channels to the end")
+    if np.issubdtype(array.dtype, np.floating):
+        array = array.astype(np.float32, copy=False)
+        if not np.isfinite(array).all():
+            raise fault(where, "finite pixels", "NaN or infinity")
+    elif np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_:
+        if array.dtype != np.uint8 and array.size and (array.min() < 0 or array.max() > 255):
+            raise fault(where, "whole pixels in 0..255", f"{array.min()}..{array.max()}", "or make them floats")
+        array = array.astype(np.uint8, copy=False)
+    else:
+        raise fault(where, "images of numbers", f"{array.dtype}")
+    return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(array))
+
+
+def is_image(kind: pa.DataType) -> bool:
+    """Whether a column of this Arrow type holds images: tensors of two or three axes, of bytes or float32."""
+    if not isinstance(kind, pa.FixedShapeTensorType):
+        return False
+    return kind.value_type in (pa.uint8(), pa.float32()) and len(kind.shape) in (2, 3)
+
+
+def images_of(column: pa.ChunkedArray, name: str, where: str) -> Array:
+    """The images of a column, (n, height, width, channels); without a copy if it is one chunk.
+
+    Raises:
+        DataError: an image is missing.
+    """
+    if column.null_count:
+        raise fault(where, f"an image in every row of column {name!r}", f"none in {column.null_count} rows")
+    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    images: Array = whole.to_numpy_ndarray()
+    return images if images.ndim == 4 else images[..., np.newaxis]
+
+
+def _moments(images: Array, rows: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+    """Mean and deviation by channel, float64 (c,), over some rows; two passes, a block of rows at a time."""
+    channels = images.shape[3]
+    count = len(rows) * images.shape[1] * images.shape[2]
+    if not count:
+        return np.zeros(channels), np.ones(channels)
+    blocks = [rows[start : start + _BLOCK_ROWS] for start in range(0, len(rows), _BLOCK_ROWS)]
+    mean = sum(images[block].sum(axis=(0, 1, 2), dtype=np.float64) for block in blocks) / count
+    squares = sum(((images[block] - mean) ** 2).sum(axis=(0, 1, 2)) for block in blocks)
+    return mean, np.sqrt(squares / count)

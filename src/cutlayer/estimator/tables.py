@@ -1,0 +1,63 @@
+"""What is handed to an estimator, made into tables and labels, or refused in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cutlayer.data.source import open_source
+from cutlayer.errors import DataError
+
+LABEL = "label"
+Tables = Mapping[str, Any]
+
+
+def with_labels(table: pa.Table | None, labels: npt.NDArray[Any]) -> pa.Table:
+    """The active party's table with its labels in a column of their own."""
+    column = pa.array(labels)
+    if table is None:
+        return pa.table({LABEL: column})
+    if LABEL in table.column_names:
+        raise DataError(f"a feature of the active party is called {LABEL!r}; rename it")
+    return table.append_column(LABEL, column)
+
+
+def labels_of(y: Any) -> npt.NDArray[Any]:
+    """Labels (n,) of one kind; a single column counts as that."""
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1 or not len(labels):
+        raise DataError.expected("y as labels (n,), one per row", f"shape {labels.shape}")
+    try:
+        np.unique(labels)
+    except TypeError:
+        got = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise DataError.expected("labels of one kind in y", got, "drop the rows without a label") from None
+    return labels
+
+
+def read(tables: Tables, names: Sequence[str]) -> dict[str, pa.Table]:
+    """The parties' tables; the index of a pandas frame is no column."""
+    plain = {name: tables[name] for name in names}
+    plain = {name: one.reset_index(drop=True) if hasattr(one, "reset_index") else one for name, one in plain.items()}
+    return {name: open_source(one, name).read_all() for name, one in plain.items()}
+
+
+def check_mapping(tables: object) -> None:
+    """Tables come by party."""
+    if not isinstance(tables, Mapping):
+        raise DataError.expected("X as a mapping from party name to table", type(tables).__name__)
+
+
+def check_rows(tables: Mapping[str, pa.Table], labels: int | None = None) -> None:
+    """The i-th rows of all tables belong together, so they have as many."""
+    counts = {name: table.num_rows for name, table in tables.items()}
+    counts |= {} if labels is None else {"y": labels}
+    if len(set(counts.values())) > 1:
+        got = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        raise DataError.expected("as many rows everywhere, in the same order", got)

@@ -1,0 +1,210 @@
+"""Moments and maximum of all pairwise distances of a batch, a tile at a time, and the normal that stands for them.
+
+Sums are taken of distances less their root mean square, which has a closed form: in wide rows all distances are nearly
+equal, and sums of their plain powers would cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from cutlayer.errors import DataError
+from cutlayer.kernels.pairwise import Points, tile_size, tiles
+
+
+@dataclass(frozen=True, slots=True)
+class DistanceStatistics:
+    """The n(n-1)/2 Euclidean distances between n rows, as one population.
+
+    Attributes:
+        pairs: how many. All else is 0 where there are none.
+        mean: in the units of the rows.
+        variance: divided by `pairs`, >= 0.
+        third: third central moment.
+        fourth: fourth central moment, >= 0.
+        maximum: the largest distance.
+    """
+
+    pairs: int
+    mean: float
+    variance: float
+    third: float
+    fourth: float
+    maximum: float
+
+
+def distance_statistics(x: Tensor) -> DistanceStatistics:
+    """Mean, central moments and maximum of the distances between the rows.
+
+    Memory is that of the rows in double precision and of one tile. Rows in half and single precision are worked in
+    single precision where it suffices (`Points`).
+
+    Args:
+        x: shape (n, ...), floating; trailing dimensions are one row. Not differentiated through.
+
+    Raises:
+        DataError: x is not floating, or has no rows' dimension.
+    """
+    _check(x)
+    points = Points(x)
+    if points.n < 2:
+        return DistanceStatistics(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    pairs, shift = _pairs(points), _root_mean_square(points)
+    sums = torch.zeros(4, dtype=torch.float64, device=points.device)
+    largest = torch.zeros((), dtype=torch.float64, device=points.device)
+    for rows, cols in tiles(points.n, tile_size(points.device)):
+        tile = points.distances(rows, cols)
+        largest = torch.maximum(largest, tile.amax())
+        tile, share = _shifted(tile, shift, rows == cols)
+        squares = tile.square()
+        sums += share * torch.stack((tile.sum(), tile.dot(tile), squares.dot(tile), squares.dot(squares)))
+    first, second, third, fourth = (sums / pairs).tolist()
+    scale = points.scale
+    return DistanceStatistics(
+        pairs=pairs,
+        mean=(shift + first) * scale,
+        variance=max(second - first**2, 0.0) * scale**2,
+        third=(third - 3.0 * first * second + 2.0 * first**3) * scale**3,
+        fourth=max(fourth - 4.0 * first * third + 6.0 * first**2 * second - 3.0 * first**4, 0.0) * scale**4,
+        maximum=float(largest) * scale,
+    )
+
+
+def distance_mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the distances between the rows, once differentiable.
+
+    Args:
+        x: shape (n, ...), floating; trailing dimensions are one row.
+
+    Returns:
+        Two scalars in x's dtype; 0 with a zero gradient for fewer than two rows. Rows that coincide pull each other
+        nowhere.
+
+    Raises:
+        DataError: x is not floating, or has no rows' dimension.
+    """
+    _check(x)
+    return cast("tuple[Tensor, Tensor]", _MeanAndVariance.apply(x))  # type: ignore[no-untyped-call]
+
+
+def normal_divergence(mean: Tensor, variance: Tensor, other_mean: Tensor, other_variance: Tensor) -> Tensor:
+    """KL(N(mean, variance) || N(other_mean, other_variance)) in nats, differentiable in all four.
+
+    Args:
+        mean, other_mean: finite, of shapes that broadcast.
+        variance, other_variance: >= 0, finite.
+
+    Returns:
+        >= 0 up to rounding, in the broadcast shape. Where a variance is 0 it is 0 between equal normals and infinite
+        between others, with a zero gradient.
+
+    Reference: Kullback 1959, *Information theory and statistics*, chapter 9.
+    """
+    regular = (variance > 0) & (other_variance > 0)
+    spread, other_spread = torch.where(regular, variance, 1.0), torch.where(regular, other_variance, 1.0)
+    ratio = spread / other_spread
+    value = 0.5 * (ratio - 1.0 - ratio.log() + (mean - other_mean).square() / other_spread)
+    equal = (mean == other_mean) & (variance == other_variance)
+    return torch.where(regular, value, torch.where(equal, 0.0, math.inf).to(value.dtype))
+
+
+def largest_distance(mean: float, deviation: float, pairs: int, tail: float) -> float:
+    """What the largest of so many normal distances exceeds with probability `tail` only.
+
+    The quantile of the maximum of independent draws: mean + deviation * z with Phi(z)^pairs = 1 - tail. With one pair
+    it is the plain Gaussian quantile of a single distance. Distances of one batch share rows, so that they are not
+    independent, and need not be normal: an estimate, not a bound.
+
+    Args:
+        mean, deviation: of the distances; deviation >= 0.
+        pairs: how many distances, 1 or more.
+        tail: in (0, 1).
+
+    Returns:
+        In the units of `mean`, >= 0.
+
+    Raises:
+        DataError: an argument is outside its range or not finite.
+
+    Reference: after Mi et al. 2023, *Flexible differentially private vertical federated learning with adaptive feature
+        embeddings* (arXiv 2308.02362), equation 5.
+    """
+    if not (math.isfinite(mean) and math.isfinite(deviation) and deviation >= 0.0):
+        raise DataError.expected("a finite mean and a finite deviation >= 0", f"{mean} and {deviation}")
+    if pairs < 1:
+        raise DataError.expected("one pair of rows or more", pairs)
+    if not 0.0 < tail < 1.0:
+        raise DataError.expected("a tail probability in (0, 1)", tail, "0.01 is a usual choice")
+    beyond = -math.expm1(math.log1p(-tail) / pairs)
+    return max(mean - deviation * NormalDist().inv_cdf(beyond), 0.0)
+
+
+class _MeanAndVariance(torch.autograd.Function):
+    """The values and, from recomputed tiles, their gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        points = Points(x)
+        ctx.save_for_backward(x)
+        ctx.mean = 0.0
+        if points.n < 2:
+            return x.new_zeros(()), x.new_zeros(())
+        pairs, shift = _pairs(points), _root_mean_square(points)
+        sums = torch.zeros(2, dtype=torch.float64, device=points.device)
+        for rows, cols in tiles(points.n, tile_size(points.device)):
+            tile, share = _shifted(points.distances(rows, cols), shift, rows == cols)
+            sums += share * torch.stack((tile.sum(), tile.dot(tile)))
+        first, second = (sums / pairs).tolist()
+        ctx.mean = shift + first
+        variance = max(second - first**2, 0.0)
+        return x.new_tensor(ctx.mean * points.scale), x.new_tensor(variance * points.scale**2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_mean: Tensor, of_variance: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        points = Points(x)
+        if points.n < 2:
+            return torch.zeros_like(x)
+        # The weight of a pair over its distance a is (of_mean + 2 of_variance (a - mean)) / (a pairs): a multiple of
+        # 1 / a, and a constant that needs no tile. Here the variance is in scaled units, hence its factor.
+        constant = 2.0 * float(of_variance) * points.scale
+        factor = float(of_mean) - constant * ctx.mean
+        weighted = torch.zeros(points.n, points.width + 1, dtype=points.working, device=points.device)
+        for rows, cols in tiles(points.n, tile_size(points.device)):
+            points.add_weighted(weighted, points.inverse_distances(rows, cols), rows, cols)
+        gradient = points.pull(weighted.to(torch.float64).mul_(factor), surplus=-constant)
+        return gradient.div_(_pairs(points)).to(x.dtype).reshape(x.shape)
+
+
+def _pairs(points: Points) -> int:
+    return points.n * (points.n - 1) // 2
+
+
+def _root_mean_square(points: Points) -> float:
+    """Of the distances in scaled units."""
+    return math.sqrt(max(points.squared_sum, 0.0) / (points.n * (points.n - 1)))
+
+
+def _shifted(tile: Tensor, shift: float, diagonal: bool) -> tuple[Tensor, float]:
+    """A tile of distances less `shift`, as a vector, and how often each of its pairs counts.
+
+    A tile on the diagonal holds every pair twice, and each row's distance to itself, which becomes 0 here.
+    """
+    if diagonal:
+        tile.fill_diagonal_(shift)
+    return tile.sub_(shift).view(-1), 0.5 if diagonal else 1.0
+
+
+def _check(x: Tensor) -> None:
+    if not x.is_floating_point():
+        raise DataError.expected("floating rows", x.dtype)
+    if x.dim() == 0:
+        raise DataError.expected("rows of shape (n, ...)", "a scalar")

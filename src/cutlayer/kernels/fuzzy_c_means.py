@@ -1,0 +1,129 @@
+"""Fuzzy c-means: clusters whose rows each belong to every cluster, to a degree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cutlayer.errors import DataError
+from cutlayer.kernels.k_means import distances, k_means
+
+_SAMPLE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzyClusters:
+    """A fuzzy partition of n rows into c clusters.
+
+    Attributes:
+        centres: float64 (c, d), in the units of the rows.
+        memberships: float64 (n, c), each in [0, 1]; every row adds up to 1.
+        rounds: how often centres and memberships were updated.
+        converged: whether the last update moved no membership by more than the tolerance.
+    """
+
+    centres: Tensor
+    memberships: Tensor
+    rounds: int
+    converged: bool
+
+
+def fuzzy_c_means(
+    points: Tensor,
+    clusters: int,
+    *,
+    fuzzifier: float = 2.0,
+    tolerance: float = 1e-4,
+    rounds: int = 300,
+    seed: int = 0,
+    start: Tensor | None = None,
+) -> FuzzyClusters:
+    """Alternate between the memberships of the rows and the centres until neither moves.
+
+    With d the Euclidean distance and m the fuzzifier, the membership of row i in cluster k is proportional to
+    d(i, k)^(-2 / (m - 1)), and a centre is the mean of all rows, weighted by their memberships to the power m. Both
+    lower sum u^m d^2, up to a local minimum. A row on a centre belongs to it alone, and equally to all centres that it
+    lies on; a centre to which no row belongs stays where it is. In wide data without clusters that stand apart, a
+    fuzzifier of 2 can draw all centres together in the mean row; a smaller one holds them.
+
+    Args:
+        points: floating (n, d), finite, both 1 or more; of any scale. Not differentiated through.
+        clusters: c, 1 or more; more than there are distinct rows let centres coincide.
+        fuzzifier: m, above 1; towards 1 the memberships become 0 and 1.
+        tolerance: of the largest change of a membership, above 0.
+        rounds: the most there may be, 1 or more.
+        seed: of the start's own random generator; the same seed gives the same clusters.
+        start: centres (c, d) to begin with, such as an earlier batch's; by default those of k-means, itself started
+            by k-means++, on a sample of 1024 rows.
+
+    Raises:
+        DataError: an argument is outside its range, or a row is not finite.
+
+    Reference: Bezdek 1981, *Pattern recognition with fuzzy objective function algorithms*, section 11 (theorem 11.1);
+        Arthur and Vassilvitskii 2007 (the start).
+    """
+    _check(points, clusters, fuzzifier, tolerance, rounds, start)
+    rows = points.detach().double()
+    # Of size one and around the mean row: no square overflows or vanishes, and equal rows become exact zeros.
+    largest = float(rows.abs().max())
+    scale = math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0.0 else 1.0
+    rows = rows / scale
+    origin = rows[0] + (rows - rows[0]).mean(0)
+    rows = rows - origin
+    centres = _drawn(rows, clusters, seed) if start is None else start.detach().double() / scale - origin
+    memberships = _memberships(rows, centres, fuzzifier)
+    done, converged = 0, False
+    while not converged and done < rounds:
+        centres = _centres(rows, memberships, centres, fuzzifier)
+        before, memberships = memberships, _memberships(rows, centres, fuzzifier)
+        converged = float((memberships - before).abs().max()) <= tolerance
+        done += 1
+    return FuzzyClusters((centres + origin) * scale, memberships, done, converged)
+
+
+def _drawn(rows: Tensor, clusters: int, seed: int) -> Tensor:
+    """Centres to start from."""
+    generator = torch.Generator().manual_seed(seed)
+    return k_means(rows[torch.randperm(len(rows), generator=generator)[:_SAMPLE]], clusters, seed)
+
+
+def _memberships(rows: Tensor, centres: Tensor, fuzzifier: float) -> Tensor:
+    """Memberships (n, c) for given centres: in logarithms, since the power of a distance soon leaves the range."""
+    squared = distances(rows, centres)
+    on_centre = squared == 0.0
+    shares = torch.softmax(squared.log() / (1.0 - fuzzifier), dim=1)
+    alone = on_centre.any(dim=1, keepdim=True)
+    return torch.where(alone, on_centre / on_centre.sum(dim=1, keepdim=True).clamp_min(1), shares)
+
+
+def _centres(rows: Tensor, memberships: Tensor, before: Tensor, fuzzifier: float) -> Tensor:
+    """Centres (c, d) for given memberships."""
+    weights = memberships.pow(fuzzifier)
+    sums = weights.sum(dim=0)
+    held = sums > 0.0
+    moved = (weights.T @ rows) / torch.where(held, sums, 1.0)[:, None]
+    return torch.where(held[:, None], moved, before)
+
+
+def _check(
+    points: Tensor, clusters: int, fuzzifier: float, tolerance: float, rounds: int, start: Tensor | None
+) -> None:
+    if points.dim() != 2 or not points.numel() or not points.is_floating_point():
+        got = f"{points.dtype} of shape {tuple(points.shape)}"
+        raise DataError.expected("floating rows of shape (n, d), both 1 or more", got)
+    if not bool(points.isfinite().all()):
+        raise DataError.expected("finite rows", "NaN or an infinity", "leave those rows out")
+    if clusters < 1:
+        raise DataError.expected("one cluster or more", clusters)
+    if not (fuzzifier > 1.0 and math.isfinite(fuzzifier)):
+        raise DataError.expected("a finite fuzzifier above 1", fuzzifier, "2 is the usual choice")
+    if not tolerance > 0.0:
+        raise DataError.expected("a tolerance above 0", tolerance)
+    if rounds < 1:
+        raise DataError.expected("one round or more", rounds)
+    if start is not None and (start.shape != (clusters, points.shape[1]) or not bool(start.isfinite().all())):
+        expected = f"finite centres of shape {(clusters, points.shape[1])} to start from"
+        raise DataError.expected(expected, f"shape {tuple(start.shape)}")

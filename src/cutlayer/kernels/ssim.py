@@ -1,0 +1,79 @@
+"""How near a rebuilt image is to the true one: peak signal-to-noise ratio, and structural similarity."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cutlayer.errors import DataError
+
+WINDOW, DEVIATION = 11, 1.5
+K1, K2 = 0.01, 0.03
+
+
+def psnr(first: Tensor, second: Tensor, peak: float = 1.0) -> Tensor:
+    """Peak signal-to-noise ratio of each pair of images, in decibels; infinite where they are equal.
+
+    Args:
+        first, second: floating (n, channels, height, width).
+        peak: the largest value that a pixel can have.
+
+    Returns:
+        float64 (n,): 10 log10(peak^2 / mean squared error).
+
+    Raises:
+        DataError: the shapes differ.
+    """
+    _check(first, second)
+    squared = (first.double() - second.double()).square().flatten(1).mean(dim=1)
+    return 10 * (peak**2 / squared).log10()
+
+
+def ssim(first: Tensor, second: Tensor, peak: float = 1.0) -> Tensor:
+    """Mean structural similarity of each pair of images, averaged over their channels.
+
+    Moments are taken under a Gaussian window of 11 x 11 pixels and deviation 1.5 that sums to one, wherever it lies
+    wholly inside the image.
+
+    Args:
+        first, second, peak: as in `psnr`; both sides of the images at least 11.
+
+    Returns:
+        float64 (n,), -1 to 1; 1 for equal images.
+
+    Raises:
+        DataError: the shapes differ, or an image is smaller than the window.
+
+    Reference: Wang, Bovik, Sheikh and Simoncelli 2004, Image quality assessment: from error visibility to structural
+    similarity (IEEE Transactions on Image Processing 13), section III.B, equation 13.
+    """
+    _check(first, second)
+    if min(first.shape[2:]) < WINDOW:
+        raise DataError.expected(f"images of {WINDOW} x {WINDOW} pixels or more", tuple(first.shape[2:]))
+    x, y = first.double(), second.double()
+    mean_x, mean_y = _smoothed(x), _smoothed(y)
+    variance_x = _smoothed(x * x) - mean_x**2
+    variance_y = _smoothed(y * y) - mean_y**2
+    covariance = _smoothed(x * y) - mean_x * mean_y
+    c1, c2 = (K1 * peak) ** 2, (K2 * peak) ** 2
+    luminance = (2 * mean_x * mean_y + c1) / (mean_x**2 + mean_y**2 + c1)
+    structure = (2 * covariance + c2) / (variance_x + variance_y + c2)
+    return (luminance * structure).flatten(1).mean(dim=1)
+
+
+def _smoothed(x: Tensor) -> Tensor:
+    """Gaussian mean around every place where the window fits, (n, channels, height - 10, width - 10)."""
+    at = torch.arange(WINDOW, dtype=torch.float64) - WINDOW // 2
+    weights = (-at.square() / (2 * DEVIATION**2)).exp()
+    weights = weights / weights.sum()
+    planes = x.reshape(-1, 1, *x.shape[2:])
+    rows = functional.conv2d(planes, weights.reshape(1, 1, -1, 1))
+    found = functional.conv2d(rows, weights.reshape(1, 1, 1, -1))
+    return found.reshape(*x.shape[:2], *found.shape[2:])
+
+
+def _check(first: Tensor, second: Tensor) -> None:
+    if first.dim() != 4 or first.shape != second.shape:
+        wanted = "two batches of images (n, channels, height, width) of one shape"
+        raise DataError.expected(wanted, f"{tuple(first.shape)} and {tuple(second.shape)}")

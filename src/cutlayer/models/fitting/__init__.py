@@ -1,0 +1,92 @@
+"""How a party fits its bottom model on its own columns alone, before it releases its rows once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from cutlayer.config import Section, near_miss, validated
+from cutlayer.errors import ConfigError
+from cutlayer.models.base import BottomModel
+from cutlayer.models.fitting.autoencoder import AutoencoderFit, fit_autoencoder
+from cutlayer.models.fitting.base import Columns
+from cutlayer.models.fitting.contrastive import ContrastiveFit, fit_contrastive
+from cutlayer.models.fitting.pca import PcaFit, fit_pca
+
+__all__ = ["FITS", "Columns", "check_fit", "fit_bottom", "is_independent"]
+
+
+class NoFit(Section):
+    """The random initial weights, which no row has a part in."""
+
+    kind: Literal["none"] = "none"
+
+
+class Fit(NamedTuple):
+    """A kind of fit: its section, what runs it, and the kind of bottom model that it needs, if it needs one."""
+
+    config: type[Section]
+    run: Callable[[Any, BottomModel, Columns], tuple[float, ...]]
+    bottom: str = ""
+
+
+def _leave(_settings: NoFit, _bottom: BottomModel, _columns: Columns) -> tuple[float, ...]:
+    return ()
+
+
+FITS: Mapping[str, Fit] = {
+    "none": Fit(NoFit, _leave),
+    "pca": Fit(PcaFit, fit_pca, "linear"),
+    "autoencoder": Fit(AutoencoderFit, fit_autoencoder),
+    "contrastive": Fit(ContrastiveFit, fit_contrastive),
+}
+
+
+def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Columns, where: str) -> tuple[float, ...]:
+    """Fit a bottom model in place; it ends in evaluation mode.
+
+    Args:
+        raw: the party's `fit`; `None` leaves the initial weights as they are.
+        columns: the party's own training rows.
+        where: dotted path of `fit`, for messages.
+
+    Returns:
+        What was left to lose, epoch by epoch, in the fit's own unit.
+
+    Raises:
+        ConfigError: unknown kind or key, or columns or a bottom model that it cannot be used with.
+        Diverged: its loss is not finite.
+    """
+    fit, settings = _section(raw, where)
+    try:
+        losses = fit.run(settings, bottom, columns)
+    except ConfigError as failure:
+        raise ConfigError(f"{where}: {failure}") from None
+    bottom.eval()
+    return losses
+
+
+def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], where: str) -> None:
+    """Validate a party's `fit` beside the section of its bottom model, without running it.
+
+    Raises:
+        ConfigError: unknown kind or key, or another kind of bottom model than it needs.
+    """
+    fit, _ = _section(raw, where)
+    if fit.bottom and bottom.get("kind") != fit.bottom:
+        wanted = f"{where}: a bottom model of kind {fit.bottom} for kind {raw['kind'] if raw else 'none'}"
+        raise ConfigError.expected(wanted, bottom.get("kind"), f"write model.bottom: {{kind: {fit.bottom}}}")
+
+
+def is_independent(raw: Mapping[str, Any] | None) -> bool:
+    """Whether the bottom model stays as it was drawn, whatever the rows."""
+    return raw is None or raw.get("kind") == "none"
+
+
+def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, Section]:
+    raw = {"kind": "none"} if raw is None else raw
+    name = raw.get("kind")
+    if name not in FITS:
+        raise ConfigError(f"{where}.kind: unknown kind {name!r}{near_miss(str(name), list(FITS))}")
+    fit = FITS[str(name)]
+    return fit, validated(fit.config, raw, where)

@@ -1,0 +1,91 @@
+"""What every way to fit a bottom model is given, and the loop that those by gradient descent share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from cutlayer.config import Section
+from cutlayer.errors import Diverged
+from cutlayer.models.base import Inputs
+
+Batch = tuple[Tensor, Tensor]
+"""Category codes, int32 (n, c), and numbers, float32 (n, m)."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """One party's own encoded training rows.
+
+    Attributes:
+        inputs: their shape.
+        rows: row numbers of the training rows, int64 (t,); no other row may be looked at.
+        gather: reads rows, int64 (n,).
+    """
+
+    inputs: Inputs
+    rows: Tensor
+    gather: Callable[[Tensor], Batch]
+
+    @property
+    def total(self) -> int:
+        """Columns with every category as one of its own."""
+        return sum(self.inputs.cardinalities) + self.inputs.numbers
+
+
+class DescentConfig(Section):
+    """Gradient descent by Adam.
+
+    Attributes:
+        batch_size: rows of a step, 2 or more; a last batch of one row is left out.
+    """
+
+    epochs: int = Field(default=10, ge=1, le=10_000)
+    batch_size: int = Field(default=256, ge=2)
+    lr: float = Field(default=1e-3, gt=0)
+
+
+def descend(
+    modules: Sequence[nn.Module],
+    columns: Columns,
+    settings: DescentConfig,
+    loss_of: Callable[[Batch], Tensor],
+    what: str,
+) -> tuple[float, ...]:
+    """Train `modules` on shuffled batches; the order comes from the global random state.
+
+    Args:
+        loss_of: mean loss of a batch, a scalar.
+        what: names the fit, for the error.
+
+    Returns:
+        Mean loss of every epoch.
+
+    Raises:
+        Diverged: a loss is not finite.
+    """
+    for module in modules:
+        module.train()
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=settings.lr, fused=True)
+    losses = []
+    for epoch in range(settings.epochs):
+        total, seen = 0.0, 0
+        for rows in torch.split(columns.rows[torch.randperm(len(columns.rows))], settings.batch_size):
+            if len(rows) == 1 < len(columns.rows):
+                continue
+            loss = loss_of(columns.gather(rows))
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            total, seen = total + float(loss.detach()) * len(rows), seen + len(rows)
+        losses.append(total / seen)
+        if not math.isfinite(losses[-1]):
+            raise Diverged(f"{what}: the loss of epoch {epoch + 1} is {losses[-1]}; lower fit.lr")
+    optimizer.zero_grad()
+    return tuple(losses)

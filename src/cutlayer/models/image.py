@@ -1,0 +1,69 @@
+"""What the bottom models over an image share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.config import Section
+from cutlayer.errors import ConfigError
+from cutlayer.models.base import Block, BottomModel, Inputs
+
+EVALUATION_ROWS = 256
+"""Rows that are embedded at once outside of training: the maps of thousands would take gigabytes."""
+
+
+class ConvBlock(Block):
+    """A convolution, 2 x 2 max pooling and an activation, one layer to whoever reads layer outputs."""
+
+    def __init__(
+        self, channels_in: int, channels_out: int, side: int, padding: int, activation: type[nn.Module]
+    ) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(channels_in, channels_out, side, padding=padding)
+        self.activation = activation()
+        self.pool = nn.MaxPool2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (n, channels_in, h, w) to (n, channels_out, h', w')."""
+        result: Tensor = self.activation(self.pool(self.convolution(x)))
+        return result
+
+
+class ImageBottom(BottomModel):
+    """A bottom model that reads one image and nothing else; its author writes `embed`.
+
+    Args:
+        config: names the kind, for messages.
+        inputs: of the party.
+        smallest: height and width that the image must have at least.
+    """
+
+    def __init__(self, config: Section, inputs: Inputs, smallest: tuple[int, int]) -> None:
+        super().__init__()
+        kind = str(getattr(config, "kind", type(config).__name__))
+        if inputs.image is None:
+            wanted = f"an image for a bottom model of kind {kind}"
+            raise ConfigError.expected(wanted, "columns", "use mlp or wide_deep, or bring images")
+        channels, height, width = inputs.image
+        others = inputs.numbers - channels * height * width + len(inputs.cardinalities)
+        if others:
+            wanted = f"an image and no other column for a bottom model of kind {kind}"
+            raise ConfigError.expected(wanted, f"{others} more", "name the image alone in features.include, or use mlp")
+        if height < smallest[0] or width < smallest[1]:
+            wanted = f"an image of at least {smallest[0]} x {smallest[1]} pixels for a bottom model of kind {kind}"
+            raise ConfigError.expected(wanted, f"{height} x {width}", "use mlp, or pad the images")
+        self.image = inputs.image
+
+    @abstractmethod
+    def embed(self, images: Tensor) -> Tensor:
+        """Embed images (n, channels, height, width), float32; returns (n, width)."""
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Embed a batch; see `BottomModel.forward`."""
+        images = numbers.reshape(len(numbers), *self.image)
+        if self.training:
+            return self.embed(images)
+        return torch.cat([self.embed(part) for part in torch.split(images, EVALUATION_ROWS)])

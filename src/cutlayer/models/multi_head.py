@@ -1,0 +1,83 @@
+"""The `multi_head` kind: a further head for every set of parties that may be absent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.config import Section
+from cutlayer.models.absence import absent_sets
+from cutlayer.models.base import TopModel, Width
+from cutlayer.models.mlp import Activation, MlpTop, MlpTopConfig
+from cutlayer.tasks import Task
+
+
+class MultiHeadTopConfig(Section):
+    """Dense layers as in `mlp`, once for each head.
+
+    Attributes:
+        hidden: widths of every head; empty for linear heads.
+    """
+
+    kind: Literal["multi_head"] = "multi_head"
+    hidden: tuple[Width, ...] = (32,)
+    activation: Activation = "relu"
+
+
+class MultiHeadTop(TopModel):
+    """A head over all embeddings, and one over the remaining embeddings for each set of absent parties.
+
+    Up to 6 parties that may leave, every nonempty set of them has a head: 2^K - 1, which is what it costs. Of more
+    parties only each single one does, and a larger set is answered as by any other top model, with zeros. All heads are
+    trained in every step on the sum of their losses, so that the bottom models learn for each of them too.
+
+    Reference: Sun, Du et al., Robust and IP-protecting vertical federated learning against unexpected quitting of
+    parties (arXiv 2303.18178), the multi-head baseline. The paper has two parties and so one further head; a head for
+    every set is the same idea for more.
+
+    Args:
+        config: of every head.
+        widths: of every embedding, in the job's order.
+        outputs: of the task.
+        quitters: the parties that may leave.
+    """
+
+    def __init__(
+        self, config: MultiHeadTopConfig, widths: Mapping[str, int], outputs: int, quitters: Sequence[str] = ()
+    ) -> None:
+        super().__init__()
+        head = MlpTopConfig(hidden=config.hidden, activation=config.activation)
+        self.whole = MlpTop(head, widths, outputs)
+        found = absent_sets(quitters, keep_one=len(quitters) == len(widths), sizes=(1,))
+        self.absent = tuple(frozenset(names) for names in found)
+        remaining = [{name: w for name, w in widths.items() if name not in names} for names in self.absent]
+        self.further = nn.ModuleList(MlpTop(head, kept, outputs) for kept in remaining)
+
+    @property
+    def extra_heads(self) -> Sequence[nn.Module]:
+        """The heads for absent parties."""
+        return tuple(self.further)
+
+    def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Logits of the head that reads all embeddings."""
+        result: Tensor = self.whole(embeddings)
+        return result
+
+    def answer(self, embeddings: Mapping[str, Tensor], present: Collection[str]) -> Tensor:
+        """Logits of the head for those who are present; see `TopModel.answer`."""
+        absent = frozenset(embeddings) - frozenset(present)
+        if absent not in self.absent:
+            return super().answer(embeddings, present)
+        head = self.further[self.absent.index(absent)]
+        result: Tensor = head({name: e for name, e in embeddings.items() if name not in absent})
+        return result
+
+    def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
+        """The sum of all heads' losses."""
+        everyone = embeddings.keys()
+        losses = [task.loss(self(embeddings), labels)]
+        losses += [task.loss(self.answer(embeddings, everyone - absent), labels) for absent in self.absent]
+        return torch.stack(losses).sum()

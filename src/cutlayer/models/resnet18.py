@@ -1,0 +1,101 @@
+"""The `resnet18` kind: a residual network of 18 layers below the cut, for images of about 32 x 32 pixels and halves."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from cutlayer.config import Section
+from cutlayer.models.base import Block, Inputs, Width
+from cutlayer.models.image import ImageBottom
+
+_BLOCKS = 2
+_STRIDES = (1, 2, 2, 2)
+
+
+class ResNet18BottomConfig(Section):
+    """Four stages of two residual blocks.
+
+    Attributes:
+        channels: of the first stage; each further stage has twice those of the one before.
+        width: of the cut; without it the mean of each channel of the last stage is the embedding, 8 times `channels`
+            columns.
+    """
+
+    kind: Literal["resnet18"] = "resnet18"
+    channels: int = Field(default=64, ge=1, le=1024)
+    width: Width | None = None
+
+
+class ResNet18Bottom(ImageBottom):
+    """ResNet-18 without its classifier, with the stem for small images.
+
+    The stem is one convolution of 3 x 3 with stride 1 and no pooling. With 64 channels and no `width` it has the
+    11,168,832 parameters of the usual CIFAR ResNet-18 for colour images. The image must have 9 x 9 pixels, so that
+    even a batch of one row has a variance to normalise by. Batch normalisation makes the embedding of a training row
+    depend on the other rows of its batch.
+
+    Reference: He, Zhang, Ren, Sun 2016, Deep residual learning for image recognition (arXiv 1512.03385), table 1,
+    column "18-layer", and section 4.2 for the stem; where a block changes the shape its shortcut is a projection
+    (option B).
+    """
+
+    def __init__(self, config: ResNet18BottomConfig, inputs: Inputs) -> None:
+        super().__init__(config, inputs, smallest=(9, 9))
+        first = config.channels
+        self.stem = ConvNorm(self.image[0], first, 3, 1)
+        blocks: list[nn.Module] = []
+        channels_in = first
+        for stage, stride in enumerate(_STRIDES):
+            channels = first * 2**stage
+            for place in range(_BLOCKS):
+                blocks.append(Residual(channels_in, channels, stride if place == 0 else 1))
+                channels_in = channels
+        self.blocks = nn.Sequential(*blocks)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.width = config.width or channels_in
+        self.projection = nn.Linear(channels_in, config.width) if config.width else None
+        self._initialise()
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Embed images (n, channels, height, width)."""
+        means: Tensor = self.pool(self.blocks(self.stem(images).relu())).flatten(1)
+        return means if self.projection is None else self.projection(means)
+
+    def _initialise(self) -> None:
+        """Weights of the convolutions by the fan-out rule of He et al. 2015 (arXiv 1502.01852)."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+class ConvNorm(Block):
+    """A convolution without bias that keeps the size up to its stride, and batch normalisation."""
+
+    def __init__(self, channels_in: int, channels_out: int, side: int, stride: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(channels_in, channels_out, side, stride, padding=side // 2, bias=False)
+        self.norm = nn.BatchNorm2d(channels_out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised maps (n, channels_out, h / stride, w / stride)."""
+        result: Tensor = self.norm(self.convolution(x))
+        return result
+
+
+class Residual(Block):
+    """Two convolutions of 3 x 3 beside a shortcut, one layer to whoever reads layer outputs."""
+
+    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+        super().__init__()
+        self.first = ConvNorm(channels_in, channels_out, 3, stride)
+        self.second = ConvNorm(channels_out, channels_out, 3, 1)
+        same = stride == 1 and channels_in == channels_out
+        self.shortcut = nn.Identity() if same else ConvNorm(channels_in, channels_out, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (n, channels_in, h, w) to (n, channels_out, h / stride, w / stride)."""
+        result: Tensor = (self.second(self.first(x).relu()) + self.shortcut(x)).relu()
+        return result

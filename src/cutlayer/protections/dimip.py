@@ -1,0 +1,236 @@
+"""DIMIP: teach the passive bottom models embeddings that a predictor of the labels learns nothing from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+from torch.nn.utils import parameters_to_vector
+
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
+from cutlayer.config import Section
+from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
+from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
+from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Side
+
+
+class DIMIPConfig(Section):
+    """How much the protection weighs against the task, and how hard its predictors learn.
+
+    Attributes:
+        lam: the paper's lambda: a passive party is taught the task with weight 1 - lam and the protection with lam.
+        random_labels: add L_R, the pull of the predictions towards labels of random rows.
+        single_pass: one pass through the predictor per step, which gives both its update and the gradient to send.
+        predictor_steps: steps a predictor takes per training step; algorithm 1 has 1.
+        hidden: width of a predictor's two hidden layers.
+        lr: learning rate of a predictor's Adam.
+    """
+
+    lam: float = Field(ge=0, le=1, strict=True, description="the weight of the protection beside the task's 1 - lam")
+    random_labels: bool = Field(default=True, strict=True)
+    single_pass: bool = Field(default=False, strict=True)
+    predictor_steps: int = Field(default=1, ge=1, strict=True)
+    hidden: int = Field(default=64, ge=1, le=65_536, strict=True)
+    lr: float = Field(default=0.01, gt=0, strict=True)
+
+    @model_validator(mode="after")
+    def _one_pass_is_one_step(self) -> Self:
+        if self.single_pass and self.predictor_steps > 1:
+            raise ValueError("expected predictor_steps 1 with single_pass; leave one of them out")
+        return self
+
+
+class Predictor:
+    """g_psi of one party: a three-layer perceptron from its embedding to the classes, with an Adam of its own.
+
+    Args:
+        widths: of the embedding, the two hidden layers and the classes.
+        lr: of Adam.
+        seed: of the initial weights, which are drawn as in `nn.Linear`.
+    """
+
+    def __init__(self, widths: Sequence[int], lr: float, seed: int) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            layers = [nn.Linear(a, b) for a, b in pairwise(widths)]
+        shapes = [parameter.shape for layer in layers for parameter in (layer.weight, layer.bias)]
+        drawn = parameters_to_vector(parameter for layer in layers for parameter in (layer.weight, layer.bias))
+        self._all = nn.Parameter(drawn.detach())  # one tensor: Adam costs more per tensor than per number
+        self._all.grad = torch.zeros_like(drawn.detach())
+        self._layers, self._gradients = _cut(self._all.detach(), shapes), _cut(self._all.grad, shapes)
+        self._adam = torch.optim.Adam([self._all], lr=lr, fused=True)
+
+    def read(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
+        """What each layer gives for embeddings h (n, width), and log g(y | h), (n, classes)."""
+        outputs = layer_outputs(self._layers, h)
+        return outputs, log_softmax(outputs[-1], 1)
+
+    def pull(self, outputs: Sequence[Tensor], upstream: Tensor) -> Tensor:
+        """Gradient (n, width) with respect to h of what has the gradient `upstream` (n, classes) at the logits."""
+        return input_gradient(self._layers, outputs, upstream)
+
+    def ascend(self, outputs: Sequence[Tensor], upstream: Tensor) -> None:
+        """One step of Adam up what has the gradient `upstream` at the logits."""
+        weight_gradients(self._layers, outputs, -upstream, self._gradients)
+        self._adam.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of weights and moments."""
+        moments = self._adam.state_dict()["state"].get(0, {})
+        return {
+            "weights": self._all.detach().clone(),
+            "adam": {name: tensor.clone() for name, tensor in moments.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        with torch.no_grad():
+            self._all.copy_(state["weights"])
+        whole = self._adam.state_dict()
+        whole["state"] = {0: {name: tensor.clone() for name, tensor in state["adam"].items()}} if state["adam"] else {}
+        self._adam.load_state_dict(whole)
+
+
+def _cut(whole: Tensor, shapes: Sequence[torch.Size]) -> list[tuple[Tensor, Tensor]]:
+    """Views of one vector: weight and bias of each layer."""
+    pieces = torch.split(whole, [shape.numel() for shape in shapes])
+    views = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+    return list(zip(views[::2], views[1::2], strict=True))
+
+
+class DIMIP(Protection[DIMIPConfig]):
+    """Send party k the gradient of (1 - lam) L_C + lam L_A + lam L_R in place of that of the task loss L_C alone.
+
+    A predictor g of the labels from the embedding h, one per party, is trained to maximise L_A, the mean of
+    log g(y_i | h_i); party k descends that log-likelihood. L_R is the mean of -log g(y' | h_i), y' the label of a
+    random training row for each row of the batch. L_A + L_R is the sampled vCLUB. Per step, by algorithm 1: g ascends
+    L_A; then the terms' gradient is taken at the updated g, on the embeddings as received. With `single_pass` it is
+    taken before the update, from the same pass. The top model and the active party's own bottom model learn from L_C
+    alone.
+
+    L_A + L_R is linear in g's logits, so it has no minimum: what holds is the race of g with the bottom model, and a g
+    that is too slow leaves labels to find. The embedding may end up telling the top model nothing either: compare with
+    the active party alone. Initial weights and drawn labels are a function of the run's seed; they hide nothing.
+
+    Reference: Sun, Du et al. 2023, Robust and IP-protecting vertical federated learning against unexpected quitting of
+    parties (arXiv 2303.18178), algorithm 1; vCLUB: Cheng et al. 2020 (arXiv 2006.12013), sections 3.2 and 3.3.
+
+    Guarantee: none, empirical. An estimate by one predictor bounds no other attacker.
+    """
+
+    name = "dimip"
+    config = DIMIPConfig
+    side = Side.ACTIVE
+    protects = Asset.MODEL
+    reference = "Sun, Du et al. 2023 (arXiv 2303.18178), algorithm 1"
+    rank = 30
+    tasks = frozenset({"binary", "multiclass"})
+
+    def __init__(self, settings: DIMIPConfig) -> None:
+        super().__init__(settings)
+        self._steps = 0
+        self._steps_of_epoch = 0
+        self._sums: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        self._predictors: dict[str, Predictor] = {}
+
+    def setup(self, context: Context) -> None:
+        """Build one predictor per passive party, once the protected labels are known."""
+        super().setup(context)
+        if context.labels is None or context.task is None:
+            return
+        classes = max(2, len(context.task.classes))
+        self._pool = context.labels[context.training]
+        self._shares = torch.bincount(self._pool, minlength=classes) / len(self._pool)
+        self._seed = torch.initial_seed()  # of this party's own random state, which the job's seed decides
+        hidden = (self.settings.hidden, self.settings.hidden)
+        self._predictors = {
+            party: Predictor(
+                (context.widths[party], *hidden, classes), self.settings.lr, self._derived("weights", party)
+            )
+            for party in context.peers
+        }
+
+    def cut_gradient(self, view: ActiveView) -> tuple[float, Mapping[str, Tensor]]:
+        """The weight of the task, and lam times the gradient (n, width) of L_A + L_R for each passive party."""
+        self._steps += 1
+        self._steps_of_epoch += 1
+        with torch.no_grad():
+            terms = {party: self._term(e, party, view) for party, e in view.embeddings.items()}
+        return 1.0 - self.settings.lam, terms
+
+    def _term(self, h: Tensor, party: str, view: ActiveView) -> Tensor:
+        settings, predictor = self.settings, self._predictors[party]
+        if not settings.single_pass:
+            for _ in range(settings.predictor_steps):
+                outputs, log_probs = predictor.read(h)
+                predictor.ascend(outputs, label_log_likelihood_gradient(log_probs, view.labels))
+        outputs, log_probs = predictor.read(h)
+        likelihood = label_log_likelihood_gradient(log_probs, view.labels)
+        upstream = likelihood
+        if settings.random_labels:
+            drawn = self._drawn(len(h), party, view.step)
+            upstream = likelihood - label_log_likelihood_gradient(log_probs, drawn)
+        gradient = predictor.pull(outputs, settings.lam * upstream)
+        if settings.single_pass:
+            predictor.ascend(outputs, likelihood)
+        self._count(party, log_probs, view.labels)
+        return gradient
+
+    def _drawn(self, n: int, party: str, step: int) -> Tensor:
+        """The labels of n training rows drawn uniformly."""
+        draw = torch.Generator().manual_seed(self._derived(f"labels/{step}", party))
+        return self._pool[torch.randint(len(self._pool), (n,), generator=draw)]
+
+    def _derived(self, purpose: str, party: str) -> int:
+        digest = hashlib.blake2b(f"dimip/{self._seed}/{purpose}/{party}".encode(), digest_size=7).digest()
+        return int.from_bytes(digest, "little")
+
+    def _count(self, party: str, log_probs: Tensor, labels: Tensor) -> None:
+        seen = {
+            f"vclub.{party}": float(vclub(log_probs, labels, self._shares)),
+            f"predictor_accuracy.{party}": float((log_probs.argmax(1) == labels).double().mean()),
+        }
+        for name, value in seen.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def epoch_figures(self) -> Mapping[str, float]:
+        """The epoch's mean vCLUB in nats and the predictor's accuracy, by party: estimates, never a guarantee."""
+        self._last = self._means()
+        self._sums, self._steps_of_epoch = {}, 0
+        return self._last
+
+    def _means(self) -> dict[str, float]:
+        return {name: value / self._steps_of_epoch for name, value in self._sums.items()}
+
+    def event(self, plan: ReleasePlan) -> Event:
+        """A penalty bounds nothing."""
+        return NoFormalGuarantee("a penalty on the information that one predictor finds in an embedding bounds nothing")
+
+    def figures(self) -> Mapping[str, float]:
+        """Training steps, and the figures of the last epoch."""
+        return {"steps": self._steps, **(self._means() or self._last)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counts, sums, and every predictor with its optimiser."""
+        return {
+            "steps": self._steps,
+            "steps_of_epoch": self._steps_of_epoch,
+            "sums": dict(self._sums),
+            "last": dict(self._last),
+            "predictors": {f"of {party}": predictor.state_dict() for party, predictor in self._predictors.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._steps, self._steps_of_epoch = int(state["steps"]), int(state["steps_of_epoch"])
+        self._sums = {name: float(value) for name, value in state["sums"].items()}
+        self._last = {name: float(value) for name, value in state["last"].items()}
+        for party, predictor in self._predictors.items():
+            predictor.load_state_dict(state["predictors"][f"of {party}"])

@@ -1,0 +1,132 @@
+"""A bottom model trained privately: each row's gradient clipped, Gaussian noise on their sum (DP-SGD)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import nn
+
+from cutlayer.accounting import DPSGD, Event, ReleasePlan
+from cutlayer.config import Section
+from cutlayer.errors import ConfigError
+from cutlayer.kernels import gaussian_mechanism
+from cutlayer.kernels.row_gradients import row_gradients
+from cutlayer.kernels.row_norms import clip_rows
+from cutlayer.protections.base import Asset, PassiveView, Protection, Side, Update
+
+_MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+
+
+class DPBottomConfig(Section):
+    """How long a row's gradient may be, and how much noise their sum gets.
+
+    Attributes:
+        clip: C, the norm that no row's gradient of its own loss exceeds; all weights together.
+        epsilon, delta: what the training of the bottom model may cost over the whole run.
+        noise_multiplier: standard deviation of the noise over C, in place of epsilon and delta.
+    """
+
+    clip: float = Field(gt=0, strict=True, description="the norm that no row's gradient exceeds")
+    epsilon: float | None = Field(default=None, gt=0, strict=True)
+    delta: float | None = Field(default=None, gt=0, lt=1, strict=True)
+    noise_multiplier: float | None = Field(default=None, gt=0, strict=True)
+
+    @model_validator(mode="after")
+    def _one_way_to_set_the_noise(self) -> Self:
+        given = [name for name in ("epsilon", "delta", "noise_multiplier") if getattr(self, name) is not None]
+        if given not in (["epsilon", "delta"], ["noise_multiplier"]):
+            raise ValueError(f"either epsilon and delta or noise_multiplier, got {' and '.join(given) or 'none'}")
+        return self
+
+    def multiplier(self, plan: ReleasePlan) -> float:
+        """Standard deviation of the noise over C; a replaced row moves the sum by 2C, in one step of every epoch."""
+        if self.epsilon is None or self.delta is None:
+            return float(self.noise_multiplier or 0.0)
+        return 2 * gaussian_mechanism.noise_multiplier(self.epsilon, self.delta, plan.training)
+
+
+class DPBottom(Protection[DPBottomConfig]):
+    """Take each optimiser step of the bottom model on (sum of clipped row gradients + N(0, sigma^2)) / n.
+
+    A row's gradient is that of its own loss, n times its share of the batch's mean, by the cut gradient that came back;
+    it is clipped to norm C over all weights, and sigma = multiplier x C. The noise is keyed like all other noise, so
+    that a resume repeats it. Differs from its paper: batches come in the job's fixed order and are not drawn, so there
+    is no credit for sampling, and neighbours differ in a replaced row, which moves the sum by up to 2C.
+
+    Row gradients come from a second pass by `torch.func`, which works on any module as it is; it cannot be one that
+    mixes the rows of a batch or draws random numbers.
+
+    Reference: Abadi et al. 2016, Deep learning with differential privacy (arXiv 1607.00133), algorithm 1.
+
+    Guarantee: (epsilon, delta)-differential privacy of a row's features in the weights of the bottom model, given what
+    the active party sends back, where neighbours differ in one row, replaced. Each epoch has a row in one step, whose
+    noise is that of a Gaussian mechanism; steps compose adaptively, those of one epoch in parallel. It holds beside
+    embeddings that are released with noise themselves, and says nothing of others.
+    """
+
+    name = "dp_bottom"
+    config = DPBottomConfig
+    side = Side.PASSIVE
+    protects = Asset.FEATURES
+    reference = "Abadi et al. 2016 (arXiv 1607.00133), algorithm 1"
+    rank = 20
+    excludes = frozenset({"nopeek"})
+
+    def __init__(self, settings: DPBottomConfig) -> None:
+        super().__init__(settings)
+        self._steps = 0
+
+    def update(self, update: Update, view: PassiveView) -> None:
+        """Put the noisy mean of the clipped row gradients in place of the gradient.
+
+        Raises:
+            ConfigError: a module that mixes rows or draws random numbers.
+        """
+        self._check(update.bottom)
+        rows = len(update.upstream)
+        chunks = row_gradients(update.bottom, update.columns, rows * update.upstream)
+        total = torch.stack([clip_rows(chunk, self.settings.clip).sum(0) for chunk in chunks]).sum(0)
+        noise = self.context.noise.normal(
+            tuple(total.shape), hook="dp_bottom", peer=self.context.peers[0], step=view.step, content=total
+        )
+        sigma = self.settings.multiplier(self.context.plan) * self.settings.clip
+        noisy = torch.add(total, noise, alpha=sigma) / rows
+        parameters = [parameter for parameter in update.bottom.parameters() if parameter.requires_grad]
+        for parameter, part in zip(parameters, torch.split(noisy, [one.numel() for one in parameters]), strict=True):
+            parameter.grad = part.view_as(parameter).clone()
+        self._steps += 1
+
+    def _check(self, bottom: nn.Module) -> None:
+        for module in bottom.modules():
+            if isinstance(module, _MIXING):
+                wanted = "a bottom model for dp_bottom that neither normalises batches nor drops out"
+                raise ConfigError.expected(wanted, type(module).__name__, "take another kind, or leave that out")
+
+    def event(self, plan: ReleasePlan) -> Event:
+        """A noisy sum about a row in every epoch.
+
+        Raises:
+            ConfigError: rows are released once, before training, and the bottom model is not trained.
+        """
+        if plan.once:
+            raise ConfigError.expected("a release in every step beside dp_bottom", "one release", "leave dp_bottom out")
+        return DPSGD(self.settings.multiplier(plan), 1.0, plan.training)
+
+    def figures(self) -> Mapping[str, float]:
+        """Steps and noise. How many rows were clipped would be one more release, which nothing pays for."""
+        return {
+            "steps": self._steps,
+            "clip": self.settings.clip,
+            "noise_multiplier": self.settings.multiplier(self.context.plan),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The count so far."""
+        return {"steps": self._steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._steps = int(state["steps"])

@@ -1,0 +1,218 @@
+"""Differentially private embeddings: every row bounded in norm, and Gaussian noise for all its releases together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from cutlayer.accounting import Event, GaussianRelease, NoFormalGuarantee, ReleasePlan
+from cutlayer.channel import rows_digest
+from cutlayer.config import Section
+from cutlayer.errors import ConfigError
+from cutlayer.kernels import gaussian_mechanism
+from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
+from cutlayer.protections.base import Asset, Context, Mode, PassiveView, Protection, Side
+from cutlayer.protections.embedding_adjust import AdjustConfig, Adjustment
+from cutlayer.protections.embedding_rescale import EstimateConfig, EstimatedScale
+
+_BUDGET = "epsilon 8 and delta 1e-5 are a start"
+
+
+class DPEmbeddingConfig(Section):
+    """How long a row may be, and how much noise it gets: by epsilon and delta, or by a noise multiplier.
+
+    Attributes:
+        clip: C, the norm that no row exceeds; the sensitivity is 2C.
+        epsilon, delta: what the releases may cost, and `per` says which.
+        noise_multiplier: standard deviation of the noise over 2C, in place of epsilon and delta.
+        per: `run`: all planned releases of a row together, training epochs and evaluations. `release`: each one.
+        calibration: `exact`, or `classical`: sqrt(2 ln(1.25 / delta)) / epsilon, which papers use, for one release.
+        rescale: what is done to use the whole room that the clipping leaves. `sphere`: every row gets norm C.
+            `public`: rows times `scale`, then clipped. `paper`: clipped rows times an estimated factor, not clipped
+            again.
+        scale: of `public`, and public knowledge: never taken from the private rows.
+        estimate: of `paper`.
+        adjust: the contrastive term; none by default.
+    """
+
+    clip: float = Field(gt=0, strict=True, description="the norm that no row exceeds")
+    epsilon: float | None = Field(default=None, gt=0, strict=True, description=_BUDGET)
+    delta: float | None = Field(default=None, gt=0, lt=1, strict=True, description=_BUDGET)
+    noise_multiplier: float | None = Field(default=None, gt=0, strict=True)
+    per: Literal["run", "release"] = "run"
+    calibration: Literal["exact", "classical"] = "exact"
+    rescale: Literal["off", "sphere", "public", "paper"] = "off"
+    scale: float | None = Field(default=None, gt=0, strict=True)
+    estimate: EstimateConfig = Field(default_factory=EstimateConfig)
+    adjust: AdjustConfig | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_set_the_noise(self) -> Self:
+        given = [name for name in ("epsilon", "delta", "noise_multiplier") if getattr(self, name) is not None]
+        if given not in (["epsilon", "delta"], ["noise_multiplier"]):
+            got = " and ".join(given) or "none"
+            raise ValueError(f"either epsilon and delta or noise_multiplier, got {got}; {_BUDGET}")
+        beside = sorted(self.model_fields_set & {"per", "calibration"})
+        if self.noise_multiplier is not None and beside:
+            raise ValueError(f"{' and '.join(beside)} beside epsilon and delta, got a noise_multiplier, which says all")
+        if self.calibration == "classical" and self.per == "run":
+            raise ValueError("per release with calibration classical, which is a formula for one, got per run")
+        return self
+
+    @model_validator(mode="after")
+    def _the_rescaling_has_its_keys(self) -> Self:
+        if (self.scale is not None) != (self.rescale == "public"):
+            raise ValueError("a scale with rescale public, and with no other, got one without the other")
+        if "estimate" in self.model_fields_set and self.rescale != "paper":
+            raise ValueError(f"estimate beside rescale paper alone, got it beside rescale {self.rescale}")
+        return self
+
+    def multiplier(self, plan: ReleasePlan) -> float:
+        """Standard deviation of the noise over the sensitivity, for these releases of a row."""
+        if self.epsilon is None or self.delta is None:
+            return float(self.noise_multiplier or 0.0)
+        if self.calibration == "classical":
+            return gaussian_mechanism.classical(self.epsilon, self.delta)
+        releases = plan.most if self.per == "run" else 1
+        return gaussian_mechanism.noise_multiplier(self.epsilon, self.delta, releases)
+
+
+class DPEmbedding(Protection[DPEmbeddingConfig]):
+    """Clip each row of the embedding to norm C and add N(0, sigma^2) to every entry, sigma = multiplier x 2C.
+
+    Training is through the clipped rows, so the gradient that returns passes back through clip and scale. Each release
+    has noise of its own, keyed by what it is for, the step, the rows and the content: a message repeated after a
+    resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise alone.
+
+    Differs from its paper: noise is calibrated exactly and over the run (`calibration` and `per` bring the paper's
+    back), and what scales a row never depends on other rows (`rescale: paper` brings that back, and says so).
+
+    What it reports of itself it takes from the noisy rows, since a passive party's figures are sent: how many rows were
+    clipped would be one more release, which nothing pays for.
+
+    Reference: Mi et al. 2023, Flexible differentially private vertical federated learning with adaptive feature
+    embeddings (arXiv 2308.02362), section 3; Balle and Wang 2018 (arXiv 1805.06530), theorem 8 (calibration).
+
+    Guarantee: (epsilon, delta)-differential privacy of a row's features over all its releases, where neighbours differ
+    in one row, replaced; conditional on the bottom model wherever that was fitted on the rows. For real-numbered noise:
+    how float32 rounds a sum is not part of the theorem. None with `rescale: paper`.
+    """
+
+    name = "dp_embedding"
+    config = DPEmbeddingConfig
+    side = Side.PASSIVE
+    protects = Asset.FEATURES
+    reference = "Mi et al. 2023 (arXiv 2308.02362), section 3"
+    rank = 20
+
+    def __init__(self, settings: DPEmbeddingConfig) -> None:
+        super().__init__(settings)
+        self._rows = 0
+        self._squares = 0.0
+        self._width = 1
+        self._sigma = 0.0
+        self._clean: Tensor | None = None
+        self._estimated = EstimatedScale(settings.estimate, settings.clip) if settings.rescale == "paper" else None
+        self._adjustment = Adjustment(settings.adjust) if settings.adjust is not None else None
+
+    def setup(self, context: Context) -> None:
+        """Fix the noise for the planned releases."""
+        super().setup(context)
+        self._sigma = self.settings.multiplier(context.plan) * 2 * self.settings.clip
+        if self._estimated is not None:
+            self._estimated.setup(context)
+
+    def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
+        """Bound every row of e (n, width), and add the noise."""
+        bounded = self._bounded(e)
+        if view.mode is Mode.TRAIN:
+            self._clean = bounded  # with its graph, for the local loss of the same step
+        if self._estimated is not None:
+            bounded = self._estimated.scaled(bounded, view)
+        place = f"dp_embedding {view.mode} {view.epoch} {rows_digest(view.rows).hex()}"
+        noise = self.context.noise.normal(
+            tuple(e.shape), hook=place, peer=self.context.peers[0], step=view.step, content=bounded
+        )
+        released = torch.add(bounded, noise, alpha=self._sigma)
+        self._rows += len(e)
+        self._squares += float(torch.linalg.vector_norm(released.detach(), dtype=torch.float64)) ** 2
+        self._width = e.shape[1]
+        return released
+
+    def _bounded(self, e: Tensor) -> Tensor:
+        settings = self.settings
+        if settings.rescale == "sphere":
+            return rows_to_norm(e, settings.clip)
+        return clip_rows(e if settings.scale is None else e * settings.scale, settings.clip)
+
+    def local_loss(self, view: PassiveView) -> Tensor | None:
+        """The terms of `rescale: paper` and of `adjust`, on this step's rows before the noise."""
+        clean, self._clean = self._clean, None
+        if clean is None or view.gradient is None:
+            return None
+        terms = list[Tensor | None]()
+        if self._estimated is not None:
+            terms.append(self._estimated.divergence(clean))
+        if self._adjustment is not None:
+            terms.append(self._adjustment.loss(clean, view.gradient))
+        added = [term for term in terms if term is not None]
+        return torch.stack(added).sum() if added else None
+
+    def event(self, plan: ReleasePlan) -> Event:
+        """A noisy release of every row as often as planned.
+
+        Raises:
+            ConfigError: rows are released once, so that no gradient comes back to adjust by.
+        """
+        settings = self.settings
+        if plan.once and settings.adjust is not None:
+            raise ConfigError.expected("a release in every step beside adjust", "one release", "leave adjust out")
+        if settings.rescale == "paper":
+            claimed = ""
+            if settings.epsilon is not None and settings.delta is not None:
+                total = settings.delta + settings.estimate.tail
+                claimed = f"; its authors claim epsilon {settings.epsilon:g} at delta {total:g}"
+                claimed += " for one release" if settings.per == "release" else " for the run's together"
+            return NoFormalGuarantee(
+                "embeddings are scaled by a factor estimated from other rows, so that a row moves the scale of others, "
+                f"and rows farther apart than the estimate exceed the sensitivity that the noise is for{claimed}"
+            )
+        return GaussianRelease(settings.multiplier(plan), plan, plan.condition, delta=settings.delta)
+
+    def figures(self) -> Mapping[str, float]:
+        """The noise, and what noisy rows tell of those below: root mean square norm over C, and over the noise's."""
+        noise = self._sigma**2 * self._width * max(self._rows, 1)
+        signal = math.sqrt(max(self._squares - noise, 0.0))
+        own = {
+            "rows": self._rows,
+            "clip": self.settings.clip,
+            "sigma": self._sigma,
+            "norm_over_clip": signal / math.sqrt(max(self._rows, 1)) / self.settings.clip,
+            "signal_to_noise": signal / math.sqrt(noise) if noise else 0.0,
+        }
+        for part in (self._estimated, self._adjustment):
+            own |= part.figures() if part is not None else {}
+        return own
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts so far, and what the rescaling and the adjusting go on from."""
+        return {
+            "rows": self._rows,
+            "squares": self._squares,
+            "width": self._width,
+            "estimated": self._estimated.state_dict() if self._estimated is not None else {},
+            "adjustment": self._adjustment.state_dict() if self._adjustment is not None else {},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._rows, self._squares, self._width = int(state["rows"]), float(state["squares"]), int(state["width"])
+        if self._estimated is not None:
+            self._estimated.load_state_dict(state["estimated"])
+        if self._adjustment is not None:
+            self._adjustment.load_state_dict(state["adjustment"])

@@ -1,0 +1,106 @@
+"""Adjusting: teach the bottom model to keep rows together whose returned gradients are alike, a part of DP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.config import Section
+from cutlayer.kernels.contrastive import contrastive_loss
+from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
+
+# A pseudo-label needs no third digit of a membership, and the next batch goes on from this one's centres.
+_TOLERANCE, _ROUNDS = 1e-3, 20
+
+
+class AdjustConfig(Section):
+    """What the party knows of the labels, and how much the term weighs.
+
+    Attributes:
+        classes: how many classes the labels have: knowledge that the party states.
+        threshold: the membership that a row's gradient must have in its cluster, or the row is left out.
+        weight: of the term beside the task's gradient.
+        temperature: of the contrastive loss.
+        fuzzifier: of the clustering; towards 1 memberships become 0 and 1. The usual 2 gives every row of a wide
+            gradient the same membership in all clusters, and so masks all.
+    """
+
+    classes: int = Field(ge=2, le=1000, strict=True, description="how many classes the labels have")
+    threshold: float = Field(default=0.7, ge=0, lt=1, strict=True)
+    weight: float = Field(default=0.1, gt=0, strict=True)
+    temperature: float = Field(default=0.5, gt=0, strict=True)
+    fuzzifier: float = Field(default=1.1, gt=1, strict=True)
+
+
+class Adjustment:
+    """Weight times the supervised contrastive loss of the rows with a confident pseudo-label.
+
+    Pseudo-labels are the clusters that fuzzy c-means finds in the gradients that came back (equation 7). Rows whose
+    largest membership is under the threshold are masked: neither anchors, nor positives, nor in a denominator. The
+    exact form of equation 8 is left open by its text as we have it; here it is the loss of Khosla et al. 2020 on the
+    embeddings before the noise, at length 1.
+
+    Gradients are what the active party sent, so clusters of them tell it nothing new; the loss is of the party's own
+    rows, and reaches the active party through the bottom model alone.
+
+    Reference: Mi et al. 2023 (arXiv 2308.02362), equations 7 and 8; Khosla et al. 2020 (arXiv 2004.11362), equation 2.
+    """
+
+    def __init__(self, settings: AdjustConfig) -> None:
+        self.settings = settings
+        self._centres: Tensor | None = None
+        self._rows = 0
+        self._kept = 0
+
+    def loss(self, rows: Tensor, gradient: Tensor) -> Tensor | None:
+        """The term of a batch; nothing where no two rows share a confident pseudo-label.
+
+        Args:
+            rows: (n, width) embeddings without noise, with their graph.
+            gradient: (n, width), as it came back.
+        """
+        self._rows += len(rows)
+        labels = self._labels(gradient)
+        kept = labels >= 0
+        self._kept += int(kept.sum())
+        if not bool((torch.bincount(labels[kept]) > 1).any()):
+            return None
+        chosen = rows if bool(kept.all()) else rows[kept]
+        return self.settings.weight * contrastive_loss(chosen, labels[kept], self.settings.temperature)
+
+    def _labels(self, gradient: Tensor) -> Tensor:
+        """Pseudo-labels int64 (n,); -1 for a masked row."""
+        settings = self.settings
+        if not bool(gradient.isfinite().all()):
+            return torch.full((len(gradient),), -1)
+        found = fuzzy_c_means(
+            gradient,
+            settings.classes,
+            fuzzifier=settings.fuzzifier,
+            tolerance=_TOLERANCE,
+            rounds=_ROUNDS,
+            start=self._centres,
+        )
+        largest, labels = found.memberships.max(1)
+        confident = largest >= settings.threshold
+        # Centres that fell together would never part again: without a confident row the next batch begins anew.
+        self._centres = found.centres if bool(confident.any()) else None
+        return labels.masked_fill(~confident, -1)
+
+    def figures(self) -> Mapping[str, float]:
+        """The share of rows with a confident pseudo-label, which the gradients alone decide."""
+        return {"share_adjusted": self._kept / max(self._rows, 1)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts, and the centres of the last batch."""
+        centres = {} if self._centres is None else {"last": self._centres.clone()}
+        return {"rows": self._rows, "kept": self._kept, "centres": centres}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._rows, self._kept = int(state["rows"]), int(state["kept"])
+        self._centres = state["centres"].get("last")

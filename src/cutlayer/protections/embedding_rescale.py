@@ -1,0 +1,105 @@
+"""The published rescaling of embeddings: by the distance that pairs of rows are estimated to keep, a part of DP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.config import Section
+from cutlayer.kernels.distance_statistics import (
+    distance_mean_and_variance,
+    distance_statistics,
+    largest_distance,
+    normal_divergence,
+)
+from cutlayer.kernels.row_norms import clip_rows
+from cutlayer.protections.base import Context, Mode, PassiveView
+
+
+class EstimateConfig(Section):
+    """How `rescale: paper` estimates; its authors' text is followed where a key says so, the rest is our choice.
+
+    Attributes:
+        tail: the probability with which a distance may exceed the estimate (equation 5); its authors add it to delta.
+        rows: training rows of the sampled batch.
+        every: training steps from one sampled batch to the next.
+        weight: of the divergence between the distances of the sampled batch and of the batch (equation 6).
+    """
+
+    tail: float = Field(default=0.01, gt=0, lt=1, strict=True, description="beside delta in the paper's claim")
+    rows: int = Field(default=128, ge=2, strict=True)
+    every: int = Field(default=10, ge=1, strict=True)
+    weight: float = Field(default=1.0, ge=0, strict=True)
+
+
+class EstimatedScale:
+    """Scale clipped rows by 2C / d, d the distance that two rows of a sampled batch exceed with probability `tail`.
+
+    The distances of the batch, after clipping, count as normal. d is then the Gaussian quantile of a single one: mean +
+    z deviation with Phi(z) = 1 - tail. The sampled batch is embedded by the bottom model as it is, every so many
+    steps; evaluations use the last one.
+
+    Reference: Mi et al. 2023 (arXiv 2308.02362), equations 4 to 6.
+    """
+
+    def __init__(self, settings: EstimateConfig, clip: float) -> None:
+        self.settings, self.clip = settings, clip
+        self._mean, self._variance = math.nan, math.nan
+        self._drawn = 0
+        self._distances = 0.0
+
+    def setup(self, context: Context) -> None:
+        """Learn the training rows, and the noise that the draws come from."""
+        self._context = context
+
+    def scaled(self, clipped: Tensor, view: PassiveView) -> Tensor:
+        """The rows (n, width), none longer than the clip before, times the factor."""
+        if math.isnan(self._mean) or (view.mode is Mode.TRAIN and view.step % self.settings.every == 0):
+            self._sample(view)
+        distance = self._distance()
+        return clipped * (2 * self.clip / distance) if distance > 0 else clipped
+
+    def divergence(self, clipped: Tensor) -> Tensor:
+        """Weight times KL(sampled batch || batch) between their distances as normals; the sampled batch is a constant.
+
+        A factor common to both would not change it, so it is taken before the scaling.
+        """
+        mean, variance = distance_mean_and_variance(clipped)
+        value = normal_divergence(mean.new_tensor(self._mean), mean.new_tensor(self._variance), mean, variance)
+        return self.settings.weight * torch.where(value.isfinite(), value, 0.0)
+
+    def figures(self) -> Mapping[str, float]:
+        """Batches sampled, and the mean of the distances estimated from them."""
+        return {"batches_sampled": self._drawn, "mean_estimated_distance": self._distances / max(self._drawn, 1)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The last estimate and the counts."""
+        last = [] if math.isnan(self._mean) else [self._mean, self._variance]
+        return {"last": last, "drawn": self._drawn, "distances": self._distances}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._mean, self._variance = map(float, state["last"] or (math.nan, math.nan))
+        self._drawn, self._distances = int(state["drawn"]), float(state["distances"])
+
+    def _sample(self, view: PassiveView) -> None:
+        """Embed some training rows and keep what their distances are like."""
+        training = self._context.training
+        peer = self._context.peers[0]
+        key = self._context.noise.key(hook="dp_embedding sample", peer=peer, step=view.step, content=view.rows)
+        draw = torch.Generator().manual_seed(int.from_bytes(key[:7], "little"))
+        drawn = torch.randint(len(training), (self.settings.rows,), generator=draw)
+        places = drawn.unique()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            found = distance_statistics(clip_rows(view.embed(training[places]), self.clip))
+        self._mean, self._variance = found.mean, found.variance
+        self._drawn += 1
+        self._distances += self._distance()
+
+    def _distance(self) -> float:
+        return largest_distance(self._mean, math.sqrt(self._variance), 1, self.settings.tail)

@@ -1,0 +1,84 @@
+"""NoPeek: teach the bottom model embeddings that depend less on its own inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
+from cutlayer.config import Section
+from cutlayer.errors import ConfigError, NotApplied
+from cutlayer.kernels.distance_correlation import distance_correlation_sqr
+from cutlayer.protections.base import Asset, PassiveView, Protection, Side
+
+
+class NoPeekConfig(Section):
+    """How much the term weighs.
+
+    Attributes:
+        alpha: weight of the term beside the task's gradient.
+    """
+
+    alpha: float = Field(gt=0, strict=True, description="0.1 is a start")
+
+
+class NoPeek(Protection[NoPeekConfig]):
+    """Add alpha dCor(X, E) to the bottom model's loss, X the batch's encoded columns and E its embedding.
+
+    X has the numbers as the bottom model reads them, pixels included, and each categorical column one-hot. E is what is
+    released, after other protections of the embedding. dCor = dCov2(X, E) / sqrt(dCov2(X, X) dCov2(E, E)): the squared
+    distance correlation, without a further root, as of `dcor`. The task's gradient keeps its weight of 1, where the
+    paper weighs both terms: only their ratio matters to what is learnt.
+
+    Reference: Vepakomma et al. 2020, NoPeek: information leakage reduction to share activations in distributed deep
+    learning (arXiv 2008.09161), section 3.
+
+    Guarantee: none, empirical. It is a penalty, paid against the task, on a dependence estimated from each batch.
+    """
+
+    name = "nopeek"
+    config = NoPeekConfig
+    side = Side.PASSIVE
+    protects = Asset.FEATURES
+    reference = "Vepakomma et al. 2020 (arXiv 2008.09161), section 3"
+    rank = 30
+
+    def __init__(self, settings: NoPeekConfig) -> None:
+        super().__init__(settings)
+        self._terms = 0
+
+    def local_loss(self, view: PassiveView) -> Tensor | None:
+        """The term of this step.
+
+        Raises:
+            NotApplied: the party handed over no inputs.
+        """
+        if view.embedding is None or view.inputs is None:
+            raise NotApplied(f"nopeek of {self.context.party} was given no inputs or no embedding to compare")
+        self._terms += 1
+        return self.settings.alpha * distance_correlation_sqr(view.embedding, view.inputs(view.rows))
+
+    def event(self, plan: ReleasePlan) -> Event:
+        """A penalty bounds nothing.
+
+        Raises:
+            ConfigError: rows are released once, before training: the bottom model takes no step that it could change.
+        """
+        if plan.once:
+            raise ConfigError.expected("a release in every step beside nopeek", "one release", "leave nopeek out")
+        return NoFormalGuarantee("a penalty on the estimated dependence of embeddings on inputs bounds nothing")
+
+    def figures(self) -> Mapping[str, float]:
+        """Terms added. Their values are of the private inputs, and figures of a passive party are sent."""
+        return {"terms": self._terms, "alpha": self.settings.alpha}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The count so far."""
+        return {"terms": self._terms}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._terms = int(state["terms"])

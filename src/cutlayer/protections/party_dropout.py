@@ -1,0 +1,103 @@
+"""Party-wise dropout: the top model learns to answer without some of the parties."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
+from cutlayer.config import Section, near_miss
+from cutlayer.errors import ConfigError
+from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Protection, Side
+
+Rate = Annotated[float, Field(ge=0, lt=1, strict=True)]
+
+
+class PartyDropoutConfig(Section):
+    """How often each party is dropped.
+
+    Attributes:
+        rate: share of the steps, one for every passive party, or a mapping from party to its own; a party that is not
+            in the mapping is never dropped. The paper tries 0.05 to 0.5.
+    """
+
+    rate: Rate | Mapping[str, Rate] = Field(description="the paper tries 0.05 to 0.5")
+
+
+class PartyDropout(Protection[PartyDropoutConfig]):
+    """In each training step replace each passive party's embedding by zeros with a probability of its own.
+
+    The draws of parties and steps are independent, and what stays is not scaled by 1 / (1 - rate): a party that has
+    left looks to the top model just as a dropped one did. A dropped party gets zeros for its task gradient. Evaluation
+    sees every party. The draws are a function of the run's seed, the party and the step, so that a resume repeats them;
+    they hide nothing.
+
+    Reference: Sun, Du et al., Robust and IP-protecting vertical federated learning against unexpected quitting of
+    parties (arXiv 2303.18178), party-wise dropout.
+
+    Guarantee: none, empirical. How much a model loses with a party depends on what the others know.
+    """
+
+    name = "party_dropout"
+    config = PartyDropoutConfig
+    side = Side.ACTIVE
+    protects = Asset.MODEL
+    reference = "Sun, Du et al. 2023 (arXiv 2303.18178), party-wise dropout"
+    rank = 30
+
+    def __init__(self, settings: PartyDropoutConfig) -> None:
+        super().__init__(settings)
+        self._steps = 0
+        self._dropped: Counter[str] = Counter()
+
+    def setup(self, context: Context) -> None:
+        """Match the rates with the passive parties."""
+        super().setup(context)
+        self.check_peers(context.party, context.peers)
+        rate = self.settings.rate
+        self._rates = dict(rate) if isinstance(rate, Mapping) else dict.fromkeys(context.peers, rate)
+        self._seed = torch.initial_seed()  # of this party's own random state, which the job's seed decides
+
+    def check_peers(self, party: str, peers: Sequence[str]) -> None:
+        """Raise `ConfigError` if a rate is for a party that is not there."""
+        rate = self.settings.rate
+        for name in rate.keys() - set(peers) if isinstance(rate, Mapping) else ():
+            where = f"parties.{party}.privacy.party_dropout.rate.{name}"
+            raise ConfigError(f"{where}: no passive party of that name{near_miss(name, list(peers))}")
+
+    def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
+        """Drop some of the embeddings (n, width) of a training step."""
+        if view.mode is not Mode.TRAIN:
+            return es
+        self._steps += 1
+        dropped = {name for name in es if self._draw(name, view.step) < self._rates.get(name, 0.0)}
+        self._dropped.update(dropped)
+        return {name: torch.zeros_like(e) if name in dropped else e for name, e in es.items()}
+
+    def _draw(self, party: str, step: int) -> float:
+        """A uniform number in [0, 1)."""
+        digest = hashlib.blake2b(f"party_dropout/{self._seed}/{step}/{party}".encode(), digest_size=6).digest()
+        return int.from_bytes(digest, "little") / 2**48
+
+    def event(self, plan: ReleasePlan) -> Event:
+        """It releases nothing and hides nothing."""
+        return NoFormalGuarantee("it makes the model robust to a party that leaves, and hides nothing from anyone")
+
+    def figures(self) -> Mapping[str, float]:
+        """Training steps, and in how many of them each party was dropped."""
+        return {"steps": self._steps, **{f"dropped.{name}": self._dropped[name] for name in self._rates}}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counts so far."""
+        return dict(self.figures())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self._steps = int(state["steps"])
+        self._dropped = Counter({name: int(state[f"dropped.{name}"]) for name in self._rates})

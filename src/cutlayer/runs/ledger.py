@@ -1,0 +1,80 @@
+"""The ledger of a job: what its protections will release by the end, or have released."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from cutlayer.accounting import DELTA, Entry, Event, GaussianRelease, Ledger, RandomizedResponse, ReleasePlan
+from cutlayer.config import Job
+from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.parties.release import plan_of
+from cutlayer.protections import Chain, Protection, build_chain
+from cutlayer.protections.base import Evidence
+
+
+def chain_of(job: Job, name: str) -> Chain:
+    """A party's protections, as its part of the job has them."""
+    party = job.parties[name]
+    return build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
+
+
+def ledger_of(job: Job) -> Ledger:
+    """What every protection of the job will have released by the end of the run, however early it stops.
+
+    A run that stops early has released less. Its ledger stays that of the plan: when to stop depended on the data.
+    """
+    entries: list[Entry] = []
+    for name, party in job.parties.items():
+        towards = job.passives if party.role == "active" else (job.active,)
+        chain, plan = chain_of(job, name), plan_of(job, name)
+        entries += [_entry(one, chain, towards, plan) for one in chain.protections]
+    return Ledger(entries)
+
+
+def ledger_after(job: Job, outcome: ActiveOutcome) -> Ledger:
+    """The ledger of a run that has ended: which draws it used, and whether it released more than was planned."""
+    entries = ledger_of(job).entries
+    return Ledger([_after(entry, job, outcome) for entry in entries])
+
+
+def passive_ledger(job: Job, name: str, evidence: Iterable[Evidence]) -> Ledger:
+    """A passive party's own part of the ledger, which no other party can write."""
+    mine = [entry for entry in ledger_of(job).entries if entry.party == name]
+    return Ledger([replace(entry, event=_released(entry, evidence)) for entry in mine])
+
+
+def _entry(protection: Protection[Any], chain: Chain, towards: tuple[str, ...], plan: ReleasePlan) -> Entry:
+    event = protection.event(plan)
+    stated = event.delta if isinstance(event, GaussianRelease) and event.delta is not None else DELTA
+    return Entry(
+        protection=protection.name,
+        party=chain.party,
+        protects=protection.protects.value,
+        towards=towards,
+        event=event,
+        delta=stated if chain.budget is None else chain.budget.delta,
+    )
+
+
+def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
+    if isinstance(entry.event, RandomizedResponse) and entry.party == job.active:
+        event = replace(entry.event, classes=max(2, len(outcome.task.classes)))
+        drawn = f"{outcome.fingerprint} {entry.protection} {event.eps.hex()} {event.classes}"
+        return replace(entry, event=event, fingerprint=hashlib.blake2b(drawn.encode(), digest_size=16).hexdigest())
+    return replace(entry, event=_released(entry, outcome.evidence))
+
+
+def _released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
+    """The event, with all the releases that the budget allowed where there were more than planned.
+
+    How many there were depends on what was asked for; how many were allowed was fixed before the first.
+    """
+    event = entry.event
+    for item in evidence:
+        mine = (item.party, item.protection) == (entry.party, entry.protection)
+        if mine and isinstance(event, GaussianRelease) and item.figures.get("releases", 0) > event.count:
+            return replace(event, releases=ReleasePlan(training=int(item.figures["releases_allowed"])))
+    return event

@@ -1,0 +1,132 @@
+"""The page of the model-completion study: claims, tables and figures from its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cutlayer.studies.base import table
+from cutlayer.studies.claims import Runs, Value, claims_table, metric, shown, verdicts
+from cutlayer.studies.completing import ALL, FEW, MORE
+from cutlayer.studies.completion_claims import (
+    CLASSES,
+    DROPOUT,
+    GROUPS,
+    OTHERS,
+    UNDEFENDED,
+    WITHOUT,
+    CompletionClaims,
+    alone,
+    completed,
+    measured,
+)
+from cutlayer.studies.figures import Dot, Dots, plot
+
+COLUMNS: Mapping[str, Value] = {
+    "model": metric,
+    "after the quit": measured("after"),
+    "passive, few, frozen": completed("honest", FEW, "frozen"),
+    "passive, few, tuned": completed("honest", FEW, "tuned"),
+    "passive, all, frozen": completed("honest", ALL, "frozen"),
+    "active, few, frozen": completed("malicious", FEW, "frozen"),
+    "active, all, frozen": completed("malicious", ALL, "frozen"),
+    "norm": measured("norm"),
+    "spread": measured("spread"),
+}
+CONTROLS = {
+    "completed, frozen extractor": "honest frozen",
+    "completed, tuned extractor": "honest tuned",
+    "completed after the active attack, frozen": "malicious",
+    "from scratch": "scratch",
+}
+DIMIP, GRADIENTS = "dimip", "gradients"
+
+
+class CompletionPage:
+    """What the results say."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        self.groups = [group for group in CLASSES if runs.settings(group)] or list(GROUPS)
+
+    def text(self) -> str:
+        """The body of the page."""
+        claims = CompletionClaims(self.runs, self.groups).all()
+        parts = [
+            verdicts(claims),
+            claims_table(claims),
+            "Every attack figure is the accuracy on test rows of the best variant, picked after the fact: a little too "
+            "high, for attacks and controls alike. *Frozen*: only a head was trained, so that what it reads is in the "
+            "extractor. *Tuned*: the extractor was trained too, so that with all labels any defence is "
+            "forgotten and it is training from scratch. *Few*: 40 labels in all, at least 4 of each class. *Norm* and "
+            "*spread*: mean length of the passive party's embedding of a training row, and root mean square distance "
+            "from the mean embedding; an embedding that is dead has spread 0 and hides all by saying nothing.",
+        ]
+        for group in self.groups:
+            parts += [
+                f"## {group}",
+                "### Undefended, and the controls",
+                self._controls(group),
+                "### Attack against model accuracy",
+                *(_picture(group, which) for which in (DIMIP, GRADIENTS)),
+                self._table(group),
+            ]
+        return "\n\n".join(part for part in parts if part)
+
+    def figures(self) -> dict[str, str]:
+        """The page's figures."""
+        return {
+            _file(group, which): self._figure(group, families)
+            for group in self.groups
+            for which, families in self._families(group).items()
+        }
+
+    def _controls(self, group: str) -> str:
+        place, rows = (group, UNDEFENDED), []
+        for words, key in CONTROLS.items():
+            run, _, how = key.partition(" ")
+            values = [self.runs.mean(place, completed(run, labels, how)) for labels in (FEW, MORE, ALL)]
+            rows.append([words, *map(shown, values)])
+        others = {"linear probe": measured("probe"), "active party alone": alone, "joint model": metric}
+        rows += [[words, "", "", shown(self.runs.mean(place, value))] for words, value in others.items()]
+        return table(["", "few labels", "40 of each class", "all labels"], rows)
+
+    def _table(self, group: str) -> str:
+        rows = []
+        for setting in self.runs.settings(group):
+            place = (group, setting)
+            first, *rest = (shown(self.runs.mean(place, value)) for value in COLUMNS.values())
+            lost = "" if setting == UNDEFENDED else shown(self.runs.loss(place))
+            rows.append([setting, first, lost, *rest])
+        first, *others = COLUMNS
+        return table(["defence", first, "lost (paired)", *others], rows)
+
+    def _families(self, group: str) -> dict[str, dict[str, list[str]]]:
+        names = self.runs.settings(group)
+        plain = [name for name in names if name.startswith("dimip") and "," not in name]
+        undefended = {"undefended": [UNDEFENDED]}
+        several: dict[str, list[str]] = {
+            "DIMIP, lambda 0 to 1": plain,
+            f"DIMIP {WITHOUT}": [name for name in names if name.endswith(WITHOUT)],
+            f"DIMIP {DROPOUT}": [name for name in names if name.endswith(DROPOUT)],
+        }
+        single = {other: [name for name in names if name.startswith(other)] for other in OTHERS}
+        dcor = {"dcor": single.pop("dcor")}
+        return {DIMIP: {**undefended, **several, **dcor}, GRADIENTS: {**undefended, DIMIP: plain, **single}}
+
+    def _figure(self, group: str, families: Mapping[str, Sequence[str]]) -> str:
+        series = [Dots(name, self._dots(group, settings), joined=False) for name, settings in families.items()]
+        axes = ("model accuracy", "attack accuracy, few labels")
+        return plot(series, axes, f"Completion on the frozen extractor by model accuracy, {group}", 1 / CLASSES[group])
+
+    def _dots(self, group: str, settings: Sequence[str]) -> tuple[Dot, ...]:
+        value = completed("honest", FEW, "frozen")
+        pairs = [(s, self.runs.mean((group, s), metric), self.runs.mean((group, s), value)) for s in settings]
+        return tuple(Dot(x.value, y.value, x.half, y.half, s) for s, x, y in pairs if x and y)
+
+
+def _file(group: str, which: str) -> str:
+    return "-".join(f"model completion {group} {which}".lower().replace("-", " ").split()) + ".svg"
+
+
+def _picture(group: str, which: str) -> str:
+    return f"![Attack against model accuracy, {group}, {which}](figures/{_file(group, which)})"

@@ -1,0 +1,169 @@
+"""What releases cost together, against computations that share no code with the account."""
+
+from __future__ import annotations
+
+import math
+
+import dp_accounting
+import mpmath as mp
+import numpy as np
+import pytest
+from dp_accounting.rdp import RdpAccountant
+from scipy.stats import norm
+
+from cutlayer.accounting import DPSGD, Composed, Composition, GaussianRelease, RandomizedResponse, ReleasePlan
+from cutlayer.errors import ConfigError
+
+DELTA = 1e-5
+REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
+
+
+def gaussian(multiplier, releases=1):
+    return GaussianRelease(multiplier, ReleasePlan(training=releases))
+
+
+def normal_delta(mu, epsilon):
+    """Of N(mu, 1) against N(0, 1), for any sign of epsilon."""
+    return mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu)
+
+
+def solved(delta_at, near):
+    """Epsilon where a function of it is DELTA."""
+    return float(mp.findroot(lambda epsilon: mp.log(delta_at(epsilon)) - mp.log(DELTA), near))
+
+
+def hockey_stick(kept, other, epsilon):
+    """Delta between two distributions on the same grid."""
+    return float(np.maximum(kept - math.exp(epsilon) * other, 0).sum())
+
+
+@pytest.mark.parametrize("releases", [1, 5, 20])
+def test_n_gaussian_releases_cost_what_the_closed_form_says(releases):
+    found = Composition.of([gaussian(3.0, releases)])
+    assert found.accountant == "exact Gaussian"
+    exact = solved(lambda epsilon: normal_delta(mp.sqrt(releases) / 3, epsilon), 2.0)
+    assert found.epsilon(DELTA) == pytest.approx(exact, rel=1e-9)
+
+
+def test_releases_of_different_noise_add_up_in_squares():
+    together = Composition.of([gaussian(2.0, 4), Composed((gaussian(5.0, 1), gaussian(0.8, 2)))])
+    assert together.mu == pytest.approx(math.sqrt(4 / 4 + 1 / 25 + 2 / 0.64))
+
+
+def test_a_gaussian_account_equals_the_distribution_of_losses():
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    ours = Composition.of([gaussian(2.0, 3)]).epsilon(DELTA)
+    theirs = from_gaussian_mechanism(2.0, value_discretization_interval=1e-3).self_compose(3)
+    assert ours == pytest.approx(theirs.get_epsilon_for_delta(DELTA), rel=1e-3)
+
+
+def test_label_dp_costs_eps_once_and_redrawing_costs_it_every_time():
+    once, redrawn = RandomizedResponse(1.0, 2), RandomizedResponse(1.0, 2, draws=20)
+    assert Composition.of([once]).epsilon(DELTA) == 1.0
+    assert Composition.of([redrawn]).epsilon(DELTA) == 20.0
+    assert Composition.of([redrawn]).accountant == "pure"
+
+
+def test_the_curve_of_one_draw_is_that_of_two_answers():
+    kept = math.e / (1 + math.e)
+    for epsilon, delta in Composition.of([RandomizedResponse(1.0, 2)]).curve():
+        assert kept - math.exp(epsilon) * (1 - kept) == pytest.approx(delta, rel=1e-5)
+
+
+def test_the_curve_of_many_draws_is_binomial():
+    """Delta by the 21 outcomes of 20 draws."""
+    kept = math.e / (1 + math.e)
+    for epsilon, delta in Composition.of([RandomizedResponse(1.0, 2, draws=20)]).curve()[:6]:
+        outcomes = [
+            math.comb(20, k)
+            * max(0.0, kept**k * (1 - kept) ** (20 - k) - math.exp(epsilon) * (1 - kept) ** k * kept ** (20 - k))
+            for k in range(21)
+        ]
+        assert math.fsum(outcomes) == pytest.approx(delta, rel=0.02)
+
+
+@pytest.mark.parametrize(("eps", "multiplier", "releases"), [(2.0, 1.0, 3), (0.5, 4.0, 20), (1.0, 0.4, 10)])
+def test_draws_and_gaussian_releases_together(eps, multiplier, releases):
+    """A draw shifts the loss of the Gaussian releases by eps up or down."""
+    found = Composition.of([RandomizedResponse(eps, 2), gaussian(multiplier, releases)])
+    assert found.accountant == "PLD"
+    mu, kept = mp.sqrt(releases) / multiplier, 1 / (1 + mp.exp(-eps))
+    exact = solved(
+        lambda epsilon: kept * normal_delta(mu, epsilon - eps) + (1 - kept) * normal_delta(mu, epsilon + eps),
+        found.epsilon(DELTA),
+    )
+    assert found.epsilon(DELTA) == pytest.approx(exact, rel=1e-3)
+    assert found.rdp_epsilon(DELTA) >= found.epsilon(DELTA)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_sampled_training_by_integration(steps):
+    """Replacing a row moves it from one side of the sampled mixture to the other."""
+    noise, q = 1.2, 0.3
+    grid = np.linspace(-9, 9, 1801)
+    width = grid[1] - grid[0]
+    here, there = ((1 - q) * norm.pdf(grid, 0, noise) + q * norm.pdf(grid, at, noise) for at in (1, -1))
+    kept, other = here * width, there * width
+    if steps == 2:
+        kept, other = np.outer(kept, kept), np.outer(other, other)
+    found = Composition.of([DPSGD(noise, q, steps)])
+    epsilon = found.epsilon(1e-3)
+    assert hockey_stick(kept, other, epsilon) == pytest.approx(1e-3, rel=0.01)
+    assert found.rdp_epsilon(1e-3) is None
+
+
+def test_fixed_order_training_earns_no_credit():
+    """With every row in one batch of each epoch, replaced: n Gaussian releases of sensitivity 2C."""
+    assert Composition.of([DPSGD(4.0, 1.0, 10)]).mu == pytest.approx(math.sqrt(10) * 2 / 4)
+    sampled = Composition.of([DPSGD(4.0, 0.1, 10)])
+    assert sampled.epsilon(DELTA) < Composition.of([DPSGD(4.0, 1.0, 10)]).epsilon(DELTA)
+
+
+@pytest.mark.parametrize(("multiplier", "releases"), [(2.6843, 20), (1.0, 1), (8.0, 5)])
+def test_renyi_beside_equals_another_implementation_and_is_looser(multiplier, releases):
+    theirs = RdpAccountant(neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+    theirs.compose(dp_accounting.GaussianDpEvent(multiplier), releases)
+    found = Composition.of([gaussian(multiplier, releases)])
+    assert found.rdp_epsilon(DELTA) == pytest.approx(theirs.get_epsilon(DELTA), rel=0.01)
+    assert 1.02 < found.rdp_epsilon(DELTA) / found.epsilon(DELTA) < 1.15
+
+
+def test_renyi_of_draws_equals_another_implementation():
+    theirs = RdpAccountant(neighboring_relation=REPLACE)
+    theirs.compose(dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.e**0.2), 2), 20)
+    found = Composition.of([RandomizedResponse(0.2, 2, draws=20)]).rdp_epsilon(DELTA)
+    assert found == pytest.approx(theirs.get_epsilon(DELTA), rel=0.01)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1.0])
+def test_a_delta_out_of_range_is_refused(delta):
+    with pytest.raises(ConfigError, match="delta"):
+        Composition.of([gaussian(1.0)]).epsilon(delta)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RandomizedResponse(-1.0, 2),
+        lambda: RandomizedResponse(math.inf, 2),
+        lambda: RandomizedResponse(1.0, 2, draws=0),
+        lambda: gaussian(0.0),
+        lambda: gaussian(math.inf),
+        lambda: gaussian(1.0, 0),
+        lambda: GaussianRelease(1.0, ReleasePlan(1), delta=1.0),
+        lambda: DPSGD(1.0, 0.0, 1),
+        lambda: DPSGD(1.0, 1.1, 1),
+        lambda: DPSGD(0.0, 0.5, 1),
+        lambda: DPSGD(1.0, 0.5, 0),
+    ],
+)
+def test_impossible_events_are_refused(make):
+    with pytest.raises(ConfigError, match="expected"):
+        make()
+
+
+@pytest.mark.parametrize("event", [object(), "none", Composed((gaussian(1.0), 3))])
+def test_an_unknown_event_is_an_error_and_no_zero(event):
+    with pytest.raises(ConfigError, match="expected an event that the ledger knows"):
+        Composition.of([event])

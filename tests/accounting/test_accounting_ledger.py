@@ -1,0 +1,165 @@
+"""The ledger: totals by party, asset and receiver; runs that add up; JSON and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cutlayer.accounting import (
+    DPSGD,
+    Composed,
+    Composition,
+    Entry,
+    GaussianRelease,
+    Ledger,
+    NoFormalGuarantee,
+    RandomizedResponse,
+    ReleasePlan,
+)
+from cutlayer.config import TrainConfig, validated
+from cutlayer.errors import ConfigError
+
+PLAN = ReleasePlan(training=20, validation=20, test=1)
+LABELS = Entry("label_dp", "bank", "labels", ("telco", "shop"), RandomizedResponse(1.0, 2), fingerprint="ab")
+NOISE = Entry("dp_embedding", "telco", "features", ("bank",), GaussianRelease(2.6843, PLAN))
+EMPIRICAL = Entry("max_norm", "bank", "labels", ("telco", "shop"), NoFormalGuarantee("directions stay"))
+
+
+def only(ledger):
+    (total,) = ledger.totals
+    return total
+
+
+@pytest.mark.parametrize(
+    ("split", "plan"),
+    [
+        ({}, ReleasePlan(training=20, validation=20, test=1)),
+        ({"validation": 0}, ReleasePlan(training=20, validation=0, test=21)),
+        ({"test": 0}, ReleasePlan(training=20, validation=21, test=0)),
+    ],
+)
+def test_the_plan_counts_evaluations(split, plan):
+    found = ReleasePlan.of(validated(TrainConfig, {"epochs": 20, "split": split}, "train"))
+    assert found == plan
+    assert found.most == max(plan.training, plan.validation, plan.test)
+
+
+def test_serving_queries_come_on_top():
+    assert replace(PLAN, serving=5).most == 25
+
+
+def test_twenty_epochs_are_twenty_releases():
+    total = only(Ledger([NOISE]))
+    assert total.releases == 20
+    assert total.epsilon == pytest.approx(8.0, abs=1e-3)
+    assert total.auc_bound == pytest.approx(0.881, abs=5e-4)
+    assert "released 20 times at most" in NOISE.statement
+    assert "training and validation rows" in NOISE.statement
+    assert "no credit for sampling" in NOISE.statement
+
+
+def test_a_release_that_repeats_costs_once():
+    once = replace(NOISE, event=GaussianRelease(0.6002, PLAN, repeats=True))
+    assert only(Ledger([once])).epsilon == pytest.approx(8.0, abs=1e-2)
+    assert only(Ledger([once])).releases == 1
+
+
+def test_labels_cost_eps_whatever_else_was_done_to_the_gradients():
+    total = only(Ledger([LABELS, EMPIRICAL]))
+    assert (total.epsilon, total.delta, total.accountant) == (1.0, 0.0, "pure")
+    assert total.towards == ("telco", "shop")
+    assert "so no epoch adds to it" in LABELS.statement
+
+
+def test_redrawing_says_that_it_adds_up():
+    redrawn = replace(LABELS, event=RandomizedResponse(1.0, 2, draws=10))
+    assert only(Ledger([redrawn])).epsilon == 10.0
+    assert "10 draws of each label, of eps 1 each, which add up" in redrawn.statement
+
+
+def test_without_a_theorem_there_is_no_epsilon():
+    total = only(Ledger([EMPIRICAL]))
+    assert total.epsilon is None
+    assert total.statement.endswith("no formal guarantee: directions stay")
+    assert EMPIRICAL.epsilon is None
+
+
+def test_private_training_alone_does_not_cover_the_embeddings():
+    trained = Entry("dp_bottom", "telco", "features", ("bank",), DPSGD(2.0, 1.0, 20))
+    total = only(Ledger([trained]))
+    assert total.epsilon is None
+    assert "released without noise" in total.why
+
+
+def test_private_training_lifts_the_condition_and_is_paid_for():
+    trained = Entry("dp_bottom", "telco", "features", ("bank",), DPSGD(8.0, 1.0, 20))
+    alone, both = only(Ledger([NOISE])), only(Ledger([NOISE, trained]))
+    assert (alone.condition, both.condition) == ("conditional on the bottom model", "unconditional")
+    assert "conditional on the bottom model" in alone.statement
+    assert both.epsilon > alone.epsilon
+    assert both.epsilon == Composition.of([NOISE.event, trained.event]).epsilon(1e-5)
+
+
+def test_an_independent_bottom_model_is_unconditional():
+    free = replace(NOISE, event=replace(NOISE.event, condition="unconditional"))
+    assert only(Ledger([free])).condition == "unconditional"
+
+
+def test_parties_assets_and_receivers_do_not_mix():
+    other = replace(LABELS, protection="label_dp_2", towards=("shop",), fingerprint="cd")
+    totals = {(total.party, total.towards): total.epsilon for total in Ledger([LABELS, other, NOISE]).totals}
+    assert totals[("bank", ("telco",))] == 1.0
+    assert totals[("bank", ("shop",))] == 2.0
+    assert totals[("telco", ("bank",))] == pytest.approx(8.0, abs=1e-3)
+
+
+def test_two_runs_share_their_draws_and_add_their_noise():
+    run = Ledger([LABELS, NOISE])
+    labels, features = run.merged(run).totals
+    assert labels.epsilon == 1.0, "the same draws"
+    assert features.releases == 40
+    assert features.epsilon == pytest.approx(
+        Composition.of([replace(NOISE.event, releases=ReleasePlan(40))]).epsilon(1e-5)
+    )
+    assert features.epsilon > only(Ledger([NOISE])).epsilon
+
+
+@pytest.mark.parametrize("fingerprint", ["cd", None])
+def test_runs_on_other_keys_or_rows_add_up(fingerprint):
+    other = Ledger([replace(LABELS, fingerprint=fingerprint)])
+    assert only(Ledger([LABELS]).merged(other)).epsilon == 2.0
+
+
+def test_draws_of_unknown_origin_are_never_taken_for_the_same():
+    unknown = Ledger([replace(LABELS, fingerprint=None)])
+    assert only(unknown.merged(unknown)).epsilon == 2.0
+
+
+def test_json_and_back():
+    both = Composed((NOISE.event, NoFormalGuarantee("why")))
+    ledger = Ledger([LABELS, NOISE, EMPIRICAL, replace(NOISE, protection="two", event=both, delta=1e-6)])
+    text = json.dumps(ledger.to_json(), allow_nan=False)
+    again = Ledger.from_json(json.loads(text))
+    assert again.entries == tuple(ledger.entries)
+    assert again.totals == ledger.totals
+    assert "releases" in text
+    (total,) = [total for total in json.loads(text)["totals"] if total["party"] == "telco"]
+    epsilons, deltas = zip(*total["curve"], strict=True)
+    assert list(deltas) == sorted(deltas, reverse=True)
+    assert list(epsilons) == sorted(epsilons)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [None, {}, {"entries": [{}]}, {"entries": [{**Ledger([LABELS]).to_json()["entries"][0], "event": {"kind": "X"}}]}],
+)
+def test_what_is_no_ledger_is_refused(raw):
+    with pytest.raises(ConfigError, match="expected"):
+        Ledger.from_json(raw)
+
+
+def test_an_unknown_event_is_an_error():
+    with pytest.raises(ConfigError, match="an event that the ledger knows"):
+        _ = Ledger([replace(LABELS, event=object())]).totals

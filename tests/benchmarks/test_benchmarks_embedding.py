@@ -1,0 +1,19 @@
+"""The benchmark of the defences of the embedding runs, and its variants differ in what they name."""
+
+import math
+
+import torch
+
+from benchmarks import embedding_defences as benchmark
+
+
+def test_every_variant_is_timed_on_every_bottom_model(monkeypatch):
+    monkeypatch.setattr(benchmark, "BATCH", 8)
+    monkeypatch.setattr(benchmark, "ROWS", 40)
+    threads = torch.get_num_threads()
+    found = benchmark.embedding_defences(8, 1)
+    torch.set_num_threads(threads)
+    assert len(found.overheads) == 2 * len(benchmark.PUBLISHED) == 6
+    assert all(milliseconds > 0 for milliseconds in found.undefended_ms.values())
+    assert all(math.isfinite(one.share) and one.lowest <= one.share <= one.highest for one in found.overheads)
+    assert {one.defence: one.goal for one in found.overheads} == {"noise": 0.039, "rescale": 0.18, "adjust": 0.055}

@@ -1,0 +1,39 @@
+"""What `check` says of noisy embeddings before anything runs: the total, its condition and the bound on any attack."""
+
+from __future__ import annotations
+
+import pytest
+
+TELCO = "parties.telco.privacy"
+NOISE = {"clip": 1.0, "epsilon": 8.0, "delta": 1.0e-5}
+
+
+def test_check_shows_total_condition_and_bound(place):
+    place.change({TELCO: {"dp_embedding": NOISE}, "train.epochs": 20})
+    told = " ".join(place.call("check", place.file).out.split())
+    assert "the features of telco, towards bank: epsilon 8 at delta 1e-05 per row (exact Gaussian" in told
+    assert "conditional on the bottom model" in told
+    assert "can exceed an AUC of 0.881" in told
+    (total,) = [t for t in place.call("check", place.file, "--json").document()["totals"] if t["party"] == "telco"]
+    assert total["epsilon"] == pytest.approx(8.0, rel=1e-9)
+    assert total["releases"] == 20
+
+
+def test_the_cost_per_release_adds_up(place):
+    place.change({TELCO: {"dp_embedding": {**NOISE, "per": "release"}}, "train.epochs": 20})
+    (total,) = [t for t in place.call("check", place.file, "--json").document()["totals"] if t["party"] == "telco"]
+    assert total["epsilon"] > 40
+
+
+def test_check_says_that_the_papers_form_guarantees_nothing(place):
+    place.change({TELCO: {"dp_embedding": {**NOISE, "rescale": "paper"}}})
+    told = " ".join(place.call("check", place.file).out.split())
+    assert "the features of telco, towards bank: no formal guarantee: embeddings are scaled by a factor" in told
+
+
+def test_bad_noise_is_an_error_that_names_its_place(place):
+    place.change({TELCO: {"dp_embedding": {"clip": 0.0, "epsilon": 8.0, "delta": 1.0}}})
+    found = place.call("check", place.file)
+    assert found.code == 2
+    assert f"{TELCO}.dp_embedding.clip: expected greater than 0" in found.error
+    assert f"{TELCO}.dp_embedding.delta: expected less than 1" in found.error

@@ -1,0 +1,82 @@
+"""`audit --empirical-epsilon`: what it writes, what it shows, and how it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cutlayer.protections import DPEmbedding
+
+CALL = ("--empirical-epsilon", "--canaries", "2000")
+
+
+@pytest.fixture
+def guarded(place):
+    """A finished run with a guarantee on each side."""
+    private = {"parties.bank.privacy": {"label_dp": {"eps": 1.0}}}
+    private["parties.telco.privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+    place.change({**private, "train.epochs": 1})
+    assert place.call("run", place.file, "--json").code == 0
+    return place.run_folder
+
+
+def halve_the_noise(monkeypatch):
+    setup = DPEmbedding.setup
+
+    def halved(self, context):
+        setup(self, context)
+        self._sigma /= 2
+
+    monkeypatch.setattr(DPEmbedding, "setup", halved)
+
+
+def test_guarantees_that_hold_and_one_that_does_not(place, guarded, monkeypatch):
+    told = place.call("audit", guarded, *CALL)
+    assert told.code == 0
+    assert "The guarantee, tested" in told.out
+    assert told.out.count("no fault found") == 2
+    found = json.loads((guarded / "audit.json").read_text())["empirical"]
+    assert [(one["protection"], one["party"], one["protects"]) for one in found] == [
+        ("label_dp", "bank", "labels"),
+        ("dp_embedding", "telco", "features"),
+    ]
+    assert [one["epsilon"] for one in found] == pytest.approx([1.0, 8.0])
+    assert all(0.5 * one["epsilon"] < one["bound"] < one["epsilon"] for one in found)
+    assert place.call("audit", guarded, "--json").document()["empirical"] == found, "kept by the next audit"
+
+    halve_the_noise(monkeypatch)
+    broken = place.call("audit", guarded, *CALL, "--json")
+    assert broken.code == 1
+    (finding,) = (one for one in broken.document()["findings"] if one["code"] == "CL109")
+    assert "dp_embedding of telco" in finding["detail"]
+    shown = place.call("report", guarded)
+    assert shown.code == 1
+    assert "DOES NOT HOLD" in shown.out
+    assert "DOES NOT HOLD" in (guarded / "report.html").read_text()
+
+
+def test_a_passive_party_s_own_folder_gives_a_table_alone(place, guarded, monkeypatch):
+    ledger = json.loads((guarded / "ledger.json").read_text())
+    ledger["entries"] = [one for one in ledger["entries"] if one["party"] == "telco"]
+    (guarded / "ledger.json").write_text(json.dumps(ledger))
+    (guarded / "summary.json").rename(guarded / "outcome.json")
+    told = place.call("audit", guarded, *CALL)
+    assert told.code == 0
+    assert "dp_embedding" in told.out
+    halve_the_noise(monkeypatch)
+    broken = place.call("audit", guarded, *CALL, "--json")
+    assert broken.code == 1
+    assert [one["party"] for one in broken.document()["empirical"]] == ["telco"]
+
+
+def test_a_run_without_guarantees_has_none_to_test(place, finished):
+    told = place.call("audit", finished, *CALL)
+    assert told.code == 2
+    assert "expected a guarantee in the ledger" in told.error
+
+
+def test_so_few_canaries_are_refused(place, finished):
+    assert (
+        "100 canaries or more, got 3" in place.call("audit", finished, "--empirical-epsilon", "--canaries", "3").error
+    )

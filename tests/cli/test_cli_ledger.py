@@ -1,0 +1,50 @@
+"""What the command line says of the privacy account: before a run, after it, and when a budget forbids it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+BANK = "parties.bank.privacy"
+
+
+def test_check_shows_the_total_before_anything_runs(place):
+    place.change({BANK: {"label_dp": {"eps": 2.0}, "max_norm": None, "budget": {"epsilon": 2.0}}})
+    told = place.call("check", place.file)
+    assert told.code == 0
+    assert "in total" in told.out
+    assert "epsilon 2 per row" in " ".join(told.out.split())
+    (total,) = place.call("check", place.file, "--json").document()["totals"]
+    assert (total["party"], total["protects"], total["towards"]) == ("bank", "labels", ["telco"])
+    assert (total["epsilon"], total["delta"], total["accountant"]) == (2.0, 0.0, "pure")
+
+
+def test_check_says_where_there_is_no_guarantee(place):
+    place.change({BANK: {"max_norm": None}})
+    told = " ".join(place.call("check", place.file).out.split())
+    assert "the labels of bank, towards telco: no formal guarantee" in told
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+def test_a_run_over_its_budget_is_refused(place, verb):
+    place.change({BANK: {"label_dp": {"eps": 2.0}, "budget": {"epsilon": 1.5}}})
+    found = place.call(verb, place.file)
+    assert found.code == 2
+    assert "bank: expected a run of epsilon 1.5 at most, as its budget says, got 2 at delta 1e-05" in found.error
+    assert not place.run_folder.exists()
+
+
+def test_the_ledger_of_a_run_is_in_its_folder_and_in_its_report(place):
+    place.change({BANK: {"label_dp": {"eps": 2.0}, "budget": {"epsilon": 2.0}}, "train.epochs": 1})
+    report = place.call("run", place.file, "--json").document()
+    ledger = json.loads((place.run_folder / "ledger.json").read_text())
+    (total,) = report["ledger"]["totals"]
+    assert total["epsilon"] == ledger["totals"][0]["epsilon"] == 2.0
+    assert total["curve"] == ledger["totals"][0]["curve"]
+    assert len(total["curve"]) == 10
+    assert len(ledger["entries"][0]["fingerprint"]) == 32
+    page = (place.run_folder / "report.html").read_text()
+    assert "Total privacy cost" in page
+    shown = " ".join(place.call("report", place.run_folder).out.split())
+    assert "Formal privacy cost of the whole run the labels of bank, towards telco: epsilon 2 per row" in shown

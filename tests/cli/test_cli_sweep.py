@@ -1,0 +1,337 @@
+"""`cutlayer sweep`: a grid and a search on a small job, shared, resumed, interrupted, and refused."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from cutlayer.config.load import load_job
+from cutlayer.errors import Diverged
+from cutlayer.kernels.pareto import knee, pareto_front
+from cutlayer.sweeps import measure, search, variants
+from cutlayer.sweeps.measure import LeakKind
+
+LR = "train.optimizer.lr"
+SCALE = "parties.bank.privacy.noisy_gradient.scale"
+SMALL = ("--vary", f"{LR}=0.001,0.01", "--vary", f"{SCALE}=0.1,1,10")
+
+
+@pytest.fixture
+def folder(place):
+    """Where a sweep goes if nothing else is said."""
+    place.change({"train.epochs": 1})
+    return place.folder / "runs" / "job-sweep"
+
+
+def trials_of(told):
+    return {trial["number"]: trial for trial in told["trials"]}
+
+
+def test_a_grid_is_run_drawn_and_its_knee_named(place, folder):
+    printed = place.call("sweep", place.file, *SMALL)
+    assert printed.code == 0
+    told = json.loads((folder / "sweep.json").read_text())
+    trials = told["trials"]
+    points = [(trial["values"][LR], trial["values"][SCALE]) for trial in trials]
+    assert sorted(points) == [(lr, scale) for lr in (0.001, 0.01) for scale in (0.1, 1, 10)]
+    assert {trial["state"] for trial in trials} == {"complete"}
+    figures = [trial["measured"] for trial in trials]
+    utility, leak = [one["utility"] for one in figures], [one["leak"] for one in figures]
+    assert told["front"] == [trials[spot]["number"] for spot in pareto_front(utility, leak)]
+    assert told["knee"] == (None if (spot := knee(utility, leak)) is None else trials[spot]["number"])
+    assert (told["metric"], told["rows"], told["leak"]) == ("auc", "validation", "all")
+    words = re.sub(r"\s+", " ", printed.out)
+    assert "validation" in words
+    assert words.count("front") + words.count("knee ") >= len(told["front"])
+    assert str(folder / "sweep.html") in words
+
+
+def test_the_figures_are_those_of_the_runs(place, folder):
+    place.change({"train.epochs": 3, "parties.telco.audit": {"layers": False}})
+    assert place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.02", "--leak", "gradient").code == 0
+    told = json.loads((folder / "sweep.json").read_text())
+    for trial in told["trials"]:
+        ran = folder / "trials" / f"{trial['number']:04d}"
+        assert trial["folder"] == str(ran)
+        summary, audit = (json.loads((ran / name).read_text()) for name in ("summary.json", "audit.json"))
+        history = [json.loads(line) for line in (ran / "history.jsonl").read_text().splitlines()]
+        assert trial["measured"]["utility"] == max(line["metrics"]["auc"] for line in history)
+        assert {line["part"] for line in history} == {"validation"}
+        (row,) = [row for row in summary["utility"]["rows"] if row["name"] == "this run"]
+        assert trial["measured"]["test"] == row["metrics"]["auc"]
+        assert (trial["measured"]["low"], trial["measured"]["high"]) == (row["low"], row["high"])
+        cells = audit["runs"]["this run"]["cells"]
+        leaks = {cell["attack"]: abs(cell["auc"] - 0.5) + 0.5 for cell in cells if cell["message"] == "gradient"}
+        assert trial["measured"]["leak"] == pytest.approx(max(leaks.values()))
+        party, message, attack = trial["measured"]["where"].split("/")
+        assert (party, message) == ("telco", "gradient")
+        assert leaks[attack] == pytest.approx(max(leaks.values()))
+        (worst,) = [cell for cell in cells if cell["message"] == "gradient" and cell["attack"] == attack]
+        bounds = (trial["measured"]["leak_low"], trial["measured"]["leak_high"])
+        assert bounds == (worst["low"], worst["high"])
+        assert not [path for path in ran.iterdir() if path.is_dir()], "only small files are kept"
+        assert {"ledger.json", "job.yaml"} <= {path.name for path in ran.iterdir()}
+        assert place.call("report", ran).code == 0
+        assert load_job(ran / "job.yaml").train.optimizer.lr == trial["values"][LR]
+
+
+@pytest.mark.parametrize("leak", list(LeakKind))
+def test_the_leak_is_that_of_the_chosen_messages(leak):
+    def cell(message, auc):
+        return {"message": message, "auc": auc}
+
+    cells = [cell("layer", 1.0), cell("gradient", 0.8), cell("embedding", 0.1), cell("gradient", float("nan"))]
+    worst = measure._worst({"cells": cells, "skipped": {}}, leak)
+    assert worst["auc"] == {"all": 0.1, "gradient": 0.8, "embedding": 0.1}[leak]
+
+
+def test_without_validation_rows_the_test_rows_choose(place, folder):
+    place.change({"train.epochs": 1, "train.split": {"validation": 0.0, "test": 0.3}})
+    told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01", "--json").document()
+    assert told["rows"] == "test"
+    assert all(trial["measured"]["utility"] == trial["measured"]["test"] for trial in told["trials"])
+    assert "no validation rows" in (folder / "sweep.html").read_text()
+
+
+def test_a_search_goes_on_to_more_trials_and_repeats_none(place, folder, monkeypatch):
+    vary = ("--vary", f"{LR}=0.001..0.1:log", "--vary", "train.epochs=1..3")
+    first = trials_of(place.call("sweep", place.file, *vary, "--trials", "2", "--json").document())
+    assert all(0.001 <= trial["values"][LR] <= 0.1 for trial in first.values())
+    assert all(trial["values"]["train.epochs"] in (1, 2, 3) for trial in first.values())
+    more = trials_of(place.call("sweep", place.file, *vary[2:], *vary[:2], "--trials", "4", "--json").document())
+    assert len(more) == 4
+    assert {number: more[number] for number in first} == first
+    monkeypatch.setattr(measure, "execute", None)
+    assert trials_of(place.call("sweep", place.file, *vary, "--trials", "4", "--json").document()) == more
+
+
+def test_two_processes_share_the_trials(place):
+    place.change({"train.epochs": 1})
+    told = []
+    command = [sys.executable, "-m", "cutlayer", "sweep", str(place.file), *SMALL, "--storage", "shared.log", "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen([*command, "--out", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        for name in ("one", "two")
+    ]
+    for one in running:
+        out, err = one.communicate(timeout=120)
+        assert (one.returncode, err) == (0, b"")
+        told.append(json.loads(out))
+    assert told[0]["front"] == told[1]["front"]
+    assert len(told[0]["trials"]) == len(told[1]["trials"]) == 6
+    here, there = (trials_of(one) for one in told)
+    assert here.keys() == there.keys()
+    for number, trial in here.items():
+        assert trial["measured"] == there[number]["measured"]
+        assert (trial["folder"] is None) != (there[number]["folder"] is None), "one of the two has its run"
+        assert trial["worker"] == there[number]["worker"]
+
+
+def test_a_failed_trial_is_told_and_the_others_go_on(place, folder, monkeypatch):
+    execute = measure.execute
+
+    def failing(job, *arguments):
+        if job.train.optimizer.lr == 0.01:
+            raise Diverged("the outputs are <b>no longer</b> finite")
+        return execute(job, *arguments)
+
+    monkeypatch.setattr(measure, "execute", failing)
+    told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01,0.002")
+    assert told.code == 0
+    assert "1 trial failed; the page says why" in told.out
+    trials = json.loads((folder / "sweep.json").read_text())["trials"]
+    (failed,) = [trial for trial in trials if trial["state"] == "failed"]
+    assert (failed["reason"], failed["measured"]) == ("the outputs are <b>no longer</b> finite", None)
+    assert "&lt;b&gt;no longer" in (folder / "sweep.html").read_text()
+    monkeypatch.undo()
+    monkeypatch.chdir(place.folder)
+    again = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01,0.002", "--json").document()
+    assert again["trials"] == json.loads(json.dumps(trials)), "a failure is a result, and not tried again"
+
+
+def test_where_every_trial_fails_the_first_reason_is_the_error(place, folder, monkeypatch):
+    def failing(*_):
+        raise Diverged("no longer finite")
+
+    monkeypatch.setattr(measure, "execute", failing)
+    told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01")
+    assert told.code == 2
+    assert re.search(r"no trial could be run; the first, with lr 0\.0\d+, failed: no longer finite", told.error)
+
+
+def test_an_interrupted_sweep_goes_on(place, folder, monkeypatch):
+    execute, ran = measure.execute, []
+
+    def pressed(job, *arguments):
+        ran.append(job.train.optimizer.lr)
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        return execute(job, *arguments)
+
+    monkeypatch.setattr(measure, "execute", pressed)
+    vary = ("--vary", f"{LR}=0.001,0.01,0.002")
+    told = place.call("sweep", place.file, *vary, "--json")
+    assert told.code == 130
+    stands = f"interrupted; 1 of 3 trials stand in {folder / 'sweep.log'}; the same command runs the others"
+    assert told.document() == {"error": stands, "exit_code": 130}
+    assert len(list((folder / "trials").iterdir())) == 1
+    monkeypatch.setattr(search.SharedTrials, "give_up_the_gone", lambda _: pytest.fail("nothing is waited for"))
+    again = place.call("sweep", place.file, *vary, "--json").document()
+    assert sorted(trial["values"][LR] for trial in again["trials"]) == [0.001, 0.002, 0.01]
+    assert {trial["state"] for trial in again["trials"]} == {"complete"}
+    assert sorted(ran) == sorted([0.001, 0.01, 0.002, ran[1]])
+
+
+def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
+    execute, keep = measure.execute, search.SharedTrials.give_up
+    vary = ("--vary", f"{LR}=0.001,0.01")
+
+    def killed(job, path, *arguments):
+        path.mkdir(parents=True)
+        (path / "job.yaml").write_text("half a run")
+        raise SystemExit
+
+    monkeypatch.setattr(measure, "execute", killed)
+    monkeypatch.setattr(search.SharedTrials, "give_up", lambda *_: None)
+    monkeypatch.setattr(search.shutil, "rmtree", lambda *_, **__: None)
+    with pytest.raises(SystemExit):
+        place.call("sweep", place.file, *vary)
+    monkeypatch.undo()
+    monkeypatch.chdir(place.folder)
+    assert (folder / "trials" / "0000" / "job.yaml").exists()
+    monkeypatch.setattr("cutlayer.sweeps.shared.GONE_SECONDS", 0.0)
+    monkeypatch.setattr(search, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(measure, "execute", execute)
+    monkeypatch.setattr(search.SharedTrials, "give_up", keep)
+    told = place.call("sweep", place.file, *vary, "--json").document()
+    assert sorted(trial["values"][LR] for trial in told["trials"]) == [0.001, 0.01]
+    assert not (folder / "trials" / "0000").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "phrases"),
+    [
+        (["train.optimiser.lr=1,2"], ["--vary train.optimiser.lr=1: train.optimiser: unknown key", "'optimizer'?"]),
+        (["parties.bnk.id=1,2"], ["parties.bnk: no such party; did you mean 'bank'?"]),
+        (["parties.bank.privacy.marvel.sum_kl=1..2"], ["unknown protection; did you mean 'marvell'?"]),
+        ([f"{LR}=0..1"], [f"--vary {LR}=0: {LR}: expected greater than 0, got 0"]),
+        ([f"{LR}=1,2", "train.epochs=2,1.5"], ["train.epochs: expected a whole number, got 1.5"]),
+        (["model.bottom.hidden.2=1,2"], ["expected a place in the list, 0 to 1, got 2"]),
+        (["train.epochs.x=1,2"], ["expected keys above x, got 2; the path is too long"]),
+        (["train.batch_size=500,64"], ["training rows, got"]),
+        ([f"{LR}=1,2", f"{LR}=3,4"], [f"every place of the job in one --vary, got {LR} in several"]),
+        ([f"{LR}=2..1"], ["from a smaller to a larger number, got 2..1"]),
+        ([f"{LR}=1,2", "--trials", "0"], ["expected --trials of 1 or more, got 0"]),
+        ([f"{LR}=1,2", "--storage", "bank.csv"], ["expected a sweep's storage at bank.csv, got another file"]),
+        ([f"{LR}=1,2", "--out", "."], ["expected a new folder or that of a sweep at ., got "]),
+        (["parties.bank.audit.every=never"], ["every: epoch or end, got never; a sweep needs a measured leak"]),
+        (
+            ["parties.bank.audit.attacks.0=norm", "--leak", "embedding"],
+            ["an attack on the embedding messages of a binary job in parties.bank.audit.attacks, got norm"],
+        ),
+        (["task=regression"], ["an attack on the gradient or embedding messages of a regression job"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_is_wrong_is_told_before_anything_runs(place, monkeypatch, options, phrases):
+    if "attacks.0" in options[0]:
+        place.change({"parties.bank.audit": {"attacks": ["direction"]}})
+    monkeypatch.setattr(measure, "execute", None)
+    before = (place.folder / "bank.csv").read_bytes()
+    arguments = [part for one in options for part in (["--vary", one] if "=" in one else [one])]
+    told = place.call("sweep", place.file, *arguments)
+    assert (told.code, told.out) == (2, "")
+    for phrase in phrases:
+        assert phrase in told.error
+    assert place.call("sweep", place.file, *arguments, "--json").document()["exit_code"] == 2
+    assert not list(place.folder.glob("**/trials/*"))
+    assert (place.folder / "bank.csv").read_bytes() == before
+
+
+def test_without_optuna_the_remedy_is_told(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    told = place.call("sweep", place.file, "--vary", f"{LR}=1,2")
+    assert told.code == 2
+    assert told.error.endswith("got none; pip install 'cutlayer[sweep]'\n")
+
+
+def test_the_command_line_starts_without_optuna():
+    code = "import sys, cutlayer.cli; sys.exit('optuna' in sys.modules or 'sqlalchemy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_another_job_or_other_values_in_the_same_folder_are_refused(place, folder):
+    assert place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01").code == 0
+    told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.02")
+    assert told.code == 2
+    assert "one with another --vary; give another --out or --storage" in told.error
+    place.change({"train.epochs": 2})
+    assert "one with another job" in place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01").error
+
+
+def test_the_same_job_elsewhere_is_the_same_sweep(place, folder, tmp_path):
+    """Tables and keys lie at other paths on another machine."""
+    shared = ("--vary", f"{LR}=0.001,0.01", "--storage", tmp_path / "shared.log", "--json")
+    first = place.call("sweep", place.file, *shared).document()
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    for name in ("bank.csv", "telco.csv"):
+        (place.folder / name).rename(other / name)
+    (other / "job.yaml").write_text(place.file.read_text())
+    second = place.call("sweep", other / "job.yaml", *shared).document()
+    assert [trial["measured"] for trial in second["trials"]] == [trial["measured"] for trial in first["trials"]]
+    assert {trial["folder"] for trial in second["trials"]} == {None}
+
+
+class Loads(html.parser.HTMLParser):
+    """Everything a page would load, and its open elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.loads, self.open = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.loads += [
+            value for key, value in attributes if key in ("src", "href") and not value.startswith(("#", "data:"))
+        ]
+        if tag not in ("meta", "link", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone_and_shows_every_trial(place, folder):
+    told = place.call("sweep", place.file, *SMALL, "--json").document()
+    text = (folder / "sweep.html").read_text()
+    page = Loads()
+    page.feed(text)
+    assert (page.loads, page.open) == ([], [])
+    assert "script" not in re.sub(r"description", "", text)
+    rows = re.findall(r'<th scope="row" class="n">(\d+)</th>', text)
+    assert sorted(map(int, rows)) == sorted(trials_of(told))
+    assert len(re.findall(r'class="mark s0"', text)) == len(told["front"])
+    assert len(re.findall(r'class="mark s1"', text)) == 6 - len(told["front"])
+    assert text.count('class="ring"') == (told["knee"] is not None)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a.b", {"a": {"b": 9, "c": [1, 2]}, "x.y": {"z": 3}}),
+        ("a.c.1", {"a": {"b": 0, "c": [1, 9]}, "x.y": {"z": 3}}),
+        ("a.new.deep", {"a": {"b": 0, "c": [1, 2], "new": {"deep": 9}}, "x.y": {"z": 3}}),
+        ("x.y.z", {"a": {"b": 0, "c": [1, 2]}, "x.y": {"z": 9}}),
+    ],
+)
+def test_a_place_is_changed_and_nothing_else(path, expected):
+    raw = {"a": {"b": 0, "c": [1, 2]}, "x.y": {"z": 3}}
+    assert variants.changed(raw, path.split("."), 9) == expected
+    assert raw == {"a": {"b": 0, "c": [1, 2]}, "x.y": {"z": 3}}

@@ -1,0 +1,102 @@
+"""The checks for attacks that complete a model a quitter keeps. Each takes the class under test and its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+
+from cutlayer.attacks.completion_base import CompletionAttack, Effort
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.errors import NotApplicable
+
+from .quitter import ROWS, TRAINING, Quitter, quit_after_training
+from .table import CompletionCase
+
+CompletionClass = type[CompletionAttack]
+QUICK = Effort(batch=96, least=120, semi=120, rate=5e-3, tuning=1e-3, fresh=5e-3)
+
+
+def states_its_terms(attack: CompletionClass, case: CompletionCase) -> None:
+    """Name, paper, variants, knowledge, and that `auto` leaves it out."""
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", attack.name)
+    assert re.search(r"\d{4}", attack.reference)
+    assert "Reference:" in (attack.__doc__ or "")
+    assert attack.tasks <= {"binary", "multiclass"}
+    assert attack.variants
+    assert attack.few_only < set(attack.variants)
+    assert attack.needs == {Need.AUXILIARY_LABELS}
+    assert not attack.live
+
+
+def succeeds_undefended(attack: CompletionClass, case: CompletionCase) -> None:
+    """Every variant completes the model; the best is well above the best from scratch on the same labels."""
+    for classes in (2, 3):
+        found, scratch = _tried(attack, classes, kept=True), _tried(attack, classes, kept=False)
+        assert min(found.values()) > case.each
+        assert max(found.values()) > case.best
+        assert max(found.values()) > max(scratch.values()) + case.margin
+
+
+def is_at_chance_on_random_labels(attack: CompletionClass, case: CompletionCase) -> None:
+    """Labels that have nothing to do with the rows complete no model."""
+    made, toy = attack(QUICK), _quitter(attack, 2, labels=9)
+    found = toy.accuracy(made(toy.view, toy.knowledge(), attack.variants[-1], 0))
+    assert abs(found - 0.5) < 5 * 0.5 / (ROWS - TRAINING) ** 0.5
+
+
+def leaves_all_as_it_was(attack: CompletionClass, case: CompletionCase) -> None:
+    """The same again with the same seed; the party's model and the process's random state are not touched."""
+    toy = _quitter(attack, 2)
+    before = {name: tensor.clone() for name, tensor in toy.view.bottom.state_dict().items()}
+    state, inputs = torch.get_rng_state(), toy.view.encoded(torch.arange(TRAINING, ROWS))
+    for variant in (attack.variants[0], attack.variants[-1]):
+        first, second = (attack(QUICK)(toy.view, toy.knowledge(), variant, 5).logits(*inputs) for _ in range(2))
+        assert torch.equal(first, second)
+        assert first.shape == (ROWS - TRAINING, toy.view.task.outputs)
+        assert bool(first.isfinite().all())
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(before[name], tensor) for name, tensor in toy.view.bottom.state_dict().items())
+
+
+def refuses_what_it_lacks(attack: CompletionClass, case: CompletionCase) -> None:
+    """A class without a label, labels of other rows, another task and an unknown variant are `NotApplicable`."""
+    toy, made, variant = _quitter(attack, 3), attack(QUICK), attack.variants[0]
+    known = toy.knowledge()
+    two = Knowledge(known={row: code for row, code in known.known.items() if code < 2})
+    for knowledge, words in (
+        (Knowledge(), "labels of all 3 classes"),
+        (two, rf"labels of all 3 classes for {attack.name}, got \d+ labels of 2"),
+        (Knowledge(known={**known.known, TRAINING + 1: 0}), "training rows"),
+    ):
+        with pytest.raises(NotApplicable, match=words):
+            made(toy.view, knowledge, variant, 0)
+    with pytest.raises(NotApplicable, match=f"a variant of {attack.name}"):
+        made(toy.view, known, "frozen forest", 0)
+    with pytest.raises(NotApplicable, match=attack.name):
+        attack.check_task("regression")
+
+
+COMPLETION_CHECKS: tuple[Callable[[CompletionClass, CompletionCase], None], ...] = (
+    states_its_terms,
+    succeeds_undefended,
+    is_at_chance_on_random_labels,
+    leaves_all_as_it_was,
+    refuses_what_it_lacks,
+)
+
+
+@cache
+def _quitter(attack: CompletionClass, classes: int, labels: int | None = None) -> Quitter:
+    return quit_after_training(attack().optimizer_hook(), classes, labels=labels)
+
+
+def _tried(attack: CompletionClass, classes: int, *, kept: bool) -> dict[str, float]:
+    """Held-out accuracy by variant; from scratch of those that train the bottom model."""
+    toy, made = _quitter(attack, classes), attack(QUICK)
+    view = toy.view if kept else toy.untrained
+    variants = [variant for variant in attack.variants if kept or variant.startswith("tuned")]
+    return {variant: toy.accuracy(made(view, toy.knowledge(), variant, 0)) for variant in variants}

@@ -1,0 +1,101 @@
+"""Embeddings that tell their rows, and a model that remembers its training rows: what attacks on features are for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cutlayer.attacks.feature_base import ActiveView, Auxiliary, FeatureAttack, encoded_matrix
+from cutlayer.attacks.knowledge import Need
+from cutlayer.attacks.membership import Shadows
+from cutlayer.audit.features import FeatureFigure, attribute_figures, inversion_figure, membership_figure
+from cutlayer.data.encoding import ColumnSpec
+from cutlayer.tasks import Task
+
+ROWS, KNOWN, WIDTH = 900, 300, 10
+COLUMNS = ColumnSpec((4, 6), 3, ("plan", "region"), ("age", "calls", "bill"))
+BASE = FeatureFigure("this run", "telco", "", "toy", KNOWN, ROWS - KNOWN, "", *[float("nan")] * 4)
+INPUTS, ATTACKED, OWN = 8, 400, 800
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Something to attack, what the attacker knows, and the truth.
+
+    Attributes:
+        truth: codes and numbers of the rows that are not known; or which attacked rows trained.
+    """
+
+    view: ActiveView
+    knowledge: Any
+    truth: Any = field(repr=False)
+
+    def reached(self, attack: FeatureAttack[Any, Any], seed: int = 0) -> FeatureFigure:
+        """What the attack reaches, as the audit measures it; of several columns the one told best."""
+        made, base = attack(self.view, self.knowledge, seed), replace(BASE, attack=attack.name)
+        if Need.SHADOW_ROWS in attack.needs:
+            return membership_figure(base, made, self.truth, 0)
+        if isinstance(made, dict):
+            return attribute_figures(base, made, self.truth, None, 0)[0]
+        return inversion_figure(base, made, self.knowledge, self.truth)
+
+
+def world_of(attack: type[FeatureAttack[Any, Any]], *, told: bool) -> World:
+    """A world in which there is something to find, or nothing."""
+    return remembered(told=told) if Need.SHADOW_ROWS in attack.needs else exposed(told=told)
+
+
+@cache
+def exposed(*, told: bool) -> World:
+    """Embeddings by a random layer of tanh units; or of other rows, which tell nothing."""
+    draw = torch.Generator().manual_seed(3)
+    numbers = torch.randn(ROWS, 3, generator=draw)
+    codes = torch.stack([torch.randint(2, n, (ROWS,), generator=draw) for n in (4, 6)], dim=1).int()
+    features = encoded_matrix(COLUMNS, codes, numbers)
+    embeddings = torch.tanh(features @ torch.randn(features.shape[1], WIDTH, generator=draw) / 2)
+    if not told:
+        embeddings = embeddings[torch.randperm(ROWS, generator=draw)]
+    places = torch.randperm(ROWS, generator=draw)[:KNOWN].sort().values
+    known = Auxiliary(COLUMNS, places, codes[places], numbers[places])
+    others = known.others(ROWS)
+    return World(ActiveView("telco", torch.arange(ROWS) + 50, embeddings), known, (codes[others], numbers[others]))
+
+
+@cache
+def remembered(*, told: bool) -> World:
+    """A small network that learned its training rows by heart, labels of noise and all; or that never saw them."""
+    draw = torch.Generator().manual_seed(4)
+    rows = torch.arange(ATTACKED + OWN)
+    inputs = torch.randn(len(rows), INPUTS, generator=draw)
+    labels = torch.randint(0, 2, (len(rows),), generator=draw)
+    task = Task("binary", ("no", "yes"))
+
+    def train(inside: Tensor, number: int) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(number)
+            bottom, top = nn.Sequential(nn.Linear(INPUTS, 128), nn.ReLU()), nn.Linear(128, 1)
+            optimizer = torch.optim.Adam([*bottom.parameters(), *top.parameters()], lr=1e-2)
+            for _ in range(120):
+                optimizer.zero_grad()
+                loss = functional.binary_cross_entropy_with_logits(
+                    top(bottom(inputs[inside]))[:, 0], labels[inside].float()
+                )
+                loss.backward()
+                optimizer.step()
+
+        def see(at: Tensor) -> ActiveView:
+            with torch.no_grad():
+                embeddings = bottom(inputs[at])
+                return ActiveView("telco", at, embeddings, top(embeddings), labels[at])
+
+        return see
+
+    attacked, own, others = rows[:ATTACKED], rows[ATTACKED : 2 * ATTACKED], rows[2 * ATTACKED :]
+    half = ATTACKED // 2
+    inside = attacked[:half] if told else others[:half]
+    return World(train(inside, 99)(attacked), Shadows(task, own, train), torch.arange(ATTACKED) < half)

@@ -1,0 +1,83 @@
+"""The checks for attacks on features. Each takes the class under test and its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from cutlayer.attacks.feature_base import FeatureAttack
+from cutlayer.attacks.knowledge import Need
+from cutlayer.errors import NotApplicable
+
+from .exposed import world_of
+from .table import FeatureCase
+
+FeatureClass = type[FeatureAttack[Any, Any]]
+
+
+def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
+    """Name, paper, knowledge, and that `auto` leaves it out."""
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", attack.name)
+    assert re.search(r"\d{4}", attack.reference)
+    assert "Reference:" in (attack.__doc__ or "")
+    assert attack.reads == ("embedding",)
+    assert attack.needs <= {Need.AUXILIARY_FEATURES, Need.SHADOW_ROWS}
+    assert attack.needs
+    assert not attack.live
+
+
+def succeeds_undefended(attack: FeatureClass, case: FeatureCase) -> None:
+    """Where there is something to find it is found, far beyond an attacker without embeddings."""
+    found = world_of(attack, told=True).reached(attack())
+    assert found.value > case.least
+    assert found.low - found.baseline > case.margin
+
+
+def is_no_better_than_nothing_where_nothing_is_told(attack: FeatureClass, case: FeatureCase) -> None:
+    """Embeddings that have nothing to do with the rows tell nothing of them."""
+    found = world_of(attack, told=False).reached(attack())
+    assert found.value - found.baseline < case.chance
+    assert found.value - found.baseline > -0.15
+
+
+def leaves_all_as_it_was(attack: FeatureClass, case: FeatureCase) -> None:
+    """The same again with the same seed; the embeddings and the process's random state are not touched."""
+    world = world_of(attack, told=True)
+    before, state = world.view.embeddings.clone(), torch.get_rng_state()
+    assert world.reached(attack(), 5) == world.reached(attack(), 5)
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.equal(before, world.view.embeddings)
+
+
+def refuses_what_it_lacks(attack: FeatureClass, case: FeatureCase) -> None:
+    """Too few rows to learn from, embeddings of other rows, and a run that diverged are `NotApplicable`, by name."""
+    world, made = world_of(attack, told=True), attack()
+    view, known = world.view, world.knowledge
+    few = (
+        replace(known, rows=known.rows[:30])
+        if Need.SHADOW_ROWS in attack.needs
+        else replace(known, places=known.places[:3])
+    )
+    with pytest.raises(NotApplicable, match=rf"rows or more for {attack.name}"):
+        made(view, few, 0)
+    with pytest.raises(NotApplicable, match=rf"embeddings .* for {attack.name}"):
+        made(replace(view, embeddings=view.embeddings[1:]), known, 0)
+    for wrong in (float("nan"), float("inf")):
+        broken = view.embeddings.clone()
+        broken[7, 1] = wrong
+        with pytest.raises(NotApplicable, match=f"finite embeddings for {attack.name}"):
+            made(replace(view, embeddings=broken), known, 0)
+
+
+FEATURE_CHECKS: tuple[Callable[[FeatureClass, FeatureCase], None], ...] = (
+    states_its_terms,
+    succeeds_undefended,
+    is_no_better_than_nothing_where_nothing_is_told,
+    leaves_all_as_it_was,
+    refuses_what_it_lacks,
+)

@@ -1,0 +1,44 @@
+"""The checks on feature attacks must catch one that ignores the embeddings, and one that changes them."""
+
+import pytest
+
+from cutlayer.attacks.feature_base import FeatureAttack, Reconstruction, encoded_matrix
+from cutlayer.attacks.inversion import Inversion
+
+from . import feature_suite as suite
+from .table import FeatureCase
+
+
+class Guesser(FeatureAttack):
+    """Answer the mean of the known rows. Reference: nobody, 2024."""
+
+    name = "guesser"
+    reference = "nobody 2024, section 0"
+
+    def check(self, view, knowledge):
+        pass
+
+    def run(self, view, knowledge):
+        others = knowledge.others(len(view.rows))
+        mean = encoded_matrix(knowledge.columns, knowledge.codes, knowledge.numbers).mean(dim=0)
+        return Reconstruction(view.rows[others], mean.expand(len(others), -1))
+
+
+class Vandal(Inversion):
+    """Change what was received. Reference: nobody, 2024."""
+
+    def run(self, view, knowledge):
+        view.embeddings.mul_(1.5)
+        return super().run(view, knowledge)
+
+
+def test_an_attack_that_guesses_fails():
+    suite.is_no_better_than_nothing_where_nothing_is_told(Guesser, FeatureCase())
+    for check in (suite.succeeds_undefended, suite.refuses_what_it_lacks):
+        with pytest.raises((AssertionError, pytest.fail.Exception)):
+            check(Guesser, FeatureCase())
+
+
+def test_an_attack_that_changes_the_embeddings_fails():
+    with pytest.raises(AssertionError):
+        suite.leaves_all_as_it_was(Vandal, FeatureCase())

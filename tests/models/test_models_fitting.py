@@ -1,0 +1,219 @@
+"""Fits of a bottom model on one party's own columns: against independent implementations, and what they are worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+
+from cutlayer.errors import ConfigError, Diverged
+from cutlayer.models import BottomModel, Inputs, build_bottom
+from cutlayer.models.fitting import FITS, Columns, check_fit, fit_bottom, is_independent
+from cutlayer.models.fitting.autoencoder import reconstruction_loss
+from cutlayer.models.fitting.contrastive import corrupted
+
+INPUTS = Inputs((5, 3), 4)
+ROWS = 600
+TRAINING = torch.arange(0, ROWS, 2)
+
+
+def made(seed: int = 0) -> tuple[Tensor, Tensor, npt.NDArray[np.bool_]]:
+    """Codes and numbers that two hidden groups decide, and which group a row is of."""
+    draw = np.random.default_rng(seed)
+    group = draw.random(ROWS) < 0.5
+    numbers = np.where(group, 1.0, -1.0)[:, None] * [1, -1, 1, -1] + draw.normal(size=(ROWS, 4)) * 0.9
+    first = np.where(draw.random(ROWS) < 0.8, group * 2 + 1, draw.integers(5, size=ROWS))
+    codes = np.stack([first, draw.integers(3, size=ROWS)], axis=1)
+    return torch.from_numpy(codes).int(), torch.from_numpy(numbers).float(), group
+
+
+CODES, NUMBERS, GROUP = made()
+
+
+def columns(rows: Tensor = TRAINING, seen: list[Tensor] | None = None) -> Columns:
+    def gather(wanted: Tensor) -> tuple[Tensor, Tensor]:
+        if seen is not None:
+            seen.append(wanted)
+        return CODES[wanted], NUMBERS[wanted]
+
+    return Columns(INPUTS, rows, gather)
+
+
+def bottom_of(kind: str, seed: int = 0, **options: Any) -> BottomModel:
+    torch.manual_seed(seed)
+    return build_bottom({"kind": kind, **options}, INPUTS)
+
+
+def dense() -> npt.NDArray[np.float64]:
+    hot = [np.eye(count)[CODES[:, place].numpy()] for place, count in enumerate(INPUTS.cardinalities)]
+    return np.concatenate([*hot, NUMBERS.double().numpy()], axis=1)
+
+
+def embedded(bottom: BottomModel) -> npt.NDArray[np.float32]:
+    with torch.no_grad():
+        found: npt.NDArray[np.float32] = bottom(CODES, NUMBERS).numpy()
+    return found
+
+
+def test_linear_is_the_affine_map_of_one_hot_columns() -> None:
+    bottom = bottom_of("linear", width=3)
+    draw = np.random.default_rng(1)
+    weights, bias = draw.normal(size=(12, 3)), draw.normal(size=3)
+    bottom.assign(torch.from_numpy(weights).float(), torch.from_numpy(bias).float())  # type: ignore[operator]
+    np.testing.assert_allclose(embedded(bottom), dense() @ weights + bias, atol=1e-5)
+
+
+@pytest.mark.parametrize("inputs", [Inputs((4,), 0), Inputs((), 2)])
+def test_linear_takes_columns_of_one_kind(inputs: Inputs) -> None:
+    bottom = build_bottom({"kind": "linear", "width": 2}, inputs)
+    codes = torch.zeros(3, len(inputs.cardinalities), dtype=torch.int32)
+    assert bottom(codes, torch.ones(3, inputs.numbers)).shape == (3, 2)
+
+
+def test_pca_is_that_of_scikit_learn() -> None:
+    bottom = bottom_of("linear", width=4)
+    (lost,) = fit_bottom({"kind": "pca"}, bottom, columns(), "fit")
+    reference = PCA(4, svd_solver="full").fit(dense()[TRAINING])
+    theirs = reference.transform(dense())
+    mine = embedded(bottom)
+    signs = np.sign((mine * theirs).sum(0))
+    np.testing.assert_allclose(mine, theirs * signs, atol=2e-5)
+    assert lost == pytest.approx(1 - reference.explained_variance_ratio_.sum(), abs=1e-9)
+    weights = torch.cat([bottom.categories.table.weight, bottom.numbers.weight.T])  # type: ignore[union-attr]
+    assert bool((weights.gather(0, weights.abs().argmax(0, keepdim=True)) > 0).all())
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "told"),
+    [
+        ("mlp", {}, "fit: expected a bottom model of kind linear"),
+        ("linear", {"width": 13}, "at most 12"),
+    ],
+)
+def test_pca_refuses_what_it_cannot_set(kind: str, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        fit_bottom({"kind": "pca"}, bottom_of(kind, **options), columns(), "fit")
+
+
+@pytest.mark.parametrize("kind", ["pca", "autoencoder"])
+def test_too_many_categories_are_refused(kind: str) -> None:
+    wide = Columns(Inputs((70_000,), 0), TRAINING, lambda rows: (CODES[rows, :1], NUMBERS[rows, :0]))
+    with pytest.raises(ConfigError, match="columns for fit"):
+        fit_bottom({"kind": kind}, build_bottom({"kind": "linear", "width": 2}, wide.inputs), wide, "fit")
+
+
+@pytest.mark.parametrize("kind", sorted(FITS))
+def test_only_training_rows_are_looked_at(kind: str) -> None:
+    seen: list[Tensor] = []
+    fit_bottom({"kind": kind}, bottom_of("linear", width=4), columns(seen=seen), "fit")
+    assert bool(seen) == (kind != "none")
+    assert set(torch.cat([torch.zeros(0).long(), *seen]).tolist()) <= set(TRAINING.tolist())
+
+
+def test_no_fit_leaves_the_weights() -> None:
+    before, after = bottom_of("mlp"), bottom_of("mlp")
+    assert fit_bottom(None, after, columns(), "fit") == fit_bottom({"kind": "none"}, after, columns(), "fit") == ()
+    assert all(torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
+    assert not after.training
+
+
+@pytest.mark.parametrize("kind", ["autoencoder", "contrastive"])
+def test_descent_lowers_its_loss_and_beats_random_features(kind: str) -> None:
+    """One column of random features says little of the group; a fitted one must say more, over several draws."""
+    worth = {"random": [], kind: []}  # type: dict[str, list[float]]
+    for seed in range(4):
+        bottom = bottom_of("mlp", seed, hidden=[16, 1], activation="tanh")
+        worth["random"].append(auc(bottom))
+        losses = fit_bottom({"kind": kind, "epochs": 12, "batch_size": 50, "lr": 0.01}, bottom, columns(), "fit")
+        assert len(losses) == 12
+        assert losses[-1] < losses[0] - 0.1
+        worth[kind].append(auc(bottom))
+    assert np.mean(worth[kind]) > np.mean(worth["random"]) + 0.1
+    assert np.mean(worth[kind]) > 0.85
+
+
+def auc(bottom: BottomModel) -> float:
+    """Of a linear head on the embedding, fitted on training rows, on the other rows."""
+    held_out = np.setdiff1d(np.arange(ROWS), TRAINING.numpy())
+    features = embedded(bottom)
+    head = LogisticRegression().fit(features[TRAINING], GROUP[TRAINING])
+    return float(roc_auc_score(GROUP[held_out], head.decision_function(features[held_out])))
+
+
+def test_the_same_random_state_gives_the_same_fit() -> None:
+    fitted = [bottom_of("mlp") for _ in range(2)]
+    losses = [fit_bottom({"kind": "contrastive", "epochs": 2}, bottom, columns(), "fit") for bottom in fitted]
+    assert losses[0] != losses[1]  # the second went on in the first one's random numbers
+    again = bottom_of("mlp")
+    assert fit_bottom({"kind": "contrastive", "epochs": 2}, again, columns(), "fit") == losses[0]
+    assert torch.equal(*(torch.cat([p.flatten() for p in one.parameters()]) for one in (again, fitted[0])))
+
+
+def test_reconstruction_loss_by_hand() -> None:
+    decoded = torch.zeros(2, 12)
+    decoded[:, 8:] = 1.0
+    batch = (torch.tensor([[0, 2], [4, 1]], dtype=torch.int32), torch.tensor([[1.0, 1, 1, 3], [1, 1, 1, 1]]))
+    wanted = (np.log(5) + np.log(3) + (2.0**2) / 2) / 6
+    assert float(reconstruction_loss(decoded, batch, columns())) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_corruption_replaces_its_share_from_the_same_column() -> None:
+    torch.manual_seed(0)
+    n = 4000
+    batch = (torch.zeros(n, 2, dtype=torch.int32), torch.zeros(n, 3))
+    pool = (torch.tensor([[1, 2], [3, 4]], dtype=torch.int32), torch.tensor([[5.0, 6, 7], [8, 9, 10]]))
+    codes, numbers = corrupted(batch, pool, 0.6)
+    whole = torch.cat([codes.float(), numbers], dim=1)
+    assert bool(((whole != 0).sum(1) == 3).all())
+    for place in range(5):
+        values, counts = whole[:, place].unique(return_counts=True)
+        column = torch.cat([pool[0].float(), pool[1]], dim=1)[:, place]
+        assert set(values.tolist()) == {0.0, *column.tolist()}
+        assert counts[1:].float().div(n).sub(0.3).abs().max() < 0.04
+
+
+def test_a_diverging_fit_says_what_to_do() -> None:
+    with pytest.raises(Diverged, match=r"fit autoencoder: .*lower fit.lr"):
+        fit_bottom({"kind": "autoencoder", "lr": 1e30, "epochs": 4}, bottom_of("mlp"), columns(), "fit")
+
+
+def test_a_batch_norm_of_the_users_own_survives_a_last_batch_of_one() -> None:
+    class Normed(BottomModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.width = 2
+            self.layers = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+
+        def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+            result: Tensor = self.layers(numbers)
+            return result
+
+    fit_bottom({"kind": "autoencoder", "batch_size": 10, "epochs": 1}, Normed(), columns(TRAINING[:21]), "fit")
+
+
+@pytest.mark.parametrize(
+    ("raw", "bottom", "told"),
+    [
+        ({"kind": "pac"}, {"kind": "linear"}, "parties.telco.fit.kind: unknown kind 'pac'; did you mean 'pca'"),
+        ({"kind": "pca"}, {"kind": "mlp"}, "a bottom model of kind linear for kind pca, got mlp"),
+        ({"kind": "pca", "epochs": 2}, {"kind": "linear"}, "fit.epochs: unknown key"),
+        ({"kind": "autoencoder", "lr": 0}, {"kind": "mlp"}, "fit.lr"),
+        ({"kind": "contrastive", "corruption": 1.5}, {"kind": "mlp"}, "fit.corruption"),
+        ({"kind": "autoencoder", "batch_size": 1}, {"kind": "mlp"}, "fit.batch_size"),
+        ({}, {"kind": "mlp"}, "unknown kind None"),
+    ],
+)
+def test_bad_sections_are_refused(raw: dict[str, Any], bottom: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told.replace("'", ".").replace("?", r"\?")):
+        check_fit(raw, bottom, "parties.telco.fit")
+
+
+def test_which_fits_no_row_has_a_part_in() -> None:
+    assert [is_independent(raw) for raw in (None, {"kind": "none"}, {"kind": "pca"})] == [True, True, False]

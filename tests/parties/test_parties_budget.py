@@ -1,0 +1,206 @@
+"""Whole runs whose releases are counted: as many as planned, none beyond the limit, and a resume that counts on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import mpmath as mp
+import pytest
+from party_interruptions import Dying, interrupted
+from party_runs import PASSIVES, make_job, raw_job, record, run, tables
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.accounting import Event, GaussianRelease, Ledger, ReleasePlan
+from cutlayer.channel import Kind
+from cutlayer.config import Job, Section, validated
+from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.parties.active import ActiveParty
+from cutlayer.protections import REGISTRY
+from cutlayer.protections.base import Asset, PassiveView, Protection, Side
+from cutlayer.runs import together
+from cutlayer.runs.check import check_job
+from cutlayer.runs.execute import Options, Progress, execute
+from cutlayer.runs.ledger import ledger_after, ledger_of
+from cutlayer.runs.together import Keys
+
+TELCO = PASSIVES[0]
+GIVEN = tables()
+STEPS = 4
+
+
+class NoisyConfig(Section):
+    """How much noise."""
+
+    multiplier: float = Field(gt=0)
+
+
+class Noisy(Protection[NoisyConfig]):
+    """Rows cut off at norm 1, with Gaussian noise."""
+
+    name, config, side, protects, reference, rank = "noisy", NoisyConfig, Side.PASSIVE, Asset.FEATURES, "none", 20
+
+    def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
+        clipped = e / e.norm(dim=1, keepdim=True).clamp(min=1)
+        noise = self.context.noise
+        drawn = noise.normal(tuple(e.shape), hook=f"noisy {view.mode}", peer="", step=view.step, content=clipped)
+        return clipped + 2 * self.settings.multiplier * drawn
+
+    def event(self, plan: ReleasePlan) -> Event:
+        return GaussianRelease(self.settings.multiplier, plan)
+
+    def figures(self) -> Mapping[str, float]:
+        return {}
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY, "noisy", Noisy)  # type: ignore[arg-type]
+
+
+def job(epochs: int = 2, budget: float | None = None, multiplier: float = 4.0, **train: Any) -> Job:
+    raw = raw_job(epochs=epochs, audit={"every": "never"}, **train)
+    privacy: dict[str, Any] = {"noisy": {"multiplier": multiplier}}
+    if budget is not None:
+        privacy["budget"] = {"epsilon": budget}
+    raw["parties"][TELCO]["privacy"] = privacy
+    return validated(Job, raw, "")
+
+
+def closed_form(multiplier: float, releases: int) -> float:
+    """Epsilon at 1e-5 of that many releases, by the theorem and many digits."""
+    mu = mp.sqrt(releases) / multiplier
+
+    def excess(epsilon: mp.mpf) -> mp.mpf:
+        here, there = mp.ncdf(mu / 2 - epsilon / mu), mp.ncdf(-mu / 2 - epsilon / mu)
+        return mp.log(here - mp.exp(epsilon) * there) - mp.log(mp.mpf(10) ** -5)
+
+    return float(mp.findroot(excess, 5 * mu))
+
+
+def asks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An active party that asks for every held-out row twice."""
+    real = ActiveParty._evaluate
+
+    def twice(self: ActiveParty, *args: Any) -> Generator[Any, Any, Any]:
+        yield from real(self, *args)
+        return (yield from real(self, *args))
+
+    monkeypatch.setattr(ActiveParty, "_evaluate", twice)
+
+
+def test_twenty_epochs_are_twenty_releases_of_each_row(tmp_path: Path) -> None:
+    trained = run(job(epochs=20), GIVEN, tmp_path)
+    (evidence,) = trained.active.evidence
+    assert evidence.figures["releases"] == evidence.figures["releases_train"] == 20
+    assert evidence.figures["releases_evaluate"] == 20
+    assert evidence.figures["releases_allowed"] == 20
+    (total,) = ledger_after(job(epochs=20), trained.active).totals
+    assert total.releases == 20
+    assert total.epsilon == pytest.approx(closed_form(4.0, 20), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("split", "most"),
+    [({}, 2), ({"validation": 0.0}, 3), ({"test": 0.0}, 3), ({"test": 0.004, "validation": 0.004}, 2)],
+)
+def test_the_plan_is_what_a_run_releases(tmp_path: Path, split: dict[str, float], most: int) -> None:
+    whole = job(split=split)
+    (evidence,) = run(whole, GIVEN, tmp_path).active.evidence
+    (total,) = ledger_of(whole).totals
+    assert evidence.figures["releases"] == total.releases == most
+
+
+def test_a_run_that_stops_early_keeps_the_ledger_of_its_plan(tmp_path: Path) -> None:
+    stopping = job(epochs=8, early_stop={"patience": 2, "min_delta": 0.9})
+    trained = run(stopping, GIVEN, tmp_path)
+    assert trained.active.evidence[0].figures["releases"] == trained.active.epochs == 3
+    assert ledger_after(stopping, trained.active).totals == ledger_of(stopping).totals
+
+
+@pytest.mark.parametrize(("paid", "answers"), [(None, 2), (3, 3)])
+def test_the_run_stops_at_the_right_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paid: int | None, answers: int
+) -> None:
+    """Two epochs, each with two evaluations of the same rows: two releases are planned, a budget may pay for more."""
+    asks_twice(monkeypatch)
+    messages = record(monkeypatch)
+    limited = job(budget=None if paid is None else closed_form(4.0, paid) * 1.0001)
+    with pytest.raises(BudgetExceeded, match=f"release {answers + 1} of a row"):
+        run(limited, GIVEN, tmp_path)
+    assert sum(message.kind == Kind.EVALUATION for message in messages) == answers
+
+
+def test_a_ledger_past_the_plan_states_what_the_budget_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asks_twice(monkeypatch)
+    limited = job(budget=closed_form(4.0, 5) * 1.0001)
+    trained = run(limited, GIVEN, tmp_path)
+    assert trained.active.evidence[0].figures["releases"] == 4
+    (total,) = ledger_after(limited, trained.active).totals
+    assert total.epsilon == pytest.approx(closed_form(4.0, 5), rel=1e-6)
+
+
+def test_a_resume_does_not_reset_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = job(epochs=4)
+    asks_twice(monkeypatch)
+    interrupted(limited, GIVEN, tmp_path, Dying(STEPS))
+    messages = record(monkeypatch)
+    with pytest.raises(BudgetExceeded, match="release 5 of a row"):
+        run(limited, GIVEN, tmp_path, resume=True)
+    answers = [message for message in messages if message.kind == Kind.EVALUATION]
+    assert len(answers) == 2, "two were spent before the interruption, four are planned"
+
+
+def test_a_run_over_its_budget_is_not_started(tmp_path: Path) -> None:
+    cost = closed_form(4.0, 2)
+    check_job(job(budget=cost * 1.001))
+    with pytest.raises(BudgetExceeded, match=rf"{TELCO}: expected a run of epsilon .* for 2 releases"):
+        check_job(job(budget=cost * 0.999))
+    keys = Keys(tmp_path / "keys")
+    with pytest.raises(BudgetExceeded):
+        execute(job(budget=0.1), tmp_path / "run", Options(keys, tables=GIVEN), Progress())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_without_a_countable_protection_is_refused() -> None:
+    raw = raw_job()
+    raw["parties"][TELCO]["privacy"] = {"budget": {"epsilon": 8.0}}
+    with pytest.raises(ConfigError, match="a budget needs a protection whose cost can be counted"):
+        check_job(validated(Job, raw, ""))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": 0.0}, r"privacy\.budget\.epsilon: expected greater than 0, got 0\.0"),
+        ({"epsilon": float("inf")}, r"privacy\.budget\.epsilon: expected a finite number"),
+        ({"epsilon": 1.0, "delta": 0.0}, r"privacy\.budget\.delta: expected greater than 0"),
+        ({"epsilon": 1.0, "delta": 1.0}, r"privacy\.budget\.delta: expected less than 1"),
+        ({"epsilno": 1.0}, r"privacy\.budget\.epsilno: unknown key; did you mean 'epsilon'\?"),
+        (None, r"privacy\.budget\.epsilon: missing"),
+    ],
+)
+def test_bad_budgets_are_refused(options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_job(make_job(privacy={"label_dp": {"eps": 1.0}, "budget": options}))
+
+
+def test_runs_on_the_same_key_and_rows_share_their_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Label DP stays at eps, noise adds up; another secret, eps or table adds up too."""
+
+    def ledger(folder: str, eps: float = 1.0, given: Mapping[str, Any] = GIVEN, seed: int = 3) -> Ledger:
+        raw = raw_job(privacy={"label_dp": {"eps": eps}}, audit={"every": "never"}, epochs=1, seed=seed)
+        raw["parties"][TELCO]["privacy"] = {"noisy": {"multiplier": 4.0}}
+        whole = validated(Job, raw, "")
+        return ledger_after(whole, run(whole, given, tmp_path / folder, key=None).active)
+
+    monkeypatch.setattr(together, "check_same_keys", lambda *_: None)
+    first, again = ledger("a"), ledger("a", seed=4)
+    labels, features = first.merged(again).totals
+    assert labels.epsilon == 1.0
+    assert features.epsilon == pytest.approx(closed_form(4.0, 2), rel=1e-6)
+    assert first.merged(ledger("a", eps=0.5)).totals[0].epsilon == 1.5
+    assert first.merged(ledger("a", given=tables(seed=1))).totals[0].epsilon == 2.0
+    assert first.merged(ledger("b")).totals[0].epsilon == 2.0

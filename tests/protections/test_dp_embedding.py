@@ -1,0 +1,239 @@
+"""Noise of the right scale and no other, bounds that hold, gradients that pass, and an account that adds up."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+import torch
+from protection_setup import KEY, context, protection
+from scipy import stats
+
+from cutlayer.accounting import Account, GaussianRelease, NoFormalGuarantee, ReleasePlan
+from cutlayer.errors import ConfigError
+from cutlayer.protections import build, build_chain
+from cutlayer.protections.base import Mode, Noise, PassiveView
+
+N, WIDTH, CLIP = 4000, 20, 1.5
+PLAN = ReleasePlan(training=20, validation=20, test=1)
+BUDGET = {"clip": CLIP, "epsilon": 8.0, "delta": 1e-5}
+
+
+def mu_of(epsilon, delta):
+    """Of the exact Gaussian mechanism, from the theorem and many digits."""
+
+    def excess(mu):
+        return mp.ncdf(mu / 2 - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / 2 - epsilon / mu) - delta
+
+    return float(mp.findroot(excess, (0.01, 5.0), solver="bisect", tol=1e-18))
+
+
+def passive(options, plan=PLAN, name="dp_embedding", **other):
+    return protection(name, options, task=None, party="telco", peers=("bank",), plan=plan, **other)
+
+
+def seen(n=N, step=0, mode=Mode.TRAIN, epoch=0, rows=None, **other):
+    rows = torch.arange(n) if rows is None else rows
+    return PassiveView(mode, epoch, step, rows, lambda some: torch.zeros(len(some), WIDTH), **other)
+
+
+def embedding(n=N, width=WIDTH, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(n, width, generator=draw) * torch.rand(n, 1, generator=draw)
+
+
+def noise_of(options, e=None, plan=PLAN):
+    """What is added to the clipped rows."""
+    e = embedding() if e is None else e
+    norms = e.double().norm(dim=1, keepdim=True)
+    clipped = e.double() * (CLIP / norms).clamp(max=1)
+    return (passive(options, plan).embedding_out(e, seen(len(e))).double() - clipped).numpy().ravel()
+
+
+@pytest.mark.parametrize(
+    ("options", "multiplier"),
+    [
+        (BUDGET, math.sqrt(20) / mu_of(8, 1e-5)),
+        ({**BUDGET, "per": "release"}, 1 / mu_of(8, 1e-5)),
+        ({**BUDGET, "per": "release", "calibration": "classical"}, math.sqrt(2 * math.log(1.25e5)) / 8),
+        ({"clip": CLIP, "noise_multiplier": 0.7}, 0.7),
+    ],
+)
+def test_the_noise_is_gaussian_of_the_calibrated_scale_and_no_other(options, multiplier):
+    """A sensitivity of C for 2C, or a root of the releases left out, is found."""
+    drawn = noise_of(options)
+    sigma = multiplier * 2 * CLIP
+    assert stats.kstest(drawn, stats.norm(scale=sigma).cdf).pvalue > 1e-4
+    assert drawn.std() == pytest.approx(sigma, rel=0.01)
+    for wrong in (1 / 2, 2, math.sqrt(20), 1 / math.sqrt(20), 21 / 20):
+        assert stats.kstest(wrong * drawn, stats.norm(scale=sigma).cdf).pvalue < 1e-6
+    assert abs(np.corrcoef(drawn, embedding().numpy().ravel())[0, 1]) < 0.02
+
+
+def test_the_noise_grows_with_the_releases_of_the_row_that_has_most():
+    for plan, most in ((ReleasePlan(5), 5), (ReleasePlan(5, test=6), 6), (ReleasePlan(5, 5, 1, serving=4), 9)):
+        sigma = passive(BUDGET, plan).figures()["sigma"]
+        assert sigma == pytest.approx(2 * CLIP * math.sqrt(most) / mu_of(8, 1e-5), rel=1e-6)
+
+
+def test_the_events_total_is_the_budget_it_was_calibrated_to():
+    for options, epsilon in ((BUDGET, 8.0), ({**BUDGET, "epsilon": 0.5}, 0.5)):
+        event = passive(options).event(PLAN)
+        assert isinstance(event, GaussianRelease)
+        assert (event.condition, event.delta) == ("conditional on the bottom model", 1e-5)
+        mu = math.sqrt(20) / event.noise_multiplier
+        assert mu == pytest.approx(mu_of(epsilon, 1e-5), rel=1e-6)
+    event = passive({**BUDGET, "per": "release"}).event(PLAN)
+    assert event.noise_multiplier == pytest.approx(1 / mu_of(8, 1e-5), rel=1e-6)
+    assert event.count == 20
+
+
+def test_the_condition_is_that_of_the_plan_and_one_release_leaves_nothing_to_adjust():
+    once = ReleasePlan(1, 1, 1, once=True, bottom="independent")
+    event = passive(BUDGET, once).event(once)
+    assert (event.condition, event.count) == ("unconditional", 1)
+    assert event.noise_multiplier == pytest.approx(1 / mu_of(8, 1e-5), rel=1e-6)
+    with pytest.raises(ConfigError, match="one release"):
+        passive({**BUDGET, "adjust": {"classes": 2}}).event(once)
+
+
+def test_noise_repeats_for_the_same_message_only():
+    e = embedding(50)
+    first = passive(BUDGET).embedding_out(e, seen(50, step=3))
+    assert torch.equal(passive(BUDGET).embedding_out(e.clone(), seen(50, step=3)), first)
+    others = [
+        seen(50, step=4),
+        seen(50, step=3, epoch=1),
+        seen(50, step=3, mode=Mode.EVALUATE),
+        seen(50, step=3, rows=torch.arange(50) + 1),
+    ]
+    found = [passive(BUDGET).embedding_out(e, view) for view in others]
+    found.append(passive(BUDGET, noise=Noise(KEY[::-1])).embedding_out(e, seen(50, step=3)))
+    found.append(passive({**BUDGET, "clip": 100.0}).embedding_out(e + 1e-3, seen(50, step=3)) - 1e-3)
+    base = passive({**BUDGET, "clip": 100.0}).embedding_out(e, seen(50, step=3))
+    for other, compared in zip(found, [first] * 5 + [base], strict=True):
+        assert float((other - compared).abs().mean()) > 1.0
+
+
+@pytest.mark.parametrize("scale", [None, 3.0])
+def test_the_gradient_passes_back_through_scale_and_clip(scale):
+    options = BUDGET if scale is None else {**BUDGET, "rescale": "public", "scale": scale}
+    e = embedding(200).double().requires_grad_()
+    g = embedding(200, seed=1).double()
+    (found,) = torch.autograd.grad(passive(options).embedding_out(e, seen(200)), e, g)
+    scaled = e * (scale or 1.0)
+    by_hand = scaled * (CLIP / scaled.norm(dim=1, keepdim=True)).clamp(max=1)
+    (expected,) = torch.autograd.grad(by_hand, e, g)
+    assert torch.allclose(found, expected, rtol=1e-6, atol=1e-9)
+    assert 20 < int((scaled.norm(dim=1) > CLIP).sum()) < 190
+
+
+@pytest.mark.parametrize("options", [{}, {"rescale": "sphere"}, {"rescale": "public", "scale": 50.0}])
+def test_two_rows_are_never_farther_apart_than_the_sensitivity(options):
+    """Without noise to speak of, the replaced row moves by 2C at most and no other row moves."""
+    quiet = passive({"clip": CLIP, "noise_multiplier": 1e-12, **options})
+    e = embedding(100) * 1e3
+    neighbour = e.clone()
+    neighbour[7] = -e[7]
+    here, there = (quiet.embedding_out(x, seen(100)).double() for x in (e, neighbour))
+    moved = (here - there).norm(dim=1)
+    assert float(moved[7]) == pytest.approx(2 * CLIP, rel=1e-5)
+    assert int((moved > 1e-6).sum()) == 1
+
+
+def test_sphere_and_public_scales_do_what_they_say():
+    e = embedding(300)
+    quiet = {"clip": CLIP, "noise_multiplier": 1e-12}
+    sphere = passive({**quiet, "rescale": "sphere"}).embedding_out(e, seen(300))
+    assert torch.allclose(sphere.norm(dim=1), torch.tensor(CLIP), rtol=1e-5)
+    public = passive({**quiet, "rescale": "public", "scale": 0.5}).embedding_out(e, seen(300))
+    assert torch.allclose(public, (e / 2) * (CLIP / (e / 2).norm(dim=1, keepdim=True)).clamp(max=1), atol=1e-5)
+
+
+def test_a_broken_row_is_released_as_noise_alone():
+    e = embedding(4)
+    e[1, 0], e[2, 0] = float("nan"), float("inf")
+    released = passive(BUDGET).embedding_out(e, seen(4))
+    assert bool(released.isfinite().all())
+
+
+def test_figures_are_taken_from_what_was_sent():
+    """Root mean square norm over C, and over the noise's, from the noisy rows: right to a percent on many rows."""
+    one = passive({"clip": CLIP, "noise_multiplier": 0.2})
+    e = embedding()
+    released = one.embedding_out(e, seen())
+    clipped = e * (CLIP / e.norm(dim=1, keepdim=True)).clamp(max=1)
+    norm = float(clipped.norm(dim=1).square().mean().sqrt())
+    figures = one.figures()
+    assert figures["norm_over_clip"] == pytest.approx(norm / CLIP, rel=0.03)
+    assert figures["signal_to_noise"] == pytest.approx(norm / (0.2 * 2 * CLIP * math.sqrt(WIDTH)), rel=0.03)
+    assert figures["rows"] == N
+    again = passive({"clip": CLIP, "noise_multiplier": 0.2})
+    again.load_state_dict(one.state_dict())
+    assert again.figures() == figures
+    other = passive({"clip": CLIP, "noise_multiplier": 0.2})
+    other._squares, other._rows, other._width = float(released.double().square().sum()), N, WIDTH
+    assert other.figures() == pytest.approx(figures)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clip": 0.0}, r"dp_embedding\.clip: expected greater than 0"),
+        ({"clip": -1.0}, r"dp_embedding\.clip: expected greater than 0"),
+        ({"clip": float("inf")}, r"dp_embedding\.clip: expected a finite number"),
+        ({"epsilon": 0.0}, r"dp_embedding\.epsilon: expected greater than 0"),
+        ({"epsilon": float("nan")}, r"dp_embedding\.epsilon: expected a finite number"),
+        ({"delta": 0.0}, r"dp_embedding\.delta: expected greater than 0"),
+        ({"delta": 1.0}, r"dp_embedding\.delta: expected less than 1"),
+        ({"noise_multiplier": 1.0}, "got epsilon and delta and noise_multiplier"),
+        ({"epsilon": None, "delta": None}, "got none"),
+        ({"delta": None}, "got epsilon;"),
+        ({"epsilon": None, "delta": None, "noise_multiplier": 0.0}, "noise_multiplier: expected greater than 0"),
+        ({"epsilon": None, "delta": None, "noise_multiplier": 1.0, "per": "release"}, "per beside epsilon and delta"),
+        ({"calibration": "classical"}, "got per run"),
+        ({"rescale": "public"}, "a scale with rescale public"),
+        ({"scale": 2.0}, "a scale with rescale public"),
+        ({"rescale": "public", "scale": 0.0}, r"scale: expected greater than 0"),
+        ({"estimate": {"tail": 0.1}}, "estimate beside rescale paper alone"),
+        ({"rescale": "paper", "estimate": {"tail": 1.0}}, r"estimate\.tail: expected less than 1"),
+        ({"adjust": {}}, r"adjust\.classes: missing"),
+        ({"adjust": {"classes": 1}}, r"adjust\.classes: expected"),
+        ({"adjust": {"classes": 2, "threshold": 1.0}}, r"adjust\.threshold: expected less than 1"),
+        ({"adjust": {"classes": 2, "temperature": 0.0}}, r"adjust\.temperature: expected greater than 0"),
+        ({"rescale": "often"}, "rescale"),
+        ({"epsilno": 1.0}, "did you mean 'epsilon'"),
+    ],
+)
+def test_bad_options_are_errors(options, message):
+    with pytest.raises(ConfigError, match=message):
+        build("dp_embedding", {**BUDGET, **options}, "privacy")
+
+
+def test_it_is_a_passive_partys():
+    with pytest.raises(ConfigError, match="in the part of the passive party"):
+        build_chain("bank", "active", {"dp_embedding": BUDGET}, "privacy")
+
+
+def test_a_budget_of_the_same_size_pays_for_exactly_the_plan():
+    chain = build_chain("telco", "passive", {"dp_embedding": BUDGET, "budget": {"epsilon": 8.0, "delta": 1e-5}}, "p")
+    account = chain.account(PLAN)
+    assert isinstance(account, Account)
+    assert (account.planned, account.allowed) == (20, 20)
+
+
+@pytest.mark.parametrize("per", ["run", "release"])
+def test_the_papers_form_has_no_guarantee_and_says_why(per):
+    event = passive({**BUDGET, "delta": 1e-2, "rescale": "paper", "per": per}).event(PLAN)
+    assert isinstance(event, NoFormalGuarantee)
+    assert "estimated from other rows" in event.why
+    assert "epsilon 8 at delta 0.02" in event.why
+    options = {**BUDGET, "rescale": "paper"}
+    chain = build_chain("telco", "passive", {"dp_embedding": options, "budget": {"epsilon": 8.0}}, "p")
+    with pytest.raises(ConfigError, match="whose cost can be counted"):
+        chain.account(PLAN)
+
+
+def test_the_default_context_plan_is_what_the_noise_is_for():
+    assert context().plan.most == 1
+    assert passive(BUDGET, ReleasePlan(1)).figures()["sigma"] == pytest.approx(2 * CLIP / mu_of(8, 1e-5), rel=1e-6)

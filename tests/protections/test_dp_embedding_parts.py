@@ -1,0 +1,177 @@
+"""The published rescaling against NumPy, the adjusting against what it is made of, and both after a resume."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from protection_setup import protection
+from scipy.spatial.distance import pdist
+from scipy.stats import norm
+
+from cutlayer.kernels.contrastive import contrastive_loss
+from cutlayer.protections.base import Mode, PassiveView
+
+N, WIDTH, CLIP, TAIL = 60, 8, 1.5, 0.05
+QUIET = {"clip": CLIP, "noise_multiplier": 1e-12}
+ESTIMATE = {"tail": TAIL, "rows": 4000, "every": 3, "weight": 0.5}
+PAPER = {**QUIET, "rescale": "paper", "estimate": ESTIMATE}
+TABLE = torch.randn(100, WIDTH, generator=torch.Generator().manual_seed(4)) * 0.8
+
+
+def passive(options):
+    return protection("dp_embedding", options, task=None, party="telco", peers=("bank",))
+
+
+def seen(step=0, mode=Mode.TRAIN, factor=1.0, **other):
+    """Rows of the table, embedded as themselves times a factor; with 4,000 draws the sampled batch is all 100 rows."""
+    return PassiveView(mode, 0, step, torch.arange(N), lambda some: factor * TABLE[some], **other)
+
+
+def clipped(rows):
+    rows = np.asarray(rows, dtype=np.float64)
+    return rows * np.minimum(1, CLIP / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def factor_of(rows):
+    """Equations 4 and 5: 2C over the quantile of the normal that the sampled distances are taken for."""
+    distances = pdist(clipped(rows))
+    return 2 * CLIP / (distances.mean() + norm.ppf(1 - TAIL) * distances.std())
+
+
+def test_the_papers_factor_is_that_of_numpy():
+    e = TABLE[:N]
+    released = passive(PAPER).embedding_out(e, seen())
+    assert np.allclose(released.numpy(), clipped(e) * factor_of(TABLE), rtol=1e-4, atol=1e-6)
+
+
+def test_the_estimate_is_renewed_every_so_many_training_steps():
+    one = passive(PAPER)
+    e = TABLE[:N]
+    for step, mode, factor, used in (
+        (0, Mode.TRAIN, 1.0, 1.0),
+        (1, Mode.TRAIN, 0.5, 1.0),
+        (0, Mode.EVALUATE, 0.5, 1.0),
+        (2, Mode.TRAIN, 0.5, 1.0),
+        (3, Mode.TRAIN, 0.5, 0.5),
+        (4, Mode.TRAIN, 1.0, 0.5),
+    ):
+        released = one.embedding_out(e, seen(step, mode, factor))
+        assert np.allclose(released.numpy(), clipped(e) * factor_of(used * TABLE), rtol=1e-4, atol=1e-6)
+    assert one.figures()["batches_sampled"] == 2
+    distances = [2 * CLIP / factor_of(share * TABLE) for share in (1.0, 0.5)]
+    assert one.figures()["mean_estimated_distance"] == pytest.approx(sum(distances) / 2, rel=1e-5)
+
+
+def test_the_divergence_is_that_of_numpy_and_its_gradient_that_of_autograd():
+    """Equation 6, the batch shrunk against the sampled one."""
+    e = (0.6 * TABLE[:N]).double().requires_grad_()
+    one = passive(PAPER)
+    released = one.embedding_out(e, seen())
+    loss = one.local_loss(seen(embedding=released, gradient=torch.zeros(N, WIDTH)))
+    sampled, batch = pdist(clipped(TABLE)), pdist(clipped(e.detach()))
+    ratio = sampled.var() / batch.var()
+    expected = 0.5 * (ratio - 1 - math.log(ratio) + (sampled.mean() - batch.mean()) ** 2 / batch.var())
+    assert loss.item() == pytest.approx(0.5 * expected, rel=1e-4)
+    (found,) = torch.autograd.grad(loss, e)
+    lengths = e.norm(dim=1, keepdim=True)
+    distances = torch.nn.functional.pdist(e * (CLIP / lengths).clamp(max=1))
+    m, v = distances.mean(), distances.var(correction=0)
+    by_hand = 0.5 * (sampled.var() / v - 1 - torch.log(sampled.var() / v) + (sampled.mean() - m) ** 2 / v)
+    (theirs,) = torch.autograd.grad(0.5 * by_hand, e)
+    assert torch.allclose(found, theirs, rtol=1e-3, atol=1e-7)
+
+
+def test_coinciding_rows_are_left_as_they_are():
+    one = passive({**PAPER, "estimate": {"rows": 10}})
+    view = PassiveView(Mode.TRAIN, 0, 0, torch.arange(N), lambda some: torch.ones(len(some), WIDTH))
+    released = one.embedding_out(torch.full((N, WIDTH), 0.1), view)
+    assert torch.allclose(released, torch.tensor(0.1), atol=1e-6)
+    loss = one.local_loss(PassiveView(Mode.TRAIN, 0, 0, torch.arange(N), view.embed, released, released))
+    assert loss.item() == 0.0
+
+
+def groups(n=N, width=WIDTH, seed=0, spread=0.1):
+    """Gradients in three far groups, and which row is in which."""
+    draw = torch.Generator().manual_seed(seed)
+    of = torch.randint(0, 3, (n,), generator=draw)
+    return 1e-5 * (torch.eye(width)[of] + spread * torch.randn(n, width, generator=draw)), of
+
+
+TERM = {"classes": 3, "threshold": 0.7, "weight": 0.25, "temperature": 0.4, "fuzzifier": 2.0}
+ADJUST = {**QUIET, "adjust": TERM}
+
+
+def adjusted(one, gradient, e=None, step=0):
+    e = TABLE[:N].clone().requires_grad_() if e is None else e
+    released = one.embedding_out(e, seen(step))
+    return one.local_loss(seen(step, embedding=released, gradient=gradient))
+
+
+def test_the_adjusting_term_is_the_contrastive_loss_of_the_gradients_groups():
+    gradient, of = groups()
+    one = passive(ADJUST)
+    expected = 0.25 * contrastive_loss(torch.from_numpy(clipped(TABLE[:N])), of, 0.4)
+    assert adjusted(one, gradient).item() == pytest.approx(expected.item(), rel=1e-4)
+    assert one.figures()["share_adjusted"] == 1.0
+
+
+def test_rows_between_the_groups_are_masked():
+    gradient, of = groups()
+    gradient[:10] = gradient[10:].mean(0)
+    one = passive(ADJUST)
+    expected = 0.25 * contrastive_loss(torch.from_numpy(clipped(TABLE[10:N])), of[10:], 0.4)
+    assert adjusted(one, gradient).item() == pytest.approx(expected.item(), rel=1e-4)
+    assert one.figures()["share_adjusted"] == pytest.approx((N - 10) / N)
+
+
+def test_without_a_confident_row_there_is_no_term_and_the_next_batch_begins_anew():
+    one = passive({**ADJUST, "adjust": {**TERM, "threshold": 0.999}})
+    draw = torch.Generator().manual_seed(1)
+    assert adjusted(one, torch.randn(N, WIDTH, generator=draw)) is None
+    gradient, _ = groups(spread=0.001)
+    assert adjusted(one, gradient) is not None
+
+
+@pytest.mark.parametrize(("fuzzifier", "least", "most"), [({}, 0.5, 1.0), ({"fuzzifier": 2.0}, 0.0, 0.1)])
+def test_the_default_finds_groups_in_a_wide_gradient_where_the_usual_fuzzifier_masks_all(fuzzifier, least, most):
+    gradient, _ = groups(width=64, spread=0.1)
+    one = passive({**QUIET, "adjust": {"classes": 3, **fuzzifier}})
+    adjusted(one, gradient)
+    assert least <= one.figures()["share_adjusted"] <= most
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_dead_gradients_adjust_nothing(value):
+    assert adjusted(passive(ADJUST), torch.full((N, WIDTH), value)) is None
+
+
+def test_evaluations_leave_nothing_to_adjust():
+    one = passive(ADJUST)
+    released = one.embedding_out(TABLE[:N], seen(mode=Mode.EVALUATE))
+    assert one.local_loss(seen(embedding=released, gradient=groups()[0])) is None
+
+
+def test_both_terms_add_up():
+    gradient, _ = groups()
+    e = 0.6 * TABLE[:N]
+    both, paper, adjust = (passive(options) for options in ({**PAPER, **ADJUST}, PAPER, ADJUST))
+    found = [adjusted(one, gradient, e.clone().requires_grad_()).item() for one in (both, paper, adjust)]
+    assert found[0] == pytest.approx(found[1] + found[2], rel=1e-5)
+
+
+def test_a_resume_goes_on_from_the_estimate_and_the_centres():
+    options = {**PAPER, **ADJUST, "noise_multiplier": 0.3}
+    whole = passive(options)
+    gradient, _ = groups()
+    adjusted(whole, gradient)
+    again = passive(options)
+    again.load_state_dict(whole.state_dict())
+    later, _ = groups(seed=5, spread=0.3)
+    released = [one.embedding_out(TABLE[:N], seen(1, factor=0.3)) for one in (whole, again)]
+    assert torch.equal(*released)
+    assert torch.equal(whole.state_dict()["adjustment"]["centres"]["last"], again._adjustment._centres)
+    terms = [adjusted(one, later, step=1).item() for one in (whole, again)]
+    assert terms[0] == terms[1]
+    assert whole.figures() == again.figures()
+    assert whole.state_dict()["adjustment"]["rows"] == again.state_dict()["adjustment"]["rows"] == 2 * N

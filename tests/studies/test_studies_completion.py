@@ -1,0 +1,257 @@
+"""The model-completion study: its jobs, what it takes from a run, and a page whose verdicts follow from the results."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import cutlayer.studies as studies
+import cutlayer.studies.completing as completing
+from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
+from cutlayer.attacks.completion_base import Effort
+from cutlayer.data.images import image_column
+from cutlayer.runs.check import check_job
+from cutlayer.runs.execute import Progress
+from cutlayer.studies.base import Cell, Found, run_cell
+from cutlayer.studies.claims import Runs, Verdict
+from cutlayer.studies.completing import ALL, FEW, FROZEN, MORE, TUNED, embedding_size
+from cutlayer.studies.completion_claims import (
+    DROPOUT,
+    LAMS,
+    OTHERS,
+    UNDEFENDED,
+    WITHOUT,
+    CompletionClaims,
+    alone,
+    completed,
+    dimip_setting,
+    some,
+)
+from cutlayer.studies.halves import LABEL, Images
+from cutlayer.studies.model_completion import ModelCompletionStudy
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data"
+GROUP = "MNIST halves"
+QUICK = {"kind": "adam", "lr": 1e-2}
+
+
+def figures(frozen: float, tuned: float) -> dict[str, float]:
+    return {FROZEN[0]: frozen - 0.01, FROZEN[1]: frozen, TUNED[0]: tuned}
+
+
+def training(model: float, attack: float, after: float = 0.7, **changes: Any) -> dict[str, Any]:
+    """What one setting gives: model accuracy, and a completion on the frozen extractor."""
+    honest = {FEW: figures(attack, max(attack, 0.52)), ALL: figures(attack + 0.1, 0.9)}
+    malicious = {FEW: {FROZEN[0]: attack + 0.01}, ALL: {FROZEN[0]: attack + 0.1}}
+    return {
+        "model": model,
+        "honest": honest,
+        "malicious": malicious,
+        "after": after,
+        "norm": 5.0,
+        "spread": 2.0,
+    } | changes
+
+
+def as_told() -> dict[str, dict[str, Any]]:
+    """Results by setting in which every claim of the paper holds."""
+    controls = {
+        "scratch": {FEW: {TUNED[0]: 0.52}, MORE: {TUNED[0]: 0.8}, ALL: {TUNED[0]: 0.92}},
+        "probe": 0.915,
+        "references": {"left alone": 0.9},
+    }
+    undefended = training(0.97, 0.8, **controls)
+    undefended["honest"] |= {MORE: figures(0.9, 0.91), ALL: figures(0.91, 0.93)}
+    settings = {UNDEFENDED: undefended}
+    settings |= {dimip_setting(lam): training(0.97 - 0.02 * lam, 0.8 - 1.4 * lam if lam < 0.5 else 0.1) for lam in LAMS}
+    settings |= {dimip_setting(lam, WITHOUT): training(0.96, 0.3) for lam in (0.5, 0.9)}
+    settings[dimip_setting(0.5, DROPOUT)] = training(0.955, 0.1, after=0.75)
+    settings |= {
+        f"{other} {strength}": training(0.97 - lost, attack)
+        for other in OTHERS
+        for strength, lost, attack in (("weak", 0.01, 0.7), ("strong", 0.12, 0.11))
+    }
+    return settings
+
+
+def pretended(settings: dict[str, dict[str, Any]], seeds: int = 3) -> list[Found]:
+    draw = np.random.default_rng(0)
+    found = []
+    for seed in range(1, seeds + 1):
+        for setting, values in settings.items():
+            measured = {key: value for key, value in values.items() if key != "model"}
+            metric = values["model"] + float(draw.normal(0, 0.0005))
+            found.append(Found(GROUP, setting, seed, metric, 60.0, {}, {}, measured))
+    return found
+
+
+def verdicts_of(settings: dict[str, dict[str, Any]], seeds: int = 3) -> list[Verdict]:
+    return [claim.verdict for claim in CompletionClaims(Runs(pretended(settings, seeds)), [GROUP]).all()]
+
+
+def page_of(found: list[Found], out: Path) -> str:
+    """The page as written; its figures are there, are pictures, and there are no others."""
+    out.mkdir()
+    studies.write_page(ModelCompletionStudy(), found, out, 3)
+    page = (out / "page.md").read_text()
+    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
+    assert sorted(shown) == sorted(path.name for path in (out / "figures").iterdir())
+    for name in shown:
+        assert ElementTree.parse(out / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    return page
+
+
+@pytest.fixture
+def tiny() -> Cell:
+    """400 images of 8 x 8 with two bright rows that tell their class, in two halves."""
+    draw = np.random.default_rng(0)
+    classes = np.repeat([0, 1, 2], 134)[:400]
+    images = draw.integers(0, 120, (400, 8, 8))
+    images += 60 * (np.arange(8)[None, :, None] // 2 == classes[:, None, None])
+    images = images.astype(np.uint8)
+    sides = {"left": images[:, :, :4], "right": images[:, :, 4:]}
+    tables = {side: pa.table({"image": image_column(half, side)}) for side, half in sides.items()}
+    tables["left"] = tables["left"].append_column(LABEL, pa.array(classes))
+    images_of = Images("tiny", "", {"kind": "cnn", "channels": (4, 4), "width": 8}, 5, 16, optimizer=QUICK)
+    job = images_of.job(1, {"party_dropout": {"rate": 0.1}}, compare=("alone",), keep="last")
+    return Cell("tiny", UNDEFENDED, 1, job, tables)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One variant of each kind, and attacks that train for a moment."""
+    effort = Effort(epochs=8, least=30)
+    monkeypatch.setattr(completing, "FROZEN", ("frozen MLP_sim, supervised",))
+    monkeypatch.setattr(completing, "TUNED", ("tuned MLP_sim, supervised",))
+    monkeypatch.setattr(completing, "MORE_PER_CLASS", 20)
+    monkeypatch.setattr(completing, "ModelCompletion", lambda: ModelCompletion(effort))
+    monkeypatch.setattr(completing, "ActiveModelCompletion", lambda: ActiveModelCompletion(effort))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_training_gives_both_attacks_the_controls_and_the_embedding(tiny: Cell, tmp_path: Path) -> None:
+    one = Found(**json.loads(json.dumps(run_cell(ModelCompletionStudy(), tiny, tmp_path / "work", Progress()))))
+    found = one.measured
+    assert found["labels"] == {FEW: 42, MORE: 60, ALL: 340}
+    assert {run: set(found[run]) for run in ("honest", "malicious", "scratch")} == {
+        "honest": {FEW, MORE, ALL},
+        "malicious": {FEW, ALL},
+        "scratch": {FEW, MORE, ALL},
+    }
+    assert set(found["honest"][ALL]) == {"frozen MLP_sim, supervised", "tuned MLP_sim, supervised"}
+    assert (completed("honest", FEW, "frozen")(one) or 0) > 0.9
+    assert (completed("scratch", FEW)(one) or 1) < 0.8
+    assert found["probe"] > 0.9
+    assert found["malicious"] != found["honest"]
+    assert found["spread"] > 0
+    assert 0 < found["after"] <= 1
+    assert 0.3 < (alone(one) or 0) <= 1
+
+
+@pytest.mark.usefixtures("hasty")
+def test_without_controls_nothing_is_trained_from_scratch(tiny: Cell, tmp_path: Path) -> None:
+    defended = replace(tiny, setting=dimip_setting(0.5))
+    found = run_cell(ModelCompletionStudy(), defended, tmp_path / "work", Progress())["measured"]
+    assert "scratch" not in found
+    assert set(found["honest"]) == {FEW, ALL}
+
+
+def test_the_size_of_an_embedding() -> None:
+    rows = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 4.0], [0.0, -4.0]])
+    assert embedding_size(rows) == {"norm": 3.5, "spread": pytest.approx(12.5**0.5)}
+
+
+@pytest.mark.real_data
+def test_every_job_is_valid_and_named_once() -> None:
+    if not DATA.exists():
+        pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")
+    cells = list(ModelCompletionStudy().cells(DATA, 2))
+    assert len({cell.slug for cell in cells}) == len(cells)
+    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
+    settings = {cell.setting for cell in cells if cell.group == GROUP}
+    assert settings == {cell.setting for cell in cells if cell.group == "CIFAR-10 halves"}
+    assert set(map(dimip_setting, LAMS)) | {UNDEFENDED, dimip_setting(0.5, DROPOUT)} < settings
+    assert all(any(name.startswith(other) for name in settings) for other in OTHERS)
+    for cell in cells[: len(cells) // 2]:
+        check_job(cell.job)
+        assert not cell.job.keeps_best
+        assert ("alone" in cell.job.compare) == (cell.setting == UNDEFENDED)
+        assert bool(cell.job.parties["left"].protections) == (cell.setting != UNDEFENDED)
+
+
+def test_results_as_in_the_paper_hold_every_claim() -> None:
+    assert set(verdicts_of(as_told())) == {Verdict.HOLDS}
+
+
+@pytest.mark.parametrize(
+    ("setting", "values", "failing"),
+    [
+        (dimip_setting(0.5, DROPOUT), training(0.955, 0.1, after=0.65), "party dropout"),
+        (dimip_setting(0.9, WITHOUT), training(0.96, 0.05), "L_R makes"),
+        ("ppdl strong", training(0.93, 0.11), "every other defence"),
+    ],
+)
+def test_one_result_that_is_otherwise_fails_its_claim(setting: str, values: dict[str, Any], failing: str) -> None:
+    claims = CompletionClaims(Runs(pretended({**as_told(), setting: values})), [GROUP]).all()
+    (failed,) = [claim.text for claim in claims if claim.verdict == Verdict.FAILS]
+    assert failing in failed
+
+
+def test_chance_that_costs_the_model_too_much_or_leaves_the_active_party_nothing_is_no_protection() -> None:
+    dear = {name: {**one, "model": 0.88} if name.startswith("dimip") else one for name, one in as_told().items()}
+    claims = CompletionClaims(Runs(pretended(dear)), [GROUP]).all()
+    failed = [claim.text for claim in claims if claim.verdict == Verdict.FAILS]
+    assert [("passive attack" in text, "active attack:" in text, "better than" in text) for text in failed[:3]] == [
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
+
+
+def test_an_undefended_attack_that_is_no_better_than_scratch_fails_its_claims() -> None:
+    weak = as_told()
+    weak[UNDEFENDED]["honest"] = {FEW: figures(0.4, 0.45), MORE: figures(0.7, 0.8), ALL: figures(0.7, 0.8)}
+    assert [verdict == Verdict.FAILS for verdict in verdicts_of(weak)[:3]] == [True] * 3
+
+
+@pytest.mark.parametrize("seeds", [0, 1])
+def test_too_few_seeds_resolve_nothing(seeds: int) -> None:
+    assert set(verdicts_of(as_told(), seeds)) == ({Verdict.NOT_RUN} if seeds == 0 else {Verdict.OPEN})
+
+
+def test_one_of_several_holds() -> None:
+    holds, fails, unresolved, absent = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.NOT_RUN
+    assert some([fails, holds, absent]) == holds
+    assert some([fails, unresolved]) == unresolved
+    assert some([fails, absent]) == absent
+    assert some([fails, fails]) == fails
+    assert some([]) == absent
+
+
+def test_the_best_variant_counts() -> None:
+    one = Found(GROUP, UNDEFENDED, 1, 0.9, 1.0, {}, {}, training(0.9, 0.4))
+    assert completed("honest", FEW)(one) == 0.52
+    assert completed("honest", FEW, "frozen")(one) == 0.4
+    assert completed("scratch", FEW)(one) is None
+
+
+def test_the_page_shows_every_setting(tmp_path: Path) -> None:
+    page = page_of(pretended(as_told()), tmp_path / "whole")
+    assert "not run" not in page
+    assert all(f"| {setting} |" in page for setting in as_told())
+    assert "| linear probe |" in page
+    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!")))
+
+
+def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
+    page = page_of([], tmp_path / "empty")
+    assert set(re.findall(r"\| \*\*([^*]+)\*\* \|", page)) == {"not run"}

@@ -1,0 +1,185 @@
+"""Verdicts follow from the results: the same claim holds, fails or stays open as the numbers say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from scipy import stats
+
+from cutlayer.studies.base import Found, Mean
+from cutlayer.studies.claims import Claim, Runs, Verdict, above, below, every, leak, metric, within
+from cutlayer.studies.forward_claims import PAPER_PAIRS, Forms, ForwardClaims
+from cutlayer.studies.gradient_page import ORDER, GradientPage
+from cutlayer.studies.label_dp_page import EPOCHS, LabelDPPage, right_by_vote, told_by_one_draw
+
+HOLDS, FAILS, OPEN, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.NOT_RUN
+KEYS = ("embedding/spectral", "gradient/norm", "gradient/direction", "gradient/hint", "gradient/spectral")
+FORMS = Forms(lambda a: f"dcor alpha {a:g}, best", lambda a: f"dcor alpha {a:g}, paper", (0.002, 0.03, 0.05), ())
+
+
+def runs_of(group: str, settings: dict[str, tuple[float, float]], spread: float = 0.001) -> list[Found]:
+    """Three seeds of each setting: test metric and the leak of every attack, give or take the spread."""
+    return [
+        Found(
+            group,
+            setting,
+            seed,
+            test + (seed - 2) * spread,
+            1.0,
+            {key: {"auc": leaked + (seed - 2) * spread, "epoch": 1, "last": 0.5} for key in KEYS},
+            {"publisher/layers.0": {"auc": 0.6 + seed / 1000}, "publisher/layers.4": {"auc": 0.25}},
+        )
+        for setting, (test, leaked) in settings.items()
+        for seed in (1, 2, 3)
+    ]
+
+
+def verdict(claims: list[Claim], *words: str) -> Verdict:
+    """Of the one claim that has all these words."""
+    (found,) = [claim.verdict for claim in claims if all(word in claim.text for word in words)]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "expected"),
+    [(0.5, 0.04, HOLDS), (0.5, 0.06, OPEN), (0.6, 0.06, OPEN), (0.6, 0.04, FAILS), (0.5, None, OPEN)],
+)
+def test_an_interval_decides(value: float, half: float | None, expected: Verdict) -> None:
+    assert below(Mean(value, half), 0.55) == expected
+    assert above(Mean(-value, half), -0.55) == expected
+
+
+def test_a_number_is_the_papers_only_where_the_whole_interval_is_near() -> None:
+    assert within(Mean(0.75, 0.01), 0.76, 0.03) == HOLDS
+    assert within(Mean(0.75, 0.03), 0.76, 0.03) == OPEN
+    assert within(Mean(0.70, 0.01), 0.76, 0.03) == FAILS
+    assert within(Mean(0.82, 0.01), 0.76, 0.03) == FAILS
+    assert within(None, 0.76, 0.03) == NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([HOLDS, HOLDS], HOLDS),
+        ([HOLDS, OPEN], OPEN),
+        ([OPEN, FAILS], FAILS),
+        ([HOLDS, NOT_RUN], NOT_RUN),
+        ([], NOT_RUN),
+    ],
+)
+def test_a_claim_of_parts_holds_where_all_do(parts: list[Verdict], expected: Verdict) -> None:
+    assert every(parts) == expected
+
+
+def test_differences_are_paired_by_seed() -> None:
+    """Seeds differ by 0.1, the setting by 0.01: only the paired difference can tell, and only common seeds count."""
+    found = runs_of("A", {"undefended": (0.7, 0.8), "noise": (0.69, 0.8)}, spread=0.1)
+    lost = Runs(found).loss(("A", "noise"))
+    assert lost is not None
+    assert lost.value == pytest.approx(0.01)
+    assert lost.half == pytest.approx(0.0, abs=1e-12)
+    fewer = Runs(found[1:]).loss(("A", "noise"))
+    assert fewer is not None
+    assert fewer.value == pytest.approx(0.01)
+    assert Runs(found).loss(("A", "other")) is None
+
+
+def test_a_leak_counts_whichever_way_it_points() -> None:
+    (one, *_) = runs_of("A", {"undefended": (0.7, 0.2)}, spread=0.0)
+    assert leak("gradient/norm")(one) == pytest.approx(0.8)
+    assert leak("gradient/other")(one) is None
+    assert metric(one) == 0.7
+
+
+def forward(changes: dict[str, tuple[float, float]], spread: float = 0.001) -> list[Claim]:
+    settings = {
+        "undefended": (0.72, 0.76),
+        "marvell s 8": (0.71, 0.74),
+        "label_dp eps 0.5": (0.70, 0.26),
+        "dcor alpha 0.002, best": (0.72, 0.74),
+        "dcor alpha 0.03, best": (0.715, 0.52),
+        "dcor alpha 0.05, best": (0.71, 0.51),
+        "dcor alpha 0.03, paper": (0.5, 0.51),
+        **changes,
+    }
+    return ForwardClaims(Runs(runs_of("Criteo", settings, spread)), FORMS).all()
+
+
+def test_what_collapses_does_not_hold() -> None:
+    claims = forward({})
+    assert verdict(claims, "paper's form", "trains") == FAILS
+    assert verdict(claims, "paper's form", "hides") == HOLDS
+    assert verdict(claims, "form with a floor", "trains") == HOLDS
+    assert verdict(forward({"dcor alpha 0.03, paper": (0.7, 0.7)}), "paper's form", "hides") == FAILS
+    assert verdict(claims, "`marvell s 8` does not protect") == HOLDS
+    assert verdict(claims, "`label_dp eps 0.5` does not protect") == HOLDS
+    assert verdict(forward({"marvell s 8": (0.71, 0.45)}), "`marvell s 8` does not protect") == FAILS
+    assert verdict(claims, "A larger alpha") == HOLDS
+    assert verdict(claims, "Deeper layers") == HOLDS
+    assert verdict(claims, "Undefended") == HOLDS
+    assert verdict(forward({}, spread=0.3), "`marvell s 8` does not protect") == OPEN
+
+
+def test_only_cheap_strengths_are_asked_whether_they_protect() -> None:
+    assert verdict(forward({"marvell s 16": (0.60, 0.5)}), "No strength") == HOLDS
+    assert verdict(forward({"marvell s 16": (0.71, 0.5)}), "No strength") == FAILS
+
+
+def test_tables_2_to_5_are_judged_by_leak_and_by_loss() -> None:
+    for group in PAPER_PAIRS:
+        found = runs_of(group, {"undefended": (0.72, 0.76), "dcor alpha 0.03, best": (0.70, 0.52)})
+        claims = ForwardClaims(Runs(found), FORMS).all()
+        assert verdict(claims, f"{group}: dCor") == HOLDS
+        assert verdict(claims, f"{group}: and costs") == FAILS
+
+
+def gradient(leaks: Callable[[int], float], tests: dict[str, float]) -> list[Claim]:
+    settings = {name: (tests.get(name, 0.7), leaks(place)) for place, name in enumerate(ORDER)}
+    return GradientPage(Runs(runs_of("Criteo", settings))).claims()["Criteo"]
+
+
+def test_the_order_of_the_leaks_is_the_reports_or_not() -> None:
+    assert verdict(gradient(lambda place: 0.95 - 0.06 * place, {}), "`norm`", "order") == HOLDS
+    assert verdict(gradient(lambda place: 0.55 + 0.06 * place, {}), "`norm`", "order") == FAILS
+    assert verdict(gradient(lambda place: 0.75, {}), "`norm`", "order") == OPEN
+
+
+def test_losses_are_the_reports_or_not() -> None:
+    claims = gradient(lambda place: 0.55, {"sum_kl 0.49": 0.69, "sum_kl 0.16": 0.66})
+    assert verdict(claims, "sum_kl 0.49 costs") == HOLDS
+    assert verdict(claims, "sum_kl 0.16 costs") == FAILS
+    assert verdict(claims, "less than 0.02") == FAILS
+    assert verdict(claims, "`norm`", "below 0.6") == HOLDS
+
+
+def test_theory_of_a_vote_agrees_with_the_binomial_sum() -> None:
+    for eps, draws in ((0.5, 12), (1.0, 15), (2.0, 1)):
+        right = told_by_one_draw(eps)
+        more = sum(stats.binom.pmf(k, draws, right) for k in range(draws // 2 + 1, draws + 1))
+        even = stats.binom.pmf(draws // 2, draws, right) / 2 if draws % 2 == 0 else 0
+        assert right_by_vote(eps, draws) == pytest.approx(more + even, rel=1e-12)
+
+
+def test_the_cost_of_redrawing_is_judged_against_theory() -> None:
+    found = [
+        Found(
+            "Criteo, in one place",
+            f"eps 1, {how}",
+            seed,
+            test + seed / 1e4,
+            1.0,
+            {},
+            {},
+            {"right_vote": right, "vote_auc": 0.99},
+        )
+        for how, test, right in (
+            ("drawn once", 0.7, 0.73),
+            ("drawn in every epoch", 0.72, right_by_vote(1, EPOCHS["Criteo"])),
+        )
+        for seed in (1, 2, 3)
+    ]
+    claims = LabelDPPage(Runs(found)).claims()
+    assert verdict(claims, "eps 1: a vote") == HOLDS
+    assert verdict(claims, "eps 1: the spectral") == HOLDS
+    assert verdict(claims, "eps 2: a vote") == NOT_RUN
