@@ -11,6 +11,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from cutlayer.attacks.for_tasks import ForTasks
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
@@ -75,7 +76,7 @@ class Guess:
     also: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-class Attack(ABC):
+class Attack(ForTasks, ABC):
     """A curious party's computation. The call is final and validates; an author writes `run`.
 
     Class attributes:
@@ -112,14 +113,6 @@ class Attack(ABC):
         if missing:
             raise NotApplicable.expected(f"{self.name} with knowledge of {', '.join(missing)}", "none of it")
         return self.run(view, target, knowledge, layer)
-
-    @classmethod
-    def check_task(cls, kind: str) -> None:
-        """Raise `NotApplicable` if the attack is not defined for this kind of task."""
-        if kind not in cls.tasks:
-            raise NotApplicable.expected(
-                f"a task of kind {' or '.join(sorted(cls.tasks))} for the attack {cls.name}", kind, "leave it out"
-            )
 
     @abstractmethod
     def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:

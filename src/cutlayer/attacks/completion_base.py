@@ -12,6 +12,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from cutlayer.attacks.for_tasks import ForTasks
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
 from cutlayer.models import BottomModel
@@ -99,7 +100,7 @@ class Effort:
     decay: float = 0.99
 
 
-class CompletionAttack(ABC):
+class CompletionAttack(ForTasks, ABC):
     """A quitter's computation. The call is final and validates; an author writes `run`.
 
     Class attributes:
@@ -148,14 +149,6 @@ class CompletionAttack(ABC):
     def optimizer_hook(self) -> OptimizerHook | None:
         """What the attacker does to its own optimiser while all parties train; `None` trains honestly."""
         return None
-
-    @classmethod
-    def check_task(cls, kind: str) -> None:
-        """Raise `NotApplicable` if the attack is not defined for this kind of task."""
-        if kind not in cls.tasks:
-            raise NotApplicable.expected(
-                f"a task of kind {' or '.join(sorted(cls.tasks))} for the attack {cls.name}", kind, "leave it out"
-            )
 
     def _check_labels(self, view: QuitterView, knowledge: Knowledge) -> None:
         classes, found = len(view.task.classes), set(knowledge.known.values())

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks.base import is_finite
+from cutlayer.attacks.for_tasks import ForTasks
 from cutlayer.attacks.knowledge import Need
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.errors import NotApplicable
@@ -105,7 +106,7 @@ K = TypeVar("K")
 R = TypeVar("R")
 
 
-class FeatureAttack(ABC, Generic[K, R]):
+class FeatureAttack(ForTasks, ABC, Generic[K, R]):
     """A computation of the active party. The call is final and validates; an author writes `check` and `run`.
 
     Class attributes:
@@ -141,14 +142,6 @@ class FeatureAttack(ABC, Generic[K, R]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return self.run(view, knowledge)
-
-    @classmethod
-    def check_task(cls, kind: str) -> None:
-        """Raise `NotApplicable` if the attack is not defined for this kind of task."""
-        if kind not in cls.tasks:
-            raise NotApplicable.expected(
-                f"a task of kind {' or '.join(sorted(cls.tasks))} for the attack {cls.name}", kind, "leave it out"
-            )
 
     @abstractmethod
     def check(self, view: ActiveView, knowledge: K) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from cutlayer.report import rounding
+from cutlayer.report.environment import asset, environment
 from cutlayer.report.model import Report
 from cutlayer.report.page import against, cell_class, cell_note, page_of, shown_epochs, turned_note
 
@@ -25,7 +25,7 @@ def render_html(report: Report) -> str:
     Everything that came from a user (names, settings, the job) is escaped. A content security policy inside the page
     forbids any load, and any script but its own, whatever a name may try.
     """
-    script = _asset("report.js")
+    script = asset("report.js")
     data, whole = embedded(report)
     return (
         _environment()
@@ -33,7 +33,7 @@ def render_html(report: Report) -> str:
         .render(
             report=report,
             page=page_of(report),
-            style=Markup(_asset("report.css")),  # noqa: S704 (the package's own file)
+            style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
             script=Markup(script),  # noqa: S704 (the package's own file)
             policy=_policy(script),
             data=data,
@@ -72,22 +72,12 @@ def _policy(script: str) -> str:
     )
 
 
-def _asset(name: str) -> str:
-    return resources.files("cutlayer.report").joinpath("templates", name).read_text(encoding="utf-8").strip()
-
-
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("cutlayer.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: rounding.plain(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    made = environment(
+        "cutlayer.report",
+        ("auc", "metric", "figure", "setting", "count", "size", "seconds", "rate", "name_of", "times"),
     )
-    for name in ("auc", "metric", "figure", "setting", "count", "size", "seconds", "rate", "name_of", "times"):
-        made.filters[name] = getattr(rounding, name)
     made.globals.update(
         interval=rounding.interval,
         share=rounding.share,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from cutlayer.report import rounding
+from cutlayer.report.environment import asset, environment
 from cutlayer.report.svg import Scale, element, marker, padded, tick_texts, ticks
 from cutlayer.sweeps.found import Found, SweptTrial
 from cutlayer.sweeps.measure import Measured
@@ -34,7 +34,13 @@ def render_page(found: Found) -> str:
     return (
         _environment()
         .get_template("sweep.html.j2")
-        .render(found=found, verdict=verdict(found), chart=front_chart(found), style=_style(), measured=found.complete)
+        .render(
+            found=found,
+            verdict=verdict(found),
+            chart=front_chart(found),
+            style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
+            measured=found.complete,
+        )
     )
 
 
@@ -102,22 +108,8 @@ def _tip(found: Found, at: _At) -> str:
     )
 
 
-def _style() -> Markup:
-    text = resources.files("cutlayer.report").joinpath("templates", "report.css").read_text(encoding="utf-8").strip()
-    return Markup(text)  # noqa: S704 (the package's own file)
-
-
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("cutlayer.sweeps"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: rounding.plain(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    for name in ("auc", "metric", "name_of", "times", "seconds"):
-        made.filters[name] = getattr(rounding, name)
+    made = environment("cutlayer.sweeps", ("auc", "metric", "name_of", "times", "seconds"))
     made.globals.update(interval=rounding.interval, written=written)
     return made
