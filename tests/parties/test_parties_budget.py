@@ -9,17 +9,15 @@ from typing import Any
 import mpmath as mp
 import pytest
 from party_interruptions import Dying, interrupted
+from party_noisy import Noisy
 from party_runs import PASSIVES, make_job, raw_job, record, run, tables
-from pydantic import Field
-from torch import Tensor
 
-from cutlayer.accounting import Event, GaussianRelease, Ledger, ReleasePlan
+from cutlayer.accounting import Ledger
 from cutlayer.channel import Kind
-from cutlayer.config import Job, Section, validated
+from cutlayer.config import Job, validated
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Asset, PassiveView, Protection, Side
 from cutlayer.runs import together
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Options, Progress, execute
@@ -29,30 +27,6 @@ from cutlayer.runs.together import Keys
 TELCO = PASSIVES[0]
 GIVEN = tables()
 STEPS = 4
-
-
-class NoisyConfig(Section):
-    """How much noise."""
-
-    multiplier: float = Field(gt=0)
-
-
-class Noisy(Protection[NoisyConfig]):
-    """Rows cut off at norm 1, with Gaussian noise."""
-
-    name, config, side, protects, reference, rank = "noisy", NoisyConfig, Side.PASSIVE, Asset.FEATURES, "none", 20
-
-    def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
-        clipped = e / e.norm(dim=1, keepdim=True).clamp(min=1)
-        noise = self.context.noise
-        drawn = noise.normal(tuple(e.shape), hook=f"noisy {view.mode}", peer="", step=view.step, content=clipped)
-        return clipped + 2 * self.settings.multiplier * drawn
-
-    def event(self, plan: ReleasePlan) -> Event:
-        return GaussianRelease(self.settings.multiplier, plan)
-
-    def figures(self) -> Mapping[str, float]:
-        return {}
 
 
 @pytest.fixture(autouse=True)

@@ -11,21 +11,20 @@ import pytest
 import torch
 from party_interruptions import Calls, Crash, Dying, assert_equal, interrupted
 from party_mutants import tamper, with_fields, with_stamp, with_tensors
+from party_noisy import Noisy
 from party_processes import PATIENCE, lay_out, spawn
 from party_runs import ACTIVE, KEY, MLP, PASSIVES, make_job, raw_job, record, run, tables
-from pydantic import Field
 from safetensors.torch import load_file
 from torch import Tensor
 
-from cutlayer.accounting import Event, GaussianRelease, ReleasePlan
 from cutlayer.channel import Kind, Message
-from cutlayer.config import Job, Section, TrainConfig, validated
+from cutlayer.config import Job, TrainConfig, validated
 from cutlayer.data.split import split_rows
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApplied, ProtocolError
 from cutlayer.parties import release
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Asset, PassiveView, Protection, Side
+from cutlayer.protections.base import PassiveView
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.ledger import ledger_after, ledger_of
@@ -36,30 +35,6 @@ LINEAR = {"kind": "linear", "width": 3}
 BOTTOMS = {ACTIVE: MLP, TELCO: LINEAR, SHOP: MLP}
 GIVEN = tables(passives=2)
 STEPS, EPOCHS = 4, 3
-
-
-class NoisyConfig(Section):
-    """How much noise."""
-
-    multiplier: float = Field(gt=0)
-
-
-class Noisy(Protection[NoisyConfig]):
-    """Rows cut off at norm 1, with Gaussian noise."""
-
-    name, config, side, protects, reference, rank = "noisy", NoisyConfig, Side.PASSIVE, Asset.FEATURES, "none", 20
-
-    def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
-        clipped = e / e.norm(dim=1, keepdim=True).clamp(min=1)
-        noise = self.context.noise
-        drawn = noise.normal(tuple(e.shape), hook=f"noisy {view.mode}", peer="", step=view.step, content=clipped)
-        return clipped + 2 * self.settings.multiplier * drawn
-
-    def event(self, plan: ReleasePlan) -> Event:
-        return GaussianRelease(self.settings.multiplier, plan, condition=plan.condition)
-
-    def figures(self) -> Mapping[str, float]:
-        return {}
 
 
 @pytest.fixture(autouse=True)

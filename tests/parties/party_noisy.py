@@ -1,0 +1,36 @@
+"""A protection of features as plain as can be, for tests of what counts its releases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.accounting import Event, GaussianRelease, ReleasePlan
+from cutlayer.config import Section
+from cutlayer.protections.base import Asset, PassiveView, Protection, Side
+
+
+class NoisyConfig(Section):
+    """How much noise."""
+
+    multiplier: float = Field(gt=0)
+
+
+class Noisy(Protection[NoisyConfig]):
+    """Rows cut off at norm 1, with Gaussian noise."""
+
+    name, config, side, protects, reference, rank = "noisy", NoisyConfig, Side.PASSIVE, Asset.FEATURES, "none", 20
+
+    def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
+        clipped = e / e.norm(dim=1, keepdim=True).clamp(min=1)
+        noise = self.context.noise
+        drawn = noise.normal(tuple(e.shape), hook=f"noisy {view.mode}", peer="", step=view.step, content=clipped)
+        return clipped + 2 * self.settings.multiplier * drawn
+
+    def event(self, plan: ReleasePlan) -> Event:
+        return GaussianRelease(self.settings.multiplier, plan, condition=plan.condition)
+
+    def figures(self) -> Mapping[str, float]:
+        return {}
