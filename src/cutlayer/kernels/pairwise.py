@@ -13,7 +13,7 @@ from torch import Tensor
 _COINCIDENT = 1e-14
 # Single precision is kept where its noise stays under a thousandth of the distance.
 _NEAR_IN_SINGLE = 1e-4
-# Up to this width the differences themselves cost no more than a product, and are exact.
+# Up to this width double precision costs little: the product is a small part of a tile's work.
 _NARROW = 4
 
 
@@ -41,8 +41,8 @@ class Points:
     """The rows of a tensor, centred and scaled to order one, and the distances between them.
 
     Half and single precision are worked in single, but narrow rows, and each tile with rows too near each other for
-    it, in double. There, rows nearer to each other than 1e-7 of their distance from the mean row coincide, unless they
-    are narrow: their distance is exactly 0.
+    it, in double. There, rows nearer to each other than 1e-7 of their distance from the mean row coincide: their
+    distance is exactly 0.
 
     Args:
         values: shape (n, ...), floating; trailing dimensions are one row. Not differentiated through.
@@ -122,8 +122,6 @@ class Points:
 
     def _squared(self, rows: slice, cols: slice) -> Tensor:
         """The tile of squared distances: of coinciding rows <= 0, on the diagonal anything."""
-        if self.width <= _NARROW:
-            return self._narrow(rows, cols)
         squared = self._product(self._working, rows, cols)
         if self.working != torch.float64 and self._has_near(squared, rows, cols):
             return self._product(self._double, rows, cols)
@@ -134,16 +132,6 @@ class Points:
         left, kept = points[rows], 1.0 - _COINCIDENT
         left = torch.cat((-2.0 * left[:, :-2], kept * left[:, -1:], kept * left[:, -2:-1]), 1)
         return left @ points[cols].T
-
-    def _narrow(self, rows: slice, cols: slice) -> Tensor:
-        """Squared distances from the differences, column by column."""
-        # Of rows without values the first column is the ones.
-        left, right = self._double[rows], self._double[cols].T.contiguous()
-        squared = (left[:, :1] - right[0]).square_()
-        for column in range(1, self.width):
-            difference = left[:, column, None] - right[column]
-            squared.addcmul_(difference, difference)
-        return squared
 
     def _has_near(self, squared: Tensor, rows: slice, cols: slice) -> bool:
         """Whether a pair of different rows is too near for single precision."""
