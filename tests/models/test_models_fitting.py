@@ -9,13 +9,13 @@ import numpy.typing as npt
 import pytest
 import torch
 from sklearn.decomposition import PCA
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError, Diverged
 from cutlayer.models import BottomModel, Inputs, build_bottom
-from cutlayer.models.fitting import FITS, Columns, check_fit, fit_bottom, is_independent
+from cutlayer.models.fitting import FITS, Columns, check_fit, fit_bottom, is_independent, no_gradients
 from cutlayer.models.fitting.autoencoder import reconstruction_loss
 from cutlayer.models.fitting.contrastive import corrupted
 
@@ -37,13 +37,13 @@ def made(seed: int = 0) -> tuple[Tensor, Tensor, npt.NDArray[np.bool_]]:
 CODES, NUMBERS, GROUP = made()
 
 
-def columns(rows: Tensor = TRAINING, seen: list[Tensor] | None = None) -> Columns:
+def columns(rows: Tensor = TRAINING, seen: list[Tensor] | None = None, gradients: Tensor | None = None) -> Columns:
     def gather(wanted: Tensor) -> tuple[Tensor, Tensor]:
         if seen is not None:
             seen.append(wanted)
         return CODES[wanted], NUMBERS[wanted]
 
-    return Columns(INPUTS, rows, gather)
+    return Columns(INPUTS, rows, gather, gradients)
 
 
 def bottom_of(kind: str, seed: int = 0, **options: Any) -> BottomModel:
@@ -112,7 +112,8 @@ def test_too_many_categories_are_refused(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(FITS))
 def test_only_training_rows_are_looked_at(kind: str) -> None:
     seen: list[Tensor] = []
-    fit_bottom({"kind": kind}, bottom_of("linear", width=4), columns(seen=seen), "fit")
+    given = columns(seen=seen, gradients=torch.ones(ROWS, 4))
+    fit_bottom({"kind": kind}, bottom_of("linear", width=4), given, "fit")
     assert bool(seen) == (kind != "none")
     assert set(torch.cat([torch.zeros(0).long(), *seen]).tolist()) <= set(TRAINING.tolist())
 
@@ -207,12 +208,51 @@ def test_a_batch_norm_of_the_users_own_survives_a_last_batch_of_one() -> None:
         ({"kind": "autoencoder", "lr": 0}, {"kind": "mlp"}, "fit.lr"),
         ({"kind": "contrastive", "corruption": 1.5}, {"kind": "mlp"}, "fit.corruption"),
         ({"kind": "autoencoder", "batch_size": 1}, {"kind": "mlp"}, "fit.batch_size"),
+        ({"kind": "gradients"}, {"kind": "mlp", "cut": "linear"}, "train.opening: 0"),
         ({}, {"kind": "mlp"}, "unknown kind None"),
     ],
 )
 def test_bad_sections_are_refused(raw: dict[str, Any], bottom: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told.replace("'", ".").replace("?", r"\?")):
-        check_fit(raw, bottom, "parties.telco.fit")
+        check_fit(raw, bottom, 0, "parties.telco.fit")
+
+
+def test_least_squares_on_gradients_are_those_of_scikit_learn() -> None:
+    """A linear bottom model comes to minus the gradients' least-squares prediction, over their root mean square."""
+    slopes = torch.randn(4, 2, generator=torch.Generator().manual_seed(1))
+    gradients = 1e-6 * (NUMBERS @ slopes + torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(2)))
+    bottom = bottom_of("linear", width=2)
+    fit = {"kind": "gradients", "epochs": 300, "batch_size": len(TRAINING), "lr": 0.03}
+    losses = fit_bottom(fit, bottom, columns(gradients=gradients), "fit")
+    targets = -gradients[TRAINING].double().numpy() / float(gradients[TRAINING].square().mean().sqrt())
+    reference = LinearRegression().fit(dense()[TRAINING], targets)
+    np.testing.assert_allclose(embedded(bottom)[TRAINING], reference.predict(dense()[TRAINING]), atol=2e-3)
+    assert losses[-1] == pytest.approx(float(np.mean((reference.predict(dense()[TRAINING]) - targets) ** 2)), abs=1e-4)
+
+
+def test_rows_that_were_sent_no_gradient_have_no_part_in_the_fit() -> None:
+    seen: list[Tensor] = []
+    gradients = no_gradients(ROWS, 6)
+    gradients[TRAINING[:200]] = torch.randn(200, 6)
+    bottom = bottom_of("mlp", hidden=[6], cut="linear")
+    fit_bottom({"kind": "gradients", "epochs": 1}, bottom, columns(seen=seen, gradients=gradients), "fit")
+    assert torch.equal(torch.cat(seen).sort().values, TRAINING[:200])
+
+
+@pytest.mark.parametrize(
+    ("gradients", "told"), [(None, "gradients of opening epochs"), (torch.zeros(ROWS, 6), "zeros alone")]
+)
+def test_without_gradients_there_is_nothing_to_fit_by(gradients: Tensor | None, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        fit_bottom({"kind": "gradients"}, bottom_of("mlp", hidden=[6]), columns(gradients=gradients), "fit")
+
+
+def test_gradients_need_an_embedding_of_both_signs() -> None:
+    for kind, cut in (("mlp", None), ("cnn", "activated"), ("lenet5", "activated")):
+        with pytest.raises(ConfigError, match="write cut: linear in model.bottom"):
+            check_fit({"kind": "gradients"}, {"kind": kind, "cut": cut}, 2, "fit")
+    check_fit({"kind": "gradients"}, {"kind": "mlp", "cut": "linear"}, 2, "fit")
+    check_fit({"kind": "gradients"}, {"kind": "linear"}, 2, "fit")
 
 
 def test_which_fits_no_row_has_a_part_in() -> None:

@@ -177,7 +177,7 @@ def test_the_ledger_says_one_release(tmp_path: Path) -> None:
     assert total.epsilon is not None
     assert total.epsilon < every.epsilon
     (entry,) = ledger_of(JOB).entries
-    assert "released once, before training; the epochs use it again" in entry.statement
+    assert "released once; the epochs after that use it again" in entry.statement
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class ReleasePlan:
         test: of a test row: one evaluation of the finished model; one after every epoch too where there are no
             validation rows.
         serving: queries that each row may be asked for, beside these.
-        once: every row is released a single time, before training.
+        once: every row is released a single time, before the epochs that use it.
         bottom: `independent` where no private row has a part in the bottom model, `private` where it is trained by a
             protection whose cost is counted, else `fitted`. The encoding of the columns counts as public.
     """

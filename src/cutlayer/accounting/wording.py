@@ -46,7 +46,7 @@ def releases(plan: ReleasePlan) -> str:
     'a training row 20 times (once in each epoch), a validation row 20 times, a test row once (evaluations)'
     """
     if plan.once:
-        return "every row once, before training"
+        return "every row once"
     parts = [f"a training row {_times(plan.training)} (once in each epoch)"] if plan.training else []
     held_out = [
         f"a {part} row {_times(count)}"
@@ -75,7 +75,7 @@ def _release(event: GaussianRelease) -> str:
     if event.repeats:
         often = "released once; every later release of a row repeats its first"
     elif event.releases.once:
-        often = "released once, before training; the epochs use it again"
+        often = "released once; the epochs after that use it again"
     else:
         spent = f"the cost is that of the {event.releases.whose}"
         often = f"released {_times(event.count)} at most: {releases(event.releases)}; {spent}"

@@ -168,8 +168,10 @@ class TrainConfig(Section):
         threads: of the tensor library, per party; `auto` takes what the machine has.
         shuffle: `rows` draws single rows, `blocks` whole blocks of 1,000 (for stores larger than memory).
         release: of a passive party's embeddings, one for all or by party (`every_step` where not named). `every_step`
-            releases each row in every epoch; `once` releases each row a single time, before training, from a bottom
-            model that is fixed by then and is sent no gradient.
+            releases each row in every epoch; `once` releases each row a single time, from a bottom model that is fixed
+            by then and is sent no gradient afterwards.
+        opening: how many of the epochs come before that single release. In them the parties that release once send
+            nothing, zeros stand for their rows, and they are sent the gradients at those zeros.
     """
 
     epochs: int = Field(default=10, ge=1, le=MOST_EPOCHS)
@@ -182,6 +184,7 @@ class TrainConfig(Section):
     early_stop: EarlyStopConfig | None = None
     keep: Literal["best", "last"] = "best"
     release: Release | Mapping[PartyName, Release] = "every_step"
+    opening: int = Field(default=0, ge=0, le=MOST_EPOCHS)
 
     def releases_once(self, party: str) -> bool:
         """Whether a passive party releases its rows a single time."""
@@ -196,6 +199,12 @@ class TrainConfig(Section):
             if release not in get_args(Release):
                 raise ValueError(f"{' or '.join(get_args(Release))} for {name}, got {reprlib.repr(release)}")
         return raw
+
+    @model_validator(mode="after")
+    def _epochs_are_left(self) -> TrainConfig:
+        if self.opening >= self.epochs:
+            raise ValueError(f"opening below the {self.epochs} epochs, got {self.opening}; the release comes after it")
+        return self
 
     @model_validator(mode="after")
     def _held_out_rows_are_there(self) -> TrainConfig:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -112,10 +112,22 @@ class Dense(Block):
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU}
 
 
-def dense_stack(width_in: int, hidden: tuple[int, ...], activation: str) -> nn.Sequential:
-    """A stack of `Dense` layers of the given widths."""
-    widths = (width_in, *hidden)
-    return nn.Sequential(*(Dense(a, b, ACTIVATIONS[activation]) for a, b in pairwise(widths)))
+Cut = Literal["activated", "linear"]
+"""Whether the layer that gives the embedding has an activation. Without one an embedding points in any direction."""
+
+
+def dense_stack(width_in: int, hidden: tuple[int, ...], activation: str, cut: Cut = "activated") -> nn.Sequential:
+    """A stack of `Dense` layers of the given widths; `cut` is of the last one."""
+    sizes = list(pairwise((width_in, *hidden)))
+    return nn.Sequential(
+        *(Dense(a, b, ACTIVATIONS[activation]) for a, b in sizes[:-1]),
+        *(Dense(a, b, last_activation(activation, cut)) for a, b in sizes[-1:]),
+    )
+
+
+def last_activation(activation: str, cut: Cut) -> type[nn.Module]:
+    """What follows the layer that gives the embedding."""
+    return nn.Identity if cut == "linear" else ACTIVATIONS[activation]
 
 
 class FusedEmbedding(nn.Module):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.config import Section
-from cutlayer.models.base import ACTIVATIONS, Dense, Inputs, Width
+from cutlayer.models.base import ACTIVATIONS, Cut, Dense, Inputs, Width, last_activation
 from cutlayer.models.image import ConvBlock, ImageBottom
 from cutlayer.models.mlp import Activation
 
@@ -19,12 +19,14 @@ class CnnBottomConfig(Section):
     Attributes:
         channels: of the two convolutions.
         width: of the cut.
+        cut: `linear` leaves the activation out of the dense layer.
     """
 
     kind: Literal["cnn"] = "cnn"
     channels: tuple[Width, Width] = (16, 32)
     width: Width = 64
     activation: Activation = "relu"
+    cut: Cut = "activated"
 
 
 class CnnBottom(ImageBottom):
@@ -42,7 +44,8 @@ class CnnBottom(ImageBottom):
         self.maps = nn.Sequential(
             ConvBlock(channels, first, 3, 1, activation), ConvBlock(first, second, 3, 1, activation)
         )
-        self.dense = Dense(second * (height // 4) * (width // 4), config.width, activation)
+        last = last_activation(config.activation, config.cut)
+        self.dense = Dense(second * (height // 4) * (width // 4), config.width, last)
 
     def embed(self, images: Tensor) -> Tensor:
         """Embed images (n, channels, height, width)."""

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from cutlayer.config import Section
-from cutlayer.models.base import ACTIVATIONS, Dense, Inputs, Width
+from cutlayer.models.base import ACTIVATIONS, Cut, Dense, Inputs, Width, last_activation
 from cutlayer.models.image import ConvBlock, ImageBottom
 from cutlayer.models.mlp import Activation
 
@@ -17,11 +17,13 @@ class LeNet5BottomConfig(Section):
 
     Attributes:
         width: of the cut.
+        cut: `linear` leaves the activation out of the last layer.
     """
 
     kind: Literal["lenet5"] = "lenet5"
     width: Width = 84
     activation: Activation = "relu"
+    cut: Cut = "activated"
 
 
 class LeNet5Bottom(ImageBottom):
@@ -46,7 +48,8 @@ class LeNet5Bottom(ImageBottom):
             ConvBlock(6, 16, 5, 0, activation),
         )
         pixels = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
-        self.layers = nn.Sequential(Dense(16 * pixels, 120, activation), Dense(120, config.width, activation))
+        last = last_activation(config.activation, config.cut)
+        self.layers = nn.Sequential(Dense(16 * pixels, 120, activation), Dense(120, config.width, last))
 
     def embed(self, images: Tensor) -> Tensor:
         """Embed images (n, channels, height, width)."""

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cutlayer.config import Section
-from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, TopModel, Width, dense_stack
+from cutlayer.models.base import BottomModel, Cut, FusedEmbedding, Inputs, TopModel, Width, dense_stack
 
 Activation = Literal["relu", "gelu", "tanh", "silu"]
 
@@ -21,6 +21,7 @@ class MlpBottomConfig(Section):
     Attributes:
         hidden: widths of the layers; the last is the width of the cut.
         embedding: columns per categorical column.
+        cut: `linear` leaves the activation out of the last layer.
         dropout: share of the inputs of the first layer set to 0 in training.
     """
 
@@ -28,6 +29,7 @@ class MlpBottomConfig(Section):
     hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
     embedding: Width = 4
     activation: Activation = "relu"
+    cut: Cut = "activated"
     dropout: float = Field(default=0.0, ge=0, lt=1)
 
 
@@ -40,7 +42,7 @@ class MlpBottom(BottomModel):
         self.categories = FusedEmbedding(inputs.cardinalities, config.embedding) if inputs.cardinalities else None
         self.dropout = nn.Dropout(config.dropout) if config.dropout else None
         width_in = len(inputs.cardinalities) * config.embedding + inputs.numbers
-        self.layers = dense_stack(width_in, config.hidden, config.activation)
+        self.layers = dense_stack(width_in, config.hidden, config.activation, config.cut)
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Embed a batch; see `BottomModel.forward`."""

@@ -48,6 +48,7 @@ class ActiveParty:
     def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], observer: Observer) -> None:
         self.job, self.local, self.ports, self.observer = job, local, ports, observer
         self.live = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
+        self.taught = dict(ports)
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
     def run(self) -> Generator[Port, Message, ActiveOutcome]:
@@ -64,7 +65,7 @@ class ActiveParty:
             seconds = time.perf_counter() - began
             figures = self.half.chain.epoch_figures()
             metrics, _ = yield from self._evaluate(self.part, epoch)
-            best = self.progress.judge(metrics[self.task.metric], epoch, self.job)
+            best = self._judge(metrics[self.task.metric], epoch)
             yield from self._save(epoch, best)
             leak = self.observer.leaks(epoch, self.transcript.steps)
             self.transcript.close(epoch)
@@ -72,6 +73,8 @@ class ActiveParty:
             self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, figures))
             self._commit(epoch)
             epoch += 1
+            if epoch == self.job.train.opening:
+                yield from self._keep_releases()
         if self.job.keeps_best:
             self.half.load_weights(self.checkpoints.load_best())
         part = "test" if len(self.split.test) else self.part
@@ -96,7 +99,11 @@ class ActiveParty:
         widths = yield from agree_order_active(self.ports, prepared.digests)
         self._build(prepared, widths)
         self._protect_labels(prepared)
-        yield from self._keep_releases()
+        self.kept = {
+            name: torch.zeros(len(self.truth), self.widths[name]) for name in self.ports if name not in self.live
+        }
+        if start >= job.train.opening:
+            yield from self._keep_releases()
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.progress = Progress()
@@ -109,16 +116,23 @@ class ActiveParty:
         return start
 
     def _keep_releases(self) -> Generator[Port, Message, None]:
-        """Take the rows of the parties that release once, unless an interrupted run has them already."""
-        once = [name for name in self.ports if name not in self.live]
+        """Take the rows of the parties that release once, unless an interrupted run has them already.
+
+        From here on those parties are sent no gradients.
+        """
+        self.taught = self.live
         found = self.checkpoints.load_release() if self.local.resume else None
         if found:
             self.half.check_rows(found[1]["rows"])
-        self.kept: dict[str, Tensor] = dict(found[0]) if found else {}
-        if once and not found:
-            for name in once:
+            self.kept = dict(found[0])
+        elif self.kept:
+            for name in self.kept:
                 self.kept[name] = yield from ask_for_release(self.ports[name], self.split, self.widths[name])
             self.checkpoints.save_release((self.kept, {"rows": self.half.rows}))
+
+    def _judge(self, metric: float, epoch: int) -> bool:
+        """Whether an epoch is to be kept as the best so far; none is before the rows are released."""
+        return epoch >= self.job.train.opening and self.progress.judge(metric, epoch, self.job)
 
     def _build(self, prepared: Prepared, widths: Mapping[str, int]) -> None:
         if prepared.labels is None:
@@ -197,14 +211,14 @@ class ActiveParty:
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
         digest = rows_digest(rows)
         received = yield from self._receive(Kind.EMBEDDING, epoch, step, rows, digest)
-        received = {name: embedding.detach().requires_grad_(name in self.live) for name, embedding in received.items()}
+        received = {name: given.detach().requires_grad_(name in self.taught) for name, given in received.items()}
         view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], received)
         with tapped(self.half.modules if self._layers(step) else None, LAYER_ROWS) as layers:
             loss = self.top.objective(self._ordered(rows, view), view.labels, self.task)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = self._protected_gradients(view)
-        for name, port in self.live.items():
+        for name, port in self.taught.items():
             port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": gradients[name]})
             self.half.sent["gradient_out"] += 1
         self.optimizer.step()
@@ -222,12 +236,12 @@ class ActiveParty:
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The cut gradient of every passive party that is sent one, after all protections."""
         chain = self.half.chain
-        live = {name: view.embeddings[name] for name in self.live}
-        task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in live.items()}
-        view = replace(view, embeddings=live, task_gradients=task)
+        taught = {name: view.embeddings[name] for name in self.taught}
+        task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in taught.items()}
+        view = replace(view, embeddings=taught, task_gradients=task)
         summed = chain.cut_gradients(view)
         self.half.sent["cut_gradient"] += 1
-        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.live}
+        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.taught}
 
     def _receive(
         self, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes

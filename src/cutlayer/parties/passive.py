@@ -17,7 +17,7 @@ from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError, ProtocolError
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, build_bottom, tapped
-from cutlayer.models.fitting import Columns, fit_bottom
+from cutlayer.models.fitting import Columns, fit_bottom, no_gradients
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.half import Half
 from cutlayer.parties.handshake import DONE, agree_order_passive, agree_passive, check_present, receive
@@ -54,7 +54,9 @@ class PassiveParty:
     def __init__(self, job: Job, local: Local, port: Port) -> None:
         self.job, self.local, self.port = job, local, port
         self.once = job.train.releases_once(local.name)
+        self.opening = job.train.opening if self.once else 0
         self.released: Tensor | None = None
+        self.opened: Tensor | None = None
         self.fit_losses: tuple[float, ...] = ()
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
@@ -69,10 +71,14 @@ class PassiveParty:
         while not self.stopped:
             if not self.once:
                 yield from self._train_epoch(epoch)
+            elif epoch < self.opening:
+                yield from self._open_epoch(epoch)
             verdict = yield from self._answer_until(Kind.VERDICT, epoch)
             self._save(epoch, verdict)
             self.port.send(Kind.COMMITTED, epoch=epoch)
             epoch += 1
+            if self.once and epoch == self.opening:
+                self._release_once()
         if self.job.keeps_best:
             self.half.load_weights(self.checkpoints.load_best())
         yield from self._answer_until(Kind.FAREWELL, -1)
@@ -100,12 +106,13 @@ class PassiveParty:
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.stopped = False
-        if self.once:
-            self._release_once()
         if agreement.start:
             state = self.checkpoints.load(agreement.start - 1)
             self.half.load(state)
             self.stopped = bool(state[1]["stop"])
+            self.opened = state[0].get("opened")
+        if self.once and agreement.start >= self.opening:
+            self._release_once()
         return agreement.start
 
     def _set_up_chain(self) -> None:
@@ -135,7 +142,7 @@ class PassiveParty:
             self.half.load(found)
             self.released, self.fit_losses = found[0]["released"], tuple(found[1]["fit_losses"])
             return
-        columns = Columns(self.inputs, self.split.part("train"), self.store.gather)
+        columns = Columns(self.inputs, self.split.part("train"), self.store.gather, self.opened)
         where = f"parties.{self.local.name}.fit"
         self.fit_losses = fit_bottom(self.job.parties[self.local.name].fit, self.bottom, columns, where)
         self.released = torch.empty(self.store.rows, self.bottom.width)
@@ -145,6 +152,17 @@ class PassiveParty:
         tensors, plain = self.half.state()
         tensors["released"] = self.released
         self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
+
+    def _open_epoch(self, epoch: int) -> Generator[Port, Message, None]:
+        """Send nothing, and keep the gradients that come back at the zeros which stand for every row."""
+        if self.opened is None:
+            self.opened = no_gradients(self.store.rows, self.bottom.width)
+        for step, rows in enumerate(self.schedule.epoch(epoch)):
+            zeros = torch.zeros(len(rows), self.bottom.width)
+            self.opened[rows] = yield from self._gradient(epoch, step, rows_digest(rows), zeros)
+            if self._sampled(step):
+                mine = self.local.name
+                self.transcript.add(Step(epoch, step, rows, {mine: zeros}, {mine: self.opened[rows]}, {}))
 
     def _protected(self, view: PassiveView) -> Tensor:
         """What is released of a batch that no gradient will come back for."""
@@ -167,15 +185,24 @@ class PassiveParty:
         released = self.half.chain.embedding_out(embedding, view)
         self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": released})
         self.half.sent["embedding_out"] += 1
-        answer = yield from receive(self.port, Kind.GRADIENT, epoch, step, digest)
-        gradient = answer.tensors["gradient"]
-        if gradient.shape != released.shape:
-            raise ProtocolError.expected(f"a gradient of shape {tuple(released.shape)}", tuple(gradient.shape))
+        gradient = yield from self._gradient(epoch, step, digest, released)
         self._learn(embedding, released, replace(view, embedding=released, gradient=gradient))
         if self._sampled(step):
             mine = self.local.name
             step_seen = Step(epoch, step, rows, {mine: released.detach()}, {mine: gradient}, layers)
             self.transcript.add(step_seen)
+
+    def _gradient(self, epoch: int, step: int, digest: bytes, like: Tensor) -> Generator[Port, Message, Tensor]:
+        """The gradient that the active party returns for a batch.
+
+        Raises:
+            ProtocolError: it is not of the shape of the embedding.
+        """
+        answer = yield from receive(self.port, Kind.GRADIENT, epoch, step, digest)
+        gradient = answer.tensors["gradient"]
+        if gradient.shape != like.shape:
+            raise ProtocolError.expected(f"a gradient of shape {tuple(like.shape)}", tuple(gradient.shape))
+        return gradient
 
     def _sampled(self, step: int) -> bool:
         return self.local.audit.every != "never" and self.transcript.sampling.takes(step)
@@ -212,6 +239,8 @@ class PassiveParty:
         """Write this party's half of the epoch, with whether training ends here: a resume must know."""
         self.stopped = bool(verdict.fields["stop"])
         tensors, plain = self.half.state()
+        if self.opened is not None and self.released is None:
+            tensors["opened"] = self.opened
         self.checkpoints.save(epoch, (tensors, {**plain, "stop": self.stopped}), best=bool(verdict.fields["best"]))
         self.transcript.close(epoch)
 

@@ -1,4 +1,4 @@
-"""A single release of every row before training: its schedule, how the active party asks, and what the plan says."""
+"""A single release of every row: its schedule, how the active party asks, and what the plan says."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.runs.execute import Progress
 from cutlayer.studies.base import Found, Study, run_cells
+from cutlayer.studies.embedding_budget import EmbeddingBudgetStudy
+from cutlayer.studies.feature_privacy import FeaturePrivacyStudy
 from cutlayer.studies.forward_leakage import ForwardLeakage
 from cutlayer.studies.gradient_leakage import GradientLeakage
 from cutlayer.studies.label_dp import LabelDPStudy
@@ -20,7 +22,16 @@ from cutlayer.studies.quitting import QuittingStudy
 from cutlayer.version import __version__
 
 STUDIES: Mapping[str, type[Study]] = {
-    study.name: study for study in (ForwardLeakage, GradientLeakage, LabelDPStudy, QuittingStudy, ModelCompletionStudy)
+    study.name: study
+    for study in (
+        ForwardLeakage,
+        GradientLeakage,
+        LabelDPStudy,
+        QuittingStudy,
+        ModelCompletionStudy,
+        EmbeddingBudgetStudy,
+        FeaturePrivacyStudy,
+    )
 }
 
 

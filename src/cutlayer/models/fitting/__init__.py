@@ -1,4 +1,4 @@
-"""How a party fits its bottom model on its own columns alone, before it releases its rows once."""
+"""How a party fits its bottom model before it releases its rows once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from cutlayer.models.base import BottomModel
 from cutlayer.models.fitting.autoencoder import AutoencoderFit, fit_autoencoder
 from cutlayer.models.fitting.base import Columns
 from cutlayer.models.fitting.contrastive import ContrastiveFit, fit_contrastive
+from cutlayer.models.fitting.gradients import GradientsFit, fit_gradients, no_gradients
 from cutlayer.models.fitting.pca import PcaFit, fit_pca
 
-__all__ = ["FITS", "Columns", "check_fit", "fit_bottom", "is_independent"]
+__all__ = ["FITS", "Columns", "check_fit", "fit_bottom", "is_independent", "no_gradients"]
+
+
+ACTIVATED = ("mlp", "cnn", "lenet5")
+"""Kinds of bottom models that have an activation at the cut unless told otherwise."""
 
 
 class NoFit(Section):
@@ -23,11 +28,17 @@ class NoFit(Section):
 
 
 class Fit(NamedTuple):
-    """A kind of fit: its section, what runs it, and the kind of bottom model that it needs, if it needs one."""
+    """A kind of fit: its section, what runs it, and what it needs.
+
+    Attributes:
+        bottom: the kind of bottom model that it needs, if it needs one.
+        opening: it needs gradients, so epochs before the release; and an embedding of both signs to follow them.
+    """
 
     config: type[Section]
     run: Callable[[Any, BottomModel, Columns], tuple[float, ...]]
     bottom: str = ""
+    opening: bool = False
 
 
 def _leave(_settings: NoFit, _bottom: BottomModel, _columns: Columns) -> tuple[float, ...]:
@@ -39,6 +50,7 @@ FITS: Mapping[str, Fit] = {
     "pca": Fit(PcaFit, fit_pca, "linear"),
     "autoencoder": Fit(AutoencoderFit, fit_autoencoder),
     "contrastive": Fit(ContrastiveFit, fit_contrastive),
+    "gradients": Fit(GradientsFit, fit_gradients, opening=True),
 }
 
 
@@ -47,7 +59,7 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
 
     Args:
         raw: the party's `fit`; `None` leaves the initial weights as they are.
-        columns: the party's own training rows.
+        columns: the party's own training rows, and the gradients of the opening epochs.
         where: dotted path of `fit`, for messages.
 
     Returns:
@@ -66,13 +78,22 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
     return losses
 
 
-def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], where: str) -> None:
+def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], opening: int, where: str) -> None:
     """Validate a party's `fit` beside the section of its bottom model, without running it.
 
+    Args:
+        opening: epochs before the release.
+
     Raises:
-        ConfigError: unknown kind or key, or another kind of bottom model than it needs.
+        ConfigError: unknown kind or key, another kind of bottom model than it needs, or no opening where it needs one.
     """
     fit, _ = _section(raw, where)
+    if fit.opening and not opening:
+        wanted = f"{where}: opening epochs for kind {raw['kind'] if raw else 'none'}"
+        raise ConfigError.expected(wanted, "train.opening: 0", "set it to 1 or more")
+    if fit.opening and bottom.get("kind") in ACTIVATED and bottom.get("cut") != "linear":
+        wanted = f"{where}: a linear cut for kind {raw['kind'] if raw else 'none'}"
+        raise ConfigError.expected(wanted, "an activation after it", "write cut: linear in model.bottom")
     if fit.bottom and bottom.get("kind") != fit.bottom:
         wanted = f"{where}: a bottom model of kind {fit.bottom} for kind {raw['kind'] if raw else 'none'}"
         raise ConfigError.expected(wanted, bottom.get("kind"), f"write model.bottom: {{kind: {fit.bottom}}}")

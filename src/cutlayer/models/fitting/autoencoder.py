@@ -43,7 +43,8 @@ def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Colu
         dense_stack(bottom.width, settings.hidden, "relu"), nn.Linear(widths[-1], columns.total, bias=True)
     )
 
-    def loss_of(batch: Batch) -> Tensor:
+    def loss_of(rows: Tensor) -> Tensor:
+        batch = columns.gather(rows)
         return reconstruction_loss(decoder(bottom(*batch)), batch, columns)
 
     return descend([bottom, decoder], columns, settings, loss_of, "fit autoencoder")

@@ -26,11 +26,13 @@ class Columns:
         inputs: their shape.
         rows: row numbers of the training rows, int64 (t,); no other row may be looked at.
         gather: reads rows, int64 (n,).
+        gradients: at zeros in place of the embedding, float32 (n, width) by row number; `None` where none were sent.
     """
 
     inputs: Inputs
     rows: Tensor
     gather: Callable[[Tensor], Batch]
+    gradients: Tensor | None = None
 
     @property
     def total(self) -> int:
@@ -54,13 +56,13 @@ def descend(
     modules: Sequence[nn.Module],
     columns: Columns,
     settings: DescentConfig,
-    loss_of: Callable[[Batch], Tensor],
+    loss_of: Callable[[Tensor], Tensor],
     what: str,
 ) -> tuple[float, ...]:
     """Train `modules` on shuffled batches; the order comes from the global random state.
 
     Args:
-        loss_of: mean loss of a batch, a scalar.
+        loss_of: mean loss of a batch of rows, a scalar.
         what: names the fit, for the error.
 
     Returns:
@@ -79,7 +81,7 @@ def descend(
         for rows in torch.split(columns.rows[torch.randperm(len(columns.rows))], settings.batch_size):
             if len(rows) == 1 < len(columns.rows):
                 continue
-            loss = loss_of(columns.gather(rows))
+            loss = loss_of(rows)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()

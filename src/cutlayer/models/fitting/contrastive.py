@@ -45,7 +45,8 @@ def fit_contrastive(settings: ContrastiveFit, bottom: BottomModel, columns: Colu
     """
     head = nn.Sequential(nn.Linear(bottom.width, settings.head), nn.ReLU(), nn.Linear(settings.head, settings.head))
 
-    def loss_of(batch: Batch) -> Tensor:
+    def loss_of(rows: Tensor) -> Tensor:
+        batch = columns.gather(rows)
         drawn = columns.rows[torch.randint(len(columns.rows), (len(batch[1]),))]
         copy = corrupted(batch, columns.gather(drawn), settings.corruption)
         one, other = (functional.normalize(head(bottom(*view))) for view in (batch, copy))

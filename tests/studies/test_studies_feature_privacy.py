@@ -1,0 +1,383 @@
+"""The feature-privacy study: its jobs, what it takes from a run, and a page whose verdicts follow from the results."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from dp_accounting.pld import privacy_loss_distribution as pld
+
+import cutlayer.studies as studies
+from cutlayer.accounting import ReleasePlan
+from cutlayer.channel.transcript import Step
+from cutlayer.data.images import image_column
+from cutlayer.errors import DataError
+from cutlayer.protections import DPEmbeddingConfig
+from cutlayer.runs.check import check_job
+from cutlayer.runs.execute import Progress
+from cutlayer.studies.base import Cell, Found
+from cutlayer.studies.claims import Runs, Verdict
+from cutlayer.studies.data import with_epochs
+from cutlayer.studies.feature_diagnostics import class_share, cluster_figures, distance_figures
+from cutlayer.studies.feature_pictures import gallery
+from cutlayer.studies.feature_privacy import FeaturePrivacyStudy, attack_figures
+from cutlayer.studies.feature_privacy_claims import LAST, MEAN, ONLY, FeaturePrivacyClaims, inversion, overhead
+from cutlayer.studies.feature_privacy_data import (
+    ADJUST,
+    CLIP,
+    DATA_SETS,
+    DELTA,
+    EPOCHS,
+    FULL,
+    INVERTED,
+    LABEL,
+    ONCE,
+    OWNER,
+    PER_RUN,
+    RESCALE,
+    SETTINGS,
+    SHADOWED,
+    UNPROTECTED,
+    VANILLA,
+    read_halves,
+)
+
+DATA = Path(__file__).parents[2].parent / "shared" / "data"
+GROUPS = [one.group for one in DATA_SETS]
+ACCURACY = {UNPROTECTED: 0.98, VANILLA: 0.9, RESCALE: 0.95, ADJUST: 0.925, FULL: 0.965, PER_RUN: 0.97, ONCE: 0.975}
+ONE_RELEASE = {UNPROTECTED: 0.6, VANILLA: 0.05, FULL: 0.04, PER_RUN: 0.03}
+ALL_RELEASES = {UNPROTECTED: 0.61, VANILLA: 0.3, FULL: 0.28, PER_RUN: 0.25}
+DIAGNOSTICS = {"ks": 0.02, "largest": 0.6, "scaled_largest": 0.97, "beyond": 0.0}
+PURITY = {f"{when}_{key}": value for when in ("first", "last") for key, value in (("purity", 0.6), ("chance", 0.3))}
+LEDGER = {
+    "epsilon": 92.1,
+    "delta": DELTA,
+    "auc_bound": 1.0,
+    "releases": 20,
+    "condition": "c",
+    "why": "",
+    "strict": 120.0,
+}
+
+
+def tiny_tables(group: str) -> dict[str, pa.Table]:
+    """120 rows, with the parties and columns of a data set's job."""
+    one = next(one for one in DATA_SETS if one.group == group)
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, one.classes, 120)
+    tables = {OWNER: pa.table({LABEL: labels})}
+    for party in one.parties:
+        if "halves" in group:
+            images = (25 * labels[:, None, None] + draw.integers(0, 25, (120, 12, 6))).astype(np.uint8)
+            tables[party] = pa.table({"image": image_column(images, party)})
+        else:
+            x = draw.normal(size=(120, 20)) + labels[:, None]
+            tables[party] = pa.table({f"x{place}": x[:, place] for place in range(20)})
+    return tables
+
+
+def trained(group: str, setting: str, work: Path) -> Found:
+    """Two epochs of a job, attacked by inversion alone: shadows take as long as all other tests."""
+    one = next(one for one in DATA_SETS if one.group == group)
+    job = with_epochs(one.job(setting, 1), 2)
+    for name in one.parties:
+        audit = job.parties[name].audit.model_copy(update={"attacks": ("inversion",)})
+        job.parties[name] = job.parties[name].model_copy(update={"audit": audit})
+    cell = Cell(group, setting, 1, job, tiny_tables(group))
+    return Found(**json.loads(json.dumps(FeaturePrivacyStudy().train(cell, work, Progress()))))
+
+
+def measured(setting: str, accuracy: float, change: dict[str, Any], shift: float) -> dict[str, Any]:
+    """What a training of one setting gave, alike at both parties."""
+    attacks: dict[str, dict[str, dict[str, float]]] = {}
+    if setting in ONE_RELEASE:
+        attacks[f"inversion, {LAST}"] = {"value": ONE_RELEASE[setting] + shift, "baseline": 0.0}
+        attacks[f"inversion, {MEAN}"] = {"value": ALL_RELEASES[setting] + shift, "baseline": 0.0}
+    if setting == ONCE:
+        attacks[f"inversion, {ONLY}"] = {"value": 0.25 + shift, "baseline": 0.0}
+    if setting in SHADOWED:
+        right = 0.62 if setting == UNPROTECTED else 0.52
+        attacks["membership"] = {"value": right, "accuracy": right + shift, "tpr_at_1_percent_fpr": 0.01}
+    inside = {} if setting == UNPROTECTED else {**DIAGNOSTICS, "class_share": 0.5 + 0.2 * (setting in (ADJUST, FULL))}
+    inside = {key: value + shift for key, value in inside.items()}
+    if setting != ONCE:
+        inside |= {**PURITY, "first_kept_purity": 0.7 + shift, "last_kept_purity": 0.7 + shift, "last_kept": 0.9}
+    told = {"attacks": attacks, "diagnostics": inside}
+    for part, values in change.items():
+        told[part] = {**told[part], **values}
+    return {
+        "accuracy": accuracy,
+        "references": {"all columns in one place": 0.985, "chance": 0.1} if setting == UNPROTECTED else {},
+        "ledger": {**LEDGER, "epsilon": None}
+        if setting in (RESCALE, FULL)
+        else {}
+        if setting == UNPROTECTED
+        else LEDGER,
+        "epoch_seconds": 1.0 + 0.05 * (setting != UNPROTECTED) + 0.1 * (setting == RESCALE),
+        "attacks": {name: dict.fromkeys(("a", "b"), figures) for name, figures in told["attacks"].items()},
+        "skipped": {},
+        "pictures": {},
+        "diagnostics": dict.fromkeys(("a", "b"), told["diagnostics"]),
+    }
+
+
+def pretended(
+    group: str,
+    accuracy: dict[str, float] = ACCURACY,
+    changes: dict[str, dict[str, Any]] | None = None,
+    seeds: int = 3,
+) -> list[Found]:
+    """Results of one data set that would hold every claim, but for the changes."""
+    draw = np.random.default_rng(0)
+    found = []
+    for seed in range(1, seeds + 1):
+        shift = float(draw.normal(0, 0.002))
+        for setting in SETTINGS:
+            told = measured(setting, accuracy[setting] + shift, (changes or {}).get(setting, {}), shift)
+            found.append(Found(group, setting, seed, accuracy[setting], 60.0, {}, {}, told))
+    return found
+
+
+def verdicts_of(found: list[Found], group: str) -> list[Verdict]:
+    return [claim.verdict for claim in FeaturePrivacyClaims(Runs(found)).of(group)]
+
+
+def page_of(found: list[Found], out: Path) -> str:
+    """The page as written; its figures are there, are pictures, and there are no others."""
+    out.mkdir()
+    studies.write_page(FeaturePrivacyStudy(), found, out, 3)
+    page = (out / "page.md").read_text()
+    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
+    assert sorted(shown) == sorted(path.name for path in (out / "figures").iterdir())
+    for name in shown:
+        assert ElementTree.parse(out / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    return page
+
+
+def test_a_protected_training_gives_attacks_account_and_diagnostics(tmp_path: Path) -> None:
+    one = trained("BBCSport", FULL, tmp_path / "work")
+    assert set(one.measured["attacks"]) == {f"inversion, {LAST}", f"inversion, {MEAN}"}
+    assert all(set(parties) == {"first", "second"} for parties in one.measured["attacks"].values())
+    assert one.measured["ledger"]["epsilon"] is None
+    assert "estimated from other rows" in one.measured["ledger"]["why"]
+    for figures in one.measured["diagnostics"].values():
+        assert 0 < figures["ks"] < 1
+        assert 0 < figures["largest"] <= 1 + 1e-6
+        assert figures["first_purity"] >= figures["first_chance"] - 0.1
+        assert 0 <= figures["class_share"] <= 1
+    assert one.measured["epoch_seconds"] > 0
+    assert one.measured["pictures"] == {}
+
+
+def test_images_that_are_released_once_are_shown_as_rebuilt(tmp_path: Path) -> None:
+    one = trained("MNIST halves", ONCE, tmp_path / "work")
+    assert set(one.measured["attacks"]) == {f"inversion, {ONLY}"}
+    assert inversion(LAST)(one) == inversion(ONLY)(one) == inversion(MEAN)(one)
+    assert (one.measured["ledger"]["releases"], one.measured["ledger"]["condition"]) == (
+        1,
+        "conditional on the bottom model",
+    )
+    assert one.measured["ledger"]["strict"] > one.measured["ledger"]["epsilon"] > 0
+    assert not any("purity" in key for key in one.measured["diagnostics"]["left"])
+    page = page_of([one], tmp_path / "out")
+    assert "rebuilt.svg" in page
+    picture = ElementTree.parse(tmp_path / "out" / "figures" / "feature-privacy-mnist-halves-rebuilt.svg")
+    images = picture.findall(".//{http://www.w3.org/2000/svg}image")
+    assert len(images) == 2 * len(one.measured["pictures"][ONLY]) == 6
+    assert all(image.get("href", "").startswith("data:image/png;base64,") for image in images)
+
+
+def test_figures_of_attacks_are_kept_by_release_and_party() -> None:
+    base = {"value": 0.6, "baseline": 0.5, "further": {"accuracy": 0.55}}
+    features = [
+        {**base, "attack": "membership", "party": "a", "release": "kept models, shown the rows once more"},
+        {**base, "attack": "inversion", "party": "a", "release": "epoch 20, the last recorded"},
+        {**base, "attack": "inversion", "party": "b", "release": "mean of 20.0 releases", "value": 0.7},
+    ]
+    found = attack_figures(features)
+    assert found["membership"] == {"a": {"value": 0.6, "baseline": 0.5, "accuracy": 0.55}}
+    assert set(found) == {"membership", f"inversion, {LAST}", f"inversion, {MEAN}"}
+    assert found[f"inversion, {MEAN}"]["b"]["value"] == 0.7
+
+
+@pytest.mark.real_data
+def test_every_job_is_valid_and_named_once() -> None:
+    if not DATA.exists():
+        pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")
+    cells = list(FeaturePrivacyStudy().cells(DATA, 2))
+    assert len({cell.slug for cell in cells}) == len(cells) == 2 * len(SETTINGS) * len(DATA_SETS)
+    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
+    for cell in cells[: len(cells) // 2]:
+        check_job(cell.job)
+        assert len(cell.job.passives) == 2
+        assert cell.tables[OWNER].column_names == [LABEL]
+        assert len({table.num_rows for table in cell.tables.values()}) == 1
+        for party in cell.job.passives:
+            assert LABEL not in cell.tables[party].column_names
+            assert ("inversion" in cell.job.parties[party].audit.attacks) == (cell.setting in INVERTED)
+    sizes = {cell.group: cell.tables[OWNER].num_rows for cell in cells}
+    assert sizes == {
+        "handwritten": 2000,
+        "BBCSport": 544,
+        "Adult": 48_842,
+        "MNIST halves": 10_000,
+        "CIFAR-10 halves": 8000,
+    }
+
+
+def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.npz.*--data"):
+        read_halves("none.npz", 10, ("left", "right"), tmp_path)
+
+
+@pytest.mark.parametrize("one", DATA_SETS, ids=GROUPS)
+def test_our_settings_have_the_total_that_the_papers_noise_adds_up_to(one: Any) -> None:
+    plan = ReleasePlan.of(one.job(PER_RUN, 1).train)
+    noise = {setting: DPEmbeddingConfig(**one.protection(setting)).multiplier(plan) for setting in SETTINGS[1:6]}
+    assert noise[PER_RUN] == pytest.approx(noise[VANILLA], rel=1e-9)
+    assert noise[VANILLA] == pytest.approx(math.sqrt(2 * math.log(125)) / one.epsilon)
+    once = DPEmbeddingConfig(**one.protection(ONCE)).multiplier(ReleasePlan.of(one.job(ONCE, 1).train, once=True))
+    assert once == pytest.approx(noise[VANILLA] / math.sqrt(EPOCHS), rel=1e-9)
+    losses = pld.from_gaussian_mechanism(noise[VANILLA], value_discretization_interval=1e-2)
+    assert losses.get_epsilon_for_delta(DELTA) == pytest.approx(one.single, rel=0.01)
+    assert losses.self_compose(EPOCHS).get_epsilon_for_delta(DELTA) == pytest.approx(one.total, rel=0.01)
+
+
+def test_results_like_the_papers_would_hold_every_claim() -> None:
+    assert set(verdicts_of(pretended("MNIST halves"), "MNIST halves")) == {Verdict.HOLDS}
+
+
+@pytest.mark.parametrize(
+    ("setting", "accuracy", "failing"),
+    [
+        (UNPROTECTED, 0.88, {0}),
+        (RESCALE, 0.89, {1}),
+        (ADJUST, 0.89, {2}),
+        (ADJUST, 0.968, {3}),
+        (PER_RUN, 0.95, {8}),
+        (ONCE, 0.95, {9}),
+    ],
+)
+def test_one_accuracy_that_is_otherwise_fails_its_claim(setting: str, accuracy: float, failing: set[int]) -> None:
+    found = verdicts_of(pretended("CIFAR-10 halves", {**ACCURACY, setting: accuracy}), "CIFAR-10 halves")
+    assert {place for place, verdict in enumerate(found) if verdict == Verdict.FAILS} == failing
+
+
+@pytest.mark.parametrize(
+    ("setting", "part", "values", "failing"),
+    [
+        (FULL, "attacks", {f"inversion, {LAST}": {"value": 0.7}}, {4, 5}),
+        (FULL, "attacks", {f"inversion, {MEAN}": {"value": 0.01}}, {5, 10}),
+        (UNPROTECTED, "attacks", {"membership": {"accuracy": 0.48}}, {6}),
+        (FULL, "attacks", {"membership": {"accuracy": 0.6}}, {7}),
+        (ONCE, "attacks", {f"inversion, {ONLY}": {"value": 0.5}}, {10}),
+        (VANILLA, "diagnostics", {"ks": 0.2}, {11}),
+        (VANILLA, "diagnostics", {"largest": 0.98}, {12}),
+        (RESCALE, "diagnostics", {"scaled_largest": 1.3}, {13}),
+        (ADJUST, "diagnostics", {"first_kept_purity": 0.5}, {14}),
+        (ADJUST, "diagnostics", {"last_kept_purity": 0.5}, {14}),
+        (ADJUST, "diagnostics", {"class_share": 0.4}, {15}),
+    ],
+)
+def test_one_figure_that_is_otherwise_fails_its_claim(
+    setting: str, part: str, values: dict[str, Any], failing: set[int]
+) -> None:
+    draw = np.random.default_rng(1)
+    found = pretended("Adult", changes={setting: {part: values}})
+    for one in found:  # equal values in every seed would have no interval to speak of
+        for figures in one.measured["diagnostics"].values():
+            figures.update({key: value + float(draw.normal(0, 1e-3)) for key, value in figures.items()})
+    told = verdicts_of(found, "Adult")
+    assert {place for place, verdict in enumerate(told) if verdict == Verdict.FAILS} == failing
+
+
+@pytest.mark.parametrize("seeds", [0, 1])
+def test_too_few_seeds_resolve_nothing(seeds: int) -> None:
+    found = set(verdicts_of(pretended("Adult", seeds=seeds), "Adult"))
+    assert found == ({Verdict.NOT_RUN} if seeds == 0 else {Verdict.OPEN})
+
+
+def test_overheads_are_shares_of_the_unprotected_epoch() -> None:
+    runs = Runs(pretended("Adult"))
+    shares = {setting: overhead(runs, "Adult", setting) for setting in (VANILLA, RESCALE, ADJUST)}
+    assert {setting: share.value for setting, share in shares.items() if share} == pytest.approx(
+        {VANILLA: 0.05, RESCALE: 0.1, ADJUST: 0.0}
+    )
+
+
+def test_the_page_shows_every_setting_of_every_data_set(tmp_path: Path) -> None:
+    page = page_of([one for group in GROUPS for one in pretended(group)], tmp_path / "whole")
+    assert "not run" not in page
+    assert "not in the paper" not in page
+    for group in GROUPS:
+        part = page.partition(f"## {group}\n")[2].partition("\n## ")[0]
+        utility = part.partition("### Utility")[2].partition("### Inversion")[0]
+        assert all(f"| {setting} |" in utility for setting in ("centralised", *SETTINGS, "majority class"))
+        assert utility.count("no formal guarantee") == 2
+    assert "| vanilla | 0.899" in page or "| vanilla | 0.900" in page
+    assert "0.9512 against 0.9048" in page
+    assert "| the paper, 5,000 rows of CIFAR-10 | 7.8% | 36.0% | 11.0% |" in page
+    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!")))
+
+
+def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
+    page = page_of([], tmp_path / "empty")
+    assert set(re.findall(r"\| \*\*([^*]+)\*\* \|", page)) == {"not run"}
+
+
+def test_distances_of_wide_normal_rows_are_normal_and_two_heaps_are_not() -> None:
+    draw = torch.Generator().manual_seed(0)
+    wide = torch.randn(400, 256, generator=draw)
+    near = distance_figures(wide[:300], wide[300:], 20.0)
+    assert near["ks"] < 0.05
+    heaps = torch.zeros(400, 2)
+    heaps[::2, 0] = 1.0
+    far = distance_figures(heaps[:300], heaps[300:], CLIP)
+    assert far["ks"] > 0.3
+    assert far["largest"] == pytest.approx(0.5)
+
+
+def test_the_published_scale_lets_a_share_of_the_pairs_exceed_the_sensitivity() -> None:
+    """Of normal distances about the tail probability lies beyond the estimate, and so beyond 2C after the scaling."""
+    rows = torch.randn(1000, 512, generator=torch.Generator().manual_seed(1)) / 512**0.5
+    found = distance_figures(rows[:500], rows[500:], 2.0)
+    assert found["beyond"] == pytest.approx(0.01, abs=0.01)
+    assert found["scaled_largest"] > 1 > found["largest"]
+
+
+def test_the_share_between_classes_is_that_of_an_analysis_of_variance() -> None:
+    draw = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], 50)
+    plane = draw.normal(size=(150, 2)) + 3 * labels[:, None]
+    flat = np.concatenate([plane, 1e-6 * draw.normal(size=(150, 5))], axis=1)
+    total = ((plane - plane.mean(0)) ** 2).sum()
+    within = sum(((plane[labels == code] - plane[labels == code].mean(0)) ** 2).sum() for code in range(3))
+    found = class_share(torch.from_numpy(flat), torch.from_numpy(labels))
+    assert found == pytest.approx(1 - within / total, rel=1e-6)
+    assert class_share(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])) == 0.0
+
+
+def test_clusters_of_gradients_that_stand_apart_are_pure_and_doubtful_rows_are_left_out() -> None:
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.arange(90) % 3
+    apart = 10 * torch.eye(3)[labels] + 0.1 * torch.randn(90, 3, generator=draw)
+    steps = [Step(0, 0, torch.arange(90), gradients={"a": apart})]
+    found = cluster_figures(steps, "a", labels, 3, seed=0)
+    assert (found["purity"], found["kept_purity"], found["kept"]) == (1.0, 1.0, 1.0)
+    assert found["chance"] < 0.6
+    apart[0] = apart[1:3].mean(0)  # half way between two classes
+    doubtful = cluster_figures([Step(0, 0, torch.arange(90), gradients={"a": apart})], "a", labels, 3, seed=0)
+    assert (doubtful["kept"], doubtful["purity"]) == (89 / 90, 89 / 90)
+    assert doubtful["kept_purity"] == 1.0
+
+
+def test_a_gallery_without_pictures_is_still_one() -> None:
+    assert ElementTree.fromstring(gallery([], "none")).tag.endswith("svg")
