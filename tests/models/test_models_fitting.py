@@ -249,7 +249,7 @@ def test_without_gradients_there_is_nothing_to_fit_by(gradients: Tensor | None, 
 
 def test_gradients_need_an_embedding_of_both_signs() -> None:
     for kind, cut in (("mlp", None), ("cnn", "activated"), ("lenet5", "activated")):
-        with pytest.raises(ConfigError, match="write cut: linear in model.bottom"):
+        with pytest.raises(ConfigError, match=r"write cut: linear in model\.bottom"):
             check_fit({"kind": "gradients"}, {"kind": kind, "cut": cut}, 2, "fit")
     check_fit({"kind": "gradients"}, {"kind": "mlp", "cut": "linear"}, 2, "fit")
     check_fit({"kind": "gradients"}, {"kind": "linear"}, 2, "fit")

@@ -147,7 +147,7 @@ def test_every_job_is_valid_named_once_and_spends_its_total(cells: list[Cell], t
     pca = {group: sum(width <= about.columns for width in WIDTHS) for group, about in GROUPS.items()}
     assert pca == {"Adult": 3, "MNIST halves": 4}
     others = len(METHODS) - 1
-    wanted = sum(4 + own + len(TOTALS) * (4 * others + own) for own in pca.values())
+    wanted = sum(4 * len(FITS) + own + len(TOTALS) * (4 * others + own) for own in pca.values())
     assert wanted == len(cells) == 147
     twice = list(EmbeddingBudgetStudy().cells(tmp_path, 2))
     assert len({cell.slug for cell in twice}) == len(twice) == 2 * len(cells)

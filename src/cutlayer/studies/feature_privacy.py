@@ -23,6 +23,7 @@ from cutlayer.studies.feature_privacy_data import (
     DELTA,
     EPOCHS,
     ONCE,
+    OPENING,
     SETTINGS,
     UNPROTECTED,
     WIDTH,
@@ -79,9 +80,11 @@ class FeaturePrivacyStudy(Study):
         f"the six views of 2,000 rows (240 averages of pixels, 76 Fourier coefficients); BBCSport: two text views of "
         f"544 rows; Adult: 48,842 rows, eight columns about the person and five about work and capital; left and "
         f"right halves of the first 10,000 images of MNIST and the first 8,000 of a stratified subset of CIFAR-10. "
-        f"Bottom models `mlp` (64, {WIDTH}) or, for images, `cnn`, cut width {WIDTH}, top model `mlp` (64); Adam 1e-3, "
+        f"Bottom models `mlp` (64, {WIDTH}) or, for images, `cnn`, without an activation at the cut, whose width is "
+        f"{WIDTH}; top model `mlp` (64); Adam 1e-3, "
         f"batch 64 (Adult 256, BBCSport 32), {EPOCHS} epochs, the best of them by 10 % of the rows, 20 % for testing. "
-        f"`{ONCE}` fits principal components and releases each row a single time. An estimated 25 minutes a "
+        f"`{ONCE}` fits each bottom model to the gradients of {OPENING} opening epochs, in which it sends nothing, and "
+        f"then releases each row a single time. An estimated 25 minutes a "
         f"seed on one core.\n\n"
         f"What differs from the paper: its learning rates are 1e-3 (UCI), 1e-5 (MNIST) and 1e-4 (CIFAR-10), with which "
         f"so few images teach nothing in {EPOCHS} epochs. Its UCI table is not named in the text that we have, and "

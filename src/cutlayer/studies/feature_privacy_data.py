@@ -22,7 +22,7 @@ from cutlayer.studies.data import ADULT, handwritten
 
 EPOCHS, DELTA = 20, 1e-2
 """The paper's."""
-CLIP, WIDTH = 1.0, 16
+CLIP, WIDTH, OPENING = 1.0, 16, 4
 OWNER, LABEL = "owner", "class"
 UNPROTECTED, VANILLA, RESCALE, ADJUST, FULL = "unprotected", "vanilla", "+rescale", "+adjust", "full"
 PER_RUN, ONCE = "ours, per run", "ours, once"
@@ -44,7 +44,7 @@ class DataSet:
         group: of the study's cells. parties: the two passive ones.
         read: the parties' tables, from the folder of data sets.
         classes: of the labels. epsilon: of one release.
-        bottom: of each passive party. fit: of `release: once`. fitted: the bottom model there, if another.
+        bottom: of each passive party.
         numbers: how the parties' numbers are encoded.
     """
 
@@ -55,8 +55,6 @@ class DataSet:
     epsilon: float
     batch: int
     bottom: Mapping[str, Any]
-    fit: Mapping[str, Any]
-    fitted: Mapping[str, Any] | None = None
     numbers: Mapping[str, Any] | None = None
 
     @property
@@ -85,23 +83,20 @@ class DataSet:
             "privacy": {} if noise is None else {"dp_embedding": noise},
             "audit": audit,
             **({"features": {"numbers": self.numbers}} if self.numbers else {}),
-            **({"fit": self.fit} if once else {}),
+            **({"fit": {"kind": "gradients"}} if once else {}),
         }
         owner = {"role": "active", "label": LABEL, "features": {"include": "none"}, "audit": {"every": "never"}}
         raw = {
             "task": "binary" if self.classes == 2 else "multiclass",
             "parties": {OWNER: owner, **dict.fromkeys(self.parties, passive)},
-            "model": {
-                "bottom": self.fitted if once and self.fitted else self.bottom,
-                "top": {"kind": "mlp", "hidden": [64]},
-            },
+            "model": {"bottom": self.bottom, "top": {"kind": "mlp", "hidden": [64]}},
             "train": {
                 "epochs": EPOCHS,
                 "batch_size": self.batch,
                 "split": {"test": 0.2, "validation": 0.1},
                 "seed": seed,
                 "threads": 1,
-                "release": "once" if once else "every_step",
+                **({"release": "once", "opening": OPENING} if once else {}),
             },
             "compare": ["centralised"] if setting == UNPROTECTED else [],
         }
@@ -176,21 +171,19 @@ _OFFICES, _VIEWS, _TEXTS, _HALVES = (
     ("first", "second"),
     ("left", "right"),
 )
-_MLP: Mapping[str, Any] = {"kind": "mlp", "hidden": [64, WIDTH]}
-_CNN: Mapping[str, Any] = {"kind": "cnn", "width": WIDTH}
-_LINEAR: Mapping[str, Any] = {"kind": "linear", "width": WIDTH}
-_PCA: Mapping[str, Any] = {"kind": "pca"}
+_MLP: Mapping[str, Any] = {"kind": "mlp", "hidden": [64, WIDTH], "cut": "linear"}
+_CNN: Mapping[str, Any] = {"kind": "cnn", "width": WIDTH, "cut": "linear"}
 _LOG: Mapping[str, Any] = {"transform": "log1p"}
 
 
 def _halves(group: str, path: str, rows: int) -> DataSet:
-    return DataSet(group, _HALVES, partial(read_halves, path, rows, _HALVES), 10, 16.0, 64, _CNN, _PCA, _LINEAR)
+    return DataSet(group, _HALVES, partial(read_halves, path, rows, _HALVES), 10, 16.0, 64, _CNN)
 
 
 DATA_SETS = (
-    DataSet("handwritten", _VIEWS, partial(read_digits, _VIEWS), 10, 16.0, 64, _MLP, _PCA, _LINEAR),
-    DataSet("BBCSport", _TEXTS, partial(read_texts, _TEXTS), 5, 16.0, 32, _MLP, _PCA, _LINEAR, _LOG),
-    DataSet("Adult", _OFFICES, partial(read_adult, _OFFICES), 2, 4.0, 256, _MLP, _PCA, _LINEAR, _LOG),
+    DataSet("handwritten", _VIEWS, partial(read_digits, _VIEWS), 10, 16.0, 64, _MLP),
+    DataSet("BBCSport", _TEXTS, partial(read_texts, _TEXTS), 5, 16.0, 32, _MLP, _LOG),
+    DataSet("Adult", _OFFICES, partial(read_adult, _OFFICES), 2, 8.0, 256, _MLP, _LOG),
     _halves("MNIST halves", "mnist/mnist.npz", 10_000),
     _halves("CIFAR-10 halves", "cifar10/cifar10_subset.npz", 8_000),
 )
