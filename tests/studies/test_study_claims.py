@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from scipy import stats
 
-from cutlayer.studies.base import Found, Mean
+from cutlayer.studies.base import Found, Mean, worst_leaks
 from cutlayer.studies.claims import Claim, Runs, Verdict, above, below, every, leak, metric, within
 from cutlayer.studies.forward_claims import PAPER_PAIRS, Forms, ForwardClaims
 from cutlayer.studies.gradient_page import ORDER, GradientPage
@@ -183,3 +183,15 @@ def test_the_cost_of_redrawing_is_judged_against_theory() -> None:
     assert verdict(claims, "eps 1: a vote") == HOLDS
     assert verdict(claims, "eps 1: the spectral") == HOLDS
     assert verdict(claims, "eps 2: a vote") == NOT_RUN
+
+
+def test_of_several_parties_the_one_that_learns_most_counts() -> None:
+    def cell(attack: str, auc: float, named: float | None = None) -> dict[str, object]:
+        also = {} if named is None else {"best_assignment": named}
+        figures = {"auc": auc, "epoch": 3, "last_epoch_auc": 0.5, "also": also}
+        return {"message": "embedding", "attack": attack, **figures}
+
+    cells = [cell("spectral", 0.44, 0.93), cell("spectral", 0.3, 0.6), cell("spectral", 0.6, 0.7), cell("norm", 0.51)]
+    found = {name: worst["auc"] for name, worst in worst_leaks(cells).items()}
+    assert found == {"embedding/spectral": 0.3, "embedding/spectral, best assignment": 0.93, "embedding/norm": 0.51}
+    assert worst_leaks(cells)["embedding/spectral"] == {"auc": 0.3, "epoch": 3, "last": 0.5}

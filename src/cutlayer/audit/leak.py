@@ -21,6 +21,9 @@ from cutlayer.kernels.bootstrap import auc_replicates
 from cutlayer.kernels.macro_auc import macro_auc, macro_auc_replicates
 from cutlayer.kernels.roc import roc_auc
 
+BEST_ASSIGNMENT = "best_assignment"
+"""The entry of `Leak.also` for scores whose classes were renamed in the way that fits the truth best."""
+
 
 @dataclass(frozen=True)
 class Leak:
@@ -73,7 +76,7 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
         hard_accuracy=None if hard is None else float((hard == actual).double().mean()),
         assigned_accuracy=None if renamed is None else float((renamed[1] == actual).double().mean()),
         also={name: _auc(other, actual) for name, other in scores.also.items()}
-        | ({} if renamed is None else {"best_assignment": _auc(renamed[0], actual)}),
+        | ({} if renamed is None else {BEST_ASSIGNMENT: _auc(renamed[0], actual)}),
     )
 
 

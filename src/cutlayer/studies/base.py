@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from scipy import stats
 
+from cutlayer.audit.leak import BEST_ASSIGNMENT
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.runs.execute import Options, Progress, execute
@@ -49,7 +50,7 @@ class Found:
 
     Attributes:
         metric: the headline metric on test rows.
-        leaks: `message/attack` to {"auc": worst over the epochs, "epoch": when, "last": of the last epoch}.
+        leaks: `message/attack` to {"auc": worst over parties and epochs, "epoch": when, "last": of the last epoch}.
         layers: the same by `party/layer`.
         measured: what the study's `measure` adds.
     """
@@ -62,6 +63,10 @@ class Found:
     leaks: Mapping[str, Mapping[str, float]]
     layers: Mapping[str, Mapping[str, float]]
     measured: Mapping[str, Any] = field(default_factory=dict)
+
+
+ASSIGNED = "best assignment"
+"""What follows the name of an attack that finds classes, under the names that fit the truth best."""
 
 
 class Study(ABC):
@@ -139,7 +144,7 @@ def run_cell(study: Study, cell: Cell, work: Path, progress: Progress) -> dict[s
     summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
     own = next(row for row in summary["utility"]["rows"] if row["name"] == "this run")
     cells = audit["runs"]["this run"]["cells"]
-    leaks = {f"{c['message']}/{c['attack']}": _worst(c) for c in cells if c["message"] != "layer"}
+    leaks = worst_leaks([c for c in cells if c["message"] != "layer"])
     layers = {f"{c['party']}/{c['layer']}": _worst(c) for c in cells if c["message"] == "layer"}
     measured = study.measure(cell, folder)
     shutil.rmtree(work)
@@ -153,6 +158,27 @@ def run_cell(study: Study, cell: Cell, work: Path, progress: Progress) -> dict[s
         "layers": layers,
         "measured": measured,
     }
+
+
+def worst_leaks(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """By `message/attack`, what was learned from the passive party that leaks most, as `Found.leaks` has it.
+
+    Where classes are found but must be named, also the figure under the best assignment, as `message/attack, best
+    assignment`, at that party's worst epoch of the other.
+
+    Args:
+        cells: of messages, as in `audit.json`.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for cell in cells:
+        key = f"{cell['message']}/{cell['attack']}"
+        told = {key: _worst(cell)}
+        if BEST_ASSIGNMENT in cell["also"]:
+            told[f"{key}, {ASSIGNED}"] = {**told[key], "auc": cell["also"][BEST_ASSIGNMENT]}
+        for name, worst in told.items():
+            if name not in found or distance(worst["auc"]) > distance(found[name]["auc"]):
+                found[name] = worst
+    return found
 
 
 def _worst(cell: Mapping[str, Any]) -> dict[str, float]:

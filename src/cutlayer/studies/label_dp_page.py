@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from scipy import stats
 
-from cutlayer.studies.base import Found, Mean, table
+from cutlayer.studies.base import ASSIGNED, Found, Mean, table
 from cutlayer.studies.claims import (
     Claim,
     Runs,
@@ -149,7 +149,7 @@ class LabelDPPage:
             lost = "–" if setting == "undefended" else shown(self.runs.loss((group, setting)))
             leaks = [shown(self.runs.mean((group, setting), leak(key))) for key in keys]
             rows.append([setting, shown(self.runs.mean((group, setting), metric)), lost, *leaks])
-        return f"Leak columns: max(AUC, 1 - AUC) at the worst epoch of each run.\n\n{table(head, rows)}"
+        return f"{_LEAKS}\n\n{table(head, rows)}"
 
     def _redrawing(self) -> str:
         rows = []
@@ -187,6 +187,7 @@ class LabelDPPage:
         settings = [*(f"eps {eps:g}" for eps in EPS), "undefended"]
         values: dict[str, Value] = {GROUPS[group]: metric}
         attacks = [f"gradient/{attack}" for attack in ATTACKS] + ["embedding/spectral"]
+        attacks += [f"{attack}, {ASSIGNED}" for attack in attacks]
         known = {key for setting in settings for one in self.runs.all((group, setting)) for key in one.leaks}
         values |= {f"leak AUC, {key.replace('/', ', ')}": leak(key) for key in attacks if key in known}
         series = []
@@ -197,6 +198,12 @@ class LabelDPPage:
         return plot(series, ("label DP", "metric, leak AUC"), f"Utility and leak by eps, {group}", 0.5, settings)
 
 
+_LEAKS = (
+    "Leak columns: max(AUC, 1 - AUC), of the passive party that learns most and its worst epoch. Of several classes "
+    "the spectral attack finds clusters and names them by their size, which says little where all are as large; the "
+    "*best assignment* has the names that fit the truth best, at the same epoch, as for somebody who knows a row of "
+    "each."
+)
 _REDRAWING = (
     "A run draws each label once, and nothing can make it draw again. So these cells train the same network in one "
     "place, without a cut, from the same weights and on the same batches, on labels drawn once or in every epoch. "
