@@ -39,7 +39,8 @@ class PartyForecast:
 
     Attributes:
         bytes_per_epoch: sent by this party: embeddings upwards, or cut gradients downwards.
-        bytes_once: sent before training, by a party that releases each row once.
+        bytes_opening: the same in each opening epoch.
+        bytes_once: sent by a party that releases each row once.
         store_bytes: of its encoded columns on disk.
     """
 
@@ -51,6 +52,7 @@ class PartyForecast:
     width: int | None
     parameters: int
     bytes_per_epoch: int
+    bytes_opening: int
     bytes_once: int
     store_bytes: int
 
@@ -64,6 +66,7 @@ class Forecast:
     validation: int
     test: int
     epochs: int
+    opening: int
     steps_per_epoch: int
     threads: int
     parties: tuple[PartyForecast, ...]
@@ -105,6 +108,7 @@ def forecast(job: Job) -> Forecast:
         validation=len(split.validation),
         test=len(split.test),
         epochs=job.train.epochs,
+        opening=job.train.opening,
         steps_per_epoch=schedule.steps_per_epoch,
         threads=threads,
         parties=parties,
@@ -155,6 +159,7 @@ def _party(
     once = role == "passive" and job.train.releases_once(name)
     upwards = 0 if once else 4 * (train + held_out) * widths.get(name, 0)
     downwards = 4 * train * sum(widths[party] for party in job.passives if not job.train.releases_once(party))
+    taught = 4 * train * sum(widths[party] for party in job.passives)
     store = prepared[name].store
     bottom = dict(zip(model.widths, model.bottoms, strict=True)).get(name)
     top = model.top.parameters() if role == "active" else ()
@@ -167,6 +172,7 @@ def _party(
         width=widths.get(name),
         parameters=sum(parameter.numel() for parameter in (*(bottom.parameters() if bottom else ()), *top)),
         bytes_per_epoch=upwards if role == "passive" else downwards,
+        bytes_opening=upwards if role == "passive" else taught,
         bytes_once=4 * every * widths[name] if once else 0,
         store_bytes=store.bytes if store else 0,
     )
