@@ -238,3 +238,21 @@ def test_arguments_of_a_user_module_are_passed_and_checked() -> None:
     assert bottom_of("python", args={"width": 7}).width == 7
     with pytest.raises(ConfigError, match="widht"):
         bottom_of("python", args={"widht": 7})
+
+
+@pytest.mark.parametrize(
+    ("raw", "inputs"),
+    [
+        ({"kind": "mlp", "hidden": [8, 5]}, MIXED),
+        ({"kind": "cnn", "width": 5}, HALF),
+        ({"kind": "lenet5", "width": 5}, HALF),
+    ],
+)
+def test_a_linear_cut_is_the_same_layer_without_its_activation(raw: dict[str, Any], inputs: Inputs) -> None:
+    codes, numbers = torch.zeros(40, len(inputs.cardinalities), dtype=torch.int32), torch.randn(40, inputs.numbers)
+    found = {}
+    for cut in ("activated", "linear"):
+        torch.manual_seed(0)
+        found[cut] = build_bottom({**raw, "cut": cut}, inputs)(codes, numbers)
+    assert float(found["linear"].detach().min()) < 0 < float(found["linear"].detach().max())
+    assert torch.equal(found["activated"], found["linear"].relu())
