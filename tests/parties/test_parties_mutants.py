@@ -203,11 +203,11 @@ class SkipsOneParty(ActiveParty):
 
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         bare = {name: embedding.grad for name, embedding in view.embeddings.items() if embedding.grad is not None}
-        live, self.live = self.live, {TELCO: self.live[TELCO]}
+        taught, self.taught = self.taught, {TELCO: self.taught[TELCO]}
         try:
             return {**bare, **super()._protected_gradients(view)}
         finally:
-            self.live = live
+            self.taught = taught
 
 
 class SkipsLabels(ActiveParty):
