@@ -7,14 +7,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from written_pages import page_of
 
-import cutlayer.studies as studies
 import cutlayer.studies.completing as completing
 from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
 from cutlayer.attacks.completion_base import Effort
@@ -96,18 +95,6 @@ def pretended(settings: dict[str, dict[str, Any]], seeds: int = 3) -> list[Found
 
 def verdicts_of(settings: dict[str, dict[str, Any]], seeds: int = 3) -> list[Verdict]:
     return [claim.verdict for claim in CompletionClaims(Runs(pretended(settings, seeds)), [GROUP]).all()]
-
-
-def page_of(found: list[Found], out: Path) -> str:
-    """The page as written; its figures are there, are pictures, and there are no others."""
-    out.mkdir()
-    studies.write_page(ModelCompletionStudy(), found, out, 3)
-    page = (out / "page.md").read_text()
-    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
-    assert sorted(shown) == sorted(path.name for path in (out / "figures").iterdir())
-    for name in shown:
-        assert ElementTree.parse(out / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
-    return page
 
 
 @pytest.fixture
@@ -245,7 +232,7 @@ def test_the_best_variant_counts() -> None:
 
 
 def test_the_page_shows_every_setting(tmp_path: Path) -> None:
-    page = page_of(pretended(as_told()), tmp_path / "whole")
+    page = page_of(ModelCompletionStudy(), pretended(as_told()), tmp_path / "whole")
     assert "not run" not in page
     assert all(f"| {setting} |" in page for setting in as_told())
     assert "| linear probe |" in page
@@ -253,5 +240,5 @@ def test_the_page_shows_every_setting(tmp_path: Path) -> None:
 
 
 def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
-    page = page_of([], tmp_path / "empty")
+    page = page_of(ModelCompletionStudy(), [], tmp_path / "empty")
     assert set(re.findall(r"\| \*\*([^*]+)\*\* \|", page)) == {"not run"}

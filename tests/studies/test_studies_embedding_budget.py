@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from written_pages import page_of
 
-import cutlayer.studies as studies
 from cutlayer.cli.app import _run
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Progress
@@ -129,18 +128,6 @@ def judged(group: str, method: str, total: float = GOAL) -> tuple[str, str]:
 
 def verdicts_of(found: list[Found], group: str) -> list[Verdict]:
     return [claim.verdict for claim in BudgetClaims(Runs(found)).all() if claim.text.startswith(group)]
-
-
-def page_of(found: list[Found], out: Path) -> str:
-    """The page as written; its figures are there, are pictures, and there are no others."""
-    out.mkdir()
-    studies.write_page(EmbeddingBudgetStudy(), found, out, 3)
-    page = (out / "page.md").read_text()
-    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
-    assert sorted(shown) == sorted(path.name for path in (out / "figures").iterdir())
-    for name in shown:
-        assert ElementTree.parse(out / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
-    return page
 
 
 def test_every_job_is_valid_named_once_and_spends_its_total(cells: list[Cell], tmp_path: Path) -> None:
@@ -289,7 +276,7 @@ def test_the_page_names_what_costs_more(share: float, cause: str) -> None:
 
 
 def test_the_page_shows_every_method_total_and_width(tmp_path: Path) -> None:
-    page = page_of(pretended(), tmp_path / "whole")
+    page = page_of(EmbeddingBudgetStudy(), pretended(), tmp_path / "whole")
     assert "not run" not in page
     for group, about in GROUPS.items():
         part = page.partition(f"## {group}\n")[2].partition("\n## ")[0]
@@ -313,7 +300,7 @@ def test_the_page_shows_every_method_total_and_width(tmp_path: Path) -> None:
 
 
 def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
-    page = page_of([], tmp_path / "empty")
+    page = page_of(EmbeddingBudgetStudy(), [], tmp_path / "empty")
     assert set(re.findall(r"\| \*\*([^*]+)\*\* \|", page)) == {"not run"}
     assert all(f"{group}, `{fit.name}`: not run." in page for group in GROUPS for fit in FITS)
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 import torch
 from dp_accounting.pld import privacy_loss_distribution as pld
+from written_pages import page_of
 
-import cutlayer.studies as studies
 from cutlayer.accounting import ReleasePlan
 from cutlayer.channel.transcript import Step
 from cutlayer.data.images import image_column
@@ -150,18 +150,6 @@ def verdicts_of(found: list[Found], group: str) -> list[Verdict]:
     return [claim.verdict for claim in FeaturePrivacyClaims(Runs(found)).of(group)]
 
 
-def page_of(found: list[Found], out: Path) -> str:
-    """The page as written; its figures are there, are pictures, and there are no others."""
-    out.mkdir()
-    studies.write_page(FeaturePrivacyStudy(), found, out, 3)
-    page = (out / "page.md").read_text()
-    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
-    assert sorted(shown) == sorted(path.name for path in (out / "figures").iterdir())
-    for name in shown:
-        assert ElementTree.parse(out / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
-    return page
-
-
 def test_a_protected_training_gives_attacks_account_and_diagnostics(tmp_path: Path) -> None:
     one = trained("BBCSport", FULL, tmp_path / "work")
     assert set(one.measured["attacks"]) == {f"inversion, {LAST}", f"inversion, {MEAN}"}
@@ -187,7 +175,7 @@ def test_images_that_are_released_once_are_shown_as_rebuilt(tmp_path: Path) -> N
     )
     assert one.measured["ledger"]["strict"] > one.measured["ledger"]["epsilon"] > 0
     assert any("purity" in key for key in one.measured["diagnostics"]["left"])  # of the opening
-    page = page_of([one], tmp_path / "out")
+    page = page_of(FeaturePrivacyStudy(), [one], tmp_path / "out")
     assert "rebuilt.svg" in page
     picture = ElementTree.parse(tmp_path / "out" / "figures" / "feature-privacy-mnist-halves-rebuilt.svg")
     images = picture.findall(".//{http://www.w3.org/2000/svg}image")
@@ -314,7 +302,7 @@ def test_overheads_are_shares_of_the_unprotected_epoch() -> None:
 
 
 def test_the_page_shows_every_setting_of_every_data_set(tmp_path: Path) -> None:
-    page = page_of([one for group in GROUPS for one in pretended(group)], tmp_path / "whole")
+    page = page_of(FeaturePrivacyStudy(), [one for group in GROUPS for one in pretended(group)], tmp_path / "whole")
     assert "not run" not in page
     assert "not in the paper" not in page
     for group in GROUPS:
@@ -329,7 +317,7 @@ def test_the_page_shows_every_setting_of_every_data_set(tmp_path: Path) -> None:
 
 
 def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
-    page = page_of([], tmp_path / "empty")
+    page = page_of(FeaturePrivacyStudy(), [], tmp_path / "empty")
     assert set(re.findall(r"\| \*\*([^*]+)\*\* \|", page)) == {"not run"}
 
 

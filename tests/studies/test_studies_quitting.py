@@ -6,11 +6,11 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from pyarrow import parquet
+from written_pages import page_of
 
 import cutlayer.studies as studies
 from cutlayer.errors import ConfigError, DataError
@@ -53,18 +53,6 @@ def pretended(group: str, values: dict[str, tuple[float, float]], alone: float =
 
 def verdicts_of(found: list[Found], group: str) -> list[Verdict]:
     return [claim.verdict for claim in QuittingClaims(Runs(found)).all() if claim.text.startswith(group)]
-
-
-def page_of(found: list[Found], out: Path) -> str:
-    """The page as written; its figures are there, are pictures, and there are no others."""
-    out.mkdir()
-    studies.write_page(QuittingStudy(), found, out, 3)
-    page = (out / "page.md").read_text()
-    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
-    assert sorted(shown) == sorted(path.name for path in (out / "figures").iterdir())
-    for name in shown:
-        assert ElementTree.parse(out / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
-    return page
 
 
 def test_a_training_gives_every_subset_the_references_and_the_heads(tmp_path: Path) -> None:
@@ -149,7 +137,7 @@ def test_the_share_of_the_gap_that_is_closed() -> None:
 
 def test_the_page_shows_every_setting_of_every_data_set(tmp_path: Path) -> None:
     found = [one for group in QUITS for one in pretended(group, PAPER)]
-    page = page_of(found, tmp_path / "whole")
+    page = page_of(QuittingStudy(), found, tmp_path / "whole")
     assert "not run" not in page
     for group, quits in QUITS.items():
         for quit_ in quits:
@@ -160,7 +148,7 @@ def test_the_page_shows_every_setting_of_every_data_set(tmp_path: Path) -> None:
 
 
 def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
-    page = page_of([], tmp_path / "empty")
+    page = page_of(QuittingStudy(), [], tmp_path / "empty")
     assert set(re.findall(r"\| \*\*([^*]+)\*\* \|", page)) == {"not run"}
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from written_pages import page_of
 
 import cutlayer.studies as studies
 from cutlayer.cli.app import _run
@@ -97,18 +96,6 @@ def pretended(study: Study, cells: list[Cell], seed: int = 0) -> list[Found]:
             measured = {"right_once": 0.7, "right_vote": near(0.95), "once_auc": 0.7, "vote_auc": near(0.95)}
         found.append(Found(cell.group, cell.setting, cell.seed, near(0.7), 1.0, leaks, layers, measured))
     return found
-
-
-def page_of(study: Study, found: list[Found], out: Path) -> str:
-    """The page as written; its figures are there, are pictures, and there are no others."""
-    out.mkdir()
-    studies.write_page(study, found, out, 3)
-    page = (out / "page.md").read_text()
-    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
-    assert sorted(shown) == sorted(path.name for path in (out / "figures").iterdir())
-    for name in shown:
-        assert ElementTree.parse(out / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
-    return page
 
 
 def rows_of(page: str) -> list[list[str]]:

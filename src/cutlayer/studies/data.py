@@ -34,7 +34,7 @@ SMALL = {
 def criteo(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Sequence[str]) -> Job:
     """Criteo, all features at the passive party, preset `small`."""
     columns = ["label", "I1..I13", "C1..C26"]
-    path = _there(data / "criteo" / "criteo_train_137k.tsv.gz")
+    path = present(data / "criteo" / "criteo_train_137k.tsv.gz")
     table = {"path": str(path), "format": "csv", "delimiter": "\t", "columns": columns}
     features = {"include": columns[1:], "categorical": ["C1..C26"]}
     return _two_parties(table, "label", features, seed, privacy, attacks, SMALL)
@@ -43,7 +43,7 @@ def criteo(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Sequence[
 def avazu(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Sequence[str]) -> Job:
     """Avazu, all features at the passive party, every column a category; batch 4096, since it has 53,247 rows."""
     train = {**SMALL, "batch_size": 4096}
-    path = _there(data / "avazu" / "avazu_merged.csv.gz")
+    path = present(data / "avazu" / "avazu_merged.csv.gz")
     return _two_parties({"path": str(path)}, "click", _avazu_features(), seed, privacy, attacks, train)
 
 
@@ -53,7 +53,7 @@ def avazu_by_day(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Seq
     Every step is kept for the audit, for the leak of each day; no layer is.
     """
     train = {**SMALL, "batch_size": 1024, "split": {"test": 0.3, "validation": 0.05}}
-    path = _there(data / "avazu" / "avazu_random_20k_10days.csv.gz")
+    path = present(data / "avazu" / "avazu_random_20k_10days.csv.gz")
     audit = {"rows": 2**15, "layers": False}
     return _two_parties({"path": str(path)}, "click", _avazu_features(), seed, privacy, attacks, train, audit)
 
@@ -101,7 +101,7 @@ def with_epochs(job: Job, epochs: int) -> Job:
 
 def handwritten(data: Path) -> tuple[list[str], dict[str, pa.Table]]:
     """The six views of 2,000 digits: names of the parties, and a table each; the first holds the labels."""
-    content = loadmat(_there(data / "multiview" / "handwritten.mat"))
+    content = loadmat(present(data / "multiview" / "handwritten.mat"))
     views = [np.asarray(view, dtype=np.float64) for view in content["X"].ravel()]
     views = [view if len(view) == 2000 else view.T for view in views]
     names = [f"view{place}" for place in range(len(views))]
@@ -153,7 +153,12 @@ def _two_parties(
     return validated(Job, raw, "study")
 
 
-def _there(path: Path) -> Path:
+def present(path: Path) -> Path:
+    """The path itself.
+
+    Raises:
+        DataError: there is no such file.
+    """
     if not path.exists():
         raise DataError.expected(f"the data set {path}", "no such file", "name the folder of data sets with --data")
     return path

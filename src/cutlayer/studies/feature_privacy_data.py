@@ -16,9 +16,8 @@ from scipy.io import loadmat
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data.npz_source import read_npz
 from cutlayer.data.source import open_source
-from cutlayer.errors import DataError
 from cutlayer.kernels import gaussian_mechanism as gaussian
-from cutlayer.studies.data import ADULT, handwritten
+from cutlayer.studies.data import ADULT, handwritten, present
 
 EPOCHS, DELTA = 20, 1e-2
 """The paper's."""
@@ -129,7 +128,7 @@ def read_halves(path: str, rows: int, parties: tuple[str, str], data: Path) -> T
     Raises:
         DataError: the file is not in the folder of data sets.
     """
-    file = _there(data / path)
+    file = present(data / path)
     arrays = {"image": ("x_train", "x_test"), LABEL: ("y_train", "y_test")}
     tables = {OWNER: read_npz(TableConfig(path=file, arrays=arrays), [LABEL], path)}
     for party in parties:
@@ -148,19 +147,13 @@ def read_digits(parties: tuple[str, str], data: Path) -> Tables:
 
 def read_texts(parties: tuple[str, str], data: Path) -> Tables:
     """Two views of sports articles: counts of words in either half of the text."""
-    content = loadmat(_there(data / "multiview" / "BBCSport.mat"))
+    content = loadmat(present(data / "multiview" / "BBCSport.mat"))
     codes = pa.array(np.asarray(content["Y"]).ravel().astype(np.int64))
     tables = {OWNER: pa.table({LABEL: codes})}
     for party, view in zip(parties, content["X"].ravel(), strict=True):
         dense = np.asarray(view.todense() if hasattr(view, "todense") else view, dtype=np.float64)
         tables[party] = pa.table({f"word{place}": dense[:, place] for place in range(dense.shape[1])})
     return tables
-
-
-def _there(path: Path) -> Path:
-    if not path.exists():
-        raise DataError.expected(f"the data set {path}", "no such file", "name the folder of data sets with --data")
-    return path
 
 
 _PERSON = ["age", "education", "education_num", "marital_status", "relationship", "race", "sex", "native_country"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data.npz_source import read_npz
-from cutlayer.errors import DataError
+from cutlayer.studies.data import present
 
 ACTIVE, PASSIVE = "left", "right"
 LABEL = "class"
@@ -49,9 +49,7 @@ class Images:
         Raises:
             DataError: the file is not in the folder of data sets.
         """
-        path = data / self.path
-        if not path.exists():
-            raise DataError.expected(f"the data set {path}", "no such file", "name the folder of data sets with --data")
+        path = present(data / self.path)
         arrays = {"image": ("x_train", "x_test"), LABEL: ("y_train", "y_test")}
         sides = {ACTIVE: ("image", LABEL), PASSIVE: ("image",)}
         whole = {
