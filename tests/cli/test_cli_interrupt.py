@@ -15,7 +15,7 @@ import pytest
 from cutlayer.runs import execute
 from cutlayer.runs.watch import Watcher
 
-EPOCHS = 10
+EPOCHS = 40
 SLOW_MODEL = """
 import os, time, torch
 
