@@ -15,7 +15,7 @@ import pytest
 from cutlayer.runs import execute
 from cutlayer.runs.watch import Watcher
 
-EPOCHS = 40
+EPOCHS = 10
 SLOW_MODEL = """
 import os, time, torch
 
@@ -39,6 +39,11 @@ def losses(folder: Path) -> list[float]:
     return [line["loss"] for line in lines]
 
 
+def heed_interrupts() -> None:
+    """A shell starts its background jobs deaf to Ctrl-C, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
     (place.folder / "cli_slow_model.py").write_text(SLOW_MODEL)
     monkeypatch.syspath_prepend(place.folder)
@@ -48,7 +53,8 @@ def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
     command = [sys.executable, "-m", "cutlayer", "run", str(place.file), "--json"]
     paths = os.pathsep.join([str(place.folder), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CLI_TEST_SECONDS": "0.05"}
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = subprocess.Popen(command, **pipes, env=environment, preexec_fn=heed_interrupts)
     try:
         deadline = time.monotonic() + 60
         while not (history.exists() and history.read_text().count("\n") >= 2):
