@@ -97,3 +97,11 @@ def interrupted(job: Job, given: Any, folder: Path, progress: Observer | None = 
     """A run that must die of a `Crash`."""
     with pytest.raises(Crash):
         run(job, given, folder, key=KEY, progress=progress)
+
+
+def crashed_at_rename(job: Job, given: Any, folder: Path, nth: int, *, after: bool) -> None:
+    """A run that dies of a `Crash` at its nth rename of a file, before it or after."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "replace", Calls(nth, after=after)(Path.replace))
+        with pytest.raises(Crash):
+            run(job, given, folder)

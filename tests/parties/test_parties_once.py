@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from party_interruptions import Calls, Crash, Dying, assert_equal, interrupted
+from party_interruptions import Calls, Crash, Dying, assert_equal, crashed_at_rename, interrupted
 from party_mutants import tamper, with_fields, with_stamp, with_tensors
 from party_noisy import Noisy
 from party_processes import PATIENCE, lay_out, spawn
@@ -248,17 +248,12 @@ def test_a_resume_asks_for_nothing_again(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_dying_at_any_early_rename_changes_nothing(
-    tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
+def test_dying_at_any_early_rename_changes_nothing(tmp_path: Path, whole: Any, after: bool) -> None:
     """Around the writes of both halves of the release, and those before and after them."""
     first = released(whole[0], TELCO)
     for nth in range(0, 16, 2) if after else range(1, 16, 2):
         folder = tmp_path / str(nth)
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "replace", Calls(nth, after=after)(Path.replace))
-            with pytest.raises(Crash):
-                run(JOB, GIVEN, folder)
+        crashed_at_rename(JOB, GIVEN, folder, nth, after=after)
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
         assert torch.equal(released(folder, TELCO), first)
 

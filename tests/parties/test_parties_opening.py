@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from party_interruptions import Calls, Crash, Dying, assert_equal, interrupted
+from party_interruptions import Dying, assert_equal, crashed_at_rename, interrupted
 from party_mutants import tamper, with_tensors
 from party_noisy import Noisy
 from party_processes import PATIENCE, lay_out, spawn
@@ -132,16 +132,11 @@ def test_a_resume_is_as_if_nothing_had_happened(tmp_path: Path, whole: Any, step
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_dying_at_any_rename_changes_nothing(
-    tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
+def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any, after: bool) -> None:
     """Around the end of the opening: the halves of its last epoch, its commit, and both halves of the release."""
     for nth in range(8, 26, 2) if after else range(9, 26, 2):
         folder = tmp_path / str(nth)
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "replace", Calls(nth, after=after)(Path.replace))
-            with pytest.raises(Crash):
-                run(JOB, GIVEN, folder)
+        crashed_at_rename(JOB, GIVEN, folder, nth, after=after)
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
 
