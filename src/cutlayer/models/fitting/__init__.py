@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from cutlayer.config import Section, near_miss, validated
 from cutlayer.errors import ConfigError
+from cutlayer.models import BOTTOMS
 from cutlayer.models.base import BottomModel
 from cutlayer.models.fitting.autoencoder import AutoencoderFit, fit_autoencoder
 from cutlayer.models.fitting.base import Columns
@@ -15,10 +16,6 @@ from cutlayer.models.fitting.gradients import GradientsFit, fit_gradients, no_gr
 from cutlayer.models.fitting.pca import PcaFit, fit_pca
 
 __all__ = ["FITS", "Columns", "check_fit", "fit_bottom", "is_independent", "no_gradients"]
-
-
-ACTIVATED = ("mlp", "cnn", "lenet5")
-"""Kinds of bottom models that have an activation at the cut unless told otherwise."""
 
 
 class NoFit(Section):
@@ -91,7 +88,7 @@ def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], opening:
     if fit.opening and not opening:
         wanted = f"{where}: opening epochs for kind {raw['kind'] if raw else 'none'}"
         raise ConfigError.expected(wanted, "train.opening: 0", "set it to 1 or more")
-    if fit.opening and bottom.get("kind") in ACTIVATED and bottom.get("cut") != "linear":
+    if fit.opening and _cut_is_stated(bottom) and bottom.get("cut") != "linear":
         wanted = f"{where}: a linear cut for kind {raw['kind'] if raw else 'none'}"
         raise ConfigError.expected(wanted, "an activation after it", "write cut: linear in model.bottom")
     if fit.bottom and bottom.get("kind") != fit.bottom:
@@ -102,6 +99,12 @@ def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], opening:
 def is_independent(raw: Mapping[str, Any] | None) -> bool:
     """Whether the bottom model stays as it was drawn, whatever the rows."""
     return raw is None or raw.get("kind") == "none"
+
+
+def _cut_is_stated(bottom: Mapping[str, Any]) -> bool:
+    """Whether a `cut` is among the keys of this kind of bottom model, which is then activated unless told otherwise."""
+    kind = BOTTOMS.get(str(bottom.get("kind")))
+    return kind is not None and "cut" in kind.config.model_fields
 
 
 def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, Section]:
