@@ -28,13 +28,14 @@ class EstimateConfig(Section):
         tail: the probability with which a distance may exceed the estimate (equation 5); its authors add it to delta.
         rows: training rows of the sampled batch.
         every: training steps from one sampled batch to the next.
-        weight: of the divergence between the distances of the sampled batch and of the batch (equation 6).
+        weight: of the divergence between the distances of the sampled batch and of the batch (equation 6). Above
+            the default the term holds back what the task asks for.
     """
 
     tail: float = Field(default=0.01, gt=0, lt=1, strict=True, description="beside delta in the paper's claim")
     rows: int = Field(default=128, ge=2, strict=True)
     every: int = Field(default=10, ge=1, strict=True)
-    weight: float = Field(default=1.0, ge=0, strict=True)
+    weight: float = Field(default=0.1, ge=0, strict=True)
 
 
 class EstimatedScale:

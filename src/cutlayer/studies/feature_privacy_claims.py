@@ -6,7 +6,18 @@ from collections.abc import Mapping
 
 from cutlayer.studies.base import Found, Mean
 from cutlayer.studies.claims import Claim, Runs, Value, above, below, every, shown
-from cutlayer.studies.feature_privacy_data import ADJUST, FULL, ONCE, PER_RUN, RESCALE, UNPROTECTED, VANILLA
+from cutlayer.studies.feature_privacy_data import (
+    ADJUST,
+    FULL,
+    LARGE_CLIP,
+    LARGE_RESCALE,
+    LARGE_VANILLA,
+    ONCE,
+    PER_RUN,
+    RESCALE,
+    UNPROTECTED,
+    VANILLA,
+)
 
 LAST, MEAN, ONLY = "last release", "mean of all releases", "only release"
 NEAR, TOLD, NORMAL, ROOM = 0.01, 0.05, 0.05, 0.9
@@ -82,7 +93,7 @@ class FeaturePrivacyClaims:
         attacks = [self._hinders(group), self._averages(group), *self._membership(group)]
         equal = [self._per_run(group), self._once(group), self._once_tells(group)]
         inside = [self._normal(group), self._room(group), self._beyond(group), self._purer(group), self._apart(group)]
-        return [*utility, *attacks, *equal, *inside]
+        return [*utility, *attacks, *equal, *inside, *self._large(group)]
 
     def _cost(self, group: str) -> Claim:
         lost = self.runs.difference((group, UNPROTECTED), (group, VANILLA), accuracy)
@@ -148,6 +159,14 @@ class FeaturePrivacyClaims:
         found = self.runs.mean((group, VANILLA), diagnostic("largest"))
         text = f"without rescaling, room is left: the largest distance is below {ROOM:g} of 2C"
         return Claim(text, "below 1", shown(found), below(found, ROOM))
+
+    def _large(self, group: str) -> list[Claim]:
+        if LARGE_VANILLA not in self.runs.settings(group):
+            return []
+        gain = self.runs.difference((group, LARGE_RESCALE), (group, LARGE_VANILLA), accuracy)
+        where = f"where C is {LARGE_CLIP:g}, so that embeddings start far below it"
+        text = f"{where}, `{RESCALE}` is more accurate than `{VANILLA}`"
+        return [Claim(text, _papers(group, RESCALE, VANILLA), shown(gain), above(gain, 0.0))]
 
     def _beyond(self, group: str) -> Claim:
         found = self.runs.mean((group, RESCALE), diagnostic("scaled_largest"))

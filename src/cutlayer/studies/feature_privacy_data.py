@@ -22,11 +22,15 @@ from cutlayer.studies.data import ADULT, handwritten, present
 EPOCHS, DELTA = 20, 1e-2
 """The paper's."""
 CLIP, WIDTH, OPENING = 1.0, 16, 4
+LARGE_CLIP = 10.0
+"""So large that an embedding starts far below it, and leaves room."""
 OWNER, LABEL = "owner", "class"
 UNPROTECTED, VANILLA, RESCALE, ADJUST, FULL = "unprotected", "vanilla", "+rescale", "+adjust", "full"
 PER_RUN, ONCE = "ours, per run", "ours, once"
 PAPERS = (VANILLA, RESCALE, ADJUST, FULL)
 SETTINGS = (UNPROTECTED, *PAPERS, PER_RUN, ONCE)
+LARGE_VANILLA, LARGE_RESCALE = LARGE = tuple(f"{name}, C {LARGE_CLIP:g}" for name in (VANILLA, RESCALE))
+"""Further ones where the network is small."""
 INVERTED = (UNPROTECTED, VANILLA, FULL, PER_RUN, ONCE)
 """Settings that are attacked by inversion."""
 SHADOWED = (UNPROTECTED, FULL)
@@ -55,6 +59,11 @@ class DataSet:
     batch: int
     bottom: Mapping[str, Any]
     numbers: Mapping[str, Any] | None = None
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """All that are trained."""
+        return (*SETTINGS, *LARGE) if self.bottom["kind"] == "mlp" else SETTINGS
 
     @property
     def total(self) -> float:
@@ -105,6 +114,9 @@ class DataSet:
         """What stands under `dp_embedding` of both passive parties; `None` for nothing."""
         if setting == UNPROTECTED:
             return None
+        if setting in LARGE:
+            same = self.protection(setting.partition(",")[0])
+            return {**(same or {}), "clip": LARGE_CLIP}
         if setting in (PER_RUN, ONCE):
             return {"clip": CLIP, "epsilon": self.total, "delta": DELTA, "rescale": "sphere"}
         rescale = {"rescale": "paper"} if setting in (RESCALE, FULL) else {}

@@ -27,6 +27,7 @@ from cutlayer.studies.feature_privacy_data import (
     DELTA,
     EPOCHS,
     INVERTED,
+    LARGE,
     ONCE,
     PER_RUN,
     SETTINGS,
@@ -128,7 +129,7 @@ class FeaturePrivacyPage:
         head = ["setting", "accuracy", "lost", "the paper", "all releases", "at delta 1e-5", "seconds"]
         head += ["AUC"] * (one.classes == 2)
         rows = []
-        for setting in self._settings(group, SETTINGS):
+        for setting in self._settings(group, (*SETTINGS, *LARGE)):
             place = (group, setting)
             lost = "" if setting == UNPROTECTED else shown(self.runs.difference(base, place, accuracy))
             paper = PAPER.get(group, {}).get(setting)
@@ -175,7 +176,7 @@ class FeaturePrivacyPage:
         head = ["setting", "KS", "largest", "scaled", "beyond", "class share"]
         head += ["purity, first", "purity, last", "above threshold", "share above", "shuffled"]
         rows = []
-        for setting in self._settings(group, SETTINGS):
+        for setting in self._settings(group, (*SETTINGS, *LARGE)):
             values: list[Value] = [diagnostic(key) for key in keys]
             rows.append([setting, *(_or_blank(self.runs.mean((group, setting), value)) for value in values)])
         return table(head, rows)
