@@ -21,7 +21,7 @@ from cutlayer.studies.claims import Runs, Verdict
 from cutlayer.studies.data import ADULT, adult, with_epochs
 from cutlayer.studies.halves import Images
 from cutlayer.studies.label_dp import LabelDPStudy
-from cutlayer.studies.quitting import SETTINGS, QuittingStudy
+from cutlayer.studies.quitting import FURTHER, SETTINGS, QuittingStudy
 from cutlayer.studies.quitting_claims import HALVES, MULTI_HEAD, OPEN, QUITS, QuittingClaims, rate_setting
 from cutlayer.studies.quitting_page import QuittingPage
 
@@ -73,9 +73,10 @@ def test_every_job_is_valid_and_named_once() -> None:
     if not DATA.exists():
         pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")
     cells = list(QuittingStudy().cells(DATA, 2))
-    assert len({cell.slug for cell in cells}) == len(cells) == 2 * len(SETTINGS) * len(QUITS)
+    assert len({cell.slug for cell in cells}) == len(cells) == len(SETTINGS) * (2 * len(QUITS) + 3 * FURTHER)
+    assert {cell.group for cell in cells if cell.seed > 2} == {"Adult", "handwritten", "MNIST halves"}
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
-    for cell in cells[: len(cells) // 2]:
+    for cell in cells[: len(SETTINGS) * len(QUITS)]:
         check_job(cell.job)
         absent = {party for quit_ in QUITS[cell.group] for party in quit_.absent}
         assert absent <= set(cell.job.passives)
