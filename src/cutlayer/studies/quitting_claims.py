@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from cutlayer.runs.quitting import alone_name, finetuned_name, retrained_name
 from cutlayer.studies.base import Found, Mean
@@ -12,8 +13,14 @@ from cutlayer.studies.halves import ACTIVE, PASSIVE
 
 RATES = (0.0, 0.05, 0.1, 0.3, 0.5)
 MULTI_HEAD = "multi-head"
+ACCURACY, AUC = "accuracy", "auc"
 SMALL_LOSS, CLOSE = 0.015, 0.01
 """What counts as little accuracy lost before the quit, and as close to the model that never had the party."""
+
+
+def by_metric(part: str, metric: str) -> str:
+    """Where a training's figures by this metric stand, such as `without, auc`; accuracy under the bare name."""
+    return part if metric == ACCURACY else f"{part}, {metric}"
 
 
 def rate_setting(rate: float) -> str:
@@ -36,17 +43,17 @@ class Quit:
     absent: tuple[str, ...]
     never: str
 
-    def after(self, one: Found) -> float | None:
-        """Accuracy without them."""
-        return _number(one, "without", ", ".join(self.absent))
+    def after(self, one: Found, metric: str = ACCURACY) -> float | None:
+        """Accuracy, or another metric, without them."""
+        return _number(one, by_metric("without", metric), ", ".join(self.absent))
 
-    def finetuned(self, one: Found) -> float | None:
+    def finetuned(self, one: Found, metric: str = ACCURACY) -> float | None:
         """The same after the top model was trained on."""
-        return _number(one, "references", finetuned_name(self.absent))
+        return _number(one, by_metric("references", metric), finetuned_name(self.absent))
 
-    def standalone(self, one: Found) -> float | None:
-        """Accuracy of the same network trained from the start without them; known at rate 0."""
-        return _number(one, "references", self.never)
+    def standalone(self, one: Found, metric: str = ACCURACY) -> float | None:
+        """That of the same network trained from the start without them; known at rate 0."""
+        return _number(one, by_metric("references", metric), self.never)
 
 
 HALVES = Quit("the other party leaves", (PASSIVE,), alone_name(ACTIVE))
@@ -79,9 +86,14 @@ PAPER: Mapping[str, Mapping[str, tuple[float, float]]] = {
 PAPER_ALONE = {"CIFAR-10 halves": 0.6284, "CIFAR-100 halves": 0.3402}
 
 
-def before(one: Found) -> float | None:
-    """Accuracy with everybody."""
-    return _number(one, "without", "")
+def before(one: Found, metric: str = ACCURACY) -> float | None:
+    """Accuracy, or another metric, with everybody."""
+    return _number(one, by_metric("without", metric), "")
+
+
+def majority(one: Found) -> float | None:
+    """Accuracy of the largest class for all; known where the run says it."""
+    return _number(one, "references", "chance")
 
 
 class QuittingClaims:
@@ -95,18 +107,20 @@ class QuittingClaims:
         pairs = [(group, quit_) for group, quits in QUITS.items() for quit_ in quits]
         return [claim for group, quit_ in pairs for claim in self._of(group, quit_)]
 
-    def closed(self, group: str, setting: str, quit_: Quit, share: float = 0.0) -> Mean | None:
+    def closed(self, group: str, setting: str, quit_: Quit, share: float = 0.0, metric: str = ACCURACY) -> Mean | None:
         """Accuracy after the quit, less what rate 0 has with `share` of its gap to the standalone model closed."""
+        after, standalone = partial(quit_.after, metric=metric), partial(quit_.standalone, metric=metric)
 
         def target(one: Found) -> float | None:
-            after, standalone = quit_.after(one), quit_.standalone(one)
-            return None if after is None or standalone is None else after + share * (standalone - after)
+            start, end = after(one), standalone(one)
+            return None if start is None or end is None else start + share * (end - start)
 
-        return self.runs.difference((group, setting), (group, OPEN), quit_.after, target)
+        return self.runs.difference((group, setting), (group, OPEN), after, target)
 
-    def gap(self, group: str, quit_: Quit) -> Mean | None:
+    def gap(self, group: str, quit_: Quit, metric: str = ACCURACY) -> Mean | None:
         """How far the model without party dropout is below the standalone one after the quit."""
-        return self.runs.difference((group, OPEN), (group, OPEN), quit_.standalone, quit_.after)
+        after, standalone = partial(quit_.after, metric=metric), partial(quit_.standalone, metric=metric)
+        return self.runs.difference((group, OPEN), (group, OPEN), standalone, after)
 
     def _of(self, group: str, quit_: Quit) -> list[Claim]:
         where = f"{group}, {quit_.words}"
@@ -123,13 +137,14 @@ class QuittingClaims:
         drop = self.runs.difference((group, OPEN), (group, OPEN), before, quit_.after)
         told = PAPER.get(group, {}).get(OPEN)
         paper = f"{told[0]:.4f} to {told[1]:.4f}" if told else "–"
-        ours = f"{self._shown(group, OPEN, before)} to {self._shown(group, OPEN, quit_.after)}"
+        ours = f"{self._shown(group, OPEN, before)} to {self._shown(group, OPEN, quit_.after)}, {shown(drop)} less"
         return Claim(f"{where}: without party dropout accuracy falls", paper, ours, above(drop, 0.0))
 
     def _below_alone(self, group: str, quit_: Quit, where: str) -> Claim:
         told = PAPER.get(group, {}).get(OPEN)
         paper = f"{told[1]:.4f} against {PAPER_ALONE[group]:.4f}" if told else "–"
         ours = f"{self._shown(group, OPEN, quit_.after)} against {self._shown(group, OPEN, quit_.standalone)}"
+        ours += f", {shown(self.gap(group, quit_))} less"
         text = f"{where}: and ends below the standalone model"
         return Claim(text, paper, ours, above(self.gap(group, quit_), 0.0))
 
