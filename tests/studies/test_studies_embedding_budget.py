@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -267,12 +268,25 @@ def test_shares_are_paired_by_seed_and_add_up_to_one() -> None:
     assert [round(part.value, 9) for part in parts if part] == [0.1, 0.6]
 
 
-@pytest.mark.parametrize(("share", "cause"), [(0.95, "the noise"), (0.45, "the fit")])
+@pytest.mark.parametrize(("share", "cause"), [(0.95, "The noise"), (0.45, "The fit")])
 def test_the_page_names_what_costs_more(share: float, cause: str) -> None:
     changes = {("Adult", noiseless(PCA, 4)): share, judged("Adult", PCA.name): 0.3}
     text = BudgetPage(Runs(pretended({**changes, ("Adult", unprotected(64)): 1.0}))).text()
-    assert f"Adult, `{PCA.name}`: 30% is recovered." in text
-    assert f"The fit loses {1 - share:.0%} and the noise {share - 0.3:.0%}, so {cause} costs more." in text
+    assert f"Adult, `{PCA.name}`: 30% ± 0% is recovered." in text
+    assert f"The fit loses {1 - share:.0%} ± 0%, the noise {share - 0.3:.0%} ± 0%. {cause} costs more." in text
+
+
+def test_the_page_leaves_open_what_seeds_disagree_on() -> None:
+    changed = pretended({("Adult", noiseless(PCA, 4)): 0.66, judged("Adult", PCA.name): 0.3})
+    swing = {1: 0.2, 2: -0.2, 3: 0.0}
+    found = [
+        replace(one, metric=one.metric + swing[one.seed])
+        if (one.group, one.setting) == ("Adult", noiseless(PCA, 4))
+        else one
+        for one in changed
+    ]
+    sentence = next(line for line in BudgetPage(Runs(found)).text().splitlines() if f"Adult, `{PCA.name}`: " in line)
+    assert sentence.endswith("Which of them costs more is open.")
 
 
 def test_the_page_shows_every_method_total_and_width(tmp_path: Path) -> None:

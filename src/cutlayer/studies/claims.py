@@ -14,8 +14,9 @@ Place = tuple[str, str]
 
 RULES = (
     "A claim **holds** where the whole 95 % interval lies on its side, and **does not hold here** where the whole "
-    "interval lies on the other. Else these data cannot resolve it. Intervals are Student's t over the seeds; "
-    "differences are paired by seed."
+    "interval lies on the other. Else these data cannot resolve it. A claim of several parts holds where all of them "
+    "do, and does not where one does not. Intervals are Student's t over the seeds, not widened for the number of "
+    "parts or claims; differences are paired by seed."
 )
 
 

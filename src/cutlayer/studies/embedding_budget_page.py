@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from cutlayer.studies.base import Mean, table
-from cutlayer.studies.claims import Runs, claims_table, metric, shown, verdicts
+from cutlayer.studies.base import Found, Mean, table
+from cutlayer.studies.claims import Runs, Verdict, above, below, claims_table, metric, shown, verdicts
 from cutlayer.studies.embedding_budget_claims import (
     DELTA,
     FITS,
@@ -73,11 +73,25 @@ class BudgetPage:
         kept, by_fit, by_noise = self._parts(group, fit)
         if kept is None or by_fit is None or by_noise is None:
             return f"{group}, `{fit.name}`: not run."
-        more = "the noise" if by_noise.value > by_fit.value else "the fit"
-        return (
-            f"{group}, `{fit.name}`: {kept.value:.0%} is recovered. The fit loses {by_fit.value:.0%} and the noise "
-            f"{by_noise.value:.0%}, so {more} costs more."
-        )
+        told = f"{group}, `{fit.name}`: {_percent(kept)} is recovered. The fit loses {_percent(by_fit)}, the noise "
+        return f"{told}{_percent(by_noise)}. {self._dearer(group, fit)}"
+
+    def _dearer(self, group: str, fit: OnceFit) -> str:
+        """Which of the two costs more, where the interval of their paired difference says so."""
+        silent = noiseless(fit, GROUPS[group].width)
+        best = unprotected(self.claims.best_width(group) or WIDTHS[0])
+        noisy = (group, budgeted(fit.name, GOAL, GROUPS[group].width))
+        tops = {one.seed: one.metric for one in self.runs.all((group, best))}
+        middles = {one.seed: one.metric for one in self.runs.all((group, silent))}
+
+        def fitted_less(one: Found) -> float | None:
+            found = tops.get(one.seed), middles.get(one.seed)
+            return None if found[0] is None or found[1] is None else 2 * found[1] - found[0]
+
+        more = self.runs.difference(noisy, noisy, fitted_less, metric)
+        if above(more, 0.0) is Verdict.HOLDS:
+            return "The noise costs more."
+        return "The fit costs more." if below(more, 0.0) is Verdict.HOLDS else "Which of them costs more is open."
 
     def _group(self, group: str) -> list[str]:
         def utility(setting: str) -> Mean | None:
@@ -151,7 +165,8 @@ _WHY = (
     "Recovered is the share of what the passive parties add. The rest is lost in two steps, which these shares take "
     "apart, paired by seed. The *fit*: the bottom model is fixed before the release, and its embedding has no more "
     "dimensions than the cut; what it drops, no top model can have (unprotected at the best width, less once without "
-    "noise). The *noise*: once without noise, less once with it."
+    "noise, so that a cut narrower than that counts in). The *noise*: once without noise, less once with it. The best "
+    "width is taken by the test rows, which makes what the parties add look a little larger than it is."
 )
 _PAPER = (
     "The paper's form has no such bound, whatever epsilon it is set to: its factor is estimated from other rows, and "
@@ -161,17 +176,23 @@ _PAPER = (
 )
 
 
+def _percent(value: Mean) -> str:
+    return f"{value.value:.0%}" + ("" if value.half is None else f" ± {value.half:.0%}")
+
+
 def _bounded() -> str:
     """What a total allows at all, from the account alone."""
     each = "; ".join(
         f"in one of the {about.epochs} of {group} {told(GOAL, about.epochs):.3f}" for group, about in GROUPS.items()
     )
     return (
-        f"Why noise must cost: at a total of epsilon {GOAL:g} and delta {DELTA:g} no test of a yes-or-no fact about a "
-        f"row can have a higher ROC AUC than {told(GOAL):.3f}, given all that one party releases of it. Whether a row "
-        "belongs to a class can be told no better either from that alone, by any top model. A single release may tell "
-        f"all of this; one release per epoch must share it: {each}. And the bottom model then learns from gradients of "
-        "embeddings as noisy as that."
+        f"Why noise must cost: at a total of epsilon {GOAL:g} and delta {DELTA:g}, and given the bottom model, no "
+        f"test of a yes-or-no fact about a row can have a higher ROC AUC than {told(GOAL):.3f}, from all that one "
+        "party releases of it. Whether a row belongs to a class can be told no better either from that alone, by any "
+        f"top model. A single release may tell all of this; one release per epoch must share it: {each}. And the "
+        "bottom model then learns from gradients of embeddings as noisy as that. *Given the bottom model*: it was "
+        "fitted on the same rows, and what its weights tell of them is not in the account; the ledger says so of every "
+        "total here."
     )
 
 

@@ -25,7 +25,7 @@ def gallery(rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], label: str)
     columns = max((len(pictures) for _, pictures in rows), default=0)
     wide, high = _NAME + _PAIR * columns, _HEAD + _ROW * len(rows)
     heads = [
-        element("text", f"{picture['title']}: true, rebuilt", x=_NAME + _PAIR * at, y=15)
+        element("text", str(picture["title"]), x=_NAME + _PAIR * at, y=15)
         for at, picture in enumerate(rows[0][1] if rows else ())
     ]
     whole = element(

@@ -38,7 +38,7 @@ _STRICT = 1e-5
 
 
 class Clock(Progress):
-    """Takes the processor's time for each epoch of a run, which others on the machine hardly change.
+    """Takes the processor's time for each epoch of a run, which others on the machine change less than the clock's.
 
     Args:
         progress: told of everything.

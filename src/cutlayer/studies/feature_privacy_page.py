@@ -52,7 +52,9 @@ _INSIDE = (
     "Of the embedding before its noise, by the model that was kept, and of the gradients that came back; the mean over "
     "both parties. *KS*: Kolmogorov-Smirnov distance of the distances between 512 rows to the normal with their mean "
     "and deviation. *Largest*: of these distances, over 2C; *scaled*: after the rescaling of the paper, estimated from "
-    "128 other rows, and *beyond* the share of pairs that are then farther apart than 2C. *Class share*: of the "
+    "128 other rows, and *beyond* the share of pairs that are then farther apart than 2C. Where *scaled* is below "
+    "*largest*, rescaling shrank the rows, since the normal's quantile lies beyond the largest distance that there is; "
+    "the same noise then weighs more. *Class share*: of the "
     "variance of held-out rows in two principal components, what lies between the classes. *Purity*: rows that are of "
     "the largest class of their cluster of gradients, in the first and the last epoch, and in the last of the rows "
     "above the threshold; *shuffled*: with the labels shuffled."
@@ -68,7 +70,9 @@ _BUDGETS = (
     "of the paper, which is proven for epsilon below 1. *Exact*: what that noise gives. *All*: of the "
     f"{EPOCHS} releases of a row, which the paper does not count, by the exact Gaussian account; what `{PER_RUN}` and "
     f"`{ONCE}` are given. *Bound*: ROC AUC that no test of a yes-or-no fact about a row can exceed, given all of them. "
-    "A scale estimated from other rows has no guarantee: for `+rescale` and `full` these are figures of noise alone."
+    "A scale estimated from other rows has no guarantee: for `+rescale` and `full` these are figures of noise alone. "
+    "Where the bound is 1.000 such a total promises nothing; what smaller ones buy: [embedding "
+    "budgets](embedding-budget.md)."
 )
 
 
@@ -113,7 +117,10 @@ class FeaturePrivacyPage:
         parts += ["### Utility", _picture(group, "utility", "Accuracy by setting"), self._utility(one)]
         parts += ["### Inversion", _picture(group, "inversion", "Inversion by setting"), self._inversion(group)]
         if self._rebuilt(group):
-            text = "Rebuilt best, in the median and worst, of the first seed, from the release that told more:"
+            text = (
+                "Rebuilt best, in the median and worst, of the first seed, from the release that told more; the true "
+                "image stands left of each:"
+            )
             parts += [text, _picture(group, "rebuilt", "Rebuilt images")]
         return [*parts, "### Membership", self._membership(group), "### Inside", self._inside(group)]
 
