@@ -22,12 +22,10 @@ from cutlayer.studies.feature_privacy_data import (
     DATA_SETS,
     DELTA,
     EPOCHS,
-    LARGE,
     LARGE_CLIP,
     ONCE,
     OPENING,
     RESCALE,
-    UNPROTECTED,
     WIDTH,
     DataSet,
 )
@@ -167,10 +165,10 @@ def _release(words: str) -> str:
 
 def _diagnostics(cell: Cell, folder: RunFolder, data: DataSet) -> dict[str, dict[str, float]]:
     """By party; none of the embedding of an unprotected run, which knows no C."""
-    found: dict[str, dict[str, float]] = {}
+    noise, found = data.protection(cell.setting), dict[str, dict[str, float]]()
     for party in data.parties:
         told = gradient_figures(cell.job, folder, party, data.classes)
-        if cell.setting != UNPROTECTED:
-            told |= embedding_figures(cell.job, folder, party, LARGE_CLIP if cell.setting in LARGE else CLIP)
+        if noise is not None:
+            told |= embedding_figures(cell.job, folder, party, noise["clip"])
         found[party] = told
     return found
