@@ -136,6 +136,12 @@ class BudgetClaims:
         common = alone.keys() & top.keys() & ones.keys() & others.keys()
         return _mean((ones[seed] - others[seed]) / (top[seed] - alone[seed]) for seed in sorted(common))
 
+    def noise_beyond_fit(self, group: str, silent: str, noisy: str) -> Mean | None:
+        """How much more the noise of a single release costs than its fit, in the test metric, paired by seed."""
+        top, middle, own = (self._by_seed(group, setting) for setting in (self._best(group), silent, noisy))
+        common = sorted(top.keys() & middle.keys() & own.keys())
+        return _mean((middle[seed] - own[seed]) - (top[seed] - middle[seed]) for seed in common)
+
     def shares(self, group: str, setting: str, of: Callable[[float, float, float], float]) -> Mean | None:
         """The mean over the seeds of a function of a setting's metric, the active party's alone, and the best one."""
         alone, top, own = self._alone(group), self._by_seed(group, self._best(group)), self._by_seed(group, setting)

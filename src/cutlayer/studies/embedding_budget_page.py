@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from cutlayer.studies.base import Found, Mean, table
+from cutlayer.studies.base import Mean, table
 from cutlayer.studies.claims import Runs, Verdict, above, below, claims_table, metric, shown, verdicts
 from cutlayer.studies.embedding_budget_claims import (
     DELTA,
@@ -78,17 +78,8 @@ class BudgetPage:
 
     def _dearer(self, group: str, fit: OnceFit) -> str:
         """Which of the two costs more, where the interval of their paired difference says so."""
-        silent = noiseless(fit, GROUPS[group].width)
-        best = unprotected(self.claims.best_width(group) or WIDTHS[0])
-        noisy = (group, budgeted(fit.name, GOAL, GROUPS[group].width))
-        tops = {one.seed: one.metric for one in self.runs.all((group, best))}
-        middles = {one.seed: one.metric for one in self.runs.all((group, silent))}
-
-        def fitted_less(one: Found) -> float | None:
-            found = tops.get(one.seed), middles.get(one.seed)
-            return None if found[0] is None or found[1] is None else 2 * found[1] - found[0]
-
-        more = self.runs.difference(noisy, noisy, fitted_less, metric)
+        width = GROUPS[group].width
+        more = self.claims.noise_beyond_fit(group, noiseless(fit, width), budgeted(fit.name, GOAL, width))
         if above(more, 0.0) is Verdict.HOLDS:
             return "The noise costs more."
         return "The fit costs more." if below(more, 0.0) is Verdict.HOLDS else "Which of them costs more is open."
