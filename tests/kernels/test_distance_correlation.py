@@ -1,10 +1,16 @@
-"""Distance correlation against the `dcor` package, the n x n matrices written out, and its own invariances."""
+"""Distance correlation against the `dcor` package, the n x n matrices written out, and its own invariances.
+
+The values of the package are kept beside this file, since on some processors its just-in-time compiler takes the whole
+test process down: `pip install dcor && python tests/kernels/test_distance_correlation.py` writes them again.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+from importlib.metadata import version
+from pathlib import Path
 
-import dcor
 import numpy as np
 import pytest
 import torch
@@ -19,7 +25,9 @@ from cutlayer.kernels import distance_correlation
 from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr
 
 TILE = 16
-DCOR = {False: dcor.distance_correlation_sqr, True: dcor.u_distance_correlation_sqr}
+VALUES = Path(__file__).with_name("dcor_values.json")
+SAMPLES = [(4, 1, 1), (5, 3, 2), (60, 1, 5), (60, 8, 1), (TILE + 1, 6, 7), (2 * TILE, 20, 3)]
+CLASSES = [(6, 2), (60, 3), (TILE + 40, 2), (2 * TILE + 1, 50)]
 both_estimates = pytest.mark.parametrize("unbiased", [False, True])
 
 
@@ -39,6 +47,16 @@ def _samples(n: int, width: int, other: int, seed: int = 0, repeats: int = 0) ->
     if repeats:
         x[-repeats:] = x[:repeats]
     return x, y
+
+
+def _classes(n: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Rows and their labels, some classes larger than others."""
+    return _samples(n, 9, 1)[0], torch.arange(n).square() % classes
+
+
+def _dcor_values(kind: str, unbiased: bool) -> list[float]:
+    """What the package gave for `SAMPLES` or `CLASSES`, in their order."""
+    return json.loads(VALUES.read_text())[kind]["unbiased" if unbiased else "biased"]
 
 
 def _centred(rows: Tensor, unbiased: bool) -> Tensor:
@@ -81,20 +99,17 @@ class TestOutsideValues:
         assert float(distance_correlation_sqr(x, y)) == pytest.approx(expected, abs=1e-5)
 
     @both_estimates
-    @pytest.mark.parametrize(
-        ("n", "width", "other"), [(4, 1, 1), (5, 3, 2), (60, 1, 5), (60, 8, 1), (TILE + 1, 6, 7), (2 * TILE, 20, 3)]
-    )
+    @pytest.mark.parametrize(("n", "width", "other"), SAMPLES)
     def test_value_is_the_dcor_packages(self, n, width, other, unbiased):
         x, y = _samples(n, width, other, repeats=n // 10)
-        expected = DCOR[unbiased](x.numpy(), y.numpy())
+        expected = _dcor_values("samples", unbiased)[SAMPLES.index((n, width, other))]
         assert float(distance_correlation_sqr(x, y, unbiased)) == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
     @both_estimates
-    @pytest.mark.parametrize(("n", "classes"), [(6, 2), (60, 3), (TILE + 40, 2), (2 * TILE + 1, 50)])
+    @pytest.mark.parametrize(("n", "classes"), CLASSES)
     def test_class_value_is_the_dcor_packages(self, n, classes, unbiased):
-        x, _ = _samples(n, 9, 1)
-        labels = torch.arange(n).square() % classes
-        expected = DCOR[unbiased](x.numpy(), one_hot(labels, classes).double().numpy())
+        x, labels = _classes(n, classes)
+        expected = _dcor_values("classes", unbiased)[CLASSES.index((n, classes))]
         got = class_distance_correlation_sqr(x, labels, classes, unbiased)
         assert float(got) == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
@@ -328,3 +343,22 @@ class TestErrors:
     def test_labels_that_are_no_classes(self, labels, message):
         with pytest.raises(DataError, match=message):
             class_distance_correlation_sqr(torch.ones(3, 2), labels, 2)
+
+
+def _write_values() -> None:
+    import dcor
+
+    pairs = {
+        "samples": [_samples(n, width, other, repeats=n // 10) for n, width, other in SAMPLES],
+        "classes": [(x, one_hot(y, k).double()) for x, y, k in ((*_classes(n, k), k) for n, k in CLASSES)],
+    }
+    estimates = {"biased": dcor.distance_correlation_sqr, "unbiased": dcor.u_distance_correlation_sqr}
+    values = {
+        kind: {name: [float(f(x.numpy(), y.numpy())) for x, y in rows] for name, f in estimates.items()}
+        for kind, rows in pairs.items()
+    }
+    VALUES.write_text(json.dumps({"package": f"dcor {version('dcor')}", **values}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    _write_values()
