@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.row_norms import rows_to_norm
 
 _BLOCK = 512
 
@@ -37,29 +36,34 @@ def contrastive_loss(rows: Tensor, labels: Tensor, temperature: float) -> Tensor
         raise DataError.expected("rows (n, d) and labels (n,)", f"{tuple(rows.shape)} and {tuple(labels.shape)}")
     if not temperature > 0:
         raise DataError.expected("a temperature above 0", temperature, "0.5 is a usual choice")
-    return cast("Tensor", _Contrastive.apply(rows_to_norm(rows, 1.0), labels, temperature))  # type: ignore[no-untyped-call]
+    return cast("Tensor", _Contrastive.apply(rows, labels, temperature))  # type: ignore[no-untyped-call]
 
 
 class _Contrastive(torch.autograd.Function):
     """The value, and its gradient from the same blocks: for a loss only a factor can come from above."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, labels: Tensor, temperature: float) -> Tensor:
-        counts = torch.bincount(labels)
-        others = (counts[labels] - 1).to(z.dtype)
-        anchors = others > 0
-        gradient = torch.zeros_like(z)
-        ctx.save_for_backward(gradient)
-        if not bool(anchors.any()):
-            return z.new_zeros(())
-        weight = anchors.to(z.dtype) / anchors.sum()
+    def forward(ctx: Any, rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
+        counts: list[int] = torch.bincount(labels).tolist()
+        anchors = sum(count for count in counts if count > 1)
+        if not anchors:
+            ctx.save_for_backward(torch.zeros_like(rows))
+            return rows.new_zeros(())
+        z, lengths = _directions(rows)
+        # By label: the weight of an anchor over the temperature, and its share for each of its positives.
+        weights = [(count > 1) / (anchors * temperature) for count in counts]
+        shares = [weight / max(count - 1, 1) for weight, count in zip(weights, counts, strict=True)]
+        weight, share = z.new_tensor([weights, shares])[:, labels, None]
         sums = z.new_zeros(len(counts), z.shape[1]).index_add_(0, labels, z)
-        pull = (sums[labels] - z) * (weight / others.clamp_min(1.0) / temperature)[:, None]
-        value = -(pull * z).sum()
+        pull = sums[labels].sub_(z).mul_(share)
+        value = torch.dot(pull.view(-1), z.view(-1)).neg_()
         # All rows of a label have one weight: as an anchor and as another's positive, a row is pulled alike.
-        gradient.sub_(pull, alpha=2.0)
+        gradient = pull.mul_(-2.0)
         for start in range(0, len(z), _BLOCK):
-            value += _push(z, weight, temperature, slice(start, min(start + _BLOCK, len(z))), gradient)
+            value += temperature * _push(z, weight, temperature, slice(start, start + _BLOCK), gradient)
+        # Through the division by the length: what is along the row is lost.
+        along = torch.linalg.vecdot(gradient, z)[:, None]
+        ctx.save_for_backward(gradient.addcmul_(along, z, value=-1).div(lengths).to(rows.dtype))
         return value
 
     @staticmethod
@@ -69,12 +73,24 @@ class _Contrastive(torch.autograd.Function):
         return gradient * upstream, None, None
 
 
+def _directions(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows at length 1 and their lengths (n, 1) in float64; rows of zeros or with NaN are zeros of infinite length."""
+    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
+    shortest, longest = torch.aminmax(lengths)
+    if not (float(shortest) > 0.0 and float(longest) < torch.inf):
+        broken = ~((lengths > 0.0) & lengths.isfinite())
+        rows, lengths = rows.masked_fill(broken, 0.0), lengths.masked_fill(broken, torch.inf)
+    return rows.div(lengths).to(rows.dtype), lengths
+
+
 def _push(z: Tensor, weight: Tensor, temperature: float, block: slice, gradient: Tensor) -> Tensor:
     """The weighted logarithms of the denominators of a block of anchors; adds their gradient."""
     similar = (z[block] / temperature) @ z.T
     similar.diagonal(block.start).fill_(-torch.inf)
-    logs = similar.logsumexp(1)
-    shares = similar.sub_(logs[:, None]).exp_().mul_((weight[block] / temperature)[:, None])
-    gradient[block] += shares @ z
+    largest = similar.amax(1, keepdim=True)
+    shares = similar.sub_(largest).exp_()
+    sums = shares.sum(1, keepdim=True)
+    shares.mul_(weight[block] / sums)
+    gradient[block].addmm_(shares, z)
     gradient.addmm_(shares.T, z[block])
-    return (weight[block] * logs).sum()
+    return torch.dot(weight[block, 0], sums.log_().add_(largest)[:, 0])

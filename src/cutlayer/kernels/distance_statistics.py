@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.pairwise import Points, tile_size, tiles
+from cutlayer.kernels.pairwise import Points, inverse, tile_size, tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,41 +147,40 @@ def largest_distance(mean: float, deviation: float, pairs: int, tail: float) -> 
 
 
 class _MeanAndVariance(torch.autograd.Function):
-    """The values and, from recomputed tiles, their gradient."""
+    """The values and, from the same tiles, their gradient: what comes from above are two factors of known sums."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         points = Points(x)
-        ctx.save_for_backward(x)
-        ctx.mean = 0.0
+        ctx.points, ctx.shape = points, x.shape
         if points.n < 2:
             return x.new_zeros(()), x.new_zeros(())
         pairs, shift = _pairs(points), _root_mean_square(points)
         sums = torch.zeros(2, dtype=torch.float64, device=points.device)
+        weighted = torch.zeros(points.n, points.width + 1, dtype=points.working, device=points.device)
         for rows, cols in tiles(points.n, tile_size(points.device)):
-            tile, share = _shifted(points.distances(rows, cols), shift, rows == cols)
+            tile = points.distances(rows, cols)
+            if ctx.needs_input_grad[0]:
+                points.add_weighted(weighted, inverse(tile), rows, cols)
+            tile, share = _shifted(tile, shift, rows == cols)
             sums += share * torch.stack((tile.sum(), tile.dot(tile)))
         first, second = (sums / pairs).tolist()
-        ctx.mean = shift + first
         variance = max(second - first**2, 0.0)
+        ctx.weighted, ctx.mean = weighted, shift + first
         return x.new_tensor(ctx.mean * points.scale), x.new_tensor(variance * points.scale**2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_mean: Tensor, of_variance: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        points = Points(x)
+        points: Points = ctx.points
         if points.n < 2:
-            return torch.zeros_like(x)
+            return of_mean.new_zeros(ctx.shape)
         # The weight of a pair over its distance a is (of_mean + 2 of_variance (a - mean)) / (a pairs): a multiple of
         # 1 / a, and a constant that needs no tile. Here the variance is in scaled units, hence its factor.
         constant = 2.0 * float(of_variance) * points.scale
         factor = float(of_mean) - constant * ctx.mean
-        weighted = torch.zeros(points.n, points.width + 1, dtype=points.working, device=points.device)
-        for rows, cols in tiles(points.n, tile_size(points.device)):
-            points.add_weighted(weighted, points.inverse_distances(rows, cols), rows, cols)
-        gradient = points.pull(weighted.to(torch.float64).mul_(factor), surplus=-constant)
-        return gradient.div_(_pairs(points)).to(x.dtype).reshape(x.shape)
+        gradient = points.pull(ctx.weighted.to(torch.float64) * factor, surplus=-constant)
+        return gradient.div_(_pairs(points)).to(of_mean.dtype).reshape(ctx.shape)
 
 
 def _pairs(points: Points) -> int:

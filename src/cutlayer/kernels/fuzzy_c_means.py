@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.k_means import distances, k_means
+from cutlayer.kernels.k_means import k_means
 
 _SAMPLE = 1024
+_SMALL, _LARGE = 1e-100, 1e100
+"""What lies between them can be squared and added up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +69,22 @@ def fuzzy_c_means(
     """
     _check(points, clusters, fuzzifier, tolerance, rounds, start)
     rows = points.detach().double()
-    # Of size one and around the mean row: no square overflows or vanishes, and equal rows become exact zeros.
     largest = float(rows.abs().max())
-    scale = math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0.0 else 1.0
-    rows = rows / scale
-    origin = rows[0] + (rows - rows[0]).mean(0)
-    rows = rows - origin
-    centres = _drawn(rows, clusters, seed) if start is None else start.detach().double() / scale - origin
+    if not math.isfinite(largest):
+        raise DataError.expected("finite rows", "NaN or an infinity", "leave those rows out")
+    # Of size one where a square would overflow or vanish.
+    scale = 1.0 if _SMALL < largest < _LARGE else math.ldexp(1.0, math.frexp(largest)[1] - 1)
+    if scale != 1.0:
+        rows = rows / scale
+    centres = _drawn(rows, clusters, seed) if start is None else start.detach().double() / scale
     memberships = _memberships(rows, centres, fuzzifier)
     done, converged = 0, False
     while not converged and done < rounds:
         centres = _centres(rows, memberships, centres, fuzzifier)
         before, memberships = memberships, _memberships(rows, centres, fuzzifier)
-        converged = float((memberships - before).abs().max()) <= tolerance
+        converged = float(torch.dist(memberships, before, p=math.inf)) <= tolerance
         done += 1
-    return FuzzyClusters((centres + origin) * scale, memberships, done, converged)
+    return FuzzyClusters(centres * scale, memberships, done, converged)
 
 
 def _drawn(rows: Tensor, clusters: int, seed: int) -> Tensor:
@@ -92,20 +95,21 @@ def _drawn(rows: Tensor, clusters: int, seed: int) -> Tensor:
 
 def _memberships(rows: Tensor, centres: Tensor, fuzzifier: float) -> Tensor:
     """Memberships (n, c) for given centres: in logarithms, since the power of a distance soon leaves the range."""
-    squared = distances(rows, centres)
-    on_centre = squared == 0.0
-    shares = torch.softmax(squared.log() / (1.0 - fuzzifier), dim=1)
-    alone = on_centre.any(dim=1, keepdim=True)
-    return torch.where(alone, on_centre / on_centre.sum(dim=1, keepdim=True).clamp_min(1), shares)
+    distances = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist")
+    on_centre = None if bool(distances.all()) else distances == 0.0
+    shares = distances.log_().mul_(2.0 / (1.0 - fuzzifier)).softmax(1)
+    if on_centre is None:
+        return shares
+    alone = on_centre.any(1, keepdim=True)
+    return torch.where(alone, on_centre / on_centre.sum(1, keepdim=True).clamp_min(1), shares)
 
 
 def _centres(rows: Tensor, memberships: Tensor, before: Tensor, fuzzifier: float) -> Tensor:
     """Centres (c, d) for given memberships."""
     weights = memberships.pow(fuzzifier)
-    sums = weights.sum(dim=0)
-    held = sums > 0.0
-    moved = (weights.T @ rows) / torch.where(held, sums, 1.0)[:, None]
-    return torch.where(held[:, None], moved, before)
+    sums = weights.sum(0)[:, None]
+    moved = (weights.T @ rows) / sums
+    return moved if bool(sums.all()) else torch.where(sums > 0.0, moved, before)
 
 
 def _check(
@@ -114,8 +118,6 @@ def _check(
     if points.dim() != 2 or not points.numel() or not points.is_floating_point():
         got = f"{points.dtype} of shape {tuple(points.shape)}"
         raise DataError.expected("floating rows of shape (n, d), both 1 or more", got)
-    if not bool(points.isfinite().all()):
-        raise DataError.expected("finite rows", "NaN or an infinity", "leave those rows out")
     if clusters < 1:
         raise DataError.expected("one cluster or more", clusters)
     if not (fuzzifier > 1.0 and math.isfinite(fuzzifier)):

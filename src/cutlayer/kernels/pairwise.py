@@ -37,6 +37,11 @@ def tile_size(device: torch.device) -> int:
     return 384 if device.type == "cpu" else 2048
 
 
+def inverse(distances: Tensor) -> Tensor:
+    """1 / distance, and 0 for rows that coincide."""
+    return distances.reciprocal().masked_fill_(distances == 0.0, 0.0)
+
+
 class Points:
     """The rows of a tensor, centred and scaled to order one, and the distances between them.
 

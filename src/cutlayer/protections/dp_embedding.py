@@ -155,13 +155,11 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         clean, self._clean = self._clean, None
         if clean is None or view.gradient is None:
             return None
-        terms = list[Tensor | None]()
-        if self._estimated is not None:
-            terms.append(self._estimated.divergence(clean))
-        if self._adjustment is not None:
-            terms.append(self._adjustment.loss(clean, view.gradient))
-        added = [term for term in terms if term is not None]
-        return torch.stack(added).sum() if added else None
+        term = None if self._estimated is None else self._estimated.divergence(clean)
+        adjusting = None if self._adjustment is None else self._adjustment.loss(clean, view.gradient)
+        if term is None or adjusting is None:
+            return adjusting if term is None else term
+        return term + adjusting
 
     def event(self, plan: ReleasePlan) -> Event:
         """A noisy release of every row as often as planned.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,8 @@ from cutlayer.config import Section
 from cutlayer.kernels.contrastive import contrastive_loss
 from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
 
-# A pseudo-label needs no third digit of a membership, and the next batch goes on from this one's centres.
-_TOLERANCE, _ROUNDS = 1e-3, 20
+# A pseudo-label needs no third digit of a membership.
+_TOLERANCE = 1e-3
 
 
 class AdjustConfig(Section):
@@ -27,6 +28,8 @@ class AdjustConfig(Section):
         temperature: of the contrastive loss.
         fuzzifier: of the clustering; towards 1 memberships become 0 and 1. The usual 2 gives every row of a wide
             gradient the same membership in all clusters, and so masks all.
+        rounds: the most updates of the clusters in a batch, which go on from the batch before. One is nearly as good
+            as many: batches of one run are alike.
     """
 
     classes: int = Field(ge=2, le=1000, strict=True, description="how many classes the labels have")
@@ -34,6 +37,33 @@ class AdjustConfig(Section):
     weight: float = Field(default=0.1, gt=0, strict=True)
     temperature: float = Field(default=0.5, gt=0, strict=True)
     fuzzifier: float = Field(default=1.1, gt=1, strict=True)
+    rounds: int = Field(default=1, ge=1, strict=True)
+
+
+def pseudo_labels(
+    gradient: Tensor, settings: AdjustConfig, centres: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Clusters of one batch's returned gradients.
+
+    Args:
+        gradient: (n, width), finite.
+        centres: the batch before's; None to begin anew.
+
+    Returns:
+        The cluster of each row, int64 (n,); which rows are confident of it, bool (n,); and the centres to go on from:
+        none where no row is confident, since centres that fell together would never part again.
+    """
+    found = fuzzy_c_means(
+        gradient,
+        settings.classes,
+        fuzzifier=settings.fuzzifier,
+        tolerance=_TOLERANCE,
+        rounds=settings.rounds,
+        start=centres,
+    )
+    largest, labels = found.memberships.max(1)
+    confident = largest >= settings.threshold
+    return labels, confident, found.centres if bool(confident.any()) else None
 
 
 class Adjustment:
@@ -57,39 +87,22 @@ class Adjustment:
         self._kept = 0
 
     def loss(self, rows: Tensor, gradient: Tensor) -> Tensor | None:
-        """The term of a batch; nothing where no two rows share a confident pseudo-label.
+        """The term of a batch; nothing where no two rows have a confident pseudo-label.
 
         Args:
             rows: (n, width) embeddings without noise, with their graph.
             gradient: (n, width), as it came back.
         """
-        self._rows += len(rows)
-        labels = self._labels(gradient)
-        kept = labels >= 0
-        self._kept += int(kept.sum())
-        if not bool((torch.bincount(labels[kept]) > 1).any()):
+        kept = torch.empty(0, dtype=torch.int64)
+        if math.isfinite(float(gradient.abs().max())):
+            labels, confident, self._centres = pseudo_labels(gradient, self.settings, self._centres)
+            kept = confident.nonzero()[:, 0]
+        self._rows, self._kept = self._rows + len(rows), self._kept + len(kept)
+        if len(kept) < 2:
             return None
-        chosen = rows if bool(kept.all()) else rows[kept]
-        return self.settings.weight * contrastive_loss(chosen, labels[kept], self.settings.temperature)
-
-    def _labels(self, gradient: Tensor) -> Tensor:
-        """Pseudo-labels int64 (n,); -1 for a masked row."""
-        settings = self.settings
-        if not bool(gradient.isfinite().all()):
-            return torch.full((len(gradient),), -1)
-        found = fuzzy_c_means(
-            gradient,
-            settings.classes,
-            fuzzifier=settings.fuzzifier,
-            tolerance=_TOLERANCE,
-            rounds=_ROUNDS,
-            start=self._centres,
-        )
-        largest, labels = found.memberships.max(1)
-        confident = largest >= settings.threshold
-        # Centres that fell together would never part again: without a confident row the next batch begins anew.
-        self._centres = found.centres if bool(confident.any()) else None
-        return labels.masked_fill(~confident, -1)
+        if len(kept) < len(rows):
+            rows, labels = rows.index_select(0, kept), labels[kept]
+        return self.settings.weight * contrastive_loss(rows, labels, self.settings.temperature)
 
     def figures(self) -> Mapping[str, float]:
         """The share of rows with a confident pseudo-label, which the gradients alone decide."""

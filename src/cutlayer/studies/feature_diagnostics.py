@@ -13,9 +13,8 @@ from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.data.store import Store
 from cutlayer.kernels.distance_statistics import distance_statistics, largest_distance
-from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
 from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
-from cutlayer.protections.embedding_adjust import AdjustConfig
+from cutlayer.protections.embedding_adjust import AdjustConfig, pseudo_labels
 from cutlayer.protections.embedding_rescale import EstimateConfig
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.trained import load_bottom
@@ -26,8 +25,6 @@ BATCH = 512
 HELD_OUT = 2000
 STEPS = 50
 """Steps of an epoch whose gradients are clustered."""
-_TOLERANCE, _ROUNDS = 1e-3, 20
-"""As adjusting does."""
 _PURPOSE = 11
 Figures = dict[str, float]
 
@@ -142,17 +139,8 @@ def cluster_figures(steps: Sequence[Step], party: str, labels: Tensor, classes: 
     right = dict.fromkeys(("purity", "kept_purity", "chance"), 0)
     rows, kept_rows, centres = 0, 0, None
     for step in steps:
-        found = fuzzy_c_means(
-            step.gradients[party].flatten(1),
-            classes,
-            fuzzifier=settings.fuzzifier,
-            tolerance=_TOLERANCE,
-            rounds=_ROUNDS,
-            start=centres,
-        )
-        largest, clusters = found.memberships.max(1)
-        kept, truth = largest >= settings.threshold, labels[step.rows]
-        centres = found.centres if bool(kept.any()) else None
+        clusters, kept, centres = pseudo_labels(step.gradients[party].flatten(1), settings, centres)
+        truth = labels[step.rows]
         shuffled = truth[torch.randperm(len(truth), generator=draw)]
         right["purity"] += _of_the_largest(clusters, truth, classes)
         right["kept_purity"] += _of_the_largest(clusters[kept], truth[kept], classes)
