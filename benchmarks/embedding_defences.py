@@ -22,6 +22,7 @@ from cutlayer.models.resnet18 import ResNet18Bottom, ResNet18BottomConfig
 from cutlayer.protections import build
 from cutlayer.protections.base import Context, Mode, Noise, PassiveView
 from cutlayer.protections.chain import Chain
+from cutlayer.runs.memory import keep_freed_memory
 
 PEER, BATCH, WIDTH, CLASSES, ROWS = "active", 128, 64, 10, 5_000
 IMAGE = (3, 32, 16)
@@ -77,6 +78,7 @@ class EmbeddingOverheads:
 def embedding_defences(rows: int, repeats: int) -> EmbeddingOverheads:
     """Time the steps over `rows` rows of every variant in turn, `repeats` times."""
     torch.set_num_threads(1)
+    keep_freed_memory()
     steps = max(1, min(rows, ROWS) // BATCH)
     inputs = Inputs((), IMAGE[0] * IMAGE[1] * IMAGE[2], IMAGE)
     bottoms: dict[str, Callable[[], BottomModel]] = {
@@ -112,6 +114,11 @@ def _seconds(bottom: Callable[[], BottomModel], steps: int, repeats: int) -> Map
         for name, total in taken.items() if repeat else ():
             seconds[name].append(total)
     return seconds
+
+
+def plain_step(bottom: Callable[[], BottomModel]) -> Callable[[int], None]:
+    """A function that runs one undefended step, given its number."""
+    return _side(bottom, None)
 
 
 def _side(build_bottom: Callable[[], BottomModel], options: Mapping[str, Any] | None) -> Callable[[int], None]:

@@ -5,6 +5,7 @@ import math
 import torch
 
 from benchmarks import embedding_defences as benchmark
+from benchmarks import kept_memory
 
 
 def test_every_variant_is_timed_on_every_bottom_model(monkeypatch):
@@ -17,3 +18,8 @@ def test_every_variant_is_timed_on_every_bottom_model(monkeypatch):
     assert all(milliseconds > 0 for milliseconds in found.undefended_ms.values())
     assert all(math.isfinite(one.share) and one.lowest <= one.share <= one.highest for one in found.overheads)
     assert {one.defence: one.goal for one in found.overheads} == {"noise": 0.039, "rescale": 0.18, "adjust": 0.055}
+
+
+def test_both_ways_with_freed_memory_are_timed(monkeypatch):
+    monkeypatch.setattr(kept_memory, "keep_freed_memory", lambda: True)
+    assert kept_memory.kept_side(1)() > 0

@@ -26,6 +26,7 @@ from cutlayer.runs.execute import THIS_RUN, Options, Progress, chance_reference,
 from cutlayer.runs.feature_audit import audit_features
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.ledger import passive_ledger
+from cutlayer.runs.memory import keep_freed_memory
 from cutlayer.runs.threads import set_threads
 from cutlayer.runs.together import Trained, local_side, open_table
 from cutlayer.runs.watch import Watcher, read_truth
@@ -53,6 +54,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
     table = open_table(job, name, options.tables)
     with RunFolder.begun(out, job, resume=options.resume) as folder:
         threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
+        keep_freed_memory()
         local = local_side(job, name, folder, out / "data", options.keys, table, resume=options.resume)
         if name == job.active:
             _lead(job, local, folder, address, options, progress, threads, timeout)

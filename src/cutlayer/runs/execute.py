@@ -26,6 +26,7 @@ from cutlayer.runs.feature_audit import FeatureAudit, audit_features
 from cutlayer.runs.finetune import FineTuned, finetune_top
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.ledger import ledger_after
+from cutlayer.runs.memory import keep_freed_memory
 from cutlayer.runs.quitting import (
     FINETUNED,
     RETRAINED,
@@ -85,6 +86,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     tables = {name: open_table(job, name, options.tables) for name in job.parties}
     with RunFolder.begun(out, job, resume=options.resume) as folder:
         threads = set_threads(job.train.threads, job.train.batch_size)
+        keep_freed_memory()
         _run_all(job, folder, tables, options, threads, progress)
     return folder
 

@@ -23,6 +23,7 @@ from cutlayer.models import tapped
 from cutlayer.parties.half import build_optimizer
 from cutlayer.runs.check import check_job
 from cutlayer.runs.ledger import ledger_of
+from cutlayer.runs.memory import keep_freed_memory
 from cutlayer.runs.references import Joint, evaluate
 from cutlayer.runs.threads import set_threads
 from cutlayer.runs.together import open_table
@@ -85,6 +86,7 @@ def forecast(job: Job) -> Forecast:
     """
     check_job(job)
     threads = set_threads(job.train.threads, job.train.batch_size)
+    keep_freed_memory()
     tables = {name: open_table(job, name, {}) for name in job.parties}
     check_id_kinds(
         {name: table.id_kind for name, table in tables.items()}, {name: table.rows for name, table in tables.items()}

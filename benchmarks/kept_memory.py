@@ -1,0 +1,33 @@
+"""Steps of a small convolutional network in a process that keeps freed memory, and in one that gives it back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from benchmarks.embedding_defences import BATCH, IMAGE, WIDTH, plain_step
+from cutlayer.models import Inputs
+from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
+from cutlayer.runs.memory import keep_freed_memory
+
+
+def kept_side(rows: int) -> Callable[[], float]:
+    """As a training run has it."""
+    keep_freed_memory()
+    return given_back_side(rows)
+
+
+def given_back_side(rows: int) -> Callable[[], float]:
+    """As the C library comes; the seconds are of rows / 128 steps."""
+    step = plain_step(lambda: CnnBottom(CnnBottomConfig(width=WIDTH), Inputs((), torch.Size(IMAGE).numel(), IMAGE)))
+    numbers = iter(range(10**9))
+
+    def once() -> float:
+        began = time.perf_counter()
+        for _ in range(max(1, rows // BATCH)):
+            step(next(numbers))
+        return time.perf_counter() - began
+
+    return once
