@@ -19,7 +19,8 @@ from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
 from cutlayer.attacks.completion_base import Effort
 from cutlayer.data.images import image_column
 from cutlayer.runs.check import check_job
-from cutlayer.runs.execute import Progress
+from cutlayer.runs.execute import Options, Progress, execute
+from cutlayer.runs.together import Keys
 from cutlayer.studies.base import Cell, Found, run_cell
 from cutlayer.studies.claims import Runs, Verdict
 from cutlayer.studies.completing import ALL, FEW, FROZEN, MORE, TUNED, embedding_size
@@ -30,9 +31,12 @@ from cutlayer.studies.completion_claims import (
     UNDEFENDED,
     WITHOUT,
     CompletionClaims,
+    after,
     alone,
+    by_epoch,
     completed,
     dimip_setting,
+    earlier,
     some,
 )
 from cutlayer.studies.halves import LABEL, Images
@@ -71,6 +75,7 @@ def as_told() -> dict[str, dict[str, Any]]:
     undefended = training(0.97, 0.8, **controls)
     undefended["honest"] |= {MORE: figures(0.9, 0.91), ALL: figures(0.91, 0.93)}
     settings = {UNDEFENDED: undefended}
+    settings |= {after(setting, 2): training(0.5, 0.25) for setting in by_epoch()}
     settings |= {dimip_setting(lam): training(0.97 - 0.02 * lam, 0.8 - 1.4 * lam if lam < 0.5 else 0.1) for lam in LAMS}
     settings |= {dimip_setting(lam, WITHOUT): training(0.96, 0.3) for lam in (0.5, 0.9)}
     settings[dimip_setting(0.5, DROPOUT)] = training(0.955, 0.1, after=0.75)
@@ -152,6 +157,25 @@ def test_without_controls_nothing_is_trained_from_scratch(tiny: Cell, tmp_path: 
     assert set(found["honest"]) == {FEW, ALL}
 
 
+@pytest.mark.usefixtures("hasty")
+def test_a_training_that_ends_early_is_the_beginning_of_a_longer_one(tiny: Cell, tmp_path: Path) -> None:
+    def losses(epochs: int) -> list[float]:
+        train = tiny.job.train.model_copy(update={"epochs": epochs})
+        work = execute(tiny.job.model_copy(update={"train": train}), tmp_path / str(epochs), options, Progress())
+        return [json.loads(line)["loss"] for line in (work.path / "history.jsonl").read_text().splitlines()]
+
+    options = Options(Keys(tmp_path / "keys"), tables=tiny.tables)
+    assert losses(2) == losses(5)[:2]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_training_that_ended_early_is_completed_on_its_frozen_extractor_alone(tiny: Cell, tmp_path: Path) -> None:
+    early = replace(tiny, setting=after(UNDEFENDED, 3))
+    found = run_cell(ModelCompletionStudy(), early, tmp_path / "work", Progress())["measured"]
+    assert set(found) == {"honest", "norm", "spread"}
+    assert set(found["honest"]) == {FEW}
+
+
 def test_the_size_of_an_embedding() -> None:
     rows = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 4.0], [0.0, -4.0]])
     assert embedding_size(rows) == {"norm": 3.5, "spread": pytest.approx(12.5**0.5)}
@@ -164,15 +188,21 @@ def test_every_job_is_valid_and_named_once() -> None:
     cells = list(ModelCompletionStudy().cells(DATA, 2))
     assert len({cell.slug for cell in cells}) == len(cells)
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
-    settings = {cell.setting for cell in cells if cell.group == GROUP}
-    assert settings == {cell.setting for cell in cells if cell.group == "CIFAR-10 halves"}
+    of = {group: {cell.setting for cell in cells if cell.group == group} for group in (GROUP, "CIFAR-10 halves")}
+    early = {
+        group: {after(s, epochs) for s in by_epoch() for epochs in earlier(n)}
+        for group, n in zip(of, (5, 12), strict=True)
+    }
+    settings = of[GROUP] - early[GROUP]
+    assert settings == of["CIFAR-10 halves"] - early["CIFAR-10 halves"]
+    assert all(early[group] < of[group] for group in of)
     assert set(map(dimip_setting, LAMS)) | {UNDEFENDED, dimip_setting(0.5, DROPOUT)} < settings
     assert all(any(name.startswith(other) for name in settings) for other in OTHERS)
     for cell in cells[: len(cells) // 2]:
         check_job(cell.job)
         assert not cell.job.keeps_best
         assert ("alone" in cell.job.compare) == (cell.setting == UNDEFENDED)
-        assert bool(cell.job.parties["left"].protections) == (cell.setting != UNDEFENDED)
+        assert bool(cell.job.parties["left"].protections) == (not cell.setting.startswith(UNDEFENDED))
 
 
 def test_results_as_in_the_paper_hold_every_claim() -> None:
@@ -234,7 +264,9 @@ def test_the_best_variant_counts() -> None:
 def test_the_page_shows_every_setting(tmp_path: Path) -> None:
     page = page_of(ModelCompletionStudy(), pretended(as_told()), tmp_path / "whole")
     assert "not run" not in page
-    assert all(f"| {setting} |" in page for setting in as_told())
+    assert all((f"| {setting} |" in page) != (", after " in setting) for setting in as_told())
+    assert re.search(r"\| 1 \| – \| – \| – \| – \| – \| – \|\n\| 2 \| 0\.250", page)
+    assert re.search(r"\n\| 5 \| 0\.800 ± 0\.\d+ \| 0\.100 .* \| 0\.970 ", page)
     assert "| linear probe |" in page
     assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!")))
 

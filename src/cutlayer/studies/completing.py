@@ -76,6 +76,11 @@ class Completing:
             found["probe"] = self._probe(view)
         return {**found, **self._malicious()}
 
+    def glimpsed(self) -> dict[str, Any]:
+        """Accuracy of the model completed on the frozen extractor with few labels alone, and the embedding's state."""
+        view = self.quitter.kept(self.folder)
+        return {"honest": self._values(ModelCompletion(), view, {FEW: FROZEN}), **embedding_size(view.embeddings)}
+
     def _malicious(self) -> dict[str, Any]:
         """Train the same job with the malicious optimiser at the passive party, and complete what comes of it."""
         cell, twin = self.cell, RunFolder.create(self.folder.path / "malicious", resume=False)

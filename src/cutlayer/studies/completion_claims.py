@@ -16,6 +16,8 @@ WITHOUT, DROPOUT = "without L_R", "with party dropout 0.05"
 CLASSES: Mapping[str, int] = {"MNIST halves": 10, "CIFAR-10 halves": 10, "CIFAR-100 halves": 100}
 GROUPS = ("MNIST halves", "CIFAR-10 halves")
 OTHERS = ("noisy_gradient", "gradient_compression", "ppdl", "discrete_sgd", "dcor")
+QUARTERS = (0.25, 0.5, 0.75)
+"""Of the epochs: where the attacked trainings of `by_epoch` end."""
 CLOSE, CHEAP, DEAR = 0.03, 0.03, 0.09
 """As near to chance as counts as chance; a loss of model accuracy that counts as small; the least that the paper's
 other defences lose for the same."""
@@ -25,6 +27,21 @@ RUNS = {"honest": "passive attack", "malicious": "active attack"}
 def dimip_setting(lam: float, how: str = "") -> str:
     """A setting's name, such as `dimip lam 0.5, without L_R`."""
     return f"dimip lam {lam:g}" + (f", {how}" if how else "")
+
+
+def by_epoch() -> tuple[str, ...]:
+    """The settings that are also attacked before their last epoch."""
+    return UNDEFENDED, dimip_setting(0.5), dimip_setting(0.5, WITHOUT)
+
+
+def earlier(epochs: int) -> tuple[int, ...]:
+    """The epochs after which they are."""
+    return tuple(round(epochs * share) for share in QUARTERS)
+
+
+def after(setting: str, epochs: int) -> str:
+    """The name of a setting whose training ended early, after so many epochs."""
+    return f"{setting}, after {epochs}"
 
 
 def completed(run: str, labels: str, how: str = "") -> Value:

@@ -15,16 +15,20 @@ from cutlayer.studies.completion_claims import (
     UNDEFENDED,
     WITHOUT,
     CompletionClaims,
+    after,
     alone,
+    by_epoch,
     completed,
+    earlier,
     measured,
 )
 from cutlayer.studies.figures import Dot, Dots, plot
 
+FROZEN: Value = completed("honest", FEW, "frozen")
 COLUMNS: Mapping[str, Value] = {
     "model": metric,
     "after the quit": measured("after"),
-    "passive, few, frozen": completed("honest", FEW, "frozen"),
+    "passive, few, frozen": FROZEN,
     "passive, few, tuned": completed("honest", FEW, "tuned"),
     "passive, all, frozen": completed("honest", ALL, "frozen"),
     "active, few, frozen": completed("malicious", FEW, "frozen"),
@@ -38,14 +42,18 @@ CONTROLS = {
     "completed after the active attack, frozen": "malicious",
     "from scratch": "scratch",
 }
-DIMIP, GRADIENTS = "dimip", "gradients"
+DIMIP, GRADIENTS, EPOCHS = "dimip", "gradients", "epochs"
 
 
 class CompletionPage:
-    """What the results say."""
+    """What the results say.
 
-    def __init__(self, runs: Runs) -> None:
-        self.runs = runs
+    Args:
+        epochs: of a whole training, by data set.
+    """
+
+    def __init__(self, runs: Runs, epochs: Mapping[str, int]) -> None:
+        self.runs, self.epochs = runs, epochs
         self.groups = [group for group in CLASSES if runs.settings(group)] or list(GROUPS)
 
     def text(self) -> str:
@@ -69,15 +77,22 @@ class CompletionPage:
                 "### Attack against model accuracy",
                 *(_picture(group, which) for which in (DIMIP, GRADIENTS)),
                 self._table(group),
+                "### By epoch",
+                "Completion on the frozen extractor with few labels, and the model's accuracy, after so many epochs.",
+                _picture(group, EPOCHS),
+                self._by_epoch(group),
             ]
         return "\n\n".join(part for part in parts if part)
 
     def figures(self) -> dict[str, str]:
         """The page's figures."""
         return {
-            _file(group, which): self._figure(group, families)
+            _file(group, which): figure
             for group in self.groups
-            for which, families in self._families(group).items()
+            for which, figure in {
+                **{which: self._figure(group, families) for which, families in self._families(group).items()},
+                EPOCHS: self._epochs_figure(group),
+            }.items()
         }
 
     def _controls(self, group: str) -> str:
@@ -90,9 +105,37 @@ class CompletionPage:
         rows += [[words, "", "", shown(self.runs.mean(place, value))] for words, value in others.items()]
         return table(["", "few labels", "40 of each class", "all labels"], rows)
 
+    def _ends(self, group: str, setting: str) -> dict[int, tuple[str, str]]:
+        """Where to find the setting's results after so many epochs, the whole training last."""
+        whole = self.epochs[group]
+        return {epochs: (group, after(setting, epochs)) for epochs in earlier(whole)} | {whole: (group, setting)}
+
+    def _by_epoch(self, group: str) -> str:
+        ends = {setting: self._ends(group, setting) for setting in by_epoch()}
+        rows = [
+            [str(epochs), *(shown(self.runs.mean(ends[s][epochs], value)) for value in (FROZEN, metric) for s in ends)]
+            for epochs in (*earlier(self.epochs[group]), self.epochs[group])
+        ]
+        return table(["epochs", *(f"attack, {s}" for s in ends), *(f"model, {s}" for s in ends)], rows)
+
+    def _epochs_figure(self, group: str) -> str:
+        series = []
+        for setting in by_epoch():
+            means = {epochs: self.runs.mean(place, FROZEN) for epochs, place in self._ends(group, setting).items()}
+            series.append(
+                Dots(setting, tuple(Dot(e, mean.value, None, mean.half) for e, mean in means.items() if mean))
+            )
+        label = f"Completion on the frozen extractor by epochs trained, {group}"
+        return plot(series, ("epochs", "attack accuracy, few labels"), label, 1 / CLASSES[group])
+
+    def _whole(self, group: str) -> list[str]:
+        """The settings that were trained for all epochs."""
+        early = {after(setting, epochs) for setting in by_epoch() for epochs in earlier(self.epochs[group])}
+        return [setting for setting in self.runs.settings(group) if setting not in early]
+
     def _table(self, group: str) -> str:
         rows = []
-        for setting in self.runs.settings(group):
+        for setting in self._whole(group):
             place = (group, setting)
             first, *rest = (shown(self.runs.mean(place, value)) for value in COLUMNS.values())
             lost = "" if setting == UNDEFENDED else shown(self.runs.loss(place))
@@ -101,7 +144,7 @@ class CompletionPage:
         return table(["defence", first, "lost (paired)", *others], rows)
 
     def _families(self, group: str) -> dict[str, dict[str, list[str]]]:
-        names = self.runs.settings(group)
+        names = self._whole(group)
         plain = [name for name in names if name.startswith("dimip") and "," not in name]
         undefended = {"undefended": [UNDEFENDED]}
         several: dict[str, list[str]] = {
@@ -119,8 +162,7 @@ class CompletionPage:
         return plot(series, axes, f"Completion on the frozen extractor by model accuracy, {group}", 1 / CLASSES[group])
 
     def _dots(self, group: str, settings: Sequence[str]) -> tuple[Dot, ...]:
-        value = completed("honest", FEW, "frozen")
-        pairs = [(s, self.runs.mean((group, s), metric), self.runs.mean((group, s), value)) for s in settings]
+        pairs = [(s, self.runs.mean((group, s), metric), self.runs.mean((group, s), FROZEN)) for s in settings]
         return tuple(Dot(x.value, y.value, x.half, y.half, s) for s, x, y in pairs if x and y)
 
 
