@@ -1,11 +1,13 @@
-"""Rows of bounded or of equal norm, differentiably: what a fixed amount of noise can hide."""
+"""Rows of bounded or of equal norm, once differentiably: what a fixed amount of noise can hide."""
 
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def clip_rows(rows: Tensor, norm: float) -> Tensor:
@@ -21,9 +23,7 @@ def clip_rows(rows: Tensor, norm: float) -> Tensor:
     Returns:
         (n, d) of the same dtype. Through a shortened row the gradient loses its part along the row.
     """
-    rows, norms = _measured(rows)
-    target = _just_below(norm, rows.dtype)
-    return _times(rows, target / norms.clamp_min(target))
+    return cast("Tensor", _Bounded.apply(rows, norm, False))  # type: ignore[no-untyped-call]
 
 
 def rows_to_norm(rows: Tensor, norm: float) -> Tensor:
@@ -33,25 +33,35 @@ def rows_to_norm(rows: Tensor, norm: float) -> Tensor:
         rows: floating (n, d); a row with NaN or infinity counts as zeros.
         norm: Euclidean, above 0.
     """
-    rows, norms = _measured(rows)
-    return _times(rows, _just_below(norm, rows.dtype) / norms.masked_fill(norms == 0, math.inf))
+    return cast("Tensor", _Bounded.apply(rows, norm, True))  # type: ignore[no-untyped-call]
 
 
-def _just_below(norm: float, dtype: torch.dtype) -> float:
-    """What stays under `norm` after each entry was rounded to nearest, which adds half a unit at most."""
-    return norm * (1.0 - 2.0 * torch.finfo(dtype).eps)
+class _Bounded(torch.autograd.Function):
+    """Rows times a factor each: in float64, where that of a very long or short row is neither coarse nor infinite."""
 
-
-def _times(rows: Tensor, factor: Tensor) -> Tensor:
-    """The product in float64: in float32 the factor of a very long or short row would be coarse, or infinite."""
-    return (rows.double() * factor).to(rows.dtype)
-
-
-def _measured(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Finite rows and their norms (n, 1) in float64: squares of 1e-30 would vanish in float32."""
-    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-    broken = ~norms.detach().isfinite()
-    if bool(broken.any()):
-        rows = rows.masked_fill(broken, 0.0)
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, norm: float, lengthen: bool) -> Tensor:
+        # What stays under `norm` after each entry was rounded to nearest, which adds half a unit at most.
+        target = norm * (1.0 - 2.0 * torch.finfo(rows.dtype).eps)
+        # In float64 too: squares of 1e-30 would vanish in float32.
         norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-    return rows, norms
+        broken = None if math.isfinite(float(norms.sum())) else ~norms.isfinite()
+        if broken is not None:
+            rows, norms = rows.masked_fill(broken, 0.0), norms.masked_fill(broken, 0.0)
+        within = norms.masked_fill(norms == 0.0, math.inf) if lengthen else norms.clamp_min(target)
+        factor = target / within
+        if broken is not None:
+            factor.masked_fill_(broken, 0.0)
+        ctx.save_for_backward(rows, within, factor, None if lengthen else norms > target)
+        bounded: Tensor = (rows * factor).to(rows.dtype)
+        return bounded
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+        rows, within, factor, changed = ctx.saved_tensors
+        unit, gradient = rows / within, upstream.double()
+        along = torch.linalg.vecdot(unit, gradient)[:, None]
+        if changed is not None:
+            along.mul_(changed)
+        return torch.addcmul(gradient, along, unit, value=-1).mul_(factor).to(rows.dtype), None, None
