@@ -21,5 +21,9 @@ def test_every_variant_is_timed_on_every_bottom_model(monkeypatch):
 
 
 def test_both_ways_with_freed_memory_are_timed(monkeypatch):
-    monkeypatch.setattr(kept_memory, "keep_freed_memory", lambda: True)
+    calls = []
+    monkeypatch.setattr(kept_memory, "keep_freed_memory", lambda: calls.append(1))
+    assert kept_memory.given_back_side(1)() > 0
+    assert not calls
     assert kept_memory.kept_side(1)() > 0
+    assert calls

@@ -63,6 +63,14 @@ def test_two_alike_rows_among_others_have_a_known_value():
     assert float(found) == pytest.approx(math.log(math.e + 2) - 1, rel=1e-6)
 
 
+def test_rows_laid_out_by_column_are_the_same_rows():
+    rows, labels = case(20)
+    columns = rows.detach().T.contiguous().T.requires_grad_()
+    found, expected = contrastive_loss(columns, labels, 0.5), contrastive_loss(rows, labels, 0.5)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-12)
+    torch.testing.assert_close(*(torch.autograd.grad(*pair)[0] for pair in ((found, columns), (expected, rows))))
+
+
 def test_without_a_pair_of_one_label_it_is_zero_with_a_zero_gradient():
     rows, _ = case(5)
     value = contrastive_loss(rows, torch.arange(5), 0.5)

@@ -160,6 +160,18 @@ def test_scale_and_place_do_not_matter(scale):
     torch.testing.assert_close(moved.centres / scale - 7.0, plain.centres, rtol=1e-6, atol=1e-9)
 
 
+def test_rows_far_from_zero_lose_no_digits():
+    rows = torch.from_numpy(blobs())
+    plain, moved = fuzzy_c_means(rows, 3), fuzzy_c_means(rows + 2.0**36, 3)
+    torch.testing.assert_close(moved.memberships, plain.memberships, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("rounds", [1, 20])
+def test_equal_rows_belong_to_all_clusters_alike(rounds):
+    found = fuzzy_c_means(torch.tensor([[0.1, 0.3]], dtype=torch.float64).repeat(3, 1), 2, rounds=rounds)
+    assert torch.equal(found.memberships, torch.full((3, 2), 0.5, dtype=torch.float64))
+
+
 def test_a_small_fuzzifier_gives_ones_and_zeros():
     found = fuzzy_c_means(torch.from_numpy(blobs()), 3, fuzzifier=1.001)
     assert float(found.memberships.amax(1).min()) > 0.999

@@ -1,6 +1,7 @@
 """Freed memory is kept for the next step: counted by the pages that the system has to fetch and clear anew."""
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -33,8 +34,10 @@ def _run(how, **environment):
 
 def test_a_step_fetches_its_memory_once():
     kept, pages = _run("keep")
-    if not kept:
+    if platform.libc_ver()[0] != "glibc":
+        assert not kept
         pytest.skip("the C library here has no such setting")
+    assert kept
     assert pages < _run("leave")[1] / 5
 
 

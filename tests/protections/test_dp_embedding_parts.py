@@ -10,6 +10,7 @@ from scipy.spatial.distance import pdist
 from scipy.stats import norm
 
 from cutlayer.kernels.contrastive import contrastive_loss
+from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
 from cutlayer.protections.base import Mode, PassiveView
 
 N, WIDTH, CLIP, TAIL = 60, 8, 1.5, 0.05
@@ -139,6 +140,24 @@ def test_the_default_finds_groups_in_a_wide_gradient_where_the_usual_fuzzifier_m
     one = passive({**QUIET, "adjust": {"classes": 3, **fuzzifier}})
     adjusted(one, gradient)
     assert least <= one.figures()["share_adjusted"] <= most
+
+
+def test_confident_rows_that_share_no_group_have_no_term():
+    one = passive({**ADJUST, "adjust": {**TERM, "classes": 2}})
+    assert adjusted(one, torch.eye(2, WIDTH), TABLE[:2].clone().requires_grad_()) is None
+    assert one.figures()["share_adjusted"] == 1.0
+
+
+@pytest.mark.parametrize("rounds", [1, 20])
+def test_the_clusters_are_updated_as_often_as_the_rounds_say(rounds):
+    draw = torch.Generator().manual_seed(3)
+    gradient, start = torch.randn(N, WIDTH, generator=draw), torch.randn(3, WIDTH, generator=draw).double()
+    one = passive({**ADJUST, "adjust": {**TERM, "classes": 3, "threshold": 0.1, "rounds": rounds}})
+    one._adjustment._centres = start
+    adjusted(one, gradient)
+    found = fuzzy_c_means(gradient, 3, fuzzifier=2.0, tolerance=1e-3, rounds=rounds, start=start)
+    assert found.rounds == rounds
+    assert torch.equal(one._adjustment._centres, found.centres)
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan")])

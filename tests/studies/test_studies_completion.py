@@ -31,12 +31,12 @@ from cutlayer.studies.completion_claims import (
     UNDEFENDED,
     WITHOUT,
     CompletionClaims,
-    after,
     alone,
     by_epoch,
     completed,
     dimip_setting,
     earlier,
+    ended_after,
     some,
 )
 from cutlayer.studies.halves import LABEL, Images
@@ -44,7 +44,9 @@ from cutlayer.studies.model_completion import ModelCompletionStudy
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 GROUP = "MNIST halves"
-QUICK = {"kind": "adam", "lr": 1e-2}
+TINY = Images(
+    "tiny", "", {"kind": "cnn", "channels": (4, 4), "width": 8}, 5, 16, optimizer={"kind": "adam", "lr": 1e-2}
+)
 
 
 def figures(frozen: float, tuned: float) -> dict[str, float]:
@@ -75,7 +77,7 @@ def as_told() -> dict[str, dict[str, Any]]:
     undefended = training(0.97, 0.8, **controls)
     undefended["honest"] |= {MORE: figures(0.9, 0.91), ALL: figures(0.91, 0.93)}
     settings = {UNDEFENDED: undefended}
-    settings |= {after(setting, 2): training(0.5, 0.25) for setting in by_epoch()}
+    settings |= {ended_after(setting, 3): training(0.5, 0.25) for setting in by_epoch()}
     settings |= {dimip_setting(lam): training(0.97 - 0.02 * lam, 0.8 - 1.4 * lam if lam < 0.5 else 0.1) for lam in LAMS}
     settings |= {dimip_setting(lam, WITHOUT): training(0.96, 0.3) for lam in (0.5, 0.9)}
     settings[dimip_setting(0.5, DROPOUT)] = training(0.955, 0.1, after=0.75)
@@ -113,8 +115,7 @@ def tiny() -> Cell:
     sides = {"left": images[:, :, :4], "right": images[:, :, 4:]}
     tables = {side: pa.table({"image": image_column(half, side)}) for side, half in sides.items()}
     tables["left"] = tables["left"].append_column(LABEL, pa.array(classes))
-    images_of = Images("tiny", "", {"kind": "cnn", "channels": (4, 4), "width": 8}, 5, 16, optimizer=QUICK)
-    job = images_of.job(1, {"party_dropout": {"rate": 0.1}}, compare=("alone",), keep="last")
+    job = TINY.job(1, {"party_dropout": {"rate": 0.1}}, compare=("alone",), keep="last")
     return Cell("tiny", UNDEFENDED, 1, job, tables)
 
 
@@ -157,11 +158,13 @@ def test_without_controls_nothing_is_trained_from_scratch(tiny: Cell, tmp_path: 
     assert set(found["honest"]) == {FEW, ALL}
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_training_that_ends_early_is_the_beginning_of_a_longer_one(tiny: Cell, tmp_path: Path) -> None:
+@pytest.mark.parametrize("privacy", [{}, {"dimip": {"lam": 0.5}}, {"dimip": {"lam": 0.5, "random_labels": False}}])
+def test_a_training_that_ends_early_is_the_beginning_of_a_longer_one(
+    tiny: Cell, privacy: dict[str, Any], tmp_path: Path
+) -> None:
     def losses(epochs: int) -> list[float]:
-        train = tiny.job.train.model_copy(update={"epochs": epochs})
-        work = execute(tiny.job.model_copy(update={"train": train}), tmp_path / str(epochs), options, Progress())
+        job = replace(TINY, epochs=epochs).job(1, privacy, keep="last")
+        work = execute(job, tmp_path / str(epochs), options, Progress())
         return [json.loads(line)["loss"] for line in (work.path / "history.jsonl").read_text().splitlines()]
 
     options = Options(Keys(tmp_path / "keys"), tables=tiny.tables)
@@ -170,7 +173,7 @@ def test_a_training_that_ends_early_is_the_beginning_of_a_longer_one(tiny: Cell,
 
 @pytest.mark.usefixtures("hasty")
 def test_a_training_that_ended_early_is_completed_on_its_frozen_extractor_alone(tiny: Cell, tmp_path: Path) -> None:
-    early = replace(tiny, setting=after(UNDEFENDED, 3))
+    early = replace(tiny, setting=ended_after(UNDEFENDED, 3))
     found = run_cell(ModelCompletionStudy(), early, tmp_path / "work", Progress())["measured"]
     assert set(found) == {"honest", "norm", "spread"}
     assert set(found["honest"]) == {FEW}
@@ -190,7 +193,7 @@ def test_every_job_is_valid_and_named_once() -> None:
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
     of = {group: {cell.setting for cell in cells if cell.group == group} for group in (GROUP, "CIFAR-10 halves")}
     early = {
-        group: {after(s, epochs) for s in by_epoch() for epochs in earlier(n)}
+        group: {ended_after(s, epochs) for s in by_epoch() for epochs in earlier(n)}
         for group, n in zip(of, (5, 12), strict=True)
     }
     settings = of[GROUP] - early[GROUP]
@@ -265,7 +268,7 @@ def test_the_page_shows_every_setting(tmp_path: Path) -> None:
     page = page_of(ModelCompletionStudy(), pretended(as_told()), tmp_path / "whole")
     assert "not run" not in page
     assert all((f"| {setting} |" in page) != (", after " in setting) for setting in as_told())
-    assert re.search(r"\| 1 \| – \| – \| – \| – \| – \| – \|\n\| 2 \| 0\.250", page)
+    assert re.search(r"\| 1 \| – \| – \| – \| – \| – \| – \|\n\| 3 \| 0\.250", page)
     assert re.search(r"\n\| 5 \| 0\.800 ± 0\.\d+ \| 0\.100 .* \| 0\.970 ", page)
     assert "| linear probe |" in page
     assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!")))

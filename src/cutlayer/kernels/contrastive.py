@@ -56,7 +56,7 @@ class _Contrastive(torch.autograd.Function):
         weight, share = z.new_tensor([weights, shares])[:, labels, None]
         sums = z.new_zeros(len(counts), z.shape[1]).index_add_(0, labels, z)
         pull = sums[labels].sub_(z).mul_(share)
-        value = torch.dot(pull.view(-1), z.view(-1)).neg_()
+        value: Tensor = torch.linalg.vecdot(pull, z).sum().neg_()
         # All rows of a label have one weight: as an anchor and as another's positive, a row is pulled alike.
         gradient = pull.mul_(-2.0)
         for start in range(0, len(z), _BLOCK):

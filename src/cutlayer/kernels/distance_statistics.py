@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.pairwise import Points, inverse, tile_size, tiles
+from cutlayer.kernels.pairwise import Points, inverse_or_zero, tile_size, tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,35 +152,37 @@ class _MeanAndVariance(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         points = Points(x)
-        ctx.points, ctx.shape = points, x.shape
         if points.n < 2:
+            ctx.pairs, ctx.shape = 0, x.shape
             return x.new_zeros(()), x.new_zeros(())
         pairs, shift = _pairs(points), _root_mean_square(points)
         sums = torch.zeros(2, dtype=torch.float64, device=points.device)
-        weighted = torch.zeros(points.n, points.width + 1, dtype=points.working, device=points.device)
+        weighted = points.no_weighted() if ctx.needs_input_grad[0] else None
         for rows, cols in tiles(points.n, tile_size(points.device)):
             tile = points.distances(rows, cols)
-            if ctx.needs_input_grad[0]:
-                points.add_weighted(weighted, inverse(tile), rows, cols)
+            if weighted is not None:
+                points.add_weighted(weighted, inverse_or_zero(tile), rows, cols)
             tile, share = _shifted(tile, shift, rows == cols)
             sums += share * torch.stack((tile.sum(), tile.dot(tile)))
         first, second = (sums / pairs).tolist()
-        variance = max(second - first**2, 0.0)
-        ctx.weighted, ctx.mean = weighted, shift + first
-        return x.new_tensor(ctx.mean * points.scale), x.new_tensor(variance * points.scale**2)
+        mean, variance = shift + first, max(second - first**2, 0.0)
+        ctx.pairs, ctx.mean, ctx.scale, ctx.shape = pairs, mean, points.scale, x.shape
+        if weighted is not None:
+            ctx.save_for_backward(points.pull(weighted), points.centred)
+        return x.new_tensor(mean * points.scale), x.new_tensor(variance * points.scale**2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_mean: Tensor, of_variance: Tensor) -> Tensor:
-        points: Points = ctx.points
-        if points.n < 2:
+        if not ctx.pairs:
             return of_mean.new_zeros(ctx.shape)
         # The weight of a pair over its distance a is (of_mean + 2 of_variance (a - mean)) / (a pairs): a multiple of
-        # 1 / a, and a constant that needs no tile. Here the variance is in scaled units, hence its factor.
-        constant = 2.0 * float(of_variance) * points.scale
-        factor = float(of_mean) - constant * ctx.mean
-        gradient = points.pull(ctx.weighted.to(torch.float64) * factor, surplus=-constant)
-        return gradient.div_(_pairs(points)).to(of_mean.dtype).reshape(ctx.shape)
+        # 1 / a, summed with the values, and a constant, for centred rows. Here the variance is in scaled units.
+        pulled, centred = ctx.saved_tensors
+        constant = 2.0 * float(of_variance) * ctx.scale
+        gradient: Tensor = pulled * (float(of_mean) - constant * ctx.mean)
+        gradient.add_(centred, alpha=constant * len(centred)).div_(ctx.pairs)
+        return gradient.to(of_mean.dtype).reshape(ctx.shape)
 
 
 def _pairs(points: Points) -> int:

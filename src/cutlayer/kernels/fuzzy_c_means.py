@@ -76,7 +76,10 @@ def fuzzy_c_means(
     scale = 1.0 if _SMALL < largest < _LARGE else math.ldexp(1.0, math.frexp(largest)[1] - 1)
     if scale != 1.0:
         rows = rows / scale
-    centres = _drawn(rows, clusters, seed) if start is None else start.detach().double() / scale
+    # Beside a row of theirs: equal rows become exact zeros, and rows far from zero lose no digits.
+    origin = rows[0]
+    rows = rows - origin
+    centres = _drawn(rows, clusters, seed) if start is None else start.detach().double() / scale - origin
     memberships = _memberships(rows, centres, fuzzifier)
     done, converged = 0, False
     while not converged and done < rounds:
@@ -84,7 +87,7 @@ def fuzzy_c_means(
         before, memberships = memberships, _memberships(rows, centres, fuzzifier)
         converged = float(torch.dist(memberships, before, p=math.inf)) <= tolerance
         done += 1
-    return FuzzyClusters(centres * scale, memberships, done, converged)
+    return FuzzyClusters((centres + origin) * scale, memberships, done, converged)
 
 
 def _drawn(rows: Tensor, clusters: int, seed: int) -> Tensor:

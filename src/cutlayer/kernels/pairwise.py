@@ -37,8 +37,8 @@ def tile_size(device: torch.device) -> int:
     return 384 if device.type == "cpu" else 2048
 
 
-def inverse(distances: Tensor) -> Tensor:
-    """1 / distance, and 0 for rows that coincide."""
+def inverse_or_zero(distances: Tensor) -> Tensor:
+    """1 / distance, and 0 for rows that coincide, in a tile of its own."""
     return distances.reciprocal().masked_fill_(distances == 0.0, 0.0)
 
 
@@ -96,6 +96,10 @@ class Points:
         squared.masked_fill_(squared <= 0.0, math.inf)
         inverse = squared.sqrt_().reciprocal_()
         return inverse.fill_diagonal_(0.0) if rows == cols else inverse
+
+    def no_weighted(self) -> Tensor:
+        """What `add_weighted` begins with."""
+        return torch.zeros(self.n, self.width + 1, dtype=self.working, device=self.device)
 
     def add_weighted(self, out: Tensor, weights: Tensor, rows: slice, cols: slice) -> None:
         """Add, for a symmetric n x n matrix W, one tile's part of W @ [rows, 1] to ``out``.

@@ -28,8 +28,7 @@ class AdjustConfig(Section):
         temperature: of the contrastive loss.
         fuzzifier: of the clustering; towards 1 memberships become 0 and 1. The usual 2 gives every row of a wide
             gradient the same membership in all clusters, and so masks all.
-        rounds: the most updates of the clusters in a batch, which go on from the batch before. One is nearly as good
-            as many: batches of one run are alike.
+        rounds: the most updates of the clusters in a batch, which go on from those of the batch before.
     """
 
     classes: int = Field(ge=2, le=1000, strict=True, description="how many classes the labels have")
@@ -87,7 +86,7 @@ class Adjustment:
         self._kept = 0
 
     def loss(self, rows: Tensor, gradient: Tensor) -> Tensor | None:
-        """The term of a batch; nothing where no two rows have a confident pseudo-label.
+        """The term of a batch; nothing where no two rows share a confident pseudo-label.
 
         Args:
             rows: (n, width) embeddings without noise, with their graph.
@@ -98,10 +97,12 @@ class Adjustment:
             labels, confident, self._centres = pseudo_labels(gradient, self.settings, self._centres)
             kept = confident.nonzero()[:, 0]
         self._rows, self._kept = self._rows + len(rows), self._kept + len(kept)
-        if len(kept) < 2:
+        if not len(kept):
             return None
         if len(kept) < len(rows):
             rows, labels = rows.index_select(0, kept), labels[kept]
+        if int(torch.bincount(labels).max()) < 2:
+            return None
         return self.settings.weight * contrastive_loss(rows, labels, self.settings.temperature)
 
     def figures(self) -> Mapping[str, float]:

@@ -16,12 +16,12 @@ _LARGEST = 32 * 2**20  # what the C library admits
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep up to 256 MB of freed memory for its next step.
+    """Let this process, from now on, keep memory that it freed: up to 256 MB of each heap, in blocks of up to 32 MB.
 
     A user's own settings of the C library's memory (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES` and their like) stand.
 
     Returns:
-        Whether it does; not with a C library other than glibc.
+        Whether the C library agreed: glibc does, others do not. An allocator put in its place is not asked.
     """
     if any(name.startswith("MALLOC_") for name in os.environ) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from cutlayer.runs.quitting import alone_name
@@ -35,11 +36,11 @@ def by_epoch() -> tuple[str, ...]:
 
 
 def earlier(epochs: int) -> tuple[int, ...]:
-    """The epochs after which they are."""
-    return tuple(round(epochs * share) for share in QUARTERS)
+    """The epochs after which they are, to the nearest whole one, halves up."""
+    return tuple(max(1, math.floor(epochs * share + 0.5)) for share in QUARTERS)
 
 
-def after(setting: str, epochs: int) -> str:
+def ended_after(setting: str, epochs: int) -> str:
     """The name of a setting whose training ended early, after so many epochs."""
     return f"{setting}, after {epochs}"
 

@@ -15,11 +15,11 @@ from cutlayer.studies.completion_claims import (
     UNDEFENDED,
     WITHOUT,
     CompletionClaims,
-    after,
     alone,
     by_epoch,
     completed,
     earlier,
+    ended_after,
     measured,
 )
 from cutlayer.studies.figures import Dot, Dots, plot
@@ -75,11 +75,11 @@ class CompletionPage:
                 "### Undefended, and the controls",
                 self._controls(group),
                 "### Attack against model accuracy",
-                *(_picture(group, which) for which in (DIMIP, GRADIENTS)),
+                *(_picture(group, which, "Attack against model accuracy") for which in (DIMIP, GRADIENTS)),
                 self._table(group),
                 "### By epoch",
                 "Completion on the frozen extractor with few labels, and the model's accuracy, after so many epochs.",
-                _picture(group, EPOCHS),
+                _picture(group, EPOCHS, "Attack by epochs trained"),
                 self._by_epoch(group),
             ]
         return "\n\n".join(part for part in parts if part)
@@ -108,7 +108,7 @@ class CompletionPage:
     def _ends(self, group: str, setting: str) -> dict[int, tuple[str, str]]:
         """Where to find the setting's results after so many epochs, the whole training last."""
         whole = self.epochs[group]
-        return {epochs: (group, after(setting, epochs)) for epochs in earlier(whole)} | {whole: (group, setting)}
+        return {epochs: (group, ended_after(setting, epochs)) for epochs in earlier(whole)} | {whole: (group, setting)}
 
     def _by_epoch(self, group: str) -> str:
         ends = {setting: self._ends(group, setting) for setting in by_epoch()}
@@ -130,7 +130,7 @@ class CompletionPage:
 
     def _whole(self, group: str) -> list[str]:
         """The settings that were trained for all epochs."""
-        early = {after(setting, epochs) for setting in by_epoch() for epochs in earlier(self.epochs[group])}
+        early = {ended_after(setting, epochs) for setting in by_epoch() for epochs in earlier(self.epochs[group])}
         return [setting for setting in self.runs.settings(group) if setting not in early]
 
     def _table(self, group: str) -> str:
@@ -170,5 +170,5 @@ def _file(group: str, which: str) -> str:
     return "-".join(f"model completion {group} {which}".lower().replace("-", " ").split()) + ".svg"
 
 
-def _picture(group: str, which: str) -> str:
-    return f"![Attack against model accuracy, {group}, {which}](figures/{_file(group, which)})"
+def _picture(group: str, which: str, words: str) -> str:
+    return f"![{words}, {group}, {which}](figures/{_file(group, which)})"

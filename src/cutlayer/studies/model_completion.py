@@ -16,10 +16,10 @@ from cutlayer.studies.completion_claims import (
     LAMS,
     UNDEFENDED,
     WITHOUT,
-    after,
     by_epoch,
     dimip_setting,
     earlier,
+    ended_after,
 )
 from cutlayer.studies.completion_page import CompletionPage
 from cutlayer.studies.halves import LENET, RESNET, SGD, Images
@@ -75,7 +75,7 @@ class ModelCompletionStudy(Study):
                 for setting in by_epoch():
                     for epochs in earlier(one.epochs):
                         job = replace(one, epochs=epochs).job(seed, _settings()[setting], keep="last")
-                        yield Cell(one.group, after(setting, epochs), seed, job, tables)
+                        yield Cell(one.group, ended_after(setting, epochs), seed, job, tables)
 
     def measure(self, cell: Cell, folder: RunFolder) -> dict[str, Any]:
         """What every completion attack makes of the run and of its malicious twin; controls if it is undefended."""
