@@ -67,7 +67,8 @@ class CompletionPage:
             "extractor. *Tuned*: the extractor was trained too, so that with all labels any defence is "
             "forgotten and it is training from scratch. *Few*: 40 labels in all, at least 4 of each class. *Norm* and "
             "*spread*: mean length of the passive party's embedding of a training row, and root mean square distance "
-            "from the mean embedding; an embedding that is dead has spread 0 and hides all by saying nothing.",
+            "from the mean embedding; an embedding that is dead has spread 0 and hides all by saying nothing, and one "
+            "whose spread is many times the undefended one is of a training that ran away.",
         ]
         for group in self.groups:
             parts += [
