@@ -33,11 +33,13 @@ from cutlayer.studies.completion_claims import (
     CompletionClaims,
     alone,
     by_epoch,
+    by_sgd,
     completed,
     dimip_setting,
     earlier,
     ended_after,
     some,
+    with_sgd,
 )
 from cutlayer.studies.halves import LABEL, Images
 from cutlayer.studies.model_completion import ModelCompletionStudy
@@ -78,6 +80,7 @@ def as_told() -> dict[str, dict[str, Any]]:
     undefended["honest"] |= {MORE: figures(0.9, 0.91), ALL: figures(0.91, 0.93)}
     settings = {UNDEFENDED: undefended}
     settings |= {ended_after(setting, 3): training(0.5, 0.25) for setting in by_epoch()}
+    settings |= {by_sgd(setting): training(0.4, 0.15, references={"left alone": 0.35}) for setting in with_sgd()}
     settings |= {dimip_setting(lam): training(0.97 - 0.02 * lam, 0.8 - 1.4 * lam if lam < 0.5 else 0.1) for lam in LAMS}
     settings |= {dimip_setting(lam, WITHOUT): training(0.96, 0.3) for lam in (0.5, 0.9)}
     settings[dimip_setting(0.5, DROPOUT)] = training(0.955, 0.1, after=0.75)
@@ -175,7 +178,7 @@ def test_a_training_that_ends_early_is_the_beginning_of_a_longer_one(
 def test_a_training_that_ended_early_is_completed_on_its_frozen_extractor_alone(tiny: Cell, tmp_path: Path) -> None:
     early = replace(tiny, setting=ended_after(UNDEFENDED, 3))
     found = run_cell(ModelCompletionStudy(), early, tmp_path / "work", Progress())["measured"]
-    assert set(found) == {"honest", "norm", "spread"}
+    assert set(found) == {"references", "honest", "norm", "spread"}
     assert set(found["honest"]) == {FEW}
 
 
@@ -199,12 +202,15 @@ def test_every_job_is_valid_and_named_once() -> None:
     settings = of[GROUP] - early[GROUP]
     assert settings == of["CIFAR-10 halves"] - early["CIFAR-10 halves"]
     assert all(early[group] < of[group] for group in of)
+    assert set(map(by_sgd, with_sgd())) < settings
+    settings -= set(map(by_sgd, with_sgd()))
     assert set(map(dimip_setting, LAMS)) | {UNDEFENDED, dimip_setting(0.5, DROPOUT)} < settings
     assert all(any(name.startswith(other) for name in settings) for other in OTHERS)
     for cell in cells[: len(cells) // 2]:
         check_job(cell.job)
         assert not cell.job.keeps_best
-        assert ("alone" in cell.job.compare) == (cell.setting == UNDEFENDED)
+        assert ("alone" in cell.job.compare) == (cell.setting in (UNDEFENDED, by_sgd(UNDEFENDED)))
+        assert (cell.job.train.optimizer.kind == "sgd") == cell.setting.endswith("by SGD")
         assert bool(cell.job.parties["left"].protections) == (not cell.setting.startswith(UNDEFENDED))
 
 
@@ -268,6 +274,7 @@ def test_the_page_shows_every_setting(tmp_path: Path) -> None:
     page = page_of(ModelCompletionStudy(), pretended(as_told()), tmp_path / "whole")
     assert "not run" not in page
     assert all((f"| {setting} |" in page) != (", after " in setting) for setting in as_told())
+    assert page.index("alone, by SGD: 0.350") < page.index(f"| {by_sgd(dimip_setting(0.1))} | 0.400")
     assert re.search(r"\| 1 \| – \| – \| – \| – \| – \| – \|\n\| 3 \| 0\.250", page)
     assert re.search(r"\n\| 5 \| 0\.800 ± 0\.\d+ \| 0\.100 .* \| 0\.970 ", page)
     assert "| linear probe |" in page

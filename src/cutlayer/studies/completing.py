@@ -61,7 +61,7 @@ class Completing:
         found: dict[str, Any] = {
             "labels": {name: len(known.known) for name, known in self.known.items()},
             "after": own["metrics"]["accuracy"],
-            "references": {row["name"]: row["metrics"]["accuracy"] for row in self.summary["utility"]["rows"]},
+            "references": self._references(),
             "honest": self._values(ModelCompletion(), view, {FEW: (*FROZEN, *TUNED), ALL: FROZEN}),
             **embedding_size(view.embeddings),
         }
@@ -79,7 +79,14 @@ class Completing:
     def glimpsed(self) -> dict[str, Any]:
         """Accuracy of the model completed on the frozen extractor with few labels alone, and the embedding's state."""
         view = self.quitter.kept(self.folder)
-        return {"honest": self._values(ModelCompletion(), view, {FEW: FROZEN}), **embedding_size(view.embeddings)}
+        return {
+            "references": self._references(),
+            "honest": self._values(ModelCompletion(), view, {FEW: FROZEN}),
+            **embedding_size(view.embeddings),
+        }
+
+    def _references(self) -> dict[str, float]:
+        return {row["name"]: row["metrics"]["accuracy"] for row in self.summary["utility"]["rows"]}
 
     def _malicious(self) -> dict[str, Any]:
         """Train the same job with the malicious optimiser at the passive party, and complete what comes of it."""

@@ -30,6 +30,16 @@ def dimip_setting(lam: float, how: str = "") -> str:
     return f"dimip lam {lam:g}" + (f", {how}" if how else "")
 
 
+def with_sgd() -> tuple[str, ...]:
+    """The settings that are also trained by SGD, as the paper's are."""
+    return UNDEFENDED, *map(dimip_setting, (0.1, 0.5, 0.9))
+
+
+def by_sgd(setting: str) -> str:
+    """The name of a setting that was."""
+    return f"{setting}, by SGD"
+
+
 def by_epoch() -> tuple[str, ...]:
     """The settings that are also attacked before their last epoch."""
     return UNDEFENDED, dimip_setting(0.5), dimip_setting(0.5, WITHOUT)

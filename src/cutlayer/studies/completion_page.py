@@ -17,10 +17,12 @@ from cutlayer.studies.completion_claims import (
     CompletionClaims,
     alone,
     by_epoch,
+    by_sgd,
     completed,
     earlier,
     ended_after,
     measured,
+    with_sgd,
 )
 from cutlayer.studies.figures import Dot, Dots, plot
 
@@ -82,6 +84,7 @@ class CompletionPage:
                 "Completion on the frozen extractor with few labels, and the model's accuracy, after so many epochs.",
                 _picture(group, EPOCHS, "Attack by epochs trained"),
                 self._by_epoch(group),
+                *self._sgd(group),
             ]
         return "\n\n".join(part for part in parts if part)
 
@@ -129,14 +132,30 @@ class CompletionPage:
         label = f"Completion on the frozen extractor by epochs trained, {group}"
         return plot(series, ("epochs", "attack accuracy, few labels"), label, 1 / CLASSES[group])
 
-    def _whole(self, group: str) -> list[str]:
-        """The settings that were trained for all epochs."""
+    def _sgd(self, group: str) -> list[str]:
+        """What SGD makes of some settings, where they were trained by it."""
+        base, names = by_sgd(UNDEFENDED), [by_sgd(setting) for setting in with_sgd()]
+        if base not in self.runs.settings(group):
+            return []
+        values = (metric, FROZEN, measured("norm"), measured("spread"))
+        rows = []
+        for name in names:
+            model, *rest = (shown(self.runs.mean((group, name), value)) for value in values)
+            lost = "" if name == base else shown(self.runs.loss((group, name), base))
+            rows.append([name, model, lost, *rest])
+        told = f"The active party alone, by SGD: {shown(self.runs.mean((group, base), alone))}."
+        header = ["defence", "model", "lost (paired)", "passive, few, frozen", "norm", "spread"]
+        return ["### By SGD", told, table(header, rows)]
+
+    def _main(self, group: str) -> list[str]:
+        """The settings that were trained for all epochs by the data set's own optimiser."""
         early = {ended_after(setting, epochs) for setting in by_epoch() for epochs in earlier(self.epochs[group])}
-        return [setting for setting in self.runs.settings(group) if setting not in early]
+        further = early | set(map(by_sgd, with_sgd()))
+        return [setting for setting in self.runs.settings(group) if setting not in further]
 
     def _table(self, group: str) -> str:
         rows = []
-        for setting in self._whole(group):
+        for setting in self._main(group):
             place = (group, setting)
             first, *rest = (shown(self.runs.mean(place, value)) for value in COLUMNS.values())
             lost = "" if setting == UNDEFENDED else shown(self.runs.loss(place))
@@ -145,7 +164,7 @@ class CompletionPage:
         return table(["defence", first, "lost (paired)", *others], rows)
 
     def _families(self, group: str) -> dict[str, dict[str, list[str]]]:
-        names = self._whole(group)
+        names = self._main(group)
         plain = [name for name in names if name.startswith("dimip") and "," not in name]
         undefended = {"undefended": [UNDEFENDED]}
         several: dict[str, list[str]] = {

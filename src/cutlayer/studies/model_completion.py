@@ -17,9 +17,11 @@ from cutlayer.studies.completion_claims import (
     UNDEFENDED,
     WITHOUT,
     by_epoch,
+    by_sgd,
     dimip_setting,
     earlier,
     ended_after,
+    with_sgd,
 )
 from cutlayer.studies.completion_page import CompletionPage
 from cutlayer.studies.halves import LENET, RESNET, SGD, Images
@@ -53,7 +55,8 @@ class ModelCompletionStudy(Study):
         "Halves of images, the left one and the labels at the active party: MNIST, 12,000 rows, `cnn`, 5 epochs, and "
         "CIFAR-10, 12,000 rows of a stratified subset, `lenet5`, 12 epochs; batch 32, Adam 1e-3, 15 % for testing, "
         f"the last epoch, fixed beforehand. {ATTACKS} Three settings are also trained for a quarter, a half and three "
-        "quarters of the epochs, which gives the models that their longer trainings went through.\n\n"
+        "quarters of the epochs, which gives the models that their longer trainings went through, and four by SGD of "
+        "rate 0.01, which is the paper's, and momentum 0.9.\n\n"
         "What differs from the paper: its network is ResNet-18 and its CIFAR sets are whole."
     )
     full_settings = (
@@ -72,10 +75,10 @@ class ModelCompletionStudy(Study):
                     compare = ("alone",) if setting == UNDEFENDED else ()
                     job = one.job(seed, privacy, compare=compare, keep="last")
                     yield Cell(one.group, setting, seed, job, tables)
-                for setting in by_epoch():
-                    for epochs in earlier(one.epochs):
-                        job = replace(one, epochs=epochs).job(seed, _settings()[setting], keep="last")
-                        yield Cell(one.group, ended_after(setting, epochs), seed, job, tables)
+                for name, setting, otherwise in _further(one):
+                    compare = ("alone",) if name == by_sgd(UNDEFENDED) else ()
+                    job = otherwise.job(seed, _settings()[setting], compare=compare, keep="last")
+                    yield Cell(one.group, name, seed, job, tables)
 
     def measure(self, cell: Cell, folder: RunFolder) -> dict[str, Any]:
         """What every completion attack makes of the run and of its malicious twin; controls if it is undefended."""
@@ -102,6 +105,15 @@ def _settings() -> dict[str, Mapping[str, Any]]:
     dropout = {"party_dropout": {"rate": 0.05}}
     both = {dimip_setting(0.5, DROPOUT): {"dimip": {"lam": 0.5}, **dropout}}
     return {UNDEFENDED: {}, **dimip, **without, **both, **_others()}
+
+
+def _further(one: Images) -> Iterator[tuple[str, str, Images]]:
+    """Settings that are trained once more in another way: the name, the setting, and how."""
+    for setting in by_epoch():
+        for epochs in earlier(one.epochs):
+            yield ended_after(setting, epochs), setting, replace(one, epochs=epochs)
+    for setting in with_sgd() if one.optimizer != SGD else ():
+        yield by_sgd(setting), setting, replace(one, optimizer=SGD)
 
 
 def _others() -> dict[str, Mapping[str, Any]]:
