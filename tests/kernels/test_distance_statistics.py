@@ -188,27 +188,31 @@ class TestNormals:
         for mean, variance, other_mean, other_variance in [(1.0, 2.0, 0.0, 1.0), (0.5, 0.3, 1.0, 4.0)]:
             p, q = stats.norm(mean, variance**0.5), stats.norm(other_mean, other_variance**0.5)
             expected = np.trapezoid(p.pdf(grid) * (p.logpdf(grid) - q.logpdf(grid)), grid)
-            values = [torch.tensor(v, dtype=torch.float64) for v in (mean, variance, other_mean, other_variance)]
-            assert float(normal_divergence(*values)) == pytest.approx(expected, rel=1e-9)
+            others = [torch.tensor(v, dtype=torch.float64) for v in (other_mean, other_variance)]
+            assert float(normal_divergence(mean, variance, *others)) == pytest.approx(expected, rel=1e-9)
 
     def test_divergence_agrees_with_torch_and_its_gradient(self):
-        values = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (1.0, 2.0, -0.3, 0.7)]
-        mean, variance, other_mean, other_variance = values
+        values = [torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (-0.3, 0.7)]
         reference = torch.distributions.kl_divergence(
-            torch.distributions.Normal(mean, variance.sqrt()),
-            torch.distributions.Normal(other_mean, other_variance.sqrt()),
+            torch.distributions.Normal(*(torch.tensor(v, dtype=torch.float64) for v in (1.0, 2.0**0.5))),
+            torch.distributions.Normal(values[0], values[1].sqrt()),
         )
-        own = normal_divergence(*values)
+        own = normal_divergence(1.0, 2.0, *values)
         torch.testing.assert_close(own, reference)
-        torch.testing.assert_close(torch.autograd.grad(own, values), torch.autograd.grad(reference, values))
+        torch.testing.assert_close(torch.autograd.grad(3 * own, values), torch.autograd.grad(3 * reference, values))
+
+    def test_divergence_at_extremes_is_no_error(self):
+        for variance, other in [(1e-300, 1e200), (1e300, 1e-300), (1e-320, 1e-320)]:
+            found = normal_divergence(0.0, variance, torch.tensor(1e-200).double(), torch.tensor(other).double())
+            assert float(found) >= 0.0
 
     def test_without_variance(self):
         zero, one = torch.zeros((), requires_grad=True), torch.ones((), requires_grad=True)
         for values, expected in [
-            ((one, zero, one, zero), 0.0),
-            ((one, zero, zero, zero), math.inf),
-            ((one, one, one, zero), math.inf),
-            ((one, zero, one, one), math.inf),
+            ((1.0, 0.0, one, zero), 0.0),
+            ((1.0, 0.0, zero, zero), math.inf),
+            ((1.0, 1.0, one, zero), math.inf),
+            ((1.0, 0.0, one, one), math.inf),
         ]:
             found = normal_divergence(*values)
             assert found.tolist() == expected

@@ -71,8 +71,9 @@ class EstimatedScale:
         A factor common to both would not change it, so it is taken before the scaling.
         """
         mean, variance = distance_mean_and_variance(clipped)
-        value = normal_divergence(mean.new_tensor(self._mean), mean.new_tensor(self._variance), mean, variance)
-        return self.settings.weight * torch.where(value.isfinite(), value, 0.0)
+        value = normal_divergence(self._mean, self._variance, mean, variance)
+        known = math.isfinite(float(value.detach()))  # where rows coincide it is not
+        return self.settings.weight * value if known else torch.zeros_like(value)
 
     def figures(self) -> Mapping[str, float]:
         """Batches sampled, and the mean of the distances estimated from them."""
