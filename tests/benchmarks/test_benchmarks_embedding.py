@@ -14,10 +14,11 @@ def test_every_variant_is_timed_on_every_bottom_model(monkeypatch):
     threads = torch.get_num_threads()
     found = benchmark.embedding_defences(8, 1)
     torch.set_num_threads(threads)
-    assert len(found.overheads) == 2 * len(benchmark.PUBLISHED) == 6
+    assert len(found.overheads) == 2 * len(benchmark.PUBLISHED) == 8
     assert all(milliseconds > 0 for milliseconds in found.undefended_ms.values())
     assert all(math.isfinite(one.share) and one.lowest <= one.share <= one.highest for one in found.overheads)
-    assert {one.defence: one.goal for one in found.overheads} == {"noise": 0.039, "rescale": 0.18, "adjust": 0.055}
+    goals = {"noise": 0.039, "rescale": 0.18, "adjust": 0.055, "adjust, 1 round": 0.055}
+    assert {one.defence: one.goal for one in found.overheads} == goals
 
 
 def test_both_ways_with_freed_memory_are_timed(monkeypatch):
