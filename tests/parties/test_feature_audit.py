@@ -127,10 +127,11 @@ def test_an_audit_again_gives_the_same_figures(whole: tuple[Job, RunFolder]) -> 
     assert build(folder.path).leaks == before.leaks
 
 
-def test_a_gain_is_a_finding_and_nothing_named_is_nothing_run(whole: tuple[Job, RunFolder], tmp_path: Path) -> None:
-    codes = {one.code for one in build(whole[1].path).findings if "telco" in one.detail}
-    assert "CL110" in codes
-    assert build(run(job_of({}), tmp_path).path).features == ()
+def test_a_gain_is_a_finding_and_nothing_named_is_nothing_run(tmp_path: Path) -> None:
+    undefended = build(run(job_of({"attacks": ["inversion"]}), tmp_path / "undefended").path)
+    assert "CL110" in {one.code for one in undefended.findings if TELCO in one.detail}
+    assert all(part.value > part.baseline + 0.1 for part in undefended.features)
+    assert build(run(job_of({}), tmp_path / "unnamed").path).features == ()
 
 
 def test_between_organisations_membership_says_why_not(whole: tuple[Job, RunFolder]) -> None:
