@@ -174,7 +174,7 @@ class _MeanAndVariance(torch.autograd.Function):
             return x.new_zeros(()), x.new_zeros(())
         pairs, shift = _pairs(points), _root_mean_square(points)
         sums = torch.zeros(2, dtype=torch.float64, device=points.device)
-        weighted = points.no_weighted() if ctx.needs_input_grad[0] else None
+        weighted = points.zero_sums() if ctx.needs_input_grad[0] else None
         for rows, cols in tiles(points.n, tile_size(points.device)):
             tile = points.distances(rows, cols)
             if weighted is not None:

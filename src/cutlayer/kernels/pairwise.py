@@ -97,7 +97,7 @@ class Points:
         inverse = squared.sqrt_().reciprocal_()
         return inverse.fill_diagonal_(0.0) if rows == cols else inverse
 
-    def no_weighted(self) -> Tensor:
+    def zero_sums(self) -> Tensor:
         """What `add_weighted` begins with."""
         return torch.zeros(self.n, self.width + 1, dtype=self.working, device=self.device)
 
