@@ -7,6 +7,7 @@ optimisers. Seconds are those of this process alone, so that others on the machi
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from cutlayer.runs.memory import keep_freed_memory
 
 PEER, BATCH, WIDTH, CLASSES, ROWS = "active", 128, 64, 10, 5_000
 IMAGE = (3, 32, 16)
+INPUTS = Inputs((), math.prod(IMAGE), IMAGE)
 NOISE: Mapping[str, Any] = {"clip": 1.0, "noise_multiplier": 1.0}
 VARIANTS: Mapping[str, Mapping[str, Any] | None] = {
     "undefended": None,
@@ -81,10 +83,9 @@ def embedding_defences(rows: int, repeats: int) -> EmbeddingOverheads:
     torch.set_num_threads(1)
     keep_freed_memory()
     steps = max(1, min(rows, ROWS) // BATCH)
-    inputs = Inputs((), IMAGE[0] * IMAGE[1] * IMAGE[2], IMAGE)
     bottoms: dict[str, Callable[[], BottomModel]] = {
-        "cnn": lambda: CnnBottom(CnnBottomConfig(width=WIDTH), inputs),
-        "resnet18, 16 channels": lambda: ResNet18Bottom(ResNet18BottomConfig(channels=16, width=WIDTH), inputs),
+        "cnn": small_network,
+        "resnet18, 16 channels": lambda: ResNet18Bottom(ResNet18BottomConfig(channels=16, width=WIDTH), INPUTS),
     }
     undefended, found = {}, list[Overhead]()
     for name, bottom in bottoms.items():
@@ -117,15 +118,20 @@ def _seconds(bottom: Callable[[], BottomModel], steps: int, repeats: int) -> Map
     return seconds
 
 
-def plain_step(bottom: Callable[[], BottomModel]) -> Callable[[int], None]:
-    """A function that runs one undefended step, given its number."""
-    return _side(bottom, None)
+def small_network() -> BottomModel:
+    """The bottom model whose step is short."""
+    return CnnBottom(CnnBottomConfig(width=WIDTH), INPUTS)
+
+
+def plain_step() -> Callable[[int], None]:
+    """A function that runs one undefended step of it, given its number."""
+    return _side(small_network, None)
 
 
 def _side(build_bottom: Callable[[], BottomModel], options: Mapping[str, Any] | None) -> Callable[[int], None]:
     """A function that runs one training step, given its number."""
     draw = torch.Generator().manual_seed(0)
-    images = torch.randn(ROWS, IMAGE[0] * IMAGE[1] * IMAGE[2], generator=draw)
+    images = torch.randn(ROWS, math.prod(IMAGE), generator=draw)
     labels = torch.randint(CLASSES, (ROWS,), generator=draw)
     none = torch.zeros(ROWS, 0, dtype=torch.int32)
     bottom, top = build_bottom(), nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, CLASSES))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import count
 
-import torch
-
-from benchmarks.embedding_defences import BATCH, IMAGE, WIDTH, plain_step
-from cutlayer.models import Inputs
-from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
+from benchmarks.embedding_defences import BATCH, plain_step
 from cutlayer.runs.memory import keep_freed_memory
 
 
@@ -21,8 +18,7 @@ def kept_side(rows: int) -> Callable[[], float]:
 
 def given_back_side(rows: int) -> Callable[[], float]:
     """As the C library comes; the seconds are of rows / 128 steps."""
-    step = plain_step(lambda: CnnBottom(CnnBottomConfig(width=WIDTH), Inputs((), torch.Size(IMAGE).numel(), IMAGE)))
-    numbers = iter(range(10**9))
+    step, numbers = plain_step(), count()
 
     def once() -> float:
         began = time.perf_counter()

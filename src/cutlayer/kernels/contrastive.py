@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutlayer.errors import DataError
+from cutlayer.kernels.row_norms import rows_to_norm
 
 _BLOCK = 512
 
@@ -36,20 +37,19 @@ def contrastive_loss(rows: Tensor, labels: Tensor, temperature: float) -> Tensor
         raise DataError.expected("rows (n, d) and labels (n,)", f"{tuple(rows.shape)} and {tuple(labels.shape)}")
     if not temperature > 0:
         raise DataError.expected("a temperature above 0", temperature, "0.5 is a usual choice")
-    return cast("Tensor", _Contrastive.apply(rows, labels, temperature))  # type: ignore[no-untyped-call]
+    return cast("Tensor", _Contrastive.apply(rows_to_norm(rows, 1.0), labels, temperature))  # type: ignore[no-untyped-call]
 
 
 class _Contrastive(torch.autograd.Function):
     """The value, and its gradient from the same blocks: for a loss only a factor can come from above."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, labels: Tensor, temperature: float) -> Tensor:
+    def forward(ctx: Any, z: Tensor, labels: Tensor, temperature: float) -> Tensor:
         counts: list[int] = torch.bincount(labels).tolist()
         anchors = sum(count for count in counts if count > 1)
         if not anchors:
-            ctx.save_for_backward(torch.zeros_like(rows))
-            return rows.new_zeros(())
-        z, lengths = _directions(rows)
+            ctx.save_for_backward(torch.zeros_like(z))
+            return z.new_zeros(())
         # By label: the weight of an anchor over the temperature, and its share for each of its positives.
         weights = [(count > 1) / (anchors * temperature) for count in counts]
         shares = [weight / max(count - 1, 1) for weight, count in zip(weights, counts, strict=True)]
@@ -61,9 +61,7 @@ class _Contrastive(torch.autograd.Function):
         gradient = pull.mul_(-2.0)
         for start in range(0, len(z), _BLOCK):
             value += temperature * _push(z, weight, temperature, slice(start, start + _BLOCK), gradient)
-        # Through the division by the length: what is along the row is lost.
-        along = torch.linalg.vecdot(gradient, z)[:, None]
-        ctx.save_for_backward(gradient.addcmul_(along, z, value=-1).div(lengths).to(rows.dtype))
+        ctx.save_for_backward(gradient)
         return value
 
     @staticmethod
@@ -71,16 +69,6 @@ class _Contrastive(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient * upstream, None, None
-
-
-def _directions(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows at length 1 and their lengths (n, 1) in float64; rows of zeros or with NaN are zeros of infinite length."""
-    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-    shortest, longest = torch.aminmax(lengths)
-    if not (float(shortest) > 0.0 and float(longest) < torch.inf):
-        broken = ~((lengths > 0.0) & lengths.isfinite())
-        rows, lengths = rows.masked_fill(broken, 0.0), lengths.masked_fill(broken, torch.inf)
-    return rows.div(lengths).to(rows.dtype), lengths
 
 
 def _push(z: Tensor, weight: Tensor, temperature: float, block: slice, gradient: Tensor) -> Tensor:

@@ -248,7 +248,7 @@ def _gradient(x: Points, y: Points | _Classes, of: _Derivative) -> Tensor:
     """
     h = of.own_x * of.offsets_x - of.cross * of.offsets_y
     h_working = h.to(x.working)
-    weighted = torch.zeros(x.n, x.width + 1, dtype=x.working, device=x.device)
+    weighted = x.zero_sums()
     for rows, cols in tiles(x.n, tile_size(x.device)):
         inverse, b = x.inverse_distances(rows, cols), y.distances(rows, cols)
         offsets = h if inverse.dtype == torch.float64 else h_working

@@ -45,13 +45,11 @@ class _Bounded(torch.autograd.Function):
         target = norm * (1.0 - 2.0 * torch.finfo(rows.dtype).eps)
         # In float64 too: squares of 1e-30 would vanish in float32.
         norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-        broken = None if math.isfinite(float(norms.sum())) else ~norms.isfinite()
-        if broken is not None:
-            rows, norms = rows.masked_fill(broken, 0.0), norms.masked_fill(broken, 0.0)
+        if not math.isfinite(float(norms.sum())):
+            broken = ~norms.isfinite()
+            rows, norms = rows.masked_fill(broken, 0.0), norms.masked_fill(broken, math.inf)
         within = norms.masked_fill(norms == 0.0, math.inf) if lengthen else norms.clamp_min(target)
         factor = target / within
-        if broken is not None:
-            factor.masked_fill_(broken, 0.0)
         ctx.save_for_backward(rows, within, factor, None if lengthen else norms > target)
         bounded: Tensor = (rows * factor).to(rows.dtype)
         return bounded

@@ -93,11 +93,12 @@ class Adjustment:
             rows: (n, width) embeddings without noise, with their graph.
             gradient: (n, width), as it came back.
         """
-        kept = torch.empty(0, dtype=torch.int64)
-        if math.isfinite(float(gradient.abs().max())):
-            labels, confident, self._centres = pseudo_labels(gradient, self.settings, self._centres)
-            kept = confident.nonzero()[:, 0]
-        self._rows, self._kept = self._rows + len(rows), self._kept + len(kept)
+        self._rows += len(rows)
+        if not math.isfinite(float(gradient.abs().max())):
+            return None
+        labels, confident, self._centres = pseudo_labels(gradient, self.settings, self._centres)
+        kept = confident.nonzero()[:, 0]
+        self._kept += len(kept)
         if not len(kept):
             return None
         if len(kept) < len(rows):

@@ -26,11 +26,11 @@ from cutlayer.studies.completion_claims import (
 )
 from cutlayer.studies.figures import Dot, Dots, plot
 
-FROZEN: Value = completed("honest", FEW, "frozen")
+ATTACK: Value = completed("honest", FEW, "frozen")
 COLUMNS: Mapping[str, Value] = {
     "model": metric,
     "after the quit": measured("after"),
-    "passive, few, frozen": FROZEN,
+    "passive, few, frozen": ATTACK,
     "passive, few, tuned": completed("honest", FEW, "tuned"),
     "passive, all, frozen": completed("honest", ALL, "frozen"),
     "active, few, frozen": completed("malicious", FEW, "frozen"),
@@ -90,14 +90,12 @@ class CompletionPage:
 
     def figures(self) -> dict[str, str]:
         """The page's figures."""
-        return {
-            _file(group, which): figure
-            for group in self.groups
-            for which, figure in {
-                **{which: self._figure(group, families) for which, families in self._families(group).items()},
-                EPOCHS: self._epochs_figure(group),
-            }.items()
-        }
+        found = {}
+        for group in self.groups:
+            for which, families in self._families(group).items():
+                found[_file(group, which)] = self._figure(group, families)
+            found[_file(group, EPOCHS)] = self._epochs_figure(group)
+        return found
 
     def _controls(self, group: str) -> str:
         place, rows = (group, UNDEFENDED), []
@@ -117,15 +115,15 @@ class CompletionPage:
     def _by_epoch(self, group: str) -> str:
         ends = {setting: self._ends(group, setting) for setting in by_epoch()}
         rows = [
-            [str(epochs), *(shown(self.runs.mean(ends[s][epochs], value)) for value in (FROZEN, metric) for s in ends)]
-            for epochs in (*earlier(self.epochs[group]), self.epochs[group])
+            [str(epochs), *(shown(self.runs.mean(ends[s][epochs], value)) for value in (ATTACK, metric) for s in ends)]
+            for epochs in ends[UNDEFENDED]
         ]
         return table(["epochs", *(f"attack, {s}" for s in ends), *(f"model, {s}" for s in ends)], rows)
 
     def _epochs_figure(self, group: str) -> str:
         series = []
         for setting in by_epoch():
-            means = {epochs: self.runs.mean(place, FROZEN) for epochs, place in self._ends(group, setting).items()}
+            means = {epochs: self.runs.mean(place, ATTACK) for epochs, place in self._ends(group, setting).items()}
             series.append(
                 Dots(setting, tuple(Dot(e, mean.value, None, mean.half) for e, mean in means.items() if mean))
             )
@@ -137,7 +135,7 @@ class CompletionPage:
         base, names = by_sgd(UNDEFENDED), [by_sgd(setting) for setting in with_sgd()]
         if base not in self.runs.settings(group):
             return []
-        values = (metric, FROZEN, measured("norm"), measured("spread"))
+        values = (metric, ATTACK, measured("norm"), measured("spread"))
         rows = []
         for name in names:
             model, *rest = (shown(self.runs.mean((group, name), value)) for value in values)
@@ -182,7 +180,7 @@ class CompletionPage:
         return plot(series, axes, f"Completion on the frozen extractor by model accuracy, {group}", 1 / CLASSES[group])
 
     def _dots(self, group: str, settings: Sequence[str]) -> tuple[Dot, ...]:
-        pairs = [(s, self.runs.mean((group, s), metric), self.runs.mean((group, s), FROZEN)) for s in settings]
+        pairs = [(s, self.runs.mean((group, s), metric), self.runs.mean((group, s), ATTACK)) for s in settings]
         return tuple(Dot(x.value, y.value, x.half, y.half, s) for s, x, y in pairs if x and y)
 
 

@@ -71,13 +71,9 @@ class ModelCompletionStudy(Study):
         images = [(one, one.tables(data)) for one in (FULL if self.full else IMAGES)]
         for seed in range(1, seeds + 1):
             for one, tables in images:
-                for setting, privacy in _settings().items():
-                    compare = ("alone",) if setting == UNDEFENDED else ()
-                    job = one.job(seed, privacy, compare=compare, keep="last")
-                    yield Cell(one.group, setting, seed, job, tables)
-                for name, setting, otherwise in _further(one):
-                    compare = ("alone",) if name == by_sgd(UNDEFENDED) else ()
-                    job = otherwise.job(seed, _settings()[setting], compare=compare, keep="last")
+                for name, privacy, how in _trainings(one):
+                    compare = ("alone",) if name in (UNDEFENDED, by_sgd(UNDEFENDED)) else ()
+                    job = how.job(seed, privacy, compare=compare, keep="last")
                     yield Cell(one.group, name, seed, job, tables)
 
     def measure(self, cell: Cell, folder: RunFolder) -> dict[str, Any]:
@@ -107,13 +103,16 @@ def _settings() -> dict[str, Mapping[str, Any]]:
     return {UNDEFENDED: {}, **dimip, **without, **both, **_others()}
 
 
-def _further(one: Images) -> Iterator[tuple[str, str, Images]]:
-    """Settings that are trained once more in another way: the name, the setting, and how."""
+def _trainings(one: Images) -> Iterator[tuple[str, Mapping[str, Any], Images]]:
+    """Every training's name, protections and schedule: all settings, then some once more in another way."""
+    settings = _settings()
+    for setting, privacy in settings.items():
+        yield setting, privacy, one
     for setting in by_epoch():
         for epochs in earlier(one.epochs):
-            yield ended_after(setting, epochs), setting, replace(one, epochs=epochs)
+            yield ended_after(setting, epochs), settings[setting], replace(one, epochs=epochs)
     for setting in with_sgd() if one.optimizer != SGD else ():
-        yield by_sgd(setting), setting, replace(one, optimizer=SGD)
+        yield by_sgd(setting), settings[setting], replace(one, optimizer=SGD)
 
 
 def _others() -> dict[str, Mapping[str, Any]]:

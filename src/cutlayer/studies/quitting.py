@@ -81,12 +81,12 @@ class QuittingStudy(Study):
         summary = folder.read_json("summary.json")
         quitting, utility = summary["quitting"], summary["utility"]
         kept = (ACCURACY, *([AUC] if utility["metric"] == AUC else []))
-        return {
-            **{by_metric("without", name): _metrics(quitting["rows"], "absent", name) for name in kept},
-            **{by_metric("references", name): _metrics(utility["rows"], "name", name) for name in kept},
-            "heads": quitting["heads"],
-            "extra_parameters": quitting["extra_parameters"],
-        }
+        found = {"heads": quitting["heads"], "extra_parameters": quitting["extra_parameters"]}
+        for name in kept:
+            without = {", ".join(row["absent"]): row["metrics"][name] for row in quitting["rows"]}
+            references = {row["name"]: row["metrics"][name] for row in utility["rows"]}
+            found |= {by_metric("without", name): without, by_metric("references", name): references}
+        return found
 
     def page(self, found: Sequence[Found]) -> str:
         """Claims, the paper's table, one table for each data set and quit."""
@@ -95,11 +95,6 @@ class QuittingStudy(Study):
     def figures(self, found: Sequence[Found]) -> dict[str, str]:
         """Accuracy before and after by rate, one for each data set and quit."""
         return QuittingPage(Runs(found)).figures()
-
-
-def _metrics(rows: Sequence[Mapping[str, Any]], key: str, metric: str) -> dict[str, float]:
-    """One metric by what stands under `key`; several words are joined."""
-    return {one if isinstance(one := row[key], str) else ", ".join(one): row["metrics"][metric] for row in rows}
 
 
 def _how(group: str, setting: str, top: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
