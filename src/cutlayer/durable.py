@@ -1,0 +1,106 @@
+"""Files that survive a power failure: written whole or not at all, synced to disk, and locked by one process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cutlayer.errors import RunFolderError
+
+
+def write_whole(path: Path, content: bytes | str, mode: int = 0o600) -> None:
+    """Write a file so that after a crash it holds either its old content or all of the new.
+
+    Args:
+        path: of the file; its folder exists.
+        content: text is encoded as UTF-8.
+        mode: permissions of a new file.
+    """
+    data = content.encode() if isinstance(content, str) else content
+
+    def write(partial: Path) -> None:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+            file.write(data)
+
+    replace_whole(path, write)
+
+
+def replace_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` make a file under a temporary name, sync it, and give it the name `path`.
+
+    Args:
+        path: of the file; its folder exists.
+        write: writes the whole content to the path it is given.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        write(partial)
+        sync_file(partial)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def append_line(path: Path, line: str, mode: int = 0o600) -> None:
+    """Add a line to a file and return once it is on disk."""
+    new = not path.exists()
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode), "ab") as file:
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fdatasync(file.fileno())
+    if new:
+        sync_folder(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Return once a file's content is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Return once the names in a folder are on disk: a file that was made or renamed has no name before that."""
+    sync_file(path)
+
+
+def make_folder(path: Path, mode: int = 0o700) -> None:
+    """Make a folder and those above it that are missing, and return once all of their names are on disk."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=mode, exist_ok=True)
+        sync_folder(folder.parent)
+
+
+@contextmanager
+def locked(path: Path, holder: str) -> Iterator[None]:
+    """Hold a lock file for the duration; the operating system frees it when the process ends, however it ends.
+
+    Args:
+        path: of the lock file, made if absent and left in place: removing it would let two processes lock two files.
+        holder: what the process does, written into the file for the message of whoever comes second.
+
+    Raises:
+        RunFolderError: another process holds the lock; the message names it.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+            raise RunFolderError(
+                f"{path.parent} is in use by {other}; wait until it has ended, or choose another folder"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{holder} (process {os.getpid()})".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,68 @@
+"""Files are whole or as before, synced in the right order, and locked by one process at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cutlayer import durable
+from cutlayer.errors import RunFolderError
+
+
+def test_a_failed_write_leaves_the_old_content_and_no_other_file(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    durable.write_whole(path, "old")
+
+    def fail(partial: Path) -> None:
+        partial.write_text("half of the n")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        durable.replace_whole(path, fail)
+    assert path.read_text() == "old"
+    assert [child.name for child in tmp_path.iterdir()] == ["job.yaml"]
+
+
+def test_content_is_synced_before_the_rename_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, calls = tmp_path / "job.yaml", list[str]()
+    monkeypatch.setattr(durable, "sync_file", lambda synced: calls.append(f"sync {synced.name} {path.exists()}"))
+    durable.write_whole(path, b"new")
+    assert calls == ["sync job.yaml.partial False", f"sync {tmp_path.name} True"]
+
+
+def test_files_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
+    durable.make_folder(tmp_path / "a" / "b")
+    durable.write_whole(tmp_path / "a" / "b" / "c", "x")
+    durable.append_line(tmp_path / "a" / "b" / "d", "x")
+    modes = [path.stat().st_mode & 0o777 for path in sorted((tmp_path / "a").rglob("*"))]
+    assert modes == [0o700, 0o600, 0o600]
+
+
+def test_lines_are_appended(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    durable.append_line(path, "one")
+    durable.append_line(path, "two")
+    assert path.read_text() == "one\ntwo\n"
+
+
+def test_a_lock_is_held_by_one_process_and_freed_when_it_is_killed(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    held = (
+        "from cutlayer.durable import locked; from pathlib import Path; import time\n"
+        f"with locked(Path({str(lock)!r}), 'a run'): print('held', flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, env=dict(os.environ))
+    assert child.stdout is not None
+    child.stdout.readline()
+    with pytest.raises(RunFolderError, match=rf"in use by a run \(process {child.pid}\)"), durable.locked(lock, "x"):
+        pass
+    child.kill()
+    child.communicate()
+    with durable.locked(lock, "another"):
+        assert "another" in lock.read_text()
