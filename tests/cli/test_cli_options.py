@@ -19,7 +19,6 @@ VERBS = {
     "report": {"--help", "--json", "path"},
     "sweep": {"--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
     "list": {"--help", "--json", "what"},
-    "study": {"--data", "--full", "--help", "--json", "--out", "--seeds", "name"},
     "schema": {"--help", "--json"},
 }
 

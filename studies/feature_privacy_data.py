@@ -17,7 +17,7 @@ from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data.npz_source import read_npz
 from cutlayer.data.source import open_source
 from cutlayer.kernels import gaussian_mechanism as gaussian
-from cutlayer.studies.data import ADULT, handwritten, present
+from studies.data import ADULT, handwritten, present
 
 EPOCHS, DELTA = 20, 1e-2
 """The paper's."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutlayer.kernels import gaussian_mechanism as gaussian
-from cutlayer.studies.base import Mean, table
-from cutlayer.studies.claims import Claim, Place, Runs, Value, claims_table, metric, shown, verdicts
-from cutlayer.studies.feature_pictures import gallery
-from cutlayer.studies.feature_privacy_claims import (
+from studies.base import Mean, table
+from studies.claims import Claim, Place, Runs, Value, claims_table, metric, shown, verdicts
+from studies.feature_pictures import gallery
+from studies.feature_privacy_claims import (
     LAST,
     MEAN,
     PAPER,
@@ -22,7 +22,7 @@ from cutlayer.studies.feature_privacy_claims import (
     reference,
     told,
 )
-from cutlayer.studies.feature_privacy_data import (
+from studies.feature_privacy_data import (
     DATA_SETS,
     DELTA,
     EPOCHS,
@@ -35,7 +35,7 @@ from cutlayer.studies.feature_privacy_data import (
     UNPROTECTED,
     DataSet,
 )
-from cutlayer.studies.figures import Dot, Dots, plot
+from studies.figures import Dot, Dots, plot
 
 _CENTRALISED, _MAJORITY = "all columns in one place", "chance"
 _UTILITY = (

@@ -73,7 +73,7 @@ class Study(ABC):
     """One paper's figures, rerun.
 
     Class attributes:
-        name: as in `cutlayer study NAME`. title, source: of the page.
+        name: as in `python -m studies NAME`. title, source: of the page.
         settings: data and preset, and what differs from the paper's; a Markdown paragraph.
         full_settings: the same of the paper's sizes; empty where a study has one size.
 

@@ -11,10 +11,10 @@ from cutlayer.config import Job, validated
 from cutlayer.kernels.gaussian_mechanism import best_auc
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.quitting import alone_name
-from cutlayer.studies.base import Cell, Found, Study
-from cutlayer.studies.claims import Runs
-from cutlayer.studies.data import adult
-from cutlayer.studies.embedding_budget_claims import (
+from studies.base import Cell, Found, Study
+from studies.claims import Runs
+from studies.data import adult
+from studies.embedding_budget_claims import (
     DELTA,
     FITS,
     GROUPS,
@@ -29,8 +29,8 @@ from cutlayer.studies.embedding_budget_claims import (
     unprotected,
     widths,
 )
-from cutlayer.studies.embedding_budget_page import BudgetPage
-from cutlayer.studies.halves import Images
+from studies.embedding_budget_page import BudgetPage
+from studies.halves import Images
 
 IMAGES = Images("MNIST halves", "mnist/mnist.npz", {"kind": "cnn"}, GROUPS["MNIST halves"].epochs, 128, rows=12_000)
 TOP: Mapping[str, Any] = {"kind": "mlp", "hidden": [32]}

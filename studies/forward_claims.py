@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cutlayer.studies.claims import (
+from studies.claims import (
     Claim,
     Runs,
     above,

@@ -13,6 +13,7 @@ from scipy.io import loadmat
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
 from cutlayer.data.source import open_source
+from cutlayer.demo import FOLDER
 from cutlayer.errors import DataError
 
 NETWORK = {
@@ -114,7 +115,7 @@ def handwritten(data: Path) -> tuple[list[str], dict[str, pa.Table]]:
     return names, tables
 
 
-ADULT = Path(__file__).parents[1] / "demo" / "job.yaml"
+ADULT = FOLDER / "job.yaml"
 """The demo's parties over the data that ship with the package."""
 
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from cutlayer.runs.quitting import alone_name
-from cutlayer.studies.base import Found, Mean
-from cutlayer.studies.claims import Claim, Place, Runs, Value, Verdict, above, below, every, metric, shown
-from cutlayer.studies.completing import ALL, FEW, MORE
-from cutlayer.studies.halves import ACTIVE
+from studies.base import Found, Mean
+from studies.claims import Claim, Place, Runs, Value, Verdict, above, below, every, metric, shown
+from studies.completing import ALL, FEW, MORE
+from studies.halves import ACTIVE
 
 UNDEFENDED = "undefended"
 LAMS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)

@@ -8,10 +8,10 @@ from typing import Any
 
 from cutlayer.config import Job, validated
 from cutlayer.runs.execute import Progress
-from cutlayer.studies.base import Cell, Found, Study
-from cutlayer.studies.claims import Runs
-from cutlayer.studies.data import criteo, handwritten
-from cutlayer.studies.label_dp_page import (
+from studies.base import Cell, Found, Study
+from studies.claims import Runs
+from studies.data import criteo, handwritten
+from studies.label_dp_page import (
     ATTACKS,
     EACH_EPOCH,
     EPOCHS,
@@ -22,7 +22,7 @@ from cutlayer.studies.label_dp_page import (
     LabelDPPage,
     in_one_place,
 )
-from cutlayer.studies.redrawing import train_with_draws
+from studies.redrawing import train_with_draws
 
 DIGITS_ROWS = 512
 """Of each epoch that attacks on the six views see."""

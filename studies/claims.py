@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cutlayer.studies.base import Found, Mean, distance, mean, table
+from studies.base import Found, Mean, distance, mean, table
 
 Value = Callable[[Found], float | None]
 Place = tuple[str, str]

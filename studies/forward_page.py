@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from cutlayer.studies.base import table
-from cutlayer.studies.claims import Place, Runs, claims_table, layer_leak, leak, metric, shown, verdicts
-from cutlayer.studies.figures import Dot, Dots, plot
-from cutlayer.studies.forward_claims import (
+from studies.base import table
+from studies.claims import Place, Runs, claims_table, layer_leak, leak, metric, shown, verdicts
+from studies.figures import Dot, Dots, plot
+from studies.forward_claims import (
     ALPHA,
     CUT,
     FIGURE_2,

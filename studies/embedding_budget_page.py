@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from cutlayer.studies.base import Mean, table
-from cutlayer.studies.claims import Runs, Verdict, above, below, claims_table, metric, shown, verdicts
-from cutlayer.studies.embedding_budget_claims import (
+from studies.base import Mean, table
+from studies.claims import Runs, Verdict, above, below, claims_table, metric, shown, verdicts
+from studies.embedding_budget_claims import (
     DELTA,
     FITS,
     GOAL,
@@ -25,7 +25,7 @@ from cutlayer.studies.embedding_budget_claims import (
     unprotected,
     widths,
 )
-from cutlayer.studies.figures import Dot, Dots, plot
+from studies.figures import Dot, Dots, plot
 
 OPEN = "unprotected"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from cutlayer.studies.base import Mean, table
-from cutlayer.studies.claims import Runs, Value, claims_table, shown, verdicts
-from cutlayer.studies.figures import Dot, Dots, plot
-from cutlayer.studies.quitting_claims import (
+from studies.base import Mean, table
+from studies.claims import Runs, Value, claims_table, shown, verdicts
+from studies.figures import Dot, Dots, plot
+from studies.quitting_claims import (
     ACCURACY,
     AUC,
     MULTI_HEAD,

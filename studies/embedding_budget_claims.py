@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutlayer.kernels.gaussian_mechanism import best_auc, mu_of
-from cutlayer.studies.base import Found, Mean, mean
-from cutlayer.studies.claims import Claim, Place, Runs, Verdict, above, every, metric, shown, within
+from studies.base import Found, Mean, mean
+from studies.claims import Claim, Place, Runs, Verdict, above, every, metric, shown, within
 
 WIDTHS = (1, 4, 16, 64)
 TOTALS = (2.0, 8.0, 32.0, 128.0)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data.npz_source import read_npz
-from cutlayer.studies.data import present
+from studies.data import present
 
 ACTIVE, PASSIVE = "left", "right"
 LABEL = "class"

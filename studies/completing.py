@@ -21,9 +21,9 @@ from cutlayer.parties.observer import Observer
 from cutlayer.runs.completion import Quitter
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.together import Keys, open_table, train_together
-from cutlayer.studies.base import Cell
-from cutlayer.studies.halves import PASSIVE
 from cutlayer.tasks import Task
+from studies.base import Cell
+from studies.halves import PASSIVE
 
 FEW, MORE, ALL = "few", "more", "all"
 MORE_PER_CLASS = 40

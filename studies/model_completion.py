@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.runs.folder import RunFolder
-from cutlayer.studies.base import Cell, Found, Study
-from cutlayer.studies.claims import Runs
-from cutlayer.studies.completing import Completing
-from cutlayer.studies.completion_claims import (
+from studies.base import Cell, Found, Study
+from studies.claims import Runs
+from studies.completing import Completing
+from studies.completion_claims import (
     DROPOUT,
     LAMS,
     UNDEFENDED,
@@ -23,8 +23,8 @@ from cutlayer.studies.completion_claims import (
     ended_after,
     with_sgd,
 )
-from cutlayer.studies.completion_page import CompletionPage
-from cutlayer.studies.halves import LENET, RESNET, SGD, Images
+from studies.completion_page import CompletionPage
+from studies.halves import LENET, RESNET, SGD, Images
 
 CNN: Mapping[str, Any] = {"kind": "cnn"}
 IMAGES = (

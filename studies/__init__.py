@@ -11,15 +11,15 @@ from pathlib import Path
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.runs.execute import Progress
-from cutlayer.studies.base import Found, Study, run_cells
-from cutlayer.studies.embedding_budget import EmbeddingBudgetStudy
-from cutlayer.studies.feature_privacy import FeaturePrivacyStudy
-from cutlayer.studies.forward_leakage import ForwardLeakage
-from cutlayer.studies.gradient_leakage import GradientLeakage
-from cutlayer.studies.label_dp import LabelDPStudy
-from cutlayer.studies.model_completion import ModelCompletionStudy
-from cutlayer.studies.quitting import QuittingStudy
 from cutlayer.version import __version__
+from studies.base import Found, Study, run_cells
+from studies.embedding_budget import EmbeddingBudgetStudy
+from studies.feature_privacy import FeaturePrivacyStudy
+from studies.forward_leakage import ForwardLeakage
+from studies.gradient_leakage import GradientLeakage
+from studies.label_dp import LabelDPStudy
+from studies.model_completion import ModelCompletionStudy
+from studies.quitting import QuittingStudy
 
 STUDIES: Mapping[str, type[Study]] = {
     study.name: study
@@ -68,7 +68,7 @@ def write_page(study: Study, found: Sequence[Found], out: Path, seeds: int) -> N
     hours = sum(one.seconds for one in found) / 3600
     head = (
         f"# {study.title}\n\nAfter {study.source}.\n\n"
-        f"`cutlayer study {study.name} --data DIR --seeds {seeds}{' --full' * study.full}`, cutlayer {__version__}; "
+        f"`python -m studies {study.name} --data DIR --seeds {seeds}{' --full' * study.full}`, cutlayer {__version__}; "
         f"seeds {_listed(found)}; {len(found)} trainings, {hours:.2f} hours of training on one thread.\n\n"
         f"{study.full_settings if study.full else study.settings}\n"
     )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from scipy import stats
 
-from cutlayer.studies.base import ASSIGNED, Found, Mean, table
-from cutlayer.studies.claims import (
+from studies.base import ASSIGNED, Found, Mean, table
+from studies.claims import (
     Claim,
     Runs,
     Value,
@@ -22,7 +22,7 @@ from cutlayer.studies.claims import (
     verdicts,
     within,
 )
-from cutlayer.studies.figures import Dot, Dots, plot
+from studies.figures import Dot, Dots, plot
 
 GROUPS = {"Criteo": "test AUC", "handwritten": "test accuracy"}
 EPS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)

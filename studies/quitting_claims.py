@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from cutlayer.runs.quitting import alone_name, finetuned_name, retrained_name
-from cutlayer.studies.base import Found, Mean
-from cutlayer.studies.claims import Claim, Place, Runs, Value, above, below, every, shown
-from cutlayer.studies.halves import ACTIVE, PASSIVE
+from studies.base import Found, Mean
+from studies.claims import Claim, Place, Runs, Value, above, below, every, shown
+from studies.halves import ACTIVE, PASSIVE
 
 RATES = (0.0, 0.05, 0.1, 0.3, 0.5)
 MULTI_HEAD = "multi-head"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cutlayer.studies.base import Found, Mean
-from cutlayer.studies.claims import Claim, Runs, Value, above, below, every, shown
-from cutlayer.studies.feature_privacy_data import (
+from studies.base import Found, Mean
+from studies.claims import Claim, Runs, Value, above, below, every, shown
+from studies.feature_privacy_data import (
     ADJUST,
     FULL,
     LARGE_CLIP,

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 
-from cutlayer.studies.base import Mean, mean, table
-from cutlayer.studies.claims import Claim, Runs, Verdict, above, every, shown, within
-from cutlayer.studies.figures import Dot, Dots, plot
+from studies.base import Mean, mean, table
+from studies.claims import Claim, Runs, Verdict, above, every, shown, within
+from studies.figures import Dot, Dots, plot
 
 TEST = "test"
 _APART = 0.08

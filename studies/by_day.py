@@ -26,8 +26,8 @@ from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.together import open_table
 from cutlayer.runs.trained import load_bottom, load_top
 from cutlayer.runs.watch import read_truth, replay
-from cutlayer.studies.base import Cell
 from cutlayer.tasks import Task
+from studies.base import Cell
 
 DAY = 6
 """Characters of a day at the head of Avazu's `hour`, which is YYMMDDHH."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from cutlayer.studies.base import Found, distance, table
-from cutlayer.studies.claims import (
+from studies.base import Found, distance, table
+from studies.claims import (
     Claim,
     Runs,
     Value,
@@ -21,8 +21,8 @@ from cutlayer.studies.claims import (
     verdicts,
     within,
 )
-from cutlayer.studies.days import TEST, Days
-from cutlayer.studies.figures import Dot, Dots, plot
+from studies.days import TEST, Days
+from studies.figures import Dot, Dots, plot
 
 ATTACKS = ("norm", "direction", "hint", "spectral")
 GROUPS = ("Criteo", "Avazu")

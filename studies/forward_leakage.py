@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job
-from cutlayer.studies.base import Cell, Found, Study
-from cutlayer.studies.claims import Runs
-from cutlayer.studies.data import avazu, criteo, with_epochs, with_positives
-from cutlayer.studies.forward_claims import ALPHA, Forms
-from cutlayer.studies.forward_page import ForwardPage
+from studies.base import Cell, Found, Study
+from studies.claims import Runs
+from studies.data import avazu, criteo, with_epochs, with_positives
+from studies.forward_claims import ALPHA, Forms
+from studies.forward_page import ForwardPage
 
 ATTACKS = ("spectral",)
 ALPHAS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05)

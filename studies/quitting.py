@@ -8,12 +8,12 @@ from typing import Any
 
 from cutlayer.config import Job, validated
 from cutlayer.runs.folder import RunFolder
-from cutlayer.studies.base import Cell, Found, Study
-from cutlayer.studies.claims import Runs
-from cutlayer.studies.data import adult, handwritten
-from cutlayer.studies.halves import LENET, RESNET, SGD, TOP, Images
-from cutlayer.studies.quitting_claims import ACCURACY, AUC, MULTI_HEAD, RATES, by_metric, rate_setting
-from cutlayer.studies.quitting_page import QuittingPage
+from studies.base import Cell, Found, Study
+from studies.claims import Runs
+from studies.data import adult, handwritten
+from studies.halves import LENET, RESNET, SGD, TOP, Images
+from studies.quitting_claims import ACCURACY, AUC, MULTI_HEAD, RATES, by_metric, rate_setting
+from studies.quitting_page import QuittingPage
 
 SETTINGS = (*map(rate_setting, RATES), MULTI_HEAD)
 CNN: Mapping[str, Any] = {"kind": "cnn"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cutlayer.studies.base import table
-from cutlayer.studies.claims import Runs, Value, claims_table, metric, shown, verdicts
-from cutlayer.studies.completing import ALL, FEW, MORE
-from cutlayer.studies.completion_claims import (
+from studies.base import table
+from studies.claims import Runs, Value, claims_table, metric, shown, verdicts
+from studies.completing import ALL, FEW, MORE
+from studies.completion_claims import (
     CLASSES,
     DROPOUT,
     GROUPS,
@@ -24,7 +24,7 @@ from cutlayer.studies.completion_claims import (
     measured,
     with_sgd,
 )
-from cutlayer.studies.figures import Dot, Dots, plot
+from studies.figures import Dot, Dots, plot
 
 ATTACK: Value = completed("honest", FEW, "frozen")
 COLUMNS: Mapping[str, Value] = {

@@ -13,11 +13,12 @@ from torch import Tensor
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.runs.execute import Progress
 from cutlayer.runs.folder import RunFolder
-from cutlayer.studies.base import Cell, Found, Study, run_cell
-from cutlayer.studies.claims import Runs
-from cutlayer.studies.feature_diagnostics import embedding_figures, gradient_figures
-from cutlayer.studies.feature_privacy_claims import LAST, MEAN, ONLY
-from cutlayer.studies.feature_privacy_data import (
+from cutlayer.tasks import Task
+from studies.base import Cell, Found, Study, run_cell
+from studies.claims import Runs
+from studies.feature_diagnostics import embedding_figures, gradient_figures
+from studies.feature_privacy_claims import LAST, MEAN, ONLY
+from studies.feature_privacy_data import (
     CLIP,
     DATA_SETS,
     DELTA,
@@ -29,8 +30,7 @@ from cutlayer.studies.feature_privacy_data import (
     WIDTH,
     DataSet,
 )
-from cutlayer.studies.feature_privacy_page import FeaturePrivacyPage
-from cutlayer.tasks import Task
+from studies.feature_privacy_page import FeaturePrivacyPage
 
 _STRICT = 1e-5
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.runs.folder import RunFolder
-from cutlayer.studies.base import Cell, Found, Study
-from cutlayer.studies.by_day import measure_days
-from cutlayer.studies.claims import Runs
-from cutlayer.studies.data import avazu, avazu_by_day, criteo
-from cutlayer.studies.gradient_page import ATTACKS, DAY_SETTINGS, DAYS, GradientPage
+from studies.base import Cell, Found, Study
+from studies.by_day import measure_days
+from studies.claims import Runs
+from studies.data import avazu, avazu_by_day, criteo
+from studies.gradient_page import ATTACKS, DAY_SETTINGS, DAYS, GradientPage
 
 SUM_KL = (3.6, 1.44, 0.64, 0.49, 0.16, 0.01)
 
