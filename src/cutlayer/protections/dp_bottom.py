@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import nn
 
 from cutlayer.accounting import DPSGD, Event, ReleasePlan
 from cutlayer.config import Section
@@ -16,8 +15,6 @@ from cutlayer.kernels import gaussian_mechanism
 from cutlayer.kernels.row_gradients import row_gradients
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.protections.base import Asset, PassiveView, Protection, Side, Update
-
-_MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 class DPBottomConfig(Section):
@@ -56,8 +53,9 @@ class DPBottom(Protection[DPBottomConfig]):
     that a resume repeats it. Differs from its paper: batches come in the job's fixed order and are not drawn, so there
     is no credit for sampling, and neighbours differ in a replaced row, which moves the sum by up to 2C.
 
-    Row gradients come from a second pass by `torch.func`, which works on any module as it is; it cannot be one that
-    mixes the rows of a batch or draws random numbers.
+    Row gradients come from a second pass by `torch.func`, which works on any module as it is. One that mixes the rows
+    of a batch has no row gradients, and one that draws random numbers would draw others in the second pass; both are
+    refused before training.
 
     Reference: Abadi et al. 2016, Deep learning with differential privacy (arXiv 1607.00133), algorithm 1.
 
@@ -74,18 +72,15 @@ class DPBottom(Protection[DPBottomConfig]):
     reference = "Abadi et al. 2016 (arXiv 1607.00133), algorithm 1"
     rank = 20
     excludes = frozenset({"nopeek"})
+    needs_row_independence = True
+    needs_no_random_draws = True
 
     def __init__(self, settings: DPBottomConfig) -> None:
         super().__init__(settings)
         self._steps = 0
 
     def update(self, update: Update, view: PassiveView) -> None:
-        """Put the noisy mean of the clipped row gradients in place of the gradient.
-
-        Raises:
-            ConfigError: a module that mixes rows or draws random numbers.
-        """
-        self._check(update.bottom)
+        """Put the noisy mean of the clipped row gradients in place of the gradient."""
         rows = len(update.upstream)
         chunks = row_gradients(update.bottom, update.columns, rows * update.upstream)
         total = torch.stack([clip_rows(chunk, self.settings.clip).sum(0) for chunk in chunks]).sum(0)
@@ -98,12 +93,6 @@ class DPBottom(Protection[DPBottomConfig]):
         for parameter, part in zip(parameters, torch.split(noisy, [one.numel() for one in parameters]), strict=True):
             parameter.grad = part.view_as(parameter).clone()
         self._steps += 1
-
-    def _check(self, bottom: nn.Module) -> None:
-        for module in bottom.modules():
-            if isinstance(module, _MIXING):
-                wanted = "a bottom model for dp_bottom that neither normalises batches nor drops out"
-                raise ConfigError.expected(wanted, type(module).__name__, "take another kind, or leave that out")
 
     def event(self, plan: ReleasePlan) -> Event:
         """A noisy sum about a row in every epoch.
