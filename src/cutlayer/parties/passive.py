@@ -99,6 +99,8 @@ class PassiveParty:
         self.store = prepared.store
         self.inputs = self.store.columns.inputs
         bottom: BottomModel = build_bottom(job.model.bottom_of(local.name), self.inputs, f"model.bottom ({local.name})")
+        # Before the first message about features: what follows rests on rows that do not move each other.
+        local.chain.check_bottom(bottom, self.inputs)
         self.bottom = bottom
         self.half = Half({"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, local.wrap)
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)

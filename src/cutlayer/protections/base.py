@@ -198,6 +198,8 @@ class Protection(ABC, Generic[C]):
         rank: place in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
         excludes: names of protections it cannot be combined with.
         tasks: the kinds of task it is defined for.
+        needs_row_independence: whether its guarantee holds only if the bottom model embeds every row on its own.
+        needs_no_random_draws: whether, besides, the bottom model may not draw random numbers.
     """
 
     name: ClassVar[str]
@@ -208,6 +210,8 @@ class Protection(ABC, Generic[C]):
     rank: ClassVar[int]
     excludes: ClassVar[frozenset[str]] = frozenset()
     tasks: ClassVar[frozenset[str]] = frozenset({"binary", "multiclass", "regression"})
+    needs_row_independence: ClassVar[bool] = False
+    needs_no_random_draws: ClassVar[bool] = False
 
     def __init__(self, settings: C) -> None:
         self.settings = settings

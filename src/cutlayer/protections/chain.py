@@ -12,6 +12,8 @@ from torch import Tensor
 from cutlayer.accounting import Account, ReleasePlan
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
+from cutlayer.models import BottomModel, Inputs
+from cutlayer.models.row_independence import check_row_independence
 from cutlayer.protections.base import ActiveView, Context, Evidence, PassiveView, Protection, Update
 
 HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
@@ -54,6 +56,21 @@ class Chain:
         for protection in self.protections:
             protection.setup(context)
         self._account = self.account(context.plan)
+
+    def check_bottom(self, bottom: BottomModel, inputs: Inputs) -> None:
+        """Try out whether the party's bottom model is what its protections' guarantees need.
+
+        Args:
+            bottom: as built; is not changed.
+            inputs: its columns.
+
+        Raises:
+            ConfigError: it mixes rows, and a protection needs every row embedded on its own.
+        """
+        for protection in self.protections:
+            if protection.needs_row_independence:
+                where = f"{protection.name} of {self.party}"
+                check_row_independence(bottom, inputs, where, repeatable=protection.needs_no_random_draws)
 
     def account(self, plan: ReleasePlan) -> Account:
         """A fresh account of what these protections will release by a schedule.

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import nn
 
 from cutlayer.accounting import DPSGD, Event, ReleasePlan
 from cutlayer.config import Section
@@ -18,8 +17,6 @@ from cutlayer.kernels.rounded_normal import rounded_normal
 from cutlayer.kernels.row_gradients import row_gradients
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.protections.base import Asset, PassiveView, Protection, Side, Update
-
-_MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 class DPBottomConfig(Section):
@@ -60,8 +57,9 @@ class DPBottom(Protection[DPBottomConfig]):
     are truncated towards zero onto a lattice, and the noise rounded to it, so that sum and noise add up exactly: what
     floating point would round tells of the rows (`kernels.lattice`).
 
-    Row gradients come from a second pass by `torch.func`, which works on any module as it is; it cannot be one that
-    mixes the rows of a batch or draws random numbers.
+    Row gradients come from a second pass by `torch.func`, which works on any module as it is. One that mixes the rows
+    of a batch has no row gradients, and one that draws random numbers would draw others in the second pass; both are
+    refused before training.
 
     Reference: Abadi et al. 2016, Deep learning with differential privacy (arXiv 1607.00133), algorithm 1.
 
@@ -78,18 +76,15 @@ class DPBottom(Protection[DPBottomConfig]):
     reference = "Abadi et al. 2016 (arXiv 1607.00133), algorithm 1"
     rank = 20
     excludes = frozenset({"nopeek"})
+    needs_row_independence = True
+    needs_no_random_draws = True
 
     def __init__(self, settings: DPBottomConfig) -> None:
         super().__init__(settings)
         self._steps = 0
 
     def update(self, update: Update, view: PassiveView) -> None:
-        """Put the noisy mean of the clipped row gradients in place of the gradient.
-
-        Raises:
-            ConfigError: a module that mixes rows or draws random numbers.
-        """
-        self._check(update.bottom)
+        """Put the noisy mean of the clipped row gradients in place of the gradient."""
         rows = len(update.upstream)
         sigma, step = self._scale(self.context.plan, rows)
         total = torch.zeros((), dtype=torch.float64)
@@ -108,12 +103,6 @@ class DPBottom(Protection[DPBottomConfig]):
         clip = self.settings.clip
         sigma = self.settings.multiplier(plan) * clip
         return sigma, lattice_step(sigma, rows * clip, FLOAT64_INTEGERS)
-
-    def _check(self, bottom: nn.Module) -> None:
-        for module in bottom.modules():
-            if isinstance(module, _MIXING):
-                wanted = "a bottom model for dp_bottom that neither normalises batches nor drops out"
-                raise ConfigError.expected(wanted, type(module).__name__, "take another kind, or leave that out")
 
     def event(self, plan: ReleasePlan) -> Event:
         """A noisy sum about a row in every epoch.

@@ -114,6 +114,7 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
     protects = Asset.FEATURES
     reference = "Mi et al. 2023 (arXiv 2308.02362), section 3"
     rank = 20
+    needs_row_independence = True
 
     def __init__(self, settings: DPEmbeddingConfig) -> None:
         super().__init__(settings)

@@ -22,7 +22,7 @@ from cutlayer.errors import DataError
 from cutlayer.models import tapped
 from cutlayer.parties.half import build_optimizer
 from cutlayer.runs.check import check_job
-from cutlayer.runs.ledger import ledger_of
+from cutlayer.runs.ledger import chain_of, ledger_of
 from cutlayer.runs.memory import keep_freed_memory
 from cutlayer.runs.references import Joint, evaluate
 from cutlayer.runs.threads import set_threads
@@ -134,6 +134,8 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
     stores = {name: found.store for name, found in prepared.items() if found.store is not None}
     with torch.random.fork_rng(devices=[]):
         model = Joint(job, stores, task)
+        for (name, store), bottom in zip(stores.items(), model.bottoms, strict=True):
+            chain_of(job, name).check_bottom(bottom, store.columns.inputs)  # type: ignore[arg-type]
         optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
         batches = [rows for rows, _ in zip(schedule.epoch(0), range(TIMED_STEPS + 1), strict=False)]
         began = time.perf_counter()
@@ -183,7 +185,7 @@ def _party(
 def _outputs(model: Joint) -> int:
     """How many numbers the linear maps, convolutions and normalisations give for one row."""
     counts: list[int] = []
-    kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d)
+    kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm)
     layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
     handles = [layer.register_forward_hook(lambda *seen: counts.append(seen[2].numel())) for layer in layers]
     evaluate(model, torch.zeros(1, dtype=torch.int64))
