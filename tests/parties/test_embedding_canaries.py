@@ -10,7 +10,7 @@ import torch
 from party_runs import raw_job
 from torch import Tensor
 
-from cutlayer.audit.empirical import GuaranteeTest, embedding_game
+from cutlayer.audit.empirical import GuaranteeTest, gaussian_game
 from cutlayer.config import Job, validated
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.parties.passive import PassiveParty
@@ -33,7 +33,7 @@ def play(options: dict[str, Any] = BUDGET, canaries: int = 6000, **train: Any) -
     chain = build_chain("telco", "passive", job.parties["telco"].privacy, "privacy")
     event: Any = chain.protections[0].event(plan_of(job, "telco"))
     scores = scores_of(job, "telco", "dp_embedding", event, WIDTH, canaries, KEY)
-    outcome = embedding_game(scores, 1e-5, event.count)
+    outcome = gaussian_game(scores, 1e-5, event.count)
     return outcome.against(event, 1e-5, protection="dp_embedding", party="telco", protects="features")
 
 

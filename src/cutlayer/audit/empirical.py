@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import Composition, GaussianRelease, RandomizedResponse
+from cutlayer.accounting import DPSGD, Composition, GaussianRelease, RandomizedResponse
 from cutlayer.kernels import gaussian_mechanism as gaussian
 from cutlayer.kernels.empirical_epsilon import mu_bound, one_run_epsilon
 
@@ -66,7 +66,7 @@ class Outcome:
 
     def against(
         self,
-        event: RandomizedResponse | GaussianRelease,
+        event: RandomizedResponse | GaussianRelease | DPSGD,
         delta: float,
         *,
         protection: str,
@@ -117,7 +117,7 @@ def label_game(votes: Tensor, truth: Tensor, releases: int) -> Outcome:
     return Outcome(max(bounds), reach, len(truth), releases)
 
 
-def embedding_game(scores: Sequence[Score], delta: float, releases: int) -> Outcome:
+def gaussian_game(scores: Sequence[Score], delta: float, releases: int) -> Outcome:
     """Distinguish the neighbours by each score, and take the largest bound; each has an equal share of the risk.
 
     Args:
@@ -133,5 +133,5 @@ def embedding_game(scores: Sequence[Score], delta: float, releases: int) -> Outc
     sizes = [(int((~score.present).sum()), int(score.present.sum())) for score in scores]
     absent, present = max(sizes, key=sum)
     most = mu_bound(torch.zeros(absent), torch.ones(present), confidence)
-    canaries = sum(len(score.values) for score in scores if score.name.startswith("sum "))
+    canaries = sum(len(score.values) for score in scores if score.name.startswith("sum"))
     return Outcome(gaussian.epsilon(mu, delta), gaussian.epsilon(most, delta), canaries, releases)

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from cutlayer.accounting import Entry, GaussianRelease, Ledger, RandomizedResponse
+from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedResponse
 from cutlayer.accounting.events import singles
-from cutlayer.audit.empirical import GuaranteeTest, embedding_game, label_game
+from cutlayer.audit.empirical import GuaranteeTest, gaussian_game, label_game
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
@@ -17,9 +17,12 @@ from cutlayer.models import build_bottom
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.guarantees.embeddings import scores_of
 from cutlayer.runs.guarantees.labels import votes_of
+from cutlayer.runs.guarantees.updates import update_scores
 
 CANARIES = 50_000
 MIN_CANARIES = 400
+MAX_UPDATE_CANARIES = 8192
+"""Canaries against DP-SGD: each has an entry of every row gradient, so that the cost grows with their square."""
 
 
 def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[GuaranteeTest]:
@@ -44,7 +47,7 @@ def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[Guaran
     tests = [test for entry in ledger.entries for test in _tests(job, folder, entry, canaries)]
     if not tests:
         wanted = f"a guarantee in the ledger of {folder.path}"
-        raise NotApplicable.expected(wanted, "none", "label_dp and dp_embedding have one")
+        raise NotApplicable.expected(wanted, "none", "label_dp, dp_embedding and dp_bottom have one")
     return tests
 
 
@@ -59,7 +62,10 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
         elif isinstance(event, GaussianRelease):
             width = _width(job, folder, entry.party)
             scores = scores_of(job, entry.party, entry.protection, event, width, canaries, key)
-            outcome = embedding_game(scores, entry.delta, event.count)
+            outcome = gaussian_game(scores, entry.delta, event.count)
+        elif isinstance(event, DPSGD) and event.sampling_probability == 1:
+            scores = update_scores(job, entry.party, entry.protection, min(canaries, MAX_UPDATE_CANARIES), key)
+            outcome = gaussian_game(scores, entry.delta, event.steps)
         else:
             continue
         tests.append(outcome.against(event, entry.delta, **names))

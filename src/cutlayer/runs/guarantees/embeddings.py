@@ -178,7 +178,7 @@ def _rows_of(party: PassiveParty, message: Message) -> Tensor:
 
 
 def _job(job: Job, party: str, width: int, length: float, rows: int) -> Job:
-    """The run's own schedule and the party's own protections, on a table of canaries and with a bottom model of theirs."""
+    """The run's own schedule and the party's own protections, on canaries and with a bottom model of theirs."""
     split = job.train.split
     held_out = [share > 0 for share in (split.test, split.validation)]
     train: dict[str, Any] = job.train.model_dump(mode="json") | {

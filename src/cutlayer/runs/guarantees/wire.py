@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from cutlayer.attacks.completion_base import OptimizerHook
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.codec import decode, encode
 from cutlayer.config import Job
@@ -48,7 +49,9 @@ Reader = Callable[[Message, Parties], None]
 """Reads one message as it was decoded from the wire."""
 
 
-def train_on_canaries(job: Job, tables: Mapping[str, pa.Table], key: bytes, reader: Reader) -> None:
+def train_on_canaries(
+    job: Job, tables: Mapping[str, pa.Table], key: bytes, reader: Reader, wrap: OptimizerHook | None = None
+) -> None:
     """Train a job of two parties, stop it in the middle, resume it, and read every message of both starts.
 
     Each message is encoded to a frame and decoded again, so that the reader sees what crosses between organisations.
@@ -60,14 +63,15 @@ def train_on_canaries(job: Job, tables: Mapping[str, pa.Table], key: bytes, read
         tables: the rows of both parties.
         key: 32 bytes in place of all keys and secrets.
         reader: called with each new message.
+        wrap: applied to the passive party's optimiser, to read its updates.
     """
     seen = set[bytes]()
     stop = _middle(job)
     with tempfile.TemporaryDirectory(prefix="cutlayer-canaries-") as scratch:
         try:
-            _start(job, tables, Path(scratch), key, _new_messages(reader, seen, stop), resume=False)
+            _start(job, tables, Path(scratch), key, _new_messages(reader, seen, stop), wrap, resume=False)
         except _Stopped:
-            _start(job, tables, Path(scratch), key, _new_messages(reader, seen, None), resume=True)
+            _start(job, tables, Path(scratch), key, _new_messages(reader, seen, None), wrap, resume=True)
 
 
 def _middle(job: Job) -> tuple[Kind, int]:
@@ -98,7 +102,16 @@ def _new_messages(reader: Reader, seen: set[bytes], stop: tuple[Kind, int] | Non
     return read
 
 
-def _start(job: Job, tables: Mapping[str, pa.Table], scratch: Path, key: bytes, read: Reader, *, resume: bool) -> None:
+def _start(
+    job: Job,
+    tables: Mapping[str, pa.Table],
+    scratch: Path,
+    key: bytes,
+    read: Reader,
+    wrap: OptimizerHook | None,
+    *,
+    resume: bool,
+) -> None:
     """Start or resume both parties and drive them to the end."""
     (passive,) = job.passives
     folder = RunFolder(scratch / "run")
@@ -107,6 +120,7 @@ def _start(job: Job, tables: Mapping[str, pa.Table], scratch: Path, key: bytes, 
         name: local_side(job, name, folder, scratch / "data", keys, open_table(job, name, tables), resume=resume)
         for name in job.parties
     }
+    sides[passive] = replace(sides[passive], wrap=wrap)
 
     def carry(message: Message, other: Port) -> None:
         arrived = decode(encode(message))
