@@ -13,8 +13,8 @@ from cutlayer.cli.show import GATE_FAILED, finish
 from cutlayer.report.account_parts import EmpiricalPart
 from cutlayer.report.guarantee import TESTED, tested_table
 from cutlayer.runs.again import audit_again
-from cutlayer.runs.empirical import CANARIES, check_guarantees
 from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.guarantees import CANARIES, check_guarantees
 
 Attacks = Annotated[
     list[str] | None, typer.Option("--attack", help="An attack to run; may be repeated. Default: the job's.")
