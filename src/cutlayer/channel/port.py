@@ -27,7 +27,7 @@ class Port:
     def __init__(self, me: str, peer: str, run: str, transmit: Callable[[Message], None]) -> None:
         self.me, self.peer, self.run = me, peer, run
         self.transmit = transmit
-        self.inspect: Callable[[Message], None] = lambda message: None
+        self.inspect: Callable[[Message], None] | None = None
         self.arrived: deque[Message] = deque()
         self.sent: Counter[Kind] = Counter()
         self.bytes_sent = 0
@@ -50,7 +50,8 @@ class Port:
         message = Message(
             kind, self.me, self.peer, self.run, epoch, step, self._next_out, rows, carried, fields or {}
         ).checked()
-        self.inspect(message)
+        if self.inspect is not None:
+            self.inspect(message)
         self._next_out += 1
         self.sent[kind] += 1
         self.bytes_sent += message.nbytes

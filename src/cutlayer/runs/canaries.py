@@ -19,7 +19,7 @@ from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.random_state import isolated, party_seed
+from cutlayer.parties.random_state import isolated
 from cutlayer.protections import Chain
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 from cutlayer.runs.folder import RunFolder
@@ -112,7 +112,7 @@ def _train(job: Job, labels: list[int], place: Path, key: bytes, witness: _Witne
     active = ActiveParty(job, replace(sides[ACTIVE], chain=chain), {PASSIVE: here}, truth)
     passive = PassiveParty(job, sides[PASSIVE], there)
     parties: dict[str, Generator[Any, Any, Any]] = {ACTIVE: active.run(), PASSIVE: passive.run()}
-    drive_together({name: isolated(party, party_seed(job.train.seed, name)) for name, party in parties.items()})
+    drive_together({name: isolated(party, sides[name].starting_key) for name, party in parties.items()})
 
 
 def _job(privacy: Mapping[str, Any], classes: int, epochs: int, rows: int) -> Job:

@@ -133,7 +133,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
     stores = {name: found.store for name, found in prepared.items() if found.store is not None}
     with torch.random.fork_rng(devices=[]):
-        model = Joint(job, stores, task)
+        model = Joint(job, stores, task, dict.fromkeys(job.parties, bytes(32)))  # it is timed, and thrown away
         optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
         batches = [rows for rows, _ in zip(schedule.epoch(0), range(TIMED_STEPS + 1), strict=False)]
         began = time.perf_counter()
