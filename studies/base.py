@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import statistics
@@ -140,7 +141,8 @@ def run_cells(study: Study, data: Path, out: Path, seeds: int, progress: Progres
 def run_cell(study: Study, cell: Cell, work: Path, progress: Progress) -> dict[str, Any]:
     """Run the cell's job, and take from its folder what the study keeps."""
     shutil.rmtree(work, ignore_errors=True)
-    folder = execute(cell.job, work, Options(Keys(work.parent / "keys"), tables=cell.tables), progress)
+    keys = Keys(work.parent / "keys", study_key(cell.job))
+    folder = execute(cell.job, work, Options(keys, tables=cell.tables), progress)
     summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
     own = next(row for row in summary["utility"]["rows"] if row["name"] == "this run")
     cells = audit["runs"]["this run"]["cells"]
@@ -158,6 +160,15 @@ def run_cell(study: Study, cell: Cell, work: Path, progress: Progress) -> dict[s
         "layers": layers,
         "measured": measured,
     }
+
+
+def study_key(job: Job) -> bytes:
+    """The key, 32 bytes, of all parties in a study's trainings of one seed.
+
+    It is no secret: a study's data are public. Under it all settings of a seed start from the same weights and can be
+    compared, and another seed has other weights, noise and draws.
+    """
+    return hashlib.blake2b(f"cutlayer study {job.train.seed}".encode(), digest_size=32).digest()
 
 
 def worst_leaks(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

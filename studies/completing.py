@@ -22,7 +22,7 @@ from cutlayer.runs.completion import Quitter
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.together import Keys, open_table, train_together
 from cutlayer.tasks import Task
-from studies.base import Cell
+from studies.base import Cell, study_key
 from studies.halves import PASSIVE
 
 FEW, MORE, ALL = "few", "more", "all"
@@ -93,9 +93,9 @@ class Completing:
         cell, twin = self.cell, RunFolder.create(self.folder.path / "malicious", resume=False)
         tables = {name: open_table(cell.job, name, cell.tables) for name in cell.job.parties}
         attack = ActiveModelCompletion()
-        keys, wraps = Keys(self.folder.path.parent / "keys"), {PASSIVE: attack.optimizer_hook()}
-        data = self.folder.path / "data"
-        trained = train_together(cell.job, twin, tables, keys, Observer(), data=data, wraps=wraps)
+        keys = Keys(self.folder.path.parent / "keys", study_key(cell.job))
+        data, wraps = self.folder.path / "data", {PASSIVE: attack.optimizer_hook()}
+        trained = train_together(cell.job, twin, tables, keys, Observer(), data=data, origin=self.folder, wraps=wraps)
         return {
             "malicious": self._values(attack, self.quitter.kept(twin), {FEW: FROZEN, ALL: FROZEN}),
             "malicious_accuracy": trained.active.metrics["accuracy"],

@@ -152,7 +152,11 @@ class ActiveParty:
         self.widths = {party: self.widths[party] for party in self.job.parties if party in self.widths}
         self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, quitters=self.job.passives)
         self.half = Half(
-            {**modules, "top": self.top}, self.job.train.optimizer, self.local.chain, prepared.order_digest
+            {**modules, "top": self.top},
+            self.job.train.optimizer,
+            self.local.chain,
+            prepared.order_digest,
+            self.ports.values(),
         )
         if self.half.optimizer is None:
             raise ConfigError("model.top has no parameters to train; use a kind that has some")
@@ -220,7 +224,6 @@ class ActiveParty:
         gradients = self._protected_gradients(view)
         for name, port in self.taught.items():
             port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": gradients[name]})
-            self.half.sent["gradient_out"] += 1
         self.optimizer.step()
         if self._sampled(step):
             seen = {name: embedding.detach() for name, embedding in received.items()}

@@ -31,6 +31,7 @@ class Local:
         data: where the encoded columns are stored; several runs on the same rows may share it.
         secret: long-lived, for draws that must repeat in the next run on the same rows.
         noise_key: 32 bytes for this run's noise.
+        starting_key: 32 bytes for the initial weights and all else that is drawn from the global random state.
         audit: what to record.
         resume: continue from the committed checkpoint in `folder`.
         wrap: what a passive party that attacks does to its own optimiser; what it remembers must be in the optimiser's
@@ -44,6 +45,7 @@ class Local:
     data: Path
     secret: bytes = field(repr=False)
     noise_key: bytes = field(repr=False)
+    starting_key: bytes = field(repr=False)
     audit: AuditConfig
     label_column: str = ""
     resume: bool = False

@@ -102,7 +102,9 @@ class PassiveParty:
         # Before the first message about features: what follows rests on rows that do not move each other.
         local.chain.check_bottom(bottom, self.inputs)
         self.bottom = bottom
-        self.half = Half({"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, local.wrap)
+        self.half = Half(
+            {"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, [self.port], local.wrap
+        )
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
         self._set_up_chain()
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
@@ -151,6 +153,7 @@ class PassiveParty:
         for number, (part, rows) in enumerate(release_batches(self.split, self.bottom.width)):
             mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
             self.released[rows] = self._protected(PassiveView(mode, -1, number, rows, self._embed))
+            self.half.sent[Kind.RELEASE.value] += 1
         tensors, plain = self.half.state()
         tensors["released"] = self.released
         self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
@@ -169,9 +172,7 @@ class PassiveParty:
     def _protected(self, view: PassiveView) -> Tensor:
         """What is released of a batch that no gradient will come back for."""
         with torch.no_grad():
-            released = self.half.chain.embedding_out(self._embed(view.rows), view)
-        self.half.sent["embedding_out"] += 1
-        return released
+            return self.half.chain.embedding_out(self._embed(view.rows), view)
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, None]:
         self.bottom.train()
@@ -186,7 +187,6 @@ class PassiveParty:
         view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns)
         released = self.half.chain.embedding_out(embedding, view)
         self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": released})
-        self.half.sent["embedding_out"] += 1
         gradient = yield from self._gradient(epoch, step, digest, released)
         self._learn(embedding, released, replace(view, embedding=released, gradient=gradient))
         if self._sampled(step):

@@ -169,11 +169,15 @@ class Evidence:
     """What one protection did in a run.
 
     Attributes:
-        unit: what is counted, `messages` or `rows`.
+        protection: its name.
+        party: whose protection it is.
+        unit: what is counted: `embeddings` and `gradients` are messages, `rows` are labels, `batches` are forward
+            passes of the top model, and `steps` are steps of training.
         covered: how many the protection was applied to.
-        sent: how many were sent.
+        sent: how many there were, counted by the sender.
         changed: how many of those differ from what they would have been without it.
         figures: the protection's own numbers, such as labels flipped.
+        kinds: covered messages by kind, such as `embedding` (training) and `evaluation`; empty for other units.
     """
 
     protection: str
@@ -183,6 +187,7 @@ class Evidence:
     sent: int
     changed: int
     figures: Mapping[str, float] = field(default_factory=dict)
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
 
 C = TypeVar("C", bound=Section)

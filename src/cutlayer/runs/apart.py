@@ -20,7 +20,7 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
-from cutlayer.parties.random_state import isolated, party_seed
+from cutlayer.parties.random_state import isolated
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import THIS_RUN, Options, Progress, chance_reference, conclude, describe
 from cutlayer.runs.feature_audit import audit_features
@@ -79,7 +79,7 @@ def _lead(
     with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, watcher)
-        outcome = _driven(party.run(), links, party_seed(job.train.seed, local.name))
+        outcome = _driven(party.run(), links, local.starting_key)
         ports = dict(links.ports)
     if local.audit.every == "end":
         watcher.replay_all()
@@ -99,17 +99,17 @@ def _lead(
 def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: float) -> None:
     with connect(address, local.name, job.active, timeout=timeout) as link:
         party = PassiveParty(job, local, link.port)
-        outcome: PassiveOutcome = _driven(party.run(), link, party_seed(job.train.seed, local.name))
+        outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key)
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     found = audit_features(job, {THIS_RUN: folder}, folder, None)
     folder.write_json("audit.json", {"features": found.to_json(), "skipped": found.skipped})
 
 
-def _driven(party: Generator[Port, Message, R], links: Links, seed: int) -> R:
+def _driven(party: Generator[Port, Message, R], links: Links, key: bytes) -> R:
     """Drive a party; if it fails, its peers are told that it left, but not what it saw."""
     try:
-        return drive(isolated(party, seed), links.receive)
+        return drive(isolated(party, key), links.receive)
     except CutlayerError as failure:
         for port in links.ports.values():
             with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must

@@ -25,6 +25,7 @@ from cutlayer.runs.completion import Completed, complete_runs
 from cutlayer.runs.feature_audit import FeatureAudit, audit_features
 from cutlayer.runs.finetune import FineTuned, finetune_top
 from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.keys import starting_keys
 from cutlayer.runs.ledger import ledger_after
 from cutlayer.runs.memory import keep_freed_memory
 from cutlayer.runs.quitting import (
@@ -185,7 +186,9 @@ def _compared(
     folder.write_job(job)
     data = parent.path / "data"
     wraps = wraps_of(job, name)
-    trained = train_together(job, folder, tables, options.keys, progress, data=data, wraps=wraps, resume=begun)
+    trained = train_together(
+        job, folder, tables, options.keys, progress, data=data, origin=parent, wraps=wraps, resume=begun
+    )
     described = describe(job, folder, trained, threads, options)
     folder.write_json("summary.json", described)
     return described
@@ -233,9 +236,10 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
         wanted |= dict(retrained_stores(job, stores))
     found: dict[str, dict[str, Any]] = {}
     truth, _ = read_truth(folder.transcript(job.active))
+    keys = starting_keys(folder.path, job.parties) if wanted else {}
     for name, chosen in wanted.items():
         progress.stage(name)
-        reference = train_reference(job, chosen, active.task, truth, active.split, active.part)
+        reference = train_reference(job, chosen, active.task, keys, truth, active.split, active.part)
         found[name] = _measured(reference, active, job)
     for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
         progress.stage(finetuned_name(absent))

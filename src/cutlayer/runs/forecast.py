@@ -133,7 +133,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
     stores = {name: found.store for name, found in prepared.items() if found.store is not None}
     with torch.random.fork_rng(devices=[]):
-        model = Joint(job, stores, task)
+        model = Joint(job, stores, task, dict.fromkeys(job.parties, bytes(32)))  # it is timed, and thrown away
         for (name, store), bottom in zip(stores.items(), model.bottoms, strict=True):
             chain_of(job, name).check_bottom(bottom, store.columns.inputs)  # type: ignore[arg-type]
         optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))

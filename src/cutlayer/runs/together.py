@@ -21,10 +21,10 @@ from cutlayer.parties.local import Local
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
-from cutlayer.parties.random_state import isolated, party_seed
+from cutlayer.parties.random_state import isolated
 from cutlayer.protections import build_chain
 from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.keys import check_same_keys, load_or_make
+from cutlayer.runs.keys import check_same_keys, load_or_derive_start, load_or_make
 from cutlayer.runs.watch import Watcher
 
 
@@ -59,12 +59,32 @@ class Trained:
 
 
 def local_side(
-    job: Job, name: str, folder: RunFolder, data: Path, keys: Keys, table: PartyTable, *, resume: bool
+    job: Job,
+    name: str,
+    folder: RunFolder,
+    data: Path,
+    keys: Keys,
+    table: PartyTable,
+    *,
+    resume: bool,
+    origin: RunFolder | None = None,
 ) -> Local:
-    """One party's own side of a job: its table, protections and keys."""
-    party = job.parties[name]
+    """One party's own side of a job: its table, protections and keys.
+
+    Args:
+        job: with this party's private part.
+        name: of the party.
+        folder: of the run.
+        data: where the encoded columns are stored.
+        keys: where secrets come from.
+        table: the party's rows.
+        resume: continue from the last committed epoch in `folder`.
+        origin: the run that this one is compared with, whose initial weights it starts from; itself by default.
+    """
+    party, start = job.parties[name], (origin or folder).path
     secret = keys.supplied or load_or_make(party.secret or keys.folder / f"{name}.key")
-    noise_key = keys.supplied or load_or_make(folder.path / "checkpoint" / name / "noise.key")
+    noise_key = keys.supplied or load_or_make(_noise_key(folder.path, name))
+    starting_noise = keys.supplied or load_or_make(_noise_key(start, name))
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
     return Local(
@@ -75,10 +95,15 @@ def local_side(
         data=data,
         secret=secret,
         noise_key=noise_key,
+        starting_key=load_or_derive_start(start, name, starting_noise, job.train.seed),
         audit=party.audit,
         label_column=party.label or "",
         resume=resume,
     )
+
+
+def _noise_key(run: Path, name: str) -> Path:
+    return run / "checkpoint" / name / "noise.key"
 
 
 def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
@@ -106,6 +131,7 @@ def train_together(
     progress: Observer,
     *,
     data: Path | None = None,
+    origin: RunFolder | None = None,
     wraps: Mapping[str, OptimizerHook] | None = None,
     resume: bool = False,
 ) -> Trained:
@@ -115,6 +141,7 @@ def train_together(
         tables: of every party.
         progress: told of every step and epoch.
         data: where encoded columns are stored, if not in `folder`.
+        origin: the run whose initial weights this one starts from, if not from its own.
         wraps: what passive parties that attack do to their own optimisers, by party.
         resume: continue from the last committed epoch in `folder`.
     """
@@ -126,7 +153,10 @@ def train_together(
         here, there = link(job.active, name, run)
         ends[job.active].append(here)
         ends[name].append(there)
-    sides = {name: local_side(job, name, folder, store, keys, tables[name], resume=resume) for name in job.parties}
+    sides = {
+        name: local_side(job, name, folder, store, keys, tables[name], resume=resume, origin=origin)
+        for name in job.parties
+    }
     sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
     others = {name: party.steps for name, party in passives.items()}
@@ -134,8 +164,7 @@ def train_together(
     watcher = Watcher(folder, audit, job.active, job.train.seed, others, progress)
     leader = ActiveParty(job, sides[job.active], {port.peer: port for port in ends[job.active]}, watcher)
     parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
-    seeds = {name: party_seed(job.train.seed, name) for name in parties}
-    results = drive_together({name: isolated(party, seeds[name]) for name, party in parties.items()})
+    results = drive_together({name: isolated(party, sides[name].starting_key) for name, party in parties.items()})
     if audit.every == "end" and watcher.auditor is not None:
         watcher.replay_all()
     return Trained(

@@ -19,7 +19,7 @@ from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.random_state import isolated, party_seed
+from cutlayer.parties.random_state import isolated
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.together import Keys, local_side, open_table
 
@@ -133,4 +133,4 @@ def _start(
         ActiveParty(job, sides[job.active], {passive: here}, Observer()), PassiveParty(job, sides[passive], there)
     )
     runs: dict[str, Generator[Any, Any, Any]] = {job.active: parties.active.run(), passive: parties.passive.run()}
-    drive_together({name: isolated(party, party_seed(job.train.seed, name)) for name, party in runs.items()})
+    drive_together({name: isolated(party, sides[name].starting_key) for name, party in runs.items()})
