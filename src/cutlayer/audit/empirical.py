@@ -148,7 +148,8 @@ def _released(chain: Chain, mode: Mode, epoch: int, numbers: Tensor, lines: Tens
     parts = []
     for place, batch in enumerate(batches):
         step = epoch * len(batches) + place if mode is Mode.TRAIN else place
-        view = PassiveView(mode, epoch, step, numbers[batch], lambda rows: embeddings[rows - first])
+        part = str(first)  # the kinds of rows are counted apart, as the parts of a split are
+        view = PassiveView(mode, epoch, step, numbers[batch], lambda rows: embeddings[rows - first], part=part)
         released = chain.embedding_out(embeddings[batch], view)
         parts.append((released.double() * lines[batch]).sum(1))
     return torch.cat(parts)

@@ -35,10 +35,13 @@ class Keys:
     Attributes:
         folder: of each party's long-lived secret, unless its file names another.
         supplied: 32 bytes that replace every run key, so that noise repeats: reproducible, not private.
+        simulated: nothing that is released leaves this process, as in a run that another is compared with; releases are
+            then counted within the run alone.
     """
 
     folder: Path
     supplied: bytes | None = None
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,11 +62,20 @@ class Trained:
 
 
 def local_side(
-    job: Job, name: str, folder: RunFolder, data: Path, keys: Keys, table: PartyTable, *, resume: bool
+    job: Job,
+    name: str,
+    folder: RunFolder,
+    data: Path,
+    keys: Keys,
+    table: PartyTable,
+    *,
+    resume: bool,
+    forget_peer_progress: bool = False,
 ) -> Local:
-    """One party's own side of a job: its table, protections and keys."""
+    """One party's own side of a job: its table, protections, keys and release log."""
     party = job.parties[name]
-    secret = keys.supplied or load_or_make(party.secret or keys.folder / f"{name}.key")
+    secret_path = party.secret or keys.folder / f"{name}.key"
+    secret = keys.supplied or load_or_make(secret_path)
     noise_key = keys.supplied or load_or_make(folder.path / "checkpoint" / name / "noise.key")
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
@@ -78,6 +90,8 @@ def local_side(
         audit=party.audit,
         label_column=party.label or "",
         resume=resume,
+        releases=None if keys.supplied or keys.simulated else secret_path.with_name(f"{secret_path.name}.releases"),
+        forget_peer_progress=forget_peer_progress,
     )
 
 
@@ -108,6 +122,7 @@ def train_together(
     data: Path | None = None,
     wraps: Mapping[str, OptimizerHook] | None = None,
     resume: bool = False,
+    forget_peer_progress: bool = False,
 ) -> Trained:
     """Train a job with all its parties in this process.
 
@@ -117,6 +132,8 @@ def train_together(
         data: where encoded columns are stored, if not in `folder`.
         wraps: what passive parties that attack do to their own optimisers, by party.
         resume: continue from the last committed epoch in `folder`.
+        forget_peer_progress: where a party has lost its progress, have the others start again with it and count what
+            they release again.
     """
     began = time.perf_counter()
     ends: dict[str, list[Port]] = {name: [] for name in job.parties}
@@ -126,7 +143,8 @@ def train_together(
         here, there = link(job.active, name, run)
         ends[job.active].append(here)
         ends[name].append(there)
-    sides = {name: local_side(job, name, folder, store, keys, tables[name], resume=resume) for name in job.parties}
+    how = {"resume": resume, "forget_peer_progress": forget_peer_progress}
+    sides = {name: local_side(job, name, folder, store, keys, tables[name], **how) for name in job.parties}
     sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
     others = {name: party.steps for name, party in passives.items()}
