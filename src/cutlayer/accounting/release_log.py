@@ -19,7 +19,7 @@ MARKER = "release_log.json"
 _VERSION = 1
 _RECENT = 4
 """Occasions whose contents are held in memory: those of the epoch under way, and of the one before."""
-_RESTORE = "restore it from a backup; moved away, what its run released is missing from every later account"
+_RESTORE = "restore it from a backup; without it, what the run released is missing from every later account"
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,17 @@ class ReleaseLog:
         return bool(last) and _parsed(last[0]) == {"end": True}
 
     def _check_never_made(self) -> None:
-        if self.marker is not None and self.marker.exists():
-            raise CheckpointError(
-                f"expected the release log {self.path}, as {self.marker} says, got none; it lies beside the secret of "
-                "its party: move it along with that, or restore it from a backup"
-            )
+        """Raise where the run folder says that there is a log, and there is none."""
+        if self.path is None or self.marker is None or not self.marker.exists():
+            return
+        made = _log_named(self.marker)
+        if made.parts[-2:-1] != self.path.parts[-2:-1]:
+            wanted = f"the common rows that the releases in {made} are of, in every party's table"
+            raise CheckpointError.expected(wanted, "other common rows", "bring them back, or start a new run")
+        raise CheckpointError(
+            f"expected the release log {self.path}, as {self.marker} says, got none; it lies beside the secret of its "
+            "party: move it along with that, or restore it from a backup"
+        )
 
     def _lines(self) -> Iterator[tuple[dict[str, Any], int]]:
         """Every entry with the byte at which its line ends; stops at a last line without its end.
@@ -279,6 +285,18 @@ class ReleaseLog:
         line = _line(entry)
         append_line(self.path, line)
         self._size += len(line.encode()) + 1
+
+
+def _log_named(marker: Path) -> Path:
+    """The log that a marker names.
+
+    Raises:
+        CheckpointError: the marker is damaged.
+    """
+    try:
+        return Path(json.loads(marker.read_text())["log"])
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{marker} is damaged; {_RESTORE}") from None
 
 
 def _line(entry: Mapping[str, Any]) -> str:
