@@ -115,13 +115,22 @@ def run(
     *,
     key: bytes | None = KEY,
     resume: bool = False,
+    forget_peer_progress: bool = False,
     progress: Observer | None = None,
 ) -> Trained:
     """Train a job with all its parties here; no report, no comparison."""
     opened = {name: open_table(job, name, given) for name in job.parties}
     folder.mkdir(parents=True, exist_ok=True)
     keys = Keys(folder / "keys", key)
-    return train_together(job, RunFolder(folder), opened, keys, progress or Observer(), resume=resume)
+    return train_together(
+        job,
+        RunFolder(folder),
+        opened,
+        keys,
+        progress or Observer(),
+        resume=resume,
+        forget_peer_progress=forget_peer_progress,
+    )
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Message]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from party_runs import raw_job
 from torch import Tensor
 
 from cutlayer.audit.empirical import GuaranteeTest, gaussian_game
 from cutlayer.config import Job, validated
 from cutlayer.parties.release import plan_of
-from cutlayer.protections import DPBottom, build_chain
+from cutlayer.protections import build_chain
 from cutlayer.protections import dp_bottom as module
 from cutlayer.protections.base import Noise
 from cutlayer.runs.guarantees.updates import update_scores
@@ -61,13 +62,6 @@ def test_noise_that_steps_share_exceeds_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_without_noise_the_rows_are_distinguished_with_certainty(monkeypatch: pytest.MonkeyPatch) -> None:
-    update = DPBottom.update
-
-    def bare(self: DPBottom, *arguments: Any) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Noise, "normal", lambda self, shape, **_: Tensor(*shape).zero_())
-            update(self, *arguments)
-
-    monkeypatch.setattr(DPBottom, "update", bare)
+    monkeypatch.setattr(module, "rounded_normal", lambda *arguments: torch.zeros(arguments[2]))
     result = play()
     assert result.bound == pytest.approx(result.reach, rel=0.01)

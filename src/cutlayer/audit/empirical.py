@@ -100,7 +100,7 @@ def label_game(votes: Tensor, truth: Tensor, releases: int) -> Outcome:
     Two tests share the risk: one guesses wherever there is a majority, one only where it is as large as anywhere, which
     finds labels that were drawn several times. The bound is that of one run with many canaries, which assumes nothing
     about how the canaries' draws depend on each other; on the same canaries it is tighter than a bound of both error
-    rates (0.97 against 0.95 of eps 1 at 50,000).
+    rates (0.97 against 0.94 of eps 1 at 50,000).
 
     Args:
         votes: int64 (n,), labels of class 1 used for a row over the whole run, minus those of class 0.

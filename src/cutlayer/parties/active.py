@@ -80,6 +80,7 @@ class ActiveParty:
         part = "test" if len(self.split.test) else self.part
         metrics, logits = yield from self._evaluate(part, -1, self._absent_sets())
         evidence = yield from self._farewell()
+        self.half.chain.close_account()
         return self._outcome(epoch, part, metrics, logits, evidence)
 
     def _prepare(self) -> Generator[Port, Message, int]:
@@ -107,6 +108,8 @@ class ActiveParty:
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.progress = Progress()
+        if local.resume and local.forget_peer_progress:
+            self.half.chain.allow_repeats(start)
         if committed:
             self.half.load(self.checkpoints.load(start - 1))
             self.progress = Progress(
@@ -179,12 +182,12 @@ class ActiveParty:
             batch_size=self.job.train.batch_size,
             plan=plan_of(self.job, local.name),
         )
-        chain = self.half.chain
+        chain, log = self.half.chain, local.release_log(self.job, prepared.order_digest)
         chain.setup(context)
         ids = torch.from_numpy(self._draw_ids(prepared)[self.split.train])
         self.labels = torch.full_like(self.truth, -1)
         self.labels[train] = chain.labels(self.truth[train], ids)
-        chain.setup(replace(context, labels=self.labels))
+        chain.setup(replace(context, labels=self.labels), log)
         self.half.sent["labels"] = len(train)
         rows = prepared.order_digest + self.truth.numpy().tobytes()
         self.fingerprint = derive(local.secret, b"ledger", local.label_column.encode(), rows, size=16).hex()

@@ -94,8 +94,21 @@ def check_hello(mine: Mapping[str, int | str], theirs: Message) -> None:
     check_id_kinds(kinds, {name: int(side["rows"]) for name, side in sides.items()})
 
 
-def agree_passive(job: Job, table: PartyTable, port: Port, latest: int) -> Generator[Port, Message, Agreement]:
-    """The passive side: say hello, send digests of the ids, take the common order."""
+def agree_passive(
+    job: Job, table: PartyTable, port: Port, latest: int, *, forget: bool = False
+) -> Generator[Port, Message, Agreement]:
+    """The passive side: say hello, send digests of the ids, take the common order.
+
+    Args:
+        job: the shared job.
+        table: this party's rows.
+        port: to the active party.
+        latest: the latest epoch saved here, -1 for none.
+        forget: whether to start at an earlier epoch than the one saved here, if the peer names one.
+
+    Raises:
+        CheckpointError: the epoch to start at is not the one after the latest saved here, nor that one itself.
+    """
     mine = hello(job, table, latest)
     port.send(Kind.HELLO, fields=mine)
     theirs = yield from receive(port, Kind.HELLO)
@@ -105,6 +118,13 @@ def agree_passive(job: Job, table: PartyTable, port: Port, latest: int) -> Gener
     start = int(theirs.fields["resume"])
     if start - 1 > latest:
         raise CheckpointError.expected(f"a checkpoint of epoch {start - 1} here, as at {port.peer}", f"up to {latest}")
+    # An epoch is saved here before the peer commits it: after a kill in between, the peer names the latest one again.
+    if start < latest and not forget:
+        raise CheckpointError.expected(
+            f"{port.peer} to go on at epoch {latest} or {latest + 1}, since epoch {latest} is saved here",
+            f"epoch {start}: it has lost its progress",
+            "have it resume its own run folder, or resume with --forget-peer-progress and count what is released again",
+        )
     return Agreement(positions.numpy(), start)
 
 

@@ -69,6 +69,7 @@ class PassiveParty:
         """
         epoch = yield from self._prepare()
         while not self.stopped:
+            self._check_epoch(epoch)
             if not self.once:
                 yield from self._train_epoch(epoch)
             elif epoch < self.opening:
@@ -82,7 +83,9 @@ class PassiveParty:
         if self.job.keeps_best:
             self.half.load_weights(self.checkpoints.load_best())
         yield from self._answer_until(Kind.FAREWELL, -1)
-        return self._farewell(epoch)
+        outcome = self._farewell(epoch)
+        self.half.chain.close_account()
+        return outcome
 
     def steps(self) -> Sequence[Step]:
         """Sampled steps of the epoch under way: this party's view, for an audit in the same process."""
@@ -90,7 +93,8 @@ class PassiveParty:
 
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
-        agreement = yield from agree_passive(job, local.table, self.port, self.checkpoints.latest())
+        latest, forget = self.checkpoints.latest(), local.forget_peer_progress
+        agreement = yield from agree_passive(job, local.table, self.port, latest, forget=forget)
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
@@ -106,7 +110,7 @@ class PassiveParty:
             {"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, [self.port], local.wrap
         )
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
-        self._set_up_chain()
+        self._set_up_chain(prepared.order_digest)
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.stopped = False
@@ -115,11 +119,24 @@ class PassiveParty:
             self.half.load(state)
             self.stopped = bool(state[1]["stop"])
             self.opened = state[0].get("opened")
+        if local.resume and forget:
+            self.half.chain.allow_repeats(agreement.start)
         if self.once and agreement.start >= self.opening:
             self._release_once()
         return agreement.start
 
-    def _set_up_chain(self) -> None:
+    def _check_epoch(self, epoch: int) -> None:
+        """Raise before an epoch that the job does not have: the ledger states the cost of those that it has.
+
+        Raises:
+            ProtocolError: the active party has not stopped.
+        """
+        epochs = self.job.train.epochs
+        if epoch >= epochs:
+            wanted = f"{self.port.peer} to stop after {epochs} epochs, as train.epochs says"
+            raise ProtocolError.expected(wanted, f"a start of epoch {epoch}", "nothing of it was sent")
+
+    def _set_up_chain(self, rows: bytes) -> None:
         local, train = self.local, self.job.train
         context = Context(
             party=local.name,
@@ -134,7 +151,7 @@ class PassiveParty:
             batch_size=train.batch_size,
             plan=plan_of(self.job, local.name),
         )
-        local.chain.setup(context)
+        local.chain.setup(context, local.release_log(self.job, rows))
 
     def _release_once(self) -> None:
         """Fix the bottom model and draw every row's release; after an interruption, take both as they were.
@@ -152,7 +169,7 @@ class PassiveParty:
         self.released = torch.empty(self.store.rows, self.bottom.width)
         for number, (part, rows) in enumerate(release_batches(self.split, self.bottom.width)):
             mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
-            self.released[rows] = self._protected(PassiveView(mode, -1, number, rows, self._embed))
+            self.released[rows] = self._protected(PassiveView(mode, -1, number, rows, self._embed, part=part))
             self.half.sent[Kind.RELEASE.value] += 1
         tensors, plain = self.half.state()
         tensors["released"] = self.released
@@ -184,7 +201,7 @@ class PassiveParty:
         digest = rows_digest(rows)
         with tapped(self.bottom if self._layers(step) else None, LAYER_ROWS) as layers:
             embedding = self._embed(rows)
-        view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns)
+        view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns, part="train")
         released = self.half.chain.embedding_out(embedding, view)
         self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": released})
         gradient = yield from self._gradient(epoch, step, digest, released)
@@ -256,22 +273,36 @@ class PassiveParty:
                 return message
             if message.kind != Kind.REQUEST:
                 raise ProtocolError.expected(f"a request or {last} of epoch {epoch}", message.kind)
-            self._answer(message)
+            self._answer(message, epoch)
 
-    def _answer(self, request: Message) -> None:
+    def _answer(self, request: Message, epoch: int) -> None:
+        """Send a batch of held-out rows that this party's own schedule has at this point.
+
+        Noise and account go by the own epoch and batch, so that a request that is repeated gets the same numbers again.
+
+        Raises:
+            ProtocolError: the schedule has no such batch at this point.
+        """
         if self.released is not None:
             self._answer_again(request, self.released)
             return
         part, number = str(request.fields["part"]), int(request.fields["batch"])
         if part not in HELD_OUT:
             raise ProtocolError.expected(f"a request for {' or '.join(HELD_OUT)} rows", repr(part)[:80])
+        wanted, got = (self._evaluated(epoch), epoch, number), (part, request.epoch, request.step)
+        if wanted != got:
+            named = "a request for {} rows of epoch {}, step {} from " + self.port.peer
+            raise ProtocolError.expected(named.format(*wanted), "{} rows of epoch {}, step {}".format(*got))
         batches = evaluation_batches(self.split.part(part), EVALUATION_ROWS)
         if not 0 <= number < len(batches) or rows_digest(batches[number]) != request.rows:
             raise ProtocolError(f"{self.port.peer} asked for batch {number} of {part}, which holds other rows here")
-        released = self._protected(
-            PassiveView(Mode.EVALUATE, request.epoch, request.step, batches[number], self._embed)
-        )
+        released = self._protected(PassiveView(Mode.EVALUATE, epoch, number, batches[number], self._embed, part=part))
         self._send_rows(Kind.EVALUATION, request, released)
+
+    def _evaluated(self, epoch: int) -> str:
+        """The part of the rows that is evaluated after an epoch, or at the end (-1)."""
+        held_out = HELD_OUT if epoch >= 0 else HELD_OUT[::-1]
+        return next(part for part in held_out if len(self.split.part(part)))
 
     def _answer_again(self, request: Message, released: Tensor) -> None:
         """Send rows of the single release; asked for twice, they are the same numbers."""

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import Account, ReleasePlan
+from cutlayer.accounting import Account, Occasion, ReleaseLog, ReleasePlan, Slot
+from cutlayer.accounting.slots import Kind as Released
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
@@ -50,15 +51,21 @@ class Chain:
                     f"{party}: {protection.name} without {', '.join(clash)}", "both", "keep one of them"
                 )
 
-    def setup(self, context: Context) -> None:
+    def setup(self, context: Context, log: ReleaseLog | None = None) -> None:
         """Hand every protection its context, and open the account.
 
+        Args:
+            context: of the run.
+            log: of this run's releases; counted in memory alone where `None`.
+
         Raises:
-            BudgetExceeded: the plan costs more than the budget.
+            BudgetExceeded: the plan, and what runs that did not end released, cost more than the budget.
+            CheckpointError: the log is damaged, missing or of another run.
         """
         for protection in self.protections:
             protection.setup(context)
-        self._account = self.account(context.plan)
+        self._context = context
+        self._account = self.account(context.plan, log)
         self._once = context.plan.once
 
     def check_bottom(self, bottom: BottomModel, inputs: Inputs) -> None:
@@ -76,14 +83,30 @@ class Chain:
                 where = f"{protection.name} of {self.party}"
                 check_row_independence(bottom, inputs, where, repeatable=protection.needs_no_random_draws)
 
-    def account(self, plan: ReleasePlan) -> Account:
-        """A fresh account of what these protections will release by a schedule.
+    def account(self, plan: ReleasePlan, log: ReleaseLog | None = None) -> Account:
+        """An account of what these protections will release by a schedule.
 
         Raises:
             ConfigError: an unknown event, or a budget that nothing can be counted against.
             BudgetExceeded: the plan costs more than the budget.
         """
-        return Account(self.party, [protection.event(plan) for protection in self.protections], plan, self.budget)
+        events = [protection.event(plan) for protection in self.protections]
+        return Account(self.party, events, plan, self.budget, log)
+
+    def allow_repeats(self, epoch: int) -> None:
+        """Accept that the schedule is run again from an epoch on; see `Account.allow_repeats`."""
+        if self._account is not None:
+            self._account.allow_repeats(epoch)
+
+    def close_account(self) -> None:
+        """Record that the run has ended; see `Account.close`."""
+        if self._account is not None:
+            self._account.close()
+
+    def _charge(self, occasion: Occasion, batch: int, released: Tensor, rows: int) -> None:
+        """Count a release by its own content, after the protections and before it is sent."""
+        if self._account is not None and self._account.counts(occasion.kind):
+            self._account.charge(Slot(occasion, batch), self._context.noise.digest(released), rows)
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels; counted in rows."""
@@ -94,18 +117,17 @@ class Chain:
         return y
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
-        """Protect an embedding about to be released.
+        """Protect an embedding about to be released, and count it.
 
         Raises:
             BudgetExceeded: a row of it may not be released again.
         """
-        if self._account is not None:
-            self._account.charge(view.rows, view.mode.value)
         changed = dict[str, bool]()
         for protection in self._with("embedding_out"):
             released = protection.embedding_out(e, view)
             changed[protection.name] = _differs(released, e)
             e = released
+        self._charge(self._occasion("embedding", view), view.step, e, len(view.rows))
         if changed and self._once:
             self._coverage.released_once(e, changed)
         elif changed:
@@ -145,10 +167,11 @@ class Chain:
         return self._summed
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
-        """Protect the cut gradient about to be sent to `party`.
+        """Protect the cut gradient about to be sent to `party`, and count it.
 
         Raises:
             NotApplied: `g` lacks the terms of this chain's `cut_gradients`.
+            BudgetExceeded: a row of it may not be released again.
         """
         if self._with("cut_gradient") and self._summed.get(party) is not g:
             names = ", ".join(protection.name for protection in self._with("cut_gradient"))
@@ -158,6 +181,8 @@ class Chain:
             sent = protection.gradient_out(g, party, view)
             changed[protection.name] = _differs(sent, g)
             g = sent
+        occasion = Occasion("gradient", party, view.mode.value, "train", view.epoch)
+        self._charge(occasion, view.step, g, len(view.rows))
         if self._makes("gradient_out"):
             self._coverage.returned("gradient_out", party, g, changed)
         return g
@@ -198,6 +223,13 @@ class Chain:
         for protection in self._with("update"):
             protection.update(update, view)
             self._coverage.count(protection.name, "update", 1, 1)
+        gradients = [parameter.grad for parameter in update.bottom.parameters() if parameter.grad is not None]
+        if gradients:
+            taken = torch.cat([gradient.flatten() for gradient in gradients])
+            self._charge(self._occasion("update", view), view.step, taken, len(view.rows))
+
+    def _occasion(self, kind: Released, view: PassiveView) -> Occasion:
+        return Occasion(kind, self._context.peers[0], view.mode.value, view.part, view.epoch)
 
     def epoch_figures(self) -> Mapping[str, float]:
         """What the history keeps of an epoch's protections, by `protection.figure`; called once after each epoch."""
@@ -235,9 +267,14 @@ class Chain:
         )
 
     def _releases(self, protection: Protection[Any]) -> Mapping[str, float]:
-        """How often a row was released, beside the figures of each protection that releases them."""
-        released = self._account is not None and _overrides(protection, "embedding_out")
-        return self._account.figures() if self._account is not None and released else {}
+        """How often a row was released, and in how many private steps it was, beside a protection's own figures."""
+        if self._account is None:
+            return {}
+        released = _overrides(protection, "embedding_out") or _overrides(protection, "gradient_out")
+        return {
+            **(self._account.release_figures() if released else {}),
+            **(self._account.step_figures() if _overrides(protection, "update") else {}),
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run continues from: every protection's state and the counts so far."""

@@ -55,7 +55,16 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
     with RunFolder.begun(out, job, resume=options.resume) as folder:
         threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
         keep_freed_memory()
-        local = local_side(job, name, folder, out / "data", options.keys, table, resume=options.resume)
+        local = local_side(
+            job,
+            name,
+            folder,
+            out / "data",
+            options.keys,
+            table,
+            resume=options.resume,
+            forget_peer_progress=options.forget_peer_progress,
+        )
         if name == job.active:
             _lead(job, local, folder, address, options, progress, threads, timeout)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,15 @@ class Options:
     Attributes:
         keys: where secrets come from.
         resume: continue an interrupted run.
+        forget_peer_progress: on a resume, go on where another party has lost its progress, and count what is released
+            again.
         tables: data in memory, by party, in place of the files the job names.
     """
 
     keys: Keys
     resume: bool = False
     tables: Mapping[str, Any] = field(default_factory=dict)
+    forget_peer_progress: bool = False
 
 
 def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFolder:
@@ -105,7 +108,15 @@ def _run_all(
         progress.stage(name)
         runs[name] = _compared(other, folder, name, tables, options, threads, progress)
     progress.stage(THIS_RUN)
-    trained = train_together(job, folder, tables, options.keys, progress, resume=options.resume)
+    trained = train_together(
+        job,
+        folder,
+        tables,
+        options.keys,
+        progress,
+        resume=options.resume,
+        forget_peer_progress=options.forget_peer_progress,
+    )
     runs[THIS_RUN] = describe(job, folder, trained, threads, options)
     references = _references(job, folder, trained, progress)
     if resolve_completions(job.parties[job.active].audit.attacks, job.task):
@@ -186,9 +197,8 @@ def _compared(
     folder.write_job(job)
     data = parent.path / "data"
     wraps = wraps_of(job, name)
-    trained = train_together(
-        job, folder, tables, options.keys, progress, data=data, origin=parent, wraps=wraps, resume=begun
-    )
+    keys = replace(options.keys, simulated=True)
+    trained = train_together(job, folder, tables, keys, progress, data=data, origin=parent, wraps=wraps, resume=begun)
     described = describe(job, folder, trained, threads, options)
     folder.write_json("summary.json", described)
     return described

@@ -35,10 +35,13 @@ class Keys:
     Attributes:
         folder: of each party's long-lived secret, unless its file names another.
         supplied: 32 bytes that replace every run key, so that noise repeats: reproducible, not private.
+        simulated: nothing that is released leaves this process, as in a run that another is compared with; releases are
+            then counted within the run alone.
     """
 
     folder: Path
     supplied: bytes | None = None
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,9 +70,10 @@ def local_side(
     table: PartyTable,
     *,
     resume: bool,
+    forget_peer_progress: bool = False,
     origin: RunFolder | None = None,
 ) -> Local:
-    """One party's own side of a job: its table, protections and keys.
+    """One party's own side of a job: its table, protections, keys and release log.
 
     Args:
         job: with this party's private part.
@@ -79,10 +83,12 @@ def local_side(
         keys: where secrets come from.
         table: the party's rows.
         resume: continue from the last committed epoch in `folder`.
+        forget_peer_progress: start again with a peer that has lost its progress, and count what is released again.
         origin: the run that this one is compared with, whose initial weights it starts from; itself by default.
     """
     party, start = job.parties[name], (origin or folder).path
-    secret = keys.supplied or load_or_make(party.secret or keys.folder / f"{name}.key")
+    secret_path = party.secret or keys.folder / f"{name}.key"
+    secret = keys.supplied or load_or_make(secret_path)
     noise_key = keys.supplied or load_or_make(_noise_key(folder.path, name))
     starting_noise = keys.supplied or load_or_make(_noise_key(start, name))
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
@@ -99,6 +105,8 @@ def local_side(
         audit=party.audit,
         label_column=party.label or "",
         resume=resume,
+        releases=None if keys.supplied or keys.simulated else secret_path.with_name(f"{secret_path.name}.releases"),
+        forget_peer_progress=forget_peer_progress,
     )
 
 
@@ -134,6 +142,7 @@ def train_together(
     origin: RunFolder | None = None,
     wraps: Mapping[str, OptimizerHook] | None = None,
     resume: bool = False,
+    forget_peer_progress: bool = False,
 ) -> Trained:
     """Train a job with all its parties in this process.
 
@@ -144,6 +153,8 @@ def train_together(
         origin: the run whose initial weights this one starts from, if not from its own.
         wraps: what passive parties that attack do to their own optimisers, by party.
         resume: continue from the last committed epoch in `folder`.
+        forget_peer_progress: where a party has lost its progress, have the others start again with it and count what
+            they release again.
     """
     began = time.perf_counter()
     ends: dict[str, list[Port]] = {name: [] for name in job.parties}
@@ -154,7 +165,17 @@ def train_together(
         ends[job.active].append(here)
         ends[name].append(there)
     sides = {
-        name: local_side(job, name, folder, store, keys, tables[name], resume=resume, origin=origin)
+        name: local_side(
+            job,
+            name,
+            folder,
+            store,
+            keys,
+            tables[name],
+            resume=resume,
+            forget_peer_progress=forget_peer_progress,
+            origin=origin,
+        )
         for name in job.parties
     }
     sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
