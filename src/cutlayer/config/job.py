@@ -44,6 +44,28 @@ def party_name(name: str) -> str:
 
 PartyName = Annotated[str, AfterValidator(party_name)]
 
+NAME = r"[^\W\d]\w*"
+"""Pattern of one Python name."""
+DOTTED_NAME = rf"{NAME}(?:\.{NAME})*"
+"""Pattern of the name of a module within its packages."""
+
+
+def module_name(name: str) -> str:
+    """Return the dotted name of a Python module if it is one.
+
+    Raises:
+        ValueError: it is of another form.
+
+    >>> module_name("my_package.models")
+    'my_package.models'
+    """
+    if not re.fullmatch(DOTTED_NAME, name):
+        raise ValueError(f"the name of a module, such as my_package.models, got {reprlib.repr(name)}")
+    return name
+
+
+ModuleName = Annotated[str, AfterValidator(module_name)]
+
 
 class AuditConfig(Section):
     """What the owner of a secret tries against the messages it sent and received.
@@ -119,11 +141,29 @@ class PrivatePart(Section):
         return {name: options for name, options in self.privacy.items() if name != BUDGET}
 
 
+class PrivateFile(PrivatePart):
+    """A party's private file: its private part, and what it allows on its own machine.
+
+    Attributes:
+        allow_models: modules, each with all below it, whose classes a model of kind `python` may be.
+    """
+
+    allow_models: tuple[ModuleName, ...] = ()
+
+
 class PartyConfig(PrivatePart):
     """One party of the job. On one machine its private part stands in the same file."""
 
     role: Role
     address: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_consent_in_a_job(cls, raw: Any) -> Any:
+        """Whoever wrote the job would consent for the person who runs it."""
+        if isinstance(raw, Mapping) and "allow_models" in raw:
+            raise ValueError("no allow_models in a job, got one; use --allow-model, or a party's private file")
+        return raw
 
 
 class OptimizerConfig(Section):

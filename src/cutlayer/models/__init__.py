@@ -9,6 +9,7 @@ from cutlayer.config import Section, near_miss, validated
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
+from cutlayer.models.consent import allowed_models, check_allowed, modules_of
 from cutlayer.models.lenet5 import LeNet5Bottom, LeNet5BottomConfig
 from cutlayer.models.linear import LinearBottom, LinearBottomConfig
 from cutlayer.models.mlp import MlpBottom, MlpBottomConfig, MlpTop, MlpTopConfig
@@ -25,10 +26,14 @@ __all__ = [
     "FusedEmbedding",
     "Inputs",
     "TopModel",
+    "allowed_models",
     "build_bottom",
     "build_top",
+    "check_allowed",
     "check_models",
+    "imported_path",
     "layers_of",
+    "modules_of",
     "tapped",
 ]
 
@@ -101,6 +106,11 @@ def check_models(bottoms: Mapping[str, Mapping[str, Any]], top: Mapping[str, Any
     for party, raw in bottoms.items():
         _section(BOTTOMS, raw, f"model.bottom ({party})")
     _section(TOPS, top, "model.top")
+
+
+def imported_path(raw: Mapping[str, Any]) -> str | None:
+    """The `package.module:Class` that building a model would import, by its section; `None` of a built-in kind."""
+    return str(raw["path"]) if raw.get("kind") == "python" else None
 
 
 def _section(kinds: Mapping[str, Kind], raw: Mapping[str, Any], where: str) -> tuple[Kind, Section]:

@@ -47,7 +47,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         PeerLost: a peer stopped answering; resume when it is back.
         CutlayerError: bad input, here or at a peer.
     """
-    check_job(job)
+    check_job(job, name)
     address = job.parties[job.active].address
     if address is None:
         raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
