@@ -14,6 +14,7 @@ from cutlayer.config.job import (
     SplitConfig,
     TrainConfig,
 )
+from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.table import CategoriesConfig, FeaturesConfig, NumbersConfig, TableConfig
 from cutlayer.config.wording import near_miss
 
@@ -24,6 +25,7 @@ __all__ = [
     "EarlyStopConfig",
     "FeaturesConfig",
     "Job",
+    "LimitsConfig",
     "ModelConfig",
     "NumbersConfig",
     "OptimizerConfig",

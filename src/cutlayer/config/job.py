@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cutlayer.config.base import Section
+from cutlayer.config.limits import LimitsConfig
+from cutlayer.config.names import ModuleName
 from cutlayer.config.table import FeaturesConfig, TableConfig
 
 Role = Literal["active", "passive"]
@@ -43,28 +45,6 @@ def party_name(name: str) -> str:
 
 
 PartyName = Annotated[str, AfterValidator(party_name)]
-
-NAME = r"[^\W\d]\w*"
-"""Pattern of one Python name."""
-DOTTED_NAME = rf"{NAME}(?:\.{NAME})*"
-"""Pattern of the name of a module within its packages."""
-
-
-def module_name(name: str) -> str:
-    """Return the dotted name of a Python module if it is one.
-
-    Raises:
-        ValueError: it is of another form.
-
-    >>> module_name("my_package.models")
-    'my_package.models'
-    """
-    if not re.fullmatch(DOTTED_NAME, name):
-        raise ValueError(f"the name of a module, such as my_package.models, got {reprlib.repr(name)}")
-    return name
-
-
-ModuleName = Annotated[str, AfterValidator(module_name)]
 
 
 class AuditConfig(Section):
@@ -124,6 +104,7 @@ class PrivatePart(Section):
     Attributes:
         fit: how a passive party that releases once fits its bottom model before, by kind; without it its random initial
             weights stand.
+        limits: of the numbers that this party sends and accepts.
     """
 
     table: TableConfig | None = None
@@ -134,6 +115,7 @@ class PrivatePart(Section):
     audit: AuditConfig = AuditConfig()
     fit: Mapping[str, Any] | None = None
     secret: Path | None = None
+    limits: LimitsConfig = LimitsConfig()
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from cutlayer.config.job import module_name
+from cutlayer.config.names import module_name
 from cutlayer.errors import ConfigError
 
 _ALLOWED: ContextVar[frozenset[str]] = ContextVar("allowed_models", default=frozenset())

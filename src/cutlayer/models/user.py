@@ -14,7 +14,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from cutlayer.config import Section
-from cutlayer.config.job import DOTTED_NAME, NAME
+from cutlayer.config.names import DOTTED_NAME, NAME
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models.base import BottomModel, Inputs, TopModel
 from cutlayer.models.consent import resolved

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from cutlayer.channel.transcript import Sampling
-from cutlayer.config import AuditConfig, Job
+from cutlayer.config import AuditConfig, Job, LimitsConfig
 from cutlayer.data.party_data import PartyTable
 from cutlayer.protections.chain import Chain
 
@@ -33,6 +33,7 @@ class Local:
         noise_key: 32 bytes for this run's noise.
         audit: what to record.
         resume: continue from the committed checkpoint in `folder`.
+        limits: of the numbers that it sends and accepts.
         wrap: what a passive party that attacks does to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
     """
@@ -47,6 +48,7 @@ class Local:
     audit: AuditConfig
     label_column: str = ""
     resume: bool = False
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
 
     def sampling(self, job: Job, steps_per_epoch: int) -> Sampling:

@@ -78,6 +78,7 @@ def local_side(
         audit=party.audit,
         label_column=party.label or "",
         resume=resume,
+        limits=party.limits,
     )
 
 
