@@ -20,6 +20,7 @@ from cutlayer.config import Job, Section, validated
 from cutlayer.errors import AlignmentError, CutlayerError, DataError, NotApplied, PeerLost, ProtocolError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.passive import PassiveParty
+from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import ActiveView, Asset, PassiveView, Protection, Side
 from cutlayer.protections.chain import Chain
 from cutlayer.runs import together
@@ -168,6 +169,7 @@ def shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(party, role, privacy, where) if role == "active" else Chain(party, [Shrink(Section())])
 
     monkeypatch.setattr(together, "build_chain", build)
+    monkeypatch.setitem(REGISTRY, Shrink.name, Shrink)
 
 
 @pytest.mark.usefixtures("shrinking")

@@ -32,6 +32,7 @@ class Port:
         self.sent: Counter[Kind] = Counter()
         self.bytes_sent = 0
         self.bytes_received = 0
+        self.heard_last = ""
         self._next_out = 0
         self._next_in = 0
 
@@ -75,6 +76,7 @@ class Port:
             )
         self._next_in += 1
         self.bytes_received += message.nbytes
+        self.heard_last = message.place
         self.arrived.append(message.checked())
 
 

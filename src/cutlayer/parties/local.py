@@ -10,7 +10,7 @@ import torch
 
 from cutlayer.accounting import MARKER, ReleaseLog
 from cutlayer.channel.transcript import Sampling
-from cutlayer.config import AuditConfig, Job
+from cutlayer.config import AuditConfig, Job, LimitsConfig
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import derive
 from cutlayer.protections.chain import Chain
@@ -40,6 +40,7 @@ class Local:
             anybody can repeat the noise: they are then in the run folder.
         forget_peer_progress: go on where a peer names an earlier epoch than this party has saved, and count what is
             released again.
+        limits: of the numbers that it sends and accepts.
         wrap: what a passive party that attacks does to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
     """
@@ -57,6 +58,7 @@ class Local:
     resume: bool = False
     releases: Path | None = None
     forget_peer_progress: bool = False
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
 
     def release_log(self, job: Job, rows: bytes) -> ReleaseLog:

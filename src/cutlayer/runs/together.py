@@ -107,6 +107,7 @@ def local_side(
         resume=resume,
         releases=None if keys.supplied or keys.simulated else secret_path.with_name(f"{secret_path.name}.releases"),
         forget_peer_progress=forget_peer_progress,
+        limits=party.limits,
     )
 
 
