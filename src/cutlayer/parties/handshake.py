@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,7 +75,12 @@ def check_present(message: Message) -> None:
 
 
 def hello(job: Job, table: PartyTable, resume: int) -> Mapping[str, int | str]:
-    """The fields of a party's first message; `resume` is the latest epoch it has a checkpoint of."""
+    """The fields of a party's first message.
+
+    Args:
+        resume: from a passive party the latest epoch it has a whole checkpoint of, or -1; from the active party the
+            epoch to start at.
+    """
     return {"job": job.digest(), "version": PROTOCOL, "rows": table.rows, "ids": table.id_kind, "resume": resume}
 
 
@@ -94,33 +99,51 @@ def check_hello(mine: Mapping[str, int | str], theirs: Message) -> None:
     check_id_kinds(kinds, {name: int(side["rows"]) for name, side in sides.items()})
 
 
-def agree_passive(job: Job, table: PartyTable, port: Port, latest: int) -> Generator[Port, Message, Agreement]:
-    """The passive side: say hello, send digests of the ids, take the common order."""
-    mine = hello(job, table, latest)
+def agree_passive(job: Job, table: PartyTable, port: Port, saved: Sequence[int]) -> Generator[Port, Message, Agreement]:
+    """The passive side: say hello, send digests of the ids, take the common order.
+
+    Args:
+        saved: epochs that this party has a whole checkpoint of, ascending.
+
+    Raises:
+        CheckpointError: the active party resumes after an epoch that this party has no checkpoint of.
+    """
+    mine = hello(job, table, max(saved, default=-1))
     port.send(Kind.HELLO, fields=mine)
     theirs = yield from receive(port, Kind.HELLO)
     check_hello(mine, theirs)
     send_in_chunks(port, Kind.IDS, "digests", torch.from_numpy(table.digests))
     positions = yield from _receive_chunks(port, Kind.ORDER, "positions")
     start = int(theirs.fields["resume"])
-    if start - 1 > latest:
-        raise CheckpointError.expected(f"a checkpoint of epoch {start - 1} here, as at {port.peer}", f"up to {latest}")
+    if start and start - 1 not in saved:
+        wanted = f"a checkpoint of epoch {start - 1} here, as at {port.peer}"
+        raise CheckpointError.expected(wanted, _epochs(saved), "restore the run folder from a copy, or start again")
     return Agreement(positions.numpy(), start)
 
 
 def agree_active(
-    job: Job, table: PartyTable, name: str, ports: Mapping[str, Port], start: int
+    job: Job, table: PartyTable, name: str, ports: Mapping[str, Port], saved: Sequence[int]
 ) -> Generator[Port, Message, Agreement]:
-    """The active side: check every hello, intersect the ids, hand out the common order.
+    """The active side: check every hello, choose the epoch to start at, intersect the ids, hand out the common order.
 
     The intersection is a plain comparison of hashed ids: it shows the active party which rows each partner holds.
+
+    Args:
+        saved: committed epochs that this party has a whole checkpoint of, ascending; empty for a start from epoch 0.
+
+    Raises:
+        CheckpointError: no committed epoch is whole at every party.
     """
-    mine = hello(job, table, start)
-    digests = {name: table.digests}
+    latest = {}
     for peer, port in ports.items():
         theirs = yield from receive(port, Kind.HELLO)
-        check_hello(mine, theirs)
-        port.send(Kind.HELLO, fields=mine)
+        check_hello(hello(job, table, -1), theirs)
+        latest[peer] = int(theirs.fields["resume"])
+    # Before anything is sent, so that no party acts on a start that another party cannot make.
+    start = _common_start(saved, latest)
+    digests = {name: table.digests}
+    for peer, port in ports.items():
+        port.send(Kind.HELLO, fields=hello(job, table, start))
         received = yield from _receive_chunks(port, Kind.IDS, "digests")
         digests[peer] = received.numpy()
     positions = intersect(digests)
@@ -128,6 +151,23 @@ def agree_active(
         send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(positions[peer]))
     peer_rows = {peer: len(digests[peer]) for peer in ports}
     return Agreement(positions[name], start, peer_rows)
+
+
+def _common_start(saved: Sequence[int], latest: Mapping[str, int]) -> int:
+    """The epoch after the newest one that is whole at all parties, as far as each passive party stated its latest."""
+    if not saved:
+        return 0
+    newest = min(max(saved), *latest.values())
+    if newest not in saved:
+        peer = min(latest, key=lambda name: latest[name])
+        wanted = f"a whole checkpoint of {_epochs(saved)} at {peer}"
+        got = f"epoch {latest[peer]} as its latest" if latest[peer] >= 0 else "none"
+        raise CheckpointError.expected(wanted, got, "restore its run folder from a copy, or start again")
+    return newest + 1
+
+
+def _epochs(saved: Sequence[int]) -> str:
+    return f"epoch {' or '.join(map(str, saved))}" if saved else "none"
 
 
 def agree_order_passive(port: Port, digests: npt.NDArray[np.uint8], width: int) -> Wait:

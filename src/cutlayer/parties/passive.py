@@ -90,7 +90,7 @@ class PassiveParty:
 
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
-        agreement = yield from agree_passive(job, local.table, self.port, self.checkpoints.latest())
+        agreement = yield from agree_passive(job, local.table, self.port, self.checkpoints.whole())
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)

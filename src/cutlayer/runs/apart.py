@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -73,22 +72,20 @@ def _lead(
     threads: int,
     timeout: float,
 ) -> None:
-    began = time.perf_counter()
     progress.stage(THIS_RUN)
     watcher = Watcher(folder, local.audit, local.name, job.train.seed, {}, progress)
     with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, watcher)
         outcome = _driven(party.run(), links, party_seed(job.train.seed, local.name))
-        ports = dict(links.ports)
     if local.audit.every == "end":
         watcher.replay_all()
     trained = Trained(
         active=outcome,
         passives={},
-        traffic=_traffic(local.name, ports),
+        traffic=party.usage.by_party(local.name),
         rows_own={local.name: local.table.rows, **party.peer_rows},
-        seconds=time.perf_counter() - began,
+        seconds=party.usage.seconds,
         auditor=watcher.auditor if local.audit.every != "never" else None,
     )
     described = describe(job, folder, trained, threads, options)
@@ -115,9 +112,3 @@ def _driven(party: Generator[Port, Message, R], links: Links, seed: int) -> R:
             with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must
                 port.send(Kind.FAREWELL, fields={"reason": type(failure).__name__})
         raise
-
-
-def _traffic(name: str, ports: Mapping[str, Port]) -> dict[str, tuple[int, int]]:
-    """Bytes sent and received by every party, as the active one counted them."""
-    own = (sum(port.bytes_sent for port in ports.values()), sum(port.bytes_received for port in ports.values()))
-    return {name: own, **{peer: (port.bytes_received, port.bytes_sent) for peer, port in ports.items()}}
