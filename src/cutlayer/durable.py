@@ -103,6 +103,7 @@ def locked(path: Path, holder: str, *, wait: bool = False) -> Iterator[None]:
         os.pwrite(descriptor, f"{holder} (process {os.getpid()})".encode(), 0)
         yield
     finally:
+        os.ftruncate(descriptor, 0)
         os.close(descriptor)
 
 

@@ -42,11 +42,12 @@ def audit(
 ) -> None:
     """Repeat the audit of a run from its recorded transcript, with intervals, findings and gates."""
     folder = RunFolder.open(path)
-    tested = check_guarantees(folder, canaries) if empirical_epsilon else None
-    if tested is not None and folder.of_passive:
-        folder.write_json("audit.json", {"empirical": [vars(one) for one in tested]})
-        raise typer.Exit(_show([EmpiricalPart(**vars(one)) for one in tested], as_json=json))
-    audit_again(folder, tuple(attack or ()), fail_above, tested)
+    with folder.locked("an audit"):
+        tested = check_guarantees(folder, canaries) if empirical_epsilon else None
+        if tested is not None and folder.of_passive:
+            folder.write_json("audit.json", {"empirical": [vars(one) for one in tested]})
+            raise typer.Exit(_show([EmpiricalPart(**vars(one)) for one in tested], as_json=json))
+        audit_again(folder, tuple(attack or ()), fail_above, tested)
     raise typer.Exit(finish(folder, as_json=json))
 
 

@@ -14,7 +14,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.data.align import check_id_kinds, intersect, order_digest
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import AlignmentError, CheckpointError, PeerLost, ProtocolError
+from cutlayer.errors import AlignmentError, CheckpointError, Interrupted, PeerLost, ProtocolError
 
 PROTOCOL = "1"
 DONE = "done"
@@ -64,11 +64,13 @@ def check_present(message: Message) -> None:
     """Raise if the message says that its sender gave up.
 
     Raises:
-        PeerLost: it has lost another party; when that one is back, all can resume.
+        PeerLost: it has lost another party, or was interrupted; when that one is back, all can resume.
         ProtocolError: for any other reason.
     """
     if message.kind == Kind.FAREWELL and message.fields["reason"] != DONE:
         reason = str(message.fields["reason"])
+        if reason == Interrupted.__name__:
+            raise PeerLost(f"lost {message.sender}: it was interrupted; resume when it is back")
         if reason == PeerLost.__name__:
             raise PeerLost(f"lost {message.sender}: it has lost another party itself; resume when all are back")
         raise ProtocolError(f"{message.sender} left: {reason}")

@@ -15,7 +15,7 @@ from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import Links
 from cutlayer.channel.grpc_server import serve
 from cutlayer.config import Job
-from cutlayer.errors import ConfigError, CutlayerError
+from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
@@ -104,11 +104,12 @@ def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: fl
 
 
 def _driven(party: Generator[Port, Message, R], links: Links, seed: int) -> R:
-    """Drive a party; if it fails, its peers are told that it left, but not what it saw."""
+    """Drive a party; if it fails or is stopped, its peers are told that it left, but not what it saw."""
     try:
         return drive(isolated(party, seed), links.receive)
-    except CutlayerError as failure:
+    except (CutlayerError, KeyboardInterrupt) as failure:
+        reason = Interrupted if isinstance(failure, KeyboardInterrupt) else type(failure)
         for port in links.ports.values():
             with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must
-                port.send(Kind.FAREWELL, fields={"reason": type(failure).__name__})
+                port.send(Kind.FAREWELL, fields={"reason": reason.__name__})
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -141,17 +142,27 @@ class RunFolder:
         return cls(path)
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write a JSON file whole or not at all."""
-        write_whole(self.path / name, json.dumps(value, indent=1, allow_nan=True) + "\n")
+        """Write strict JSON whole or not at all; a number that is not finite becomes `null`."""
+        write_whole(self.path / name, json.dumps(_finite(value), indent=1, allow_nan=False) + "\n")
 
-    def read_json(self, name: str) -> Any:
+    def read_json(self, name: str, *entries: str) -> Any:
         """Read a JSON file of this run.
+
+        Args:
+            entries: dotted names of what it must hold, such as `task.classes`.
 
         Raises:
             RunFolderError: it is missing or damaged.
         """
         try:
-            return json.loads((self.path / name).read_bytes())
+            value = json.loads((self.path / name).read_bytes())
+            for entry in entries:
+                inner = value
+                for key in entry.split("."):
+                    if not isinstance(inner, dict) or key not in inner:
+                        raise ValueError(f"expected {entry} in it")
+                    inner = inner[key]
+            return value
         except OSError as failure:
             raise RunFolderError(f"{self.path / name}: {failure.strerror}; has the run ended?") from None
         except (ValueError, RecursionError) as damage:
@@ -207,6 +218,14 @@ class RunFolder:
             told = f"{self.path / _HISTORY} is damaged (line {number}: {damage})"
             raise RunFolderError(f"{told}; remove that line, and the report leaves its epoch out") from None
         return epoch
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _is_leftover(path: Path) -> bool:

@@ -48,14 +48,14 @@ def read_key(path: Path) -> bytes:
         key, mode = path.read_bytes(), path.stat().st_mode
     except OSError as failure:
         raise ConfigError(f"the key {path} cannot be read: {failure.strerror}") from None
+    if len(key) != LENGTH:
+        raise ConfigError.expected(f"{LENGTH} bytes of key in {path}", f"{len(key)} bytes")
     if mode & 0o077:
         raise ConfigError.expected(
             f"a key that only its owner can read at {path}",
             f"mode {mode & 0o777:04o}",
             f"run chmod 600 {shlex.quote(str(path))}, and replace the key if other people use this machine",
         )
-    if len(key) != LENGTH:
-        raise ConfigError.expected(f"{LENGTH} bytes of key in {path}", f"{len(key)} bytes")
     return key
 
 
