@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Environment
 from markupsafe import Markup
 
+from cutlayer.durable import write_whole
 from cutlayer.report import rounding
 from cutlayer.report.environment import asset, environment
 from cutlayer.report.model import Report
@@ -43,11 +44,10 @@ def render_html(report: Report) -> str:
 
 
 def write_html(report: Report, path: Path | str) -> Path:
-    """Write the page in one move and return its path."""
+    """Write the page whole or not at all, readable by others since it is made to be passed on; return its path."""
     path = Path(path)
-    part = path.with_name(path.name + ".part")
-    part.write_text(render_html(report), encoding="utf-8")
-    return part.replace(path)
+    write_whole(path, render_html(report), mode=0o644)
+    return path
 
 
 def embedded(report: Report) -> tuple[Markup, bool]:

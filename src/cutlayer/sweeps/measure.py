@@ -73,19 +73,19 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
     row = next(row for row in summary["utility"]["rows"] if row["name"] == THIS_RUN)
     kept = next(line for line in ran.history() if line["epoch"] == summary["run"]["kept_epoch"] - 1)
     utility, test = kept["metrics"][metric], row["metrics"][metric]
-    if math.isnan(utility) or math.isnan(test):
+    if math.isnan(utility) or test is None:
         raise DataError(f"{metric} is not defined on the held-out rows; hold out more rows")
     worst = _worst(audit, leak)
     _keep_small(folder)
     return Measured(
         utility=utility,
         test=test,
-        low=_finite(row["low"]),
-        high=_finite(row["high"]),
+        low=row["low"],
+        high=row["high"],
         leak=turned(worst["auc"]),
         leak_auc=worst["auc"],
-        leak_low=_finite(worst["low"]),
-        leak_high=_finite(worst["high"]),
+        leak_low=worst["low"],
+        leak_high=worst["high"],
         where=f"{worst['party']}/{worst['message']}/{worst['attack']}",
         epoch=worst["epoch"],
         seconds=summary["run"]["seconds"],
@@ -94,16 +94,12 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
 
 def _worst(audit: Mapping[str, Any], leak: LeakKind) -> Mapping[str, Any]:
     """The cell farthest from chance, as the report's headline has it."""
-    cells = [cell for cell in audit["cells"] if cell["message"] in leak.messages and not math.isnan(cell["auc"])]
+    cells = [cell for cell in audit["cells"] if cell["message"] in leak.messages and cell["auc"] is not None]
     if not cells:
         why = "".join(f"; {label}: {reason}" for label, reason in audit["skipped"].items())
         raise DataError(f"no leak of the {' or '.join(leak.messages)} messages was measured{why}")
     worst: Mapping[str, Any] = max(cells, key=lambda cell: distance(cell["auc"]))
     return worst
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
 
 
 def _keep_small(folder: Path) -> None:
