@@ -198,7 +198,7 @@ def worst_leaks(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float
 
 
 def _worst(cell: Mapping[str, Any]) -> dict[str, float]:
-    found = {"auc": cell["auc"], "epoch": cell["epoch"], "last": cell["last_epoch_auc"]}
+    found = {"auc": cell["batch_auc"], "epoch": cell["epoch"], "last": cell["last_epoch_leak"]}
     return {key: math.nan if value is None else value for key, value in found.items()}
 
 

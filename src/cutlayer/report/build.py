@@ -59,7 +59,7 @@ def _history(folder: RunFolder, name: str) -> Iterator[dict[str, Any]]:
 
 def _leaks(name: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for cell in found["cells"]:
-        if cell["message"] != "layer" and cell["auc"] is not None:
+        if cell["message"] != "layer" and cell["leak"] is not None:
             kept = {key: value for key, value in cell.items() if key in LeakPart.model_fields}
             yield {"run": name, "protections": found["protections"], **kept}
 
@@ -67,7 +67,7 @@ def _leaks(name: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _layers(name: str, found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     roles = {party["name"]: party["role"] for party in facts["parties"]}
     order: dict[str, int] = {}
-    cells = [cell for cell in found["cells"] if cell["message"] == "layer" and cell["auc"] is not None]
+    cells = [cell for cell in found["cells"] if cell["message"] == "layer" and cell["leak"] is not None]
     for cell in sorted(cells, key=lambda cell: cell["place"]):
         place = order[cell["party"]] = order.get(cell["party"], -1) + 1
         yield {
@@ -76,6 +76,6 @@ def _layers(name: str, found: Mapping[str, Any], facts: Mapping[str, Any]) -> It
             "side": roles[cell["party"]],
             "layer": cell["layer"],
             "place": place,
-            "auc": cell["auc"],
+            "leak": cell["leak"],
             "epoch": cell["epoch"],
         }

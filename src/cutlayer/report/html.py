@@ -14,7 +14,7 @@ from cutlayer.durable import write_whole
 from cutlayer.report import rounding
 from cutlayer.report.environment import asset, environment
 from cutlayer.report.model import Report
-from cutlayer.report.page import against, cell_class, cell_note, page_of, shown_epochs, turned_note
+from cutlayer.report.page import against, cell_class, cell_note, page_of, shown_epochs
 
 MAX_EMBEDDED = 1_000_000
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -84,6 +84,5 @@ def _environment() -> Environment:
         against=against,
         cell_class=cell_class,
         cell_note=cell_note,
-        turned_note=turned_note,
     )
     return made
