@@ -93,7 +93,7 @@ class Completing:
         cell, twin = self.cell, RunFolder.create(self.folder.path / "malicious", resume=False)
         tables = {name: open_table(cell.job, name, cell.tables) for name in cell.job.parties}
         attack = ActiveModelCompletion()
-        keys, wraps = Keys(self.folder.path.parent / "keys"), {PASSIVE: attack.optimizer_hook()}
+        keys, wraps = Keys(self.folder.path.parent / "keys", simulated=True), {PASSIVE: attack.optimizer_hook()}
         data = self.folder.path / "data"
         trained = train_together(cell.job, twin, tables, keys, Observer(), data=data, wraps=wraps)
         return {
