@@ -12,12 +12,13 @@ from cutlayer.accounting.events import (
     RandomizedResponse,
 )
 from cutlayer.accounting.ledger import Entry, Ledger, Total
-from cutlayer.accounting.plan import ReleasePlan
+from cutlayer.accounting.plan import Bottom, ReleasePlan
 
 __all__ = [
     "DELTA",
     "DPSGD",
     "Account",
+    "Bottom",
     "Composed",
     "Composition",
     "Condition",

@@ -13,7 +13,7 @@ from cutlayer.accounting import Account, ReleasePlan
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
-from cutlayer.protections.base import ActiveView, Context, Evidence, PassiveView, Protection, Update
+from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, PassiveView, Protection, Update
 from cutlayer.protections.coverage import HOOK_OF, UNITS, Coverage, items_of
 
 HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
@@ -89,7 +89,7 @@ class Chain:
             released = protection.embedding_out(e, view)
             changed[protection.name] = _differs(released, e)
             e = released
-        if changed and self._once:
+        if changed and self._once and view.mode is not Mode.SERVE:
             self._coverage.released_once(e, changed)
         elif changed:
             self._coverage.returned("embedding_out", "", e, changed)

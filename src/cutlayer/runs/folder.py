@@ -14,7 +14,7 @@ from cutlayer.config.load import dump_job, load_job
 from cutlayer.errors import CheckpointError, RunFolderError
 from cutlayer.parties.checkpoint import RELEASED
 
-_FIXED = ("id", "label", "features", "privacy", "fit")
+_FIXED = ("id", "label", "features", "privacy", "fit", "serving")
 """What a party cannot change between the epochs of one run."""
 
 

@@ -1,0 +1,151 @@
+"""Releases for predictions, after a training: through the party's own protections, counted, and limited by its plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from cutlayer.accounting import GaussianRelease
+from cutlayer.accounting.events import singles
+from cutlayer.channel import Kind
+from cutlayer.config import Job
+from cutlayer.data.batches import evaluation_batches
+from cutlayer.durable import append_line, locked
+from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.half import chain_state
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.release import plan_of
+from cutlayer.protections.base import Context, Mode, Noise, PassiveView
+from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.keys import noise_key_path, read_key
+from cutlayer.runs.ledger import chain_of
+from cutlayer.runs.watch import read_truth
+
+Embed = Callable[[Tensor], Tensor]
+"""Runs the bottom model on some of the rows asked for, int64 (m,) -> (m, width)."""
+
+
+class Serving:
+    """What one passive party of a finished run releases for predictions.
+
+    A prediction releases every row that it is asked for once, with noise of its own. The rows of a prediction have no
+    ids that would tell them apart from those of another, so the account takes each prediction for one more release of
+    every row: `serving` of the party's private settings is how many it plans for, beside the schedule. The count is in
+    the run folder and on disk before anything is released.
+
+    Args:
+        job: as run.
+        folder: of the run.
+        party: a passive party.
+        width: of its embedding.
+        supplied: the key that replaced all others in the run, 32 bytes; `None` where the party has one of its own.
+    """
+
+    def __init__(self, job: Job, folder: RunFolder, party: str, width: int, supplied: bytes | None) -> None:
+        self.job, self.party = job, party
+        self.plan, self.chain = plan_of(job, party), chain_of(job, party)
+        self.counted = any(
+            isinstance(event, GaussianRelease) and not event.repeats
+            for event in singles(protection.event(self.plan) for protection in self.chain.protections)
+        )
+        self._log = folder.path / "checkpoint" / party / "predictions.jsonl"
+        key = supplied or read_key(noise_key_path(folder.path, party))
+        _, training = read_truth(folder.transcript(job.active))
+        context = Context(
+            party=party,
+            peers=(job.active,),
+            widths={party: width},
+            task=None,
+            labels=None,
+            training=training,
+            secret=key,
+            noise=Noise(key),
+            epochs=job.train.epochs,
+            batch_size=job.train.batch_size,
+            plan=self.plan,
+        )
+        self.chain.setup(context)
+        checkpoints = Checkpoints(folder.path / "checkpoint" / party, party, job.digest())
+        state = checkpoints.load_best() if job.keeps_best else checkpoints.load(checkpoints.latest())
+        self.chain.load_state_dict(chain_state(state))
+
+    @property
+    def made(self) -> int:
+        """Predictions so far."""
+        return len(self._log.read_bytes().splitlines()) if self._log.exists() else 0
+
+    def check(self) -> None:
+        """Raise if no prediction is left.
+
+        Raises:
+            ConfigError: the party's releases are counted and none was planned for predictions.
+            BudgetExceeded: as many as were planned have been made.
+        """
+        if not self.counted:
+            return
+        if not self.plan.serving:
+            raise ConfigError.expected(
+                f"planned predictions: {self.party} counts its releases, and a prediction is one of every row",
+                "none",
+                f"train with serving at {self.party} (`predictions` of an estimator), or ask for the unprotected "
+                "prediction, which shows what never left the party",
+            )
+        made, planned = self.made, self.plan.serving
+        if made >= planned:
+            raise BudgetExceeded(
+                f"{self.party}: prediction {made + 1} was asked for, but {planned} were planned, and the ledger states "
+                "the cost of those; nothing was released; train with more"
+            )
+
+    def release(self, embed: Embed, rows: int) -> Tensor:
+        """Count a prediction, and release its rows.
+
+        Args:
+            embed: the bottom model on the rows asked for.
+            rows: how many there are.
+
+        Returns:
+            What the active party receives, float32 (rows, width).
+
+        Raises:
+            ConfigError, BudgetExceeded: as `check`; nothing is released then.
+            RunFolderError: another process makes a prediction at this moment.
+        """
+        number = self._count(rows) if self.counted else 0
+        parts = []
+        with torch.no_grad():
+            for step, batch in enumerate(evaluation_batches(torch.arange(rows), EVALUATION_ROWS)):
+                view = PassiveView(Mode.SERVE, number, step, batch, embed)
+                released = self.chain.embedding_out(embed(batch), view)
+                self.chain.sending(Kind.EVALUATION, self.job.active, released)
+                parts.append(released)
+        return torch.cat(parts) if parts else embed(torch.arange(0))
+
+    def _count(self, rows: int) -> int:
+        with locked(self._log.with_suffix(".lock"), f"a prediction with {self.party}"):
+            self.check()
+            number = self.made
+            append_line(self._log, json.dumps({"prediction": number, "rows": rows}))
+        return number
+
+
+def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: bytes | None) -> dict[str, Serving]:
+    """What each passive party releases for a prediction, after all of them have agreed to it.
+
+    Args:
+        job: as run.
+        folder: of the run.
+        widths: of the embeddings of the passive parties that are asked, by name.
+        supplied: as of `Serving`.
+
+    Raises:
+        ConfigError, BudgetExceeded: one of the parties has no prediction left; nothing is released by any.
+    """
+    found = {name: Serving(job, folder, name, width, supplied) for name, width in widths.items()}
+    for serving in found.values():
+        serving.check()
+    return found
