@@ -12,8 +12,8 @@ from cutlayer.accounting.events import (
     RandomizedResponse,
 )
 from cutlayer.accounting.ledger import Entry, Ledger, Total
-from cutlayer.accounting.plan import ReleasePlan
-from cutlayer.accounting.release_log import MARKER, ReleaseLog
+from cutlayer.accounting.plan import Bottom, ReleasePlan
+from cutlayer.accounting.release_log import MARKER, ReleaseLog, kept_log
 from cutlayer.accounting.slots import ANY_PART, Occasion, Slot
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "DPSGD",
     "MARKER",
     "Account",
+    "Bottom",
     "Composed",
     "Composition",
     "Condition",
@@ -36,4 +37,5 @@ __all__ = [
     "ReleasePlan",
     "Slot",
     "Total",
+    "kept_log",
 ]

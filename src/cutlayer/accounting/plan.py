@@ -26,10 +26,10 @@ class ReleasePlan:
         validation: of a validation row: one evaluation after every epoch; a last one where no test rows are held out.
         test: of a test row: one evaluation of the finished model; one after every epoch too where there are no
             validation rows.
-        serving: queries that each row may be asked for, beside these.
+        serving: predictions that each row may be released for, beside these.
         beyond: releases of any row that the schedule does not hold: by runs of the same job that did not come to their
             end, and by repetitions with other content.
-        once: every row is released a single time, before the epochs that use it.
+        once: every row is released a single time by the schedule, before the epochs that use it.
         bottom: `independent` where no private row has a part in the bottom model, `private` where it is trained by a
             protection whose cost is counted, else `fitted`. The encoding of the columns counts as public.
     """
@@ -43,14 +43,23 @@ class ReleasePlan:
     bottom: Bottom = "fitted"
 
     @classmethod
-    def of(cls, train: TrainConfig, *, once: bool = False, bottom: Bottom = "fitted") -> Self:
-        """The plan of a job's schedule; stopping early only releases less."""
+    def of(cls, train: TrainConfig, *, once: bool = False, bottom: Bottom = "fitted", serving: int = 0) -> Self:
+        """The plan of a job's schedule; stopping early only releases less.
+
+        Args:
+            train: the schedule.
+            once: every row is released a single time in it.
+            bottom: what the bottom model owes to the private rows.
+            serving: releases of each row for predictions, after the schedule.
+        """
         epochs, split = train.epochs, train.split
         if once:
-            return cls(1, int(split.validation > 0), int(split.test > 0), once=True, bottom=bottom)
+            held_out = int(split.validation > 0), int(split.test > 0)
+            return cls(1, *held_out, serving=serving, once=True, bottom=bottom)
         if not split.validation:
-            return cls(epochs, test=epochs + 1, bottom=bottom)
-        return cls(epochs, epochs, 1, bottom=bottom) if split.test else cls(epochs, epochs + 1, bottom=bottom)
+            return cls(epochs, test=epochs + 1, serving=serving, bottom=bottom)
+        held_out = (epochs, 1) if split.test else (epochs + 1, 0)
+        return cls(epochs, *held_out, serving=serving, bottom=bottom)
 
     @property
     def condition(self) -> Condition:

@@ -50,8 +50,10 @@ def releases(plan: ReleasePlan) -> str:
 
 
 def _scheduled(plan: ReleasePlan) -> str:
-    if plan.once:
+    if plan.once and not plan.serving:
         return "every row once"
+    if plan.once:
+        return f"every row once, any row {_times(plan.serving)} for predictions"
     parts = [f"a training row {_times(plan.training)} (once in each epoch)"] if plan.training else []
     held_out = [
         f"a {part} row {_times(count)}"
@@ -61,7 +63,7 @@ def _scheduled(plan: ReleasePlan) -> str:
     if held_out:
         parts.append(f"{', '.join(held_out)} (evaluations)")
     if plan.serving:
-        parts.append(f"any row {_times(plan.serving)} for serving queries")
+        parts.append(f"any row {_times(plan.serving)} for predictions")
     return ", ".join(parts)
 
 
@@ -79,7 +81,7 @@ def _response(event: RandomizedResponse) -> str:
 def _release(event: GaussianRelease) -> str:
     if event.repeats:
         often = "released once; every later release of a row repeats its first"
-    elif event.releases.once and not event.releases.beyond:
+    elif event.releases.once and not event.releases.beyond and not event.releases.serving:
         often = "released once; the epochs after that use it again"
     else:
         spent = f"the cost is that of the {event.releases.whose}"

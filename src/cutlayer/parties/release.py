@@ -7,7 +7,7 @@ from collections.abc import Generator
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import ReleasePlan
+from cutlayer.accounting import Bottom, ReleasePlan
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
@@ -24,12 +24,13 @@ MOST_NUMBERS = 1 << 22
 
 
 def plan_of(job: Job, party: str) -> ReleasePlan:
-    """How often a party of the job releases each row, and what its bottom model owes to them."""
+    """How often a party of the job releases each row, predictions included, and what its bottom model owes to them."""
     once, part = job.train.releases_once(party), job.parties[party]
     if once:
-        return ReleasePlan.of(job.train, once=True, bottom="independent" if is_independent(part.fit) else "fitted")
+        bottom: Bottom = "independent" if is_independent(part.fit) else "fitted"
+        return ReleasePlan.of(job.train, once=True, bottom=bottom, serving=part.serving)
     privately = any(REGISTRY[name].update is not Protection.update for name in part.protections if name in REGISTRY)
-    return ReleasePlan.of(job.train, bottom="private" if privately else "fitted")
+    return ReleasePlan.of(job.train, bottom="private" if privately else "fitted", serving=part.serving)
 
 
 def release_batches(split: Split, width: int) -> list[tuple[str, Tensor]]:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import Account, Occasion, ReleaseLog, ReleasePlan, Slot
+from cutlayer.accounting.slots import Kind as Released
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.models import BottomModel, Inputs
 from cutlayer.models.row_independence import check_row_independence
-from cutlayer.protections.base import ActiveView, Context, Evidence, PassiveView, Protection, Update
+from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, PassiveView, Protection, Update
 from cutlayer.protections.coverage import HOOK_OF, UNITS, Coverage, items_of
 
 HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
@@ -102,7 +103,9 @@ class Chain:
         if self._account is not None:
             self._account.close()
 
-    def _charge(self, kind: Released, receiver: str, part: str, view: PassiveView | ActiveView, released: Tensor) -> None:
+    def _charge(
+        self, kind: Released, receiver: str, part: str, view: PassiveView | ActiveView, released: Tensor
+    ) -> None:
         """Count a release by its own content, after the protections and before it is sent."""
         if self._account is not None and self._account.counts(kind):
             slot = Slot(Occasion(kind, receiver, view.mode.value, part, view.epoch), view.step)
@@ -132,7 +135,7 @@ class Chain:
             changed[protection.name] = _differs(released, e)
             e = released
         self._charge_passive("embedding", view, e)
-        if changed and self._once:
+        if changed and self._once and view.mode is not Mode.SERVE:
             self._coverage.released_once(e, changed)
         elif changed:
             self._coverage.returned("embedding_out", "", e, changed)
