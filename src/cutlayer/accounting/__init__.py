@@ -5,14 +5,13 @@ from cutlayer.accounting.composition import DELTA, Composition
 from cutlayer.accounting.events import (
     DPSGD,
     Composed,
-    Condition,
     Event,
     GaussianRelease,
     NoFormalGuarantee,
     RandomizedResponse,
 )
 from cutlayer.accounting.ledger import Entry, Ledger, Total
-from cutlayer.accounting.plan import ReleasePlan
+from cutlayer.accounting.plan import Condition, ReleasePlan
 
 __all__ = [
     "DELTA",
