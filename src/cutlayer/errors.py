@@ -49,9 +49,17 @@ class ProtocolError(CutlayerError):
 
 
 class PeerLost(CutlayerError):
-    """Another party stopped answering."""
+    """Another party stopped answering.
+
+    Attributes:
+        peer: name of that party; empty where several are lost, or another party's loss is passed on.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, peer: str = "") -> None:
+        super().__init__(message)
+        self.peer = peer
 
 
 class NotApplied(CutlayerError):

@@ -15,7 +15,8 @@ from cutlayer.channel.message import SHAPES
 from cutlayer.errors import ConfigError, ProtocolError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-FIELDS = {int: st.integers(-(2**63), 2**64 - 1), str: TEXT, bool: st.booleans()}
+SHORT = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=16)
+FIELDS = {int: st.integers(-(2**63), 2**63 - 1), str: SHORT, bool: st.booleans()}
 
 
 def raw(tensor):

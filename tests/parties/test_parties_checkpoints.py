@@ -206,7 +206,9 @@ def test_a_damaged_commit_is_refused(folder: Path, text: str) -> None:
 def test_without_a_commit_the_run_starts_over(folder: Path, finished: Path) -> None:
     """Halves that were saved but never committed count for nothing."""
     half(folder, ACTIVE, "committed.json").unlink()
-    again = run(JOB, GIVEN, folder, resume=True)
+    with pytest.raises(CheckpointError, match=r"since epoch 2 is saved here, got epoch 0.*--forget-peer-progress"):
+        run(JOB, GIVEN, folder, resume=True)
+    again = run(JOB, GIVEN, folder, resume=True, forget_peer_progress=True)
     assert len(again.active.step_losses) == 3 * 4
     assert history(folder) == history(finished)
 

@@ -232,7 +232,7 @@ PROTECTIONS = [
         "protects": "labels",
         "reference": "Li et al. 2022, section 4.1",
         "settings": {},
-        "unit": "messages",
+        "unit": "gradients",
         "covered": 3060,
         "sent": 3060,
         "changed": 3058,

@@ -22,7 +22,7 @@ OTHERS = {
     "side": "active",
     "message": "embedding",
     "protects": "features",
-    "unit": "messages",
+    "unit": "embeddings",
     "severity": "warning",
 }
 TWO_MEGABYTES = 2_000_000

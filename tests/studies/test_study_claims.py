@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from scipy import stats
 
-from cutlayer.studies.base import Found, Mean, worst_leaks
-from cutlayer.studies.claims import Claim, Runs, Verdict, above, below, every, leak, metric, within
-from cutlayer.studies.forward_claims import PAPER_PAIRS, Forms, ForwardClaims
-from cutlayer.studies.gradient_page import ORDER, GradientPage
-from cutlayer.studies.label_dp_page import EPOCHS, LabelDPPage, right_by_vote, told_by_one_draw
+from studies.base import Found, Mean, worst_leaks
+from studies.claims import Claim, Runs, Verdict, above, below, every, leak, metric, within
+from studies.forward_claims import PAPER_PAIRS, Forms, ForwardClaims
+from studies.gradient_page import ORDER, GradientPage
+from studies.label_dp_page import EPOCHS, LabelDPPage, right_by_vote, told_by_one_draw
 
 HOLDS, FAILS, OPEN, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.NOT_RUN
 KEYS = ("embedding/spectral", "gradient/norm", "gradient/direction", "gradient/hint", "gradient/spectral")

@@ -12,10 +12,14 @@ from cutlayer.accounting.events import (
 )
 from cutlayer.accounting.ledger import Entry, Ledger, Total
 from cutlayer.accounting.plan import Condition, ReleasePlan
+from cutlayer.accounting.release_log import MARKER, ReleaseLog
+from cutlayer.accounting.slots import ANY_PART, Occasion, Slot
 
 __all__ = [
+    "ANY_PART",
     "DELTA",
     "DPSGD",
+    "MARKER",
     "Account",
     "Composed",
     "Composition",
@@ -25,7 +29,10 @@ __all__ = [
     "GaussianRelease",
     "Ledger",
     "NoFormalGuarantee",
+    "Occasion",
     "RandomizedResponse",
+    "ReleaseLog",
     "ReleasePlan",
+    "Slot",
     "Total",
 ]

@@ -81,7 +81,7 @@ def _run(arguments: list[str]) -> int:
     except Misuse as misuse:
         return _misused(misuse, as_json)
     except CutlayerError as failure:
-        return _report(str(failure), failure.exit_code, as_json)
+        return _report(_noted(str(failure), failure), failure.exit_code, as_json)
     except (KeyboardInterrupt, typer.Abort):
         return _report("interrupted", INTERRUPTED, as_json)
     except Exception as fault:  # the last line of defence: no traceback reaches a user
@@ -102,14 +102,19 @@ def _fault(fault: Exception, as_json: bool) -> int:
         traceback.print_exc()
     if isinstance(fault, OSError):
         told = ": ".join(filter(None, (str(fault.filename or ""), fault.strerror or str(fault))))
-        return _report(told, BAD_INPUT, as_json)
+        return _report(_noted(told, fault), BAD_INPUT, as_json)
     if isinstance(fault, MemoryError) or "allocate memory" in str(fault):
-        told = "the machine has too little memory for this job"
+        told = _noted("the machine has too little memory for this job", fault)
         return _report(
             told, BAD_INPUT, as_json, hint="lower train.batch_size or the widths under model; try check first"
         )
-    told = f"a fault of cutlayer itself: {type(fault).__name__}: {fault}"
+    told = _noted(f"a fault of cutlayer itself: {type(fault).__name__}: {fault}", fault)
     return _report(told, INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
+
+
+def _noted(message: str, failure: Exception) -> str:
+    """A message with what was noted on its way up, such as what a run that failed has left to resume."""
+    return "; ".join((message, *getattr(failure, "__notes__", ())))
 
 
 def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:

@@ -13,7 +13,7 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import YAMLError
 
 from cutlayer.config.base import validated
-from cutlayer.config.job import Job, PartyConfig, PrivatePart
+from cutlayer.config.job import Job, PartyConfig, PrivateFile, PrivatePart
 from cutlayer.errors import ConfigError
 
 
@@ -27,10 +27,10 @@ def load_job(path: Path) -> Job:
         return validated(Job, absolute(read_yaml(path), path.parent.resolve()), "")
 
 
-def load_private_part(path: Path) -> PrivatePart:
+def load_private_part(path: Path) -> PrivateFile:
     """Read one organisation's private party file."""
     with _told_of(path):
-        return validated(PrivatePart, _absolute_party(read_yaml(path), path.parent.resolve()), "")
+        return validated(PrivateFile, _absolute_party(read_yaml(path), path.parent.resolve()), "")
 
 
 def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.address import check_fixed_port
 from cutlayer.channel.drive import drive
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import Links
@@ -18,9 +19,10 @@ from cutlayer.channel.grpc_server import serve
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.handshake import farewell_reason
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
-from cutlayer.parties.random_state import isolated, party_seed
+from cutlayer.parties.random_state import isolated
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import THIS_RUN, Options, Progress, chance_reference, conclude, describe
 from cutlayer.runs.feature_audit import audit_features
@@ -32,6 +34,9 @@ from cutlayer.runs.together import Trained, local_side, open_table
 from cutlayer.runs.watch import Watcher, read_truth
 
 R = TypeVar("R")
+
+GRACE = 2.0
+"""Seconds that a passive party waits longer than the active one, which knows whom it waits for and then says so."""
 
 
 def run_party(job: Job, name: str, out: Path, options: Options, progress: Progress, timeout: float) -> RunFolder:
@@ -47,15 +52,25 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         PeerLost: a peer stopped answering; resume when it is back.
         CutlayerError: bad input, here or at a peer.
     """
-    check_job(job)
+    check_job(job, name)
     address = job.parties[job.active].address
     if address is None:
         raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
+    check_fixed_port(address)
     table = open_table(job, name, options.tables)
     with RunFolder.begun(out, job, resume=options.resume) as folder:
         threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
         keep_freed_memory()
-        local = local_side(job, name, folder, out / "data", options.keys, table, resume=options.resume)
+        local = local_side(
+            job,
+            name,
+            folder,
+            out / "data",
+            options.keys,
+            table,
+            resume=options.resume,
+            forget_peer_progress=options.forget_peer_progress,
+        )
         if name == job.active:
             _lead(job, local, folder, address, options, progress, threads, timeout)
         else:
@@ -79,7 +94,7 @@ def _lead(
     with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, watcher)
-        outcome = _driven(party.run(), links, party_seed(job.train.seed, local.name))
+        outcome = _driven(party.run(), links, local.starting_key)
         ports = dict(links.ports)
     if local.audit.every == "end":
         watcher.replay_all()
@@ -99,21 +114,28 @@ def _lead(
 def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: float) -> None:
     with connect(address, local.name, job.active, timeout=timeout) as link:
         party = PassiveParty(job, local, link.port)
-        outcome: PassiveOutcome = _driven(party.run(), link, party_seed(job.train.seed, local.name))
+        outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key, timeout + GRACE)
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     found = audit_features(job, {THIS_RUN: folder}, folder, None)
     folder.write_json("audit.json", {"features": found.to_json(), "skipped": found.skipped})
 
 
-def _driven(party: Generator[Port, Message, R], links: Links, seed: int) -> R:
-    """Drive a party; if it fails, its peers are told that it left, but not what it saw."""
+def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float | None = None) -> R:
+    """Drive a party; if it fails, its peers are told that it left, but not what it saw.
+
+    Args:
+        party: its run.
+        links: to its peers.
+        key: of its own random numbers, 32 bytes.
+        patience: seconds to wait for a message; by default those that the links were opened with.
+    """
     try:
-        return drive(isolated(party, seed), links.receive)
+        return drive(isolated(party, key), lambda port: links.receive(port, patience))
     except CutlayerError as failure:
         for port in links.ports.values():
             with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must
-                port.send(Kind.FAREWELL, fields={"reason": type(failure).__name__})
+                port.send(Kind.FAREWELL, fields={"reason": farewell_reason(failure)})
         raise
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from cutlayer.accounting import MARKER
 from cutlayer.config import Job
 from cutlayer.config.load import dump_job, load_job
 from cutlayer.errors import CheckpointError, RunFolderError
@@ -53,7 +54,9 @@ class RunFolder:
     def begun(cls, path: Path, job: Job, *, resume: bool) -> Iterator[RunFolder]:
         """Make the folder of a job, or take it up again, and hold the job as run in it.
 
-        Where the run ends in an error before the first epoch was kept, what was made for it is removed again.
+        Where the run ends in an error before the first epoch was kept and before anything was released that costs
+        privacy, what was made for it is removed again. A release without its noise key would be made again with other
+        noise, so after the first one the folder stays, and the error says so.
 
         Raises:
             RunFolderError: as `create`.
@@ -64,7 +67,12 @@ class RunFolder:
         try:
             folder.write_job(job)
             yield folder
-        except BaseException:
+        except BaseException as failure:
+            if folder.released and not folder.committed:
+                failure.add_note(
+                    f"rows were released before any epoch was saved; {path} keeps the noise and the account of it: "
+                    "continue it with --resume, a new run would pay for both"
+                )
             if not resume and not folder.kept:
                 folder.clear()
                 with suppress(OSError):  # a folder above it may by now hold another run
@@ -76,10 +84,19 @@ class RunFolder:
     def kept(self) -> bool:
         """Whether an epoch of this run, or of one it is compared with, is there to resume from.
 
-        So is what a party releases once: thrown away after it was sent, it would be drawn and sent again.
+        So is what was released: thrown away after it was sent, it would be drawn and sent again.
         """
-        patterns = ("epoch-*.safetensors", RELEASED)
-        return any(found for pattern in patterns for found in self.path.glob(f"**/checkpoint/*/{pattern}"))
+        return self.committed or self.released
+
+    @property
+    def committed(self) -> bool:
+        """Whether a party of this run, or of one it is compared with, has saved an epoch."""
+        return any(self.path.glob("**/checkpoint/*/epoch-*.safetensors"))
+
+    @property
+    def released(self) -> bool:
+        """Whether a party of this run has released what costs privacy, or what it releases once."""
+        return any(found for name in (MARKER, RELEASED) for found in self.path.glob(f"**/checkpoint/*/{name}"))
 
     @property
     def of_passive(self) -> bool:

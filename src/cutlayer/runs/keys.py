@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
+from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import CheckpointError, ConfigError
+from cutlayer.parties.random_state import starting_key
 
 LENGTH = 32
 _FINGERPRINT = b"cutlayer key"
@@ -47,6 +50,38 @@ def read_key(path: Path) -> bytes:
     if len(key) != LENGTH:
         raise ConfigError.expected(f"{LENGTH} bytes of key in {path}", f"{len(key)} bytes")
     return key
+
+
+def load_or_derive_start(run: Path, party: str, noise_key: bytes, seed: int) -> bytes:
+    """The starting key of a party of a run, 32 bytes, kept in the run folder: its initial weights are drawn under it.
+
+    It is kept although the noise key gives it, because a supplied noise key is not, and what is compared with the run
+    later must start from the same weights.
+
+    Args:
+        run: the run folder.
+        party: name of the party.
+        noise_key: the party's own, of this run.
+        seed: the job's.
+    """
+    path = _start(run, party)
+    if not path.exists():
+        make_folder(path.parent)
+        write_whole(path, starting_key(noise_key, party, seed))
+    return read_key(path)
+
+
+def starting_keys(run: Path, parties: Iterable[str]) -> dict[str, bytes]:
+    """The starting keys of some parties of a run, each 32 bytes, by name.
+
+    Raises:
+        ConfigError: one of them is not in the run folder, or is damaged.
+    """
+    return {party: read_key(_start(run, party)) for party in parties}
+
+
+def _start(run: Path, party: str) -> Path:
+    return run / "checkpoint" / party / "initial.key"
 
 
 def check_same_keys(path: Path, keys: tuple[bytes, ...]) -> None:

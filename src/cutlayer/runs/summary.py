@@ -96,6 +96,7 @@ def _protection(item: Evidence, protection: Protection[Any] | None, entry: Entry
         "covered": item.covered,
         "sent": item.sent,
         "changed": item.changed,
+        "kinds": dict(item.kinds),
         "figures": dict(item.figures),
     }
     if protection is None or entry is None:
