@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import statistics
 from abc import ABC, abstractmethod
@@ -16,6 +17,7 @@ from scipy import stats
 
 from cutlayer.audit.leak import BEST_ASSIGNMENT
 from cutlayer.config import Job
+from cutlayer.durable import locked, write_whole
 from cutlayer.errors import ConfigError
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.folder import RunFolder
@@ -123,18 +125,21 @@ class Study(ABC):
 
 
 def run_cells(study: Study, data: Path, out: Path, seeds: int, progress: Progress) -> list[Found]:
-    """Run every training that has no result in `out` yet; a study that was interrupted goes on where it stopped."""
+    """Run every training that has no result in `out` yet; a study that was interrupted goes on where it stopped.
+
+    Raises:
+        RunFolderError: another process runs this study in `out`.
+    """
     kept = out / ("cells-full" if study.full else "cells")
     kept.mkdir(parents=True, exist_ok=True)
     found = []
-    for cell in study.cells(data, seeds):
-        path = kept / f"{cell.slug}.json"
-        if not path.exists():
-            progress.stage(f"{cell.group}: {cell.setting}, seed {cell.seed}")
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(study.train(cell, out / "work", progress)))
-            partial.replace(path)
-        found.append(Found(**json.loads(path.read_text())))
+    with locked(out / "study.lock", f"the study {study.name}"):  # two processes would share the folder `work`
+        for cell in study.cells(data, seeds):
+            path = kept / f"{cell.slug}.json"
+            if not path.exists():
+                progress.stage(f"{cell.group}: {cell.setting}, seed {cell.seed}")
+                write_whole(path, json.dumps(study.train(cell, out / "work", progress)), mode=0o644)
+            found.append(Found(**json.loads(path.read_text())))
     return found
 
 
@@ -193,7 +198,8 @@ def worst_leaks(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float
 
 
 def _worst(cell: Mapping[str, Any]) -> dict[str, float]:
-    return {"auc": cell["auc"], "epoch": cell["epoch"], "last": cell["last_epoch_auc"]}
+    found = {"auc": cell["batch_auc"], "epoch": cell["epoch"], "last": cell["last_epoch_leak"]}
+    return {key: math.nan if value is None else value for key, value in found.items()}
 
 
 @dataclass(frozen=True)

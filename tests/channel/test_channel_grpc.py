@@ -13,7 +13,7 @@ import torch
 
 from cutlayer.channel import Kind, link
 from cutlayer.channel.address import check_loopback
-from cutlayer.channel.codec import Limits, encode
+from cutlayer.channel.codec import WIRE_VERSION, Limits, encode
 from cutlayer.channel.drive import drive
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import FROM, METHOD, SERVICE, TO, WIRE
@@ -37,7 +37,7 @@ def greeting(reason="hello"):
     return {"kind": Kind.FAREWELL, "fields": {"reason": reason}}
 
 
-def raw_call(address, frames, wire="1", name=b"telco", **options):
+def raw_call(address, frames, wire=str(WIRE_VERSION), name=b"telco", **options):
     """A stream opened without the client, as a stranger might."""
     channel = grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)])
     metadata = ((FROM, name), (TO, b"bank"), (WIRE, wire))
@@ -179,7 +179,7 @@ def test_only_the_named_parties_are_admitted_and_each_once():
             connect(bank.address, "eve", "bank", timeout=10)
         with pytest.raises(ProtocolError, match="refused the link: this is 'bank', not 'shop'"):
             connect(bank.address, "telco", "shop", timeout=10)
-        assert status_of(bank.address, wire="2") == "FAILED_PRECONDITION"
+        assert status_of(bank.address, wire="1") == "FAILED_PRECONDITION"
         assert status_of(bank.address, name=b"\xff") == "PERMISSION_DENIED"
         with connect(bank.address, "telco", "bank", timeout=10) as telco:
             telco.port.send(**greeting("first"))

@@ -60,7 +60,9 @@ def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -
         _dump(site.folder / "job.yaml", {**raw, "parties": shared})
         private = {key: value for key, value in party.items() if key not in ("role", "address")}
         _dump(site.folder / "party.yaml", {**private, "table": table.name, "allow_models": [*modules_of(raw["model"])]})
-        (site.folder / "noise.key").write_bytes(KEY)
+        key = site.folder / "noise.key"
+        key.write_bytes(KEY)
+        key.chmod(0o600)
         sites[name] = site
     return sites
 

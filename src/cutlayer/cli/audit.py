@@ -45,7 +45,7 @@ def audit(
 ) -> None:
     """Repeat the audit of a run from its recorded transcript, with intervals, findings and gates."""
     folder = RunFolder.open(path)
-    with allowed_models(*allow_model or ()):
+    with folder.locked("an audit"), allowed_models(*allow_model or ()):
         tested = check_guarantees(folder, canaries) if empirical_epsilon else None
         if tested is not None and folder.of_passive:
             folder.write_json("audit.json", {"empirical": [vars(one) for one in tested]})

@@ -68,6 +68,10 @@ def read_yaml(path: Path) -> Any:
         problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
         remedy = "; indent with spaces" if "\\t" in problem else ""
         raise ConfigError(f"not YAML: {problem}, {_place(fault)}{remedy}") from None
+    except RecursionError:
+        raise ConfigError.expected("a job of a few levels", "one nested too deeply", "is it the right file?") from None
+    except ValueError as fault:  # a date or number that YAML's grammar admits and its type does not
+        raise ConfigError(f"not YAML: {str(fault)[:200]}; write it in quotes if it is text") from None
     if not isinstance(raw, dict):
         got = "nothing" if raw is None else "a list" if isinstance(raw, list) else f"{str(raw)[:40]!r}"
         raise ConfigError.expected("keys and values, such as parties:", got, "see cutlayer demo --copy for an example")

@@ -33,6 +33,7 @@ from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.release import ask_for_release, checked_embedding, plan_of
 from cutlayer.parties.stopping import Progress
+from cutlayer.parties.usage import Usage
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise
 from cutlayer.tasks import Task
 
@@ -51,6 +52,7 @@ class ActiveParty:
         self.job, self.local, self.ports, self.observer = job, local, ports, observer
         self.live = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
         self.taught = dict(ports)
+        self.usage = Usage(ports)
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
     def run(self) -> Generator[Port, Message, ActiveOutcome]:
@@ -87,9 +89,9 @@ class ActiveParty:
 
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
-        committed = self.checkpoints.committed() if local.resume else None
-        start = int(committed["epoch"]) + 1 if committed else 0
-        agreement = yield from agree_active(job, local.table, local.name, self.ports, start, local.limits)
+        commits = self.checkpoints.resumable() if local.resume else {}
+        agreement = yield from agree_active(job, local.table, local.name, self.ports, [*commits], local.limits)
+        start = agreement.start
         self.peer_rows = agreement.peer_rows
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
         if len(self.split.train) < job.train.batch_size:
@@ -112,11 +114,11 @@ class ActiveParty:
         self.progress = Progress()
         if local.resume and local.forget_peer_progress:
             self.half.chain.allow_repeats(start)
-        if committed:
+        if start:
+            commit = commits[start - 1]
             self.half.load(self.checkpoints.load(start - 1))
-            self.progress = Progress(
-                committed["best"], committed["best_epoch"], committed["stale"], stop=committed["stop"]
-            )
+            self.progress = Progress(commit["best"], commit["best_epoch"], commit["stale"], stop=commit["stop"])
+            self.usage.add_earlier(commit["usage"])
         self.observer.started(self.task, self.truth, self.split.part("train"), job.train.epochs, start)
         return start
 
@@ -327,6 +329,7 @@ class ActiveParty:
                 "best_epoch": progress.best_epoch,
                 "stale": progress.stale,
                 "stop": progress.stop,
+                "usage": self.usage.to_json(),
             },
         )
 

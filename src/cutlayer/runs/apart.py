@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import Links
 from cutlayer.channel.grpc_server import serve
 from cutlayer.config import Job
-from cutlayer.errors import ConfigError, CutlayerError
+from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.handshake import farewell_reason
 from cutlayer.parties.local import Local
@@ -88,22 +87,20 @@ def _lead(
     threads: int,
     timeout: float,
 ) -> None:
-    began = time.perf_counter()
     progress.stage(THIS_RUN)
     watcher = Watcher(folder, local.audit, local.name, job.train.seed, {}, progress)
     with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, watcher)
         outcome = _driven(party.run(), links, local.starting_key)
-        ports = dict(links.ports)
     if local.audit.every == "end":
         watcher.replay_all()
     trained = Trained(
         active=outcome,
         passives={},
-        traffic=_traffic(local.name, ports),
+        traffic=party.usage.by_party(local.name),
         rows_own={local.name: local.table.rows, **party.peer_rows},
-        seconds=time.perf_counter() - began,
+        seconds=party.usage.seconds,
         auditor=watcher.auditor if local.audit.every != "never" else None,
     )
     described = describe(job, folder, trained, threads, options)
@@ -122,7 +119,7 @@ def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: fl
 
 
 def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float | None = None) -> R:
-    """Drive a party; if it fails, its peers are told that it left, but not what it saw.
+    """Drive a party; if it fails or is stopped, its peers are told that it left, but not what it saw.
 
     Args:
         party: its run.
@@ -132,14 +129,9 @@ def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patien
     """
     try:
         return drive(isolated(party, key), lambda port: links.receive(port, patience))
-    except CutlayerError as failure:
+    except (CutlayerError, KeyboardInterrupt) as failure:
+        reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else farewell_reason(failure)
         for port in links.ports.values():
             with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must
-                port.send(Kind.FAREWELL, fields={"reason": farewell_reason(failure)})
+                port.send(Kind.FAREWELL, fields={"reason": reason})
         raise
-
-
-def _traffic(name: str, ports: Mapping[str, Port]) -> dict[str, tuple[int, int]]:
-    """Bytes sent and received by every party, as the active one counted them."""
-    own = (sum(port.bytes_sent for port in ports.values()), sum(port.bytes_received for port in ports.values()))
-    return {name: own, **{peer: (port.bytes_received, port.bytes_sent) for peer, port in ports.items()}}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ class Keys:
     """
 
     folder: Path
-    supplied: bytes | None = None
+    supplied: bytes | None = field(default=None, repr=False)
     simulated: bool = False
 
 
@@ -49,7 +48,8 @@ class Trained:
     """A finished run in this process.
 
     Attributes:
-        traffic: bytes sent and received by every party.
+        traffic: bytes sent and received by every party, over all starts of the run.
+        seconds: wall time of all starts of the run.
         auditor: with the leaks of all epochs; `None` where nothing was audited.
     """
 
@@ -157,7 +157,6 @@ def train_together(
         forget_peer_progress: where a party has lost its progress, have the others start again with it and count what
             they release again.
     """
-    began = time.perf_counter()
     ends: dict[str, list[Port]] = {name: [] for name in job.parties}
     run = secrets.token_hex(8)
     store = data or folder.path / "data"
@@ -192,11 +191,8 @@ def train_together(
     return Trained(
         active=results[job.active],
         passives={name: results[name] for name in job.passives},
-        traffic={
-            name: (sum(port.bytes_sent for port in ports), sum(port.bytes_received for port in ports))
-            for name, ports in ends.items()
-        },
+        traffic=leader.usage.by_party(job.active),
         rows_own={name: tables[name].rows for name in job.parties},
-        seconds=time.perf_counter() - began,
+        seconds=leader.usage.seconds,
         auditor=watcher.auditor if audit.every != "never" else None,
     )
