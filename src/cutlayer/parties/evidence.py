@@ -40,11 +40,14 @@ class _Statement(Section):
 
     protection: Annotated[str, AfterValidator(_passive_protection)]
     party: Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
-    unit: Literal["messages", "rows"]
+    unit: Literal["embeddings", "gradients", "rows", "batches", "steps"]
     covered: Count
     sent: Count
     changed: Count
     figures: Annotated[dict[Annotated[str, AfterValidator(_figure_name)], Finite], Field(max_length=MAX_FIGURES)]
+    kinds: Annotated[dict[Annotated[str, AfterValidator(_figure_name)], Count], Field(max_length=MAX_FIGURES)] = Field(
+        default_factory=dict
+    )
 
 
 _STATEMENTS: TypeAdapter[list[_Statement]] = TypeAdapter(
