@@ -146,7 +146,7 @@ def run_cells(study: Study, data: Path, out: Path, seeds: int, progress: Progres
 def run_cell(study: Study, cell: Cell, work: Path, progress: Progress) -> dict[str, Any]:
     """Run the cell's job, and take from its folder what the study keeps."""
     shutil.rmtree(work, ignore_errors=True)
-    keys = Keys(work.parent / "keys", study_key(cell.job))
+    keys = Keys(work.parent / "keys", study_key(cell.job), simulated=True)
     folder = execute(cell.job, work, Options(keys, tables=cell.tables), progress)
     summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
     own = next(row for row in summary["utility"]["rows"] if row["name"] == "this run")

@@ -93,7 +93,7 @@ class Completing:
         cell, twin = self.cell, RunFolder.create(self.folder.path / "malicious", resume=False)
         tables = {name: open_table(cell.job, name, cell.tables) for name in cell.job.parties}
         attack = ActiveModelCompletion()
-        keys = Keys(self.folder.path.parent / "keys", study_key(cell.job))
+        keys = Keys(self.folder.path.parent / "keys", study_key(cell.job), simulated=True)
         data, wraps = self.folder.path / "data", {PASSIVE: attack.optimizer_hook()}
         trained = train_together(cell.job, twin, tables, keys, Observer(), data=data, origin=self.folder, wraps=wraps)
         return {

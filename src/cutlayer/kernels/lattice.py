@@ -12,7 +12,11 @@ which makes no row longer: two rows of norm C or less remain 2C apart or less.
 
 What remains approximate is the generator (`rounded_normal`): each integer differs from round(X) of real-number
 arithmetic with probability 2^-29 at most, so that d integers are within d * 2^-29 of the exact mechanism in total
-variation.
+variation: 2.4e-6 for 20 releases of width 64. As likelihoods, a pair of integers at distance t from (0, 0) has a
+probability within a factor 1 +- (2^-47 t + 2^-10 / (t + 1)) of the exact one. By Chernoff's bound over independent
+pairs, (epsilon, delta) becomes (epsilon + 0.007, 1.01 delta + 2e-12 (1 + e^epsilon)) at most, for up to two million
+integers. Truncation costs utility alone: less than a step of every entry, 2^-18 of the noise, unless sigma is far below
+the bound.
 
 Reference: Mironov 2012, *On significance of the least significant bits for differential privacy* (CCS), sections 4 and
 5 (the attack, and rounding to a lattice); Jin, McMurtry, Rubinstein and Ohrimenko 2022, *Are we there yet? Timing and

@@ -34,8 +34,8 @@ class Keys:
     Attributes:
         folder: of each party's long-lived secret, unless its file names another.
         supplied: 32 bytes that replace every run key, so that noise repeats: reproducible, not private.
-        simulated: nothing that is released leaves this process, as in a run that another is compared with; releases are
-            then counted within the run alone.
+        simulated: nothing that is released leaves this process, as in a trial of a sweep or a run that another is
+            compared with; releases are then counted within the run alone.
     """
 
     folder: Path
