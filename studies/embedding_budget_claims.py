@@ -93,7 +93,7 @@ def widths(group: str, method: str) -> tuple[int, ...]:
 
 
 def told(total: float, releases: int = 1) -> float:
-    """The bound on the ROC AUC of a yes-or-no fact about a row: of one of so many releases that cost a total.
+    """The bound on the ROC AUC between two values of a row: of one of so many releases that cost a total.
 
     >>> round(told(8.0), 3), round(told(8.0, 10), 3)
     (0.881, 0.645)

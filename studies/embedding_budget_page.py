@@ -177,13 +177,12 @@ def _bounded() -> str:
         f"in one of the {about.epochs} of {group} {told(GOAL, about.epochs):.3f}" for group, about in GROUPS.items()
     )
     return (
-        f"Why noise must cost: at a total of epsilon {GOAL:g} and delta {DELTA:g}, and given the bottom model, no "
-        f"test of a yes-or-no fact about a row can have a higher ROC AUC than {told(GOAL):.3f}, from all that one "
-        "party releases of it. Whether a row belongs to a class can be told no better either from that alone, by any "
-        f"top model. A single release may tell all of this; one release per epoch must share it: {each}. And the "
-        "bottom model then learns from gradients of embeddings as noisy as that. *Given the bottom model*: it was "
-        "fitted on the same rows, and what its weights tell of them is not in the account; the ledger says so of every "
-        "total here."
+        f"Why noise must cost: at a total of epsilon {GOAL:g} and delta {DELTA:g}, and given the bottom model and the "
+        "encoding, two values of one row, all else known, cannot be distinguished with a higher ROC AUC than "
+        f"{told(GOAL):.3f}, from all that one party releases of it. A single release may tell all of this; one release "
+        f"per epoch must share it: {each}. And the bottom model then learns from gradients of embeddings as noisy as "
+        "that. *Given the bottom model and the encoding*: both were fitted on the same rows, and what they reveal of "
+        "them is not in the account; the ledger says so of every total here."
     )
 
 

@@ -81,7 +81,7 @@ def test_the_events_total_is_the_budget_it_was_calibrated_to():
     for options, epsilon in ((BUDGET, 8.0), ({**BUDGET, "epsilon": 0.5}, 0.5)):
         event = passive(options).event(PLAN)
         assert isinstance(event, GaussianRelease)
-        assert (event.condition, event.delta) == ("conditional on the bottom model", 1e-5)
+        assert (event.condition, event.delta) == ("conditional on the bottom model and the encoding", 1e-5)
         mu = math.sqrt(20) / event.noise_multiplier
         assert mu == pytest.approx(mu_of(epsilon, 1e-5), rel=1e-6)
     event = passive({**BUDGET, "per": "release"}).event(PLAN)
@@ -90,7 +90,7 @@ def test_the_events_total_is_the_budget_it_was_calibrated_to():
 
 
 def test_the_condition_is_that_of_the_plan_and_one_release_leaves_nothing_to_adjust():
-    once = ReleasePlan(1, 1, 1, once=True, bottom="independent")
+    once = ReleasePlan(1, 1, 1, once=True, bottom="independent", encoding="public")
     event = passive(BUDGET, once).event(once)
     assert (event.condition, event.count) == ("unconditional", 1)
     assert event.noise_multiplier == pytest.approx(1 / mu_of(8, 1e-5), rel=1e-6)

@@ -180,7 +180,7 @@ def test_images_that_are_released_once_are_shown_as_rebuilt(tmp_path: Path) -> N
     assert inversion(LAST)(one) == inversion(ONLY)(one) == inversion(MEAN)(one)
     assert (one.measured["ledger"]["releases"], one.measured["ledger"]["condition"]) == (
         1,
-        "conditional on the bottom model",
+        "conditional on the bottom model and the encoding",
     )
     assert one.measured["ledger"]["strict"] > one.measured["ledger"]["epsilon"] > 0
     assert any("purity" in key for key in one.measured["diagnostics"]["left"])  # of the opening

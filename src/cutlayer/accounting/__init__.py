@@ -5,14 +5,13 @@ from cutlayer.accounting.composition import DELTA, Composition
 from cutlayer.accounting.events import (
     DPSGD,
     Composed,
-    Condition,
     Event,
     GaussianRelease,
     NoFormalGuarantee,
     RandomizedResponse,
 )
 from cutlayer.accounting.ledger import Entry, Ledger, Total
-from cutlayer.accounting.plan import Bottom, ReleasePlan
+from cutlayer.accounting.plan import Bottom, Condition, ReleasePlan
 from cutlayer.accounting.release_log import MARKER, ReleaseLog, kept_log
 from cutlayer.accounting.slots import ANY_PART, Occasion, Slot
 
