@@ -12,9 +12,19 @@ from cutlayer.cli.app import app
 FRAME = {"--help", "--install-completion", "--show-completion", "--version"}
 VERBS = {
     "demo": {"--copy", "--help", "--json", "--out"},
-    "check": {"--help", "--json", "job"},
-    "run": {"--forget-peer-progress", "--help", "--json", "--key", "--out", "--resume", "job"},
+    "check": {"--allow-model", "--help", "--json", "job"},
+    "run": {
+        "--allow-model",
+        "--forget-peer-progress",
+        "--help",
+        "--json",
+        "--key",
+        "--out",
+        "--resume",
+        "job",
+    },
     "party": {
+        "--allow-model",
         "--as",
         "--forget-peer-progress",
         "--help",
@@ -26,11 +36,19 @@ VERBS = {
         "--timeout",
         "job",
     },
-    "audit": {"--attack", "--canaries", "--empirical-epsilon", "--fail-above", "--help", "--json", "path"},
+    "audit": {
+        "--allow-model",
+        "--attack",
+        "--canaries",
+        "--empirical-epsilon",
+        "--fail-above",
+        "--help",
+        "--json",
+        "path",
+    },
     "report": {"--help", "--json", "path"},
-    "sweep": {"--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
+    "sweep": {"--allow-model", "--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
     "list": {"--help", "--json", "what"},
-    "study": {"--data", "--full", "--help", "--json", "--out", "--seeds", "name"},
     "schema": {"--help", "--json"},
 }
 

@@ -245,7 +245,7 @@ def test_every_verb_prints_one_document_with_json(place, finished):
         "list": ("attacks",),
         "schema": (),
     }
-    assert arguments.keys() == VERBS.keys() - {"study", "sweep"}  # run by tests of their own
+    assert arguments.keys() == VERBS.keys() - {"sweep"}  # run by a test of its own
     for verb, given in arguments.items():
         told = place.call(verb, *given, "--json")
         assert told.code == (2 if verb == "party" else 0), (verb, told)

@@ -14,17 +14,17 @@ import pytest
 import torch
 from written_pages import page_of
 
-import cutlayer.studies.completing as completing
+import studies.completing as completing
 from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
 from cutlayer.attacks.completion_base import Effort
 from cutlayer.data.images import image_column
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.together import Keys
-from cutlayer.studies.base import Cell, Found, run_cell
-from cutlayer.studies.claims import Runs, Verdict
-from cutlayer.studies.completing import ALL, FEW, FROZEN, MORE, TUNED, embedding_size
-from cutlayer.studies.completion_claims import (
+from studies.base import Cell, Found, run_cell
+from studies.claims import Runs, Verdict
+from studies.completing import ALL, FEW, FROZEN, MORE, TUNED, embedding_size
+from studies.completion_claims import (
     DROPOUT,
     LAMS,
     OTHERS,
@@ -41,8 +41,8 @@ from cutlayer.studies.completion_claims import (
     some,
     with_sgd,
 )
-from cutlayer.studies.halves import LABEL, Images
-from cutlayer.studies.model_completion import ModelCompletionStudy
+from studies.halves import LABEL, Images
+from studies.model_completion import ModelCompletionStudy
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 GROUP = "MNIST halves"

@@ -16,15 +16,15 @@ import pytest
 from pyarrow import parquet
 from written_pages import page_of
 
-from cutlayer.cli.app import _run
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Progress
 from cutlayer.runs.ledger import ledger_of
-from cutlayer.studies.base import Cell, Found, run_cell
-from cutlayer.studies.claims import Runs, Verdict, metric
-from cutlayer.studies.data import ADULT, with_epochs
-from cutlayer.studies.embedding_budget import EmbeddingBudgetStudy, spent
-from cutlayer.studies.embedding_budget_claims import (
+from studies.__main__ import main
+from studies.base import Cell, Found, run_cell
+from studies.claims import Runs, Verdict, metric
+from studies.data import ADULT, with_epochs
+from studies.embedding_budget import EmbeddingBudgetStudy, spent
+from studies.embedding_budget_claims import (
     DELTA,
     FITS,
     GOAL,
@@ -41,8 +41,8 @@ from cutlayer.studies.embedding_budget_claims import (
     unprotected,
     widths,
 )
-from cutlayer.studies.embedding_budget_page import BudgetPage
-from cutlayer.studies.halves import Images
+from studies.embedding_budget_page import BudgetPage
+from studies.halves import Images
 
 (PCA,) = [fit for fit in FITS if fit.fit["kind"] == "pca"]
 ALONE, OPEN = 0.64, 0.90
@@ -324,10 +324,10 @@ def test_bounds_are_those_of_the_exact_account() -> None:
     assert DELTA == 1e-5
 
 
-def test_the_verb_knows_the_study(
+def test_the_command_knows_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(EmbeddingBudgetStudy, "cells", lambda self, data, seeds: iter([]))
-    arguments = ["study", "embedding-budget", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "3"]
-    assert _run(arguments) == 0
+    arguments = ["embedding-budget", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "3"]
+    assert main(arguments) == 0
     assert "# What an embedding's privacy budget buys" in capsys.readouterr().out

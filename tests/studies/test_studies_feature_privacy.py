@@ -23,14 +23,14 @@ from cutlayer.errors import DataError
 from cutlayer.protections import DPEmbeddingConfig
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Progress
-from cutlayer.studies.base import Cell, Found
-from cutlayer.studies.claims import Runs, Verdict
-from cutlayer.studies.data import with_epochs
-from cutlayer.studies.feature_diagnostics import class_share, cluster_figures, distance_figures
-from cutlayer.studies.feature_pictures import gallery
-from cutlayer.studies.feature_privacy import FeaturePrivacyStudy, attack_figures
-from cutlayer.studies.feature_privacy_claims import LAST, MEAN, ONLY, FeaturePrivacyClaims, inversion, overhead
-from cutlayer.studies.feature_privacy_data import (
+from studies.base import Cell, Found
+from studies.claims import Runs, Verdict
+from studies.data import with_epochs
+from studies.feature_diagnostics import class_share, cluster_figures, distance_figures
+from studies.feature_pictures import gallery
+from studies.feature_privacy import FeaturePrivacyStudy, attack_figures
+from studies.feature_privacy_claims import LAST, MEAN, ONLY, FeaturePrivacyClaims, inversion, overhead
+from studies.feature_privacy_data import (
     ADJUST,
     CLIP,
     DATA_SETS,

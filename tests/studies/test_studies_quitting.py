@@ -12,18 +12,18 @@ import pytest
 from pyarrow import parquet
 from written_pages import page_of
 
-import cutlayer.studies as studies
+import studies
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Progress
-from cutlayer.studies.base import Cell, Found, run_cell
-from cutlayer.studies.claims import Runs, Verdict
-from cutlayer.studies.data import ADULT, adult, with_epochs
-from cutlayer.studies.halves import Images
-from cutlayer.studies.label_dp import LabelDPStudy
-from cutlayer.studies.quitting import FURTHER, SETTINGS, QuittingStudy
-from cutlayer.studies.quitting_claims import HALVES, MULTI_HEAD, OPEN, QUITS, QuittingClaims, rate_setting
-from cutlayer.studies.quitting_page import QuittingPage
+from studies.base import Cell, Found, run_cell
+from studies.claims import Runs, Verdict
+from studies.data import ADULT, adult, with_epochs
+from studies.halves import Images
+from studies.label_dp import LabelDPStudy
+from studies.quitting import FURTHER, SETTINGS, QuittingStudy
+from studies.quitting_claims import HALVES, MULTI_HEAD, OPEN, QUITS, QuittingClaims, rate_setting
+from studies.quitting_page import QuittingPage
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 PAPER = {

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from written_pages import page_of
 
-import cutlayer.studies as studies
-from cutlayer.cli.app import _run
+import studies
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Progress
 from cutlayer.runs.folder import RunFolder
-from cutlayer.studies.base import Cell, Found, Study, mean, run_cells
-from cutlayer.studies.forward_leakage import ForwardLeakage
-from cutlayer.studies.gradient_leakage import GradientLeakage
-from cutlayer.studies.label_dp import LabelDPStudy
+from studies.__main__ import main
+from studies.base import Cell, Found, Study, mean, run_cells
+from studies.forward_leakage import ForwardLeakage
+from studies.gradient_leakage import GradientLeakage
+from studies.label_dp import LabelDPStudy
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -142,14 +142,14 @@ def test_results_of_before_there_were_further_figures_are_still_read(tmp_path: P
     assert [one.measured for one in run_cells(study, tmp_path, tmp_path, 1, Progress())] == [{}, {}]
 
 
-def test_the_verb_prints_one_document_or_the_page(
+def test_the_command_prints_one_document_or_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(studies, "STUDIES", {"tiny": Tiny})
-    arguments = ["study", "tiny", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "1"]
-    assert _run([*arguments, "--json"]) == 0
+    arguments = ["tiny", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "1"]
+    assert main([*arguments, "--json"]) == 0
     assert [one["setting"] for one in json.loads(capsys.readouterr().out)] == ["undefended", "max_norm"]
-    assert _run(arguments) == 0
+    assert main(arguments) == 0
     assert "# Label leakage from gradients" in capsys.readouterr().out
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from scipy import stats
 
-from cutlayer.studies.base import Found, Mean, worst_leaks
-from cutlayer.studies.claims import Claim, Runs, Verdict, above, below, every, leak, metric, within
-from cutlayer.studies.forward_claims import PAPER_PAIRS, Forms, ForwardClaims
-from cutlayer.studies.gradient_page import ORDER, GradientPage
-from cutlayer.studies.label_dp_page import EPOCHS, LabelDPPage, right_by_vote, told_by_one_draw
+from studies.base import Found, Mean, worst_leaks
+from studies.claims import Claim, Runs, Verdict, above, below, every, leak, metric, within
+from studies.forward_claims import PAPER_PAIRS, Forms, ForwardClaims
+from studies.gradient_page import ORDER, GradientPage
+from studies.label_dp_page import EPOCHS, LabelDPPage, right_by_vote, told_by_one_draw
 
 HOLDS, FAILS, OPEN, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.NOT_RUN
 KEYS = ("embedding/spectral", "gradient/norm", "gradient/direction", "gradient/hint", "gradient/spectral")
@@ -188,7 +188,7 @@ def test_the_cost_of_redrawing_is_judged_against_theory() -> None:
 def test_of_several_parties_the_one_that_learns_most_counts() -> None:
     def cell(attack: str, auc: float, named: float | None = None) -> dict[str, object]:
         also = {} if named is None else {"best_assignment": named}
-        figures = {"auc": auc, "epoch": 3, "last_epoch_auc": 0.5, "also": also}
+        figures = {"batch_auc": auc, "epoch": 3, "last_epoch_leak": 0.5, "also": also}
         return {"message": "embedding", "attack": attack, **figures}
 
     cells = [cell("spectral", 0.44, 0.93), cell("spectral", 0.3, 0.6), cell("spectral", 0.6, 0.7), cell("norm", 0.51)]

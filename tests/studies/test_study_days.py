@@ -14,11 +14,11 @@ from cutlayer.kernels.roc import roc_auc
 from cutlayer.runs.execute import Progress
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.watch import read_truth
-from cutlayer.studies.base import Cell, Found, run_cell
-from cutlayer.studies.by_day import held_out_logits, measure_days
-from cutlayer.studies.claims import Runs
-from cutlayer.studies.days import TEST, Days
-from cutlayer.studies.gradient_leakage import GradientLeakage
+from studies.base import Cell, Found, run_cell
+from studies.by_day import held_out_logits, measure_days
+from studies.claims import Runs
+from studies.days import TEST, Days
+from studies.gradient_leakage import GradientLeakage
 
 ROWS = 1200
 SHARES = {"14102105": 0.2, "14102223": 0.5, "14102300": 0.8}

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cutlayer.studies.figures import Dot, Dots, plot
+from studies.figures import Dot, Dots, plot
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -13,11 +13,11 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import DataError
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.together import Keys
-from cutlayer.studies.base import Cell
-from cutlayer.studies.data import with_epochs, with_positives
-from cutlayer.studies.label_dp import LabelDPStudy
-from cutlayer.studies.label_dp_page import right_by_vote, told_by_one_draw
-from cutlayer.studies.redrawing import train_with_draws
+from studies.base import Cell, study_key
+from studies.data import with_epochs, with_positives
+from studies.label_dp import LabelDPStudy
+from studies.label_dp_page import right_by_vote, told_by_one_draw
+from studies.redrawing import train_with_draws
 
 EPOCHS = 6
 
@@ -50,7 +50,8 @@ def tables(classes: int = 2) -> dict[str, pa.Table]:
 @pytest.mark.parametrize(("task", "classes"), [("binary", 2), ("multiclass", 3)])
 def test_without_flips_it_is_the_run_of_the_same_job(task: str, classes: int, tmp_path: Path) -> None:
     own = train_with_draws(job(task), tables(classes), 200.0, each_epoch=True)
-    folder = execute(job(task), tmp_path / "run", Options(Keys(tmp_path / "keys"), tables=tables(classes)), Progress())
+    keys = Keys(tmp_path / "keys", study_key(job(task)))
+    folder = execute(job(task), tmp_path / "run", Options(keys, tables=tables(classes)), Progress())
     utility = folder.read_json("summary.json")["utility"]
     run = next(row for row in utility["rows"] if row["name"] == "this run")
     assert own["metric"] == pytest.approx(run["metrics"][utility["metric"]], abs=1e-9)
@@ -74,7 +75,7 @@ def test_the_study_trains_in_one_place_what_is_named_so(monkeypatch: pytest.Monk
         asked.append((eps, each_epoch))
         return {"metric": 0.7, "seconds": 1.0, "measured": {}}
 
-    monkeypatch.setattr("cutlayer.studies.label_dp.train_with_draws", pretend)
+    monkeypatch.setattr("studies.label_dp.train_with_draws", pretend)
     for setting in ("eps 0.5, drawn once", "eps 2, drawn in every epoch"):
         found = LabelDPStudy().train(Cell("Criteo, in one place", setting, 1, job()), tmp_path, Progress())
         assert found["setting"] == setting

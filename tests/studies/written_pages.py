@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from cutlayer.studies import write_page
-from cutlayer.studies.base import Found, Study
+from studies import write_page
+from studies.base import Found, Study
 
 
 def page_of(study: Study, found: list[Found], out: Path) -> str:

@@ -1,11 +1,11 @@
 """The command line, one file per verb."""
 
-from cutlayer.cli import audit, check, demo, list_, party, report, run, schema, study, sweep
+from cutlayer.cli import audit, check, demo, list_, party, report, run, schema, sweep
 from cutlayer.cli.app import app, main
 
-__all__ = ["app", "audit", "check", "demo", "list_", "main", "party", "report", "run", "schema", "study", "sweep"]
+__all__ = ["app", "audit", "check", "demo", "list_", "main", "party", "report", "run", "schema", "sweep"]
 
-_VERBS = ("demo", "check", "run", "party", "audit", "report", "sweep", "list_", "study", "schema")
+_VERBS = ("demo", "check", "run", "party", "audit", "report", "sweep", "list_", "schema")
 """In the order of a first day with cutlayer; `--help` lists them so."""
 
 app.registered_commands.sort(key=lambda verb: _VERBS.index(getattr(verb.callback, "__name__", "")))

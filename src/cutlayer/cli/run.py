@@ -16,6 +16,7 @@ from cutlayer.cli.show import finish
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError, Interrupted
+from cutlayer.models import allowed_models
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.keys import read_key
@@ -39,6 +40,11 @@ KeyFile = Annotated[
     typer.Option("--key", help="A 32-byte file used for all noise: repeatable, and marked not private."),
 ]
 
+AllowModel = Annotated[
+    list[str] | None,
+    typer.Option("--allow-model", help="A module that the job may import for a model, and so run; may be repeated."),
+]
+
 
 @app.command()
 def run(
@@ -47,13 +53,15 @@ def run(
     resume: Resume = False,
     forget: Forget = False,
     key: KeyFile = None,
+    allow_model: AllowModel = None,
     json: Json = False,
 ) -> None:
     """Train a job with all its parties here, audit what crossed, and write the report."""
     loaded = load_job(job)
     folder = out or job.parent / "runs" / job.stem
     options = Options(keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
-    raise typer.Exit(finish(train(loaded, folder, options, quiet=json), as_json=json))
+    with allowed_models(*allow_model or ()):
+        raise typer.Exit(finish(train(loaded, folder, options, quiet=json), as_json=json))
 
 
 def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder:

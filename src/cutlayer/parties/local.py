@@ -10,7 +10,7 @@ import torch
 
 from cutlayer.accounting import MARKER, ReleaseLog
 from cutlayer.channel.transcript import Sampling
-from cutlayer.config import AuditConfig, Job
+from cutlayer.config import AuditConfig, Job, LimitsConfig
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import derive
 from cutlayer.protections.chain import Chain
@@ -33,12 +33,14 @@ class Local:
         data: where the encoded columns are stored; several runs on the same rows may share it.
         secret: long-lived, for draws that must repeat in the next run on the same rows.
         noise_key: 32 bytes for this run's noise.
+        starting_key: 32 bytes for the initial weights and all else that is drawn from the global random state.
         audit: what to record.
         resume: continue from the committed checkpoint in `folder`.
         releases: folder of this party's release logs, beside its secret; `None` where nothing leaves the process or
             anybody can repeat the noise: they are then in the run folder.
         forget_peer_progress: go on where a peer names an earlier epoch than this party has saved, and count what is
             released again.
+        limits: of the numbers that it sends and accepts.
         wrap: what a passive party that attacks does to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
     """
@@ -50,11 +52,13 @@ class Local:
     data: Path
     secret: bytes = field(repr=False)
     noise_key: bytes = field(repr=False)
+    starting_key: bytes = field(repr=False)
     audit: AuditConfig
     label_column: str = ""
     resume: bool = False
     releases: Path | None = None
     forget_peer_progress: bool = False
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
 
     def release_log(self, job: Job, rows: bytes) -> ReleaseLog:

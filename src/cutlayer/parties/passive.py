@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,9 +18,11 @@ from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, build_bottom, tapped
 from cutlayer.models.fitting import Columns, fit_bottom, no_gradients
 from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.half import Half
 from cutlayer.parties.handshake import DONE, agree_order_passive, agree_passive, check_present, receive
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
+from cutlayer.parties.numbers import check_own, check_received, check_weights
 from cutlayer.parties.release import plan_of, release_batches
 from cutlayer.protections.base import Context, Evidence, Mode, Noise, PassiveView, Update
 
@@ -93,8 +94,8 @@ class PassiveParty:
 
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
-        latest, forget = self.checkpoints.latest(), local.forget_peer_progress
-        agreement = yield from agree_passive(job, local.table, self.port, latest, forget=forget)
+        saved, forget = self.checkpoints.whole(), local.forget_peer_progress
+        agreement = yield from agree_passive(job, local.table, self.port, saved, local.limits, forget=forget)
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
@@ -103,8 +104,12 @@ class PassiveParty:
         self.store = prepared.store
         self.inputs = self.store.columns.inputs
         bottom: BottomModel = build_bottom(job.model.bottom_of(local.name), self.inputs, f"model.bottom ({local.name})")
+        # Before the first message about features: what follows rests on rows that do not move each other.
+        local.chain.check_bottom(bottom, self.inputs)
         self.bottom = bottom
-        self.half = Half({"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, local.wrap)
+        self.half = Half(
+            {"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, [self.port], local.wrap
+        )
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
         self._set_up_chain(prepared.order_digest)
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
@@ -166,6 +171,7 @@ class PassiveParty:
         for number, (part, rows) in enumerate(release_batches(self.split, self.bottom.width)):
             mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
             self.released[rows] = self._protected(PassiveView(mode, -1, number, rows, self._embed, part=part))
+            self.half.sent[Kind.RELEASE.value] += 1
         tensors, plain = self.half.state()
         tensors["released"] = self.released
         self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
@@ -184,9 +190,9 @@ class PassiveParty:
     def _protected(self, view: PassiveView) -> Tensor:
         """What is released of a batch that no gradient will come back for."""
         with torch.no_grad():
-            released = self.half.chain.embedding_out(self._embed(view.rows), view)
-        self.half.sent["embedding_out"] += 1
-        return released
+            embedding = self._embed(view.rows)
+            self._check_own(embedding, view.epoch, view.step)
+            return self.half.chain.embedding_out(embedding, view)
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, None]:
         self.bottom.train()
@@ -198,10 +204,10 @@ class PassiveParty:
         digest = rows_digest(rows)
         with tapped(self.bottom if self._layers(step) else None, LAYER_ROWS) as layers:
             embedding = self._embed(rows)
+        self._check_own(embedding, epoch, step)
         view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns, part="train")
         released = self.half.chain.embedding_out(embedding, view)
         self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": released})
-        self.half.sent["embedding_out"] += 1
         gradient = yield from self._gradient(epoch, step, digest, released)
         self._learn(embedding, released, replace(view, embedding=released, gradient=gradient))
         if self._sampled(step):
@@ -213,13 +219,19 @@ class PassiveParty:
         """The gradient that the active party returns for a batch.
 
         Raises:
-            ProtocolError: it is not of the shape of the embedding.
+            ProtocolError: it is not of the shape of the embedding, not finite, or a row is beyond this party's limit.
         """
         answer = yield from receive(self.port, Kind.GRADIENT, epoch, step, digest)
         gradient = answer.tensors["gradient"]
         if gradient.shape != like.shape:
             raise ProtocolError.expected(f"a gradient of shape {tuple(like.shape)}", tuple(gradient.shape))
+        check_received(answer, self.local.limits.gradient_norm, "limits.gradient_norm")
         return gradient
+
+    def _check_own(self, embedding: Tensor, epoch: int, step: int) -> None:
+        """Stop at this party's own divergence, while nothing hides it."""
+        what = f"embedding of epoch {epoch}, step {step}"
+        check_own(embedding, self.local.limits.embedding_norm, self.local.name, what)
 
     def _sampled(self, step: int) -> bool:
         return self.local.audit.every != "never" and self.transcript.sampling.takes(step)
@@ -256,6 +268,7 @@ class PassiveParty:
         """Write this party's half of the epoch, with whether training ends here: a resume must know."""
         self.stopped = bool(verdict.fields["stop"])
         tensors, plain = self.half.state()
+        check_weights(tensors, self.local.name, epoch)
         if self.opened is not None and self.released is None:
             tensors["opened"] = self.opened
         self.checkpoints.save(epoch, (tensors, {**plain, "stop": self.stopped}), best=bool(verdict.fields["best"]))
@@ -323,7 +336,7 @@ class PassiveParty:
 
     def _farewell(self, epochs: int) -> PassiveOutcome:
         evidence = tuple(self.half.chain.proof(self.half.sent))
-        self.port.send(Kind.EVIDENCE, fields={"json": json.dumps([asdict(item) for item in evidence])})
+        self.port.send(Kind.EVIDENCE, fields={"json": evidence_text(evidence)})
         self.port.send(Kind.FAREWELL, fields={"reason": DONE})
         inputs = self.inputs
         counts = (self.half.parameters, inputs.numbers, len(inputs.cardinalities))

@@ -184,11 +184,15 @@ class Evidence:
     """What one protection did in a run.
 
     Attributes:
-        unit: what is counted, `messages` or `rows`.
+        protection: its name.
+        party: whose protection it is.
+        unit: what is counted: `embeddings` and `gradients` are messages, `rows` are labels, `batches` are forward
+            passes of the top model, and `steps` are steps of training.
         covered: how many the protection was applied to.
-        sent: how many were sent.
+        sent: how many there were, counted by the sender.
         changed: how many of those differ from what they would have been without it.
         figures: the protection's own numbers, such as labels flipped.
+        kinds: covered messages by kind, such as `embedding` (training) and `evaluation`; empty for other units.
     """
 
     protection: str
@@ -198,6 +202,7 @@ class Evidence:
     sent: int
     changed: int
     figures: Mapping[str, float] = field(default_factory=dict)
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
 
 C = TypeVar("C", bound=Section)
@@ -213,6 +218,8 @@ class Protection(ABC, Generic[C]):
         rank: place in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
         excludes: names of protections it cannot be combined with.
         tasks: the kinds of task it is defined for.
+        needs_row_independence: whether its guarantee holds only if the bottom model embeds every row on its own.
+        needs_no_random_draws: whether, besides, the bottom model may not draw random numbers.
     """
 
     name: ClassVar[str]
@@ -223,6 +230,8 @@ class Protection(ABC, Generic[C]):
     rank: ClassVar[int]
     excludes: ClassVar[frozenset[str]] = frozenset()
     tasks: ClassVar[frozenset[str]] = frozenset({"binary", "multiclass", "regression"})
+    needs_row_independence: ClassVar[bool] = False
+    needs_no_random_draws: ClassVar[bool] = False
 
     def __init__(self, settings: C) -> None:
         self.settings = settings

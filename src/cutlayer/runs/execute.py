@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from cutlayer.audit import GuaranteeTest, findings_of, gates_of
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
+from cutlayer.errors import RunFolderError
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections.base import Evidence
@@ -25,6 +27,7 @@ from cutlayer.runs.completion import Completed, complete_runs
 from cutlayer.runs.feature_audit import FeatureAudit, audit_features
 from cutlayer.runs.finetune import FineTuned, finetune_top
 from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.keys import starting_keys
 from cutlayer.runs.ledger import ledger_after
 from cutlayer.runs.memory import keep_freed_memory
 from cutlayer.runs.quitting import (
@@ -197,15 +200,27 @@ def _compared(
     data = parent.path / "data"
     wraps = wraps_of(job, name)
     keys = replace(options.keys, simulated=True)
-    trained = train_together(job, folder, tables, keys, progress, data=data, wraps=wraps, resume=begun)
+    trained = train_together(job, folder, tables, keys, progress, data=data, origin=parent, wraps=wraps, resume=begun)
     described = describe(job, folder, trained, threads, options)
     folder.write_json("summary.json", described)
     return described
 
 
 def compared_folder(parent: RunFolder, name: str) -> Path:
-    """Where a compared run lies."""
-    return parent.path / "compare" / name.replace(" ", "-")
+    """Where a compared run lies.
+
+    Args:
+        parent: folder of the run.
+        name: of the compared one; it may stand in a folder that somebody else has made.
+
+    Raises:
+        RunFolderError: the name would lead out of the folder.
+    """
+    place = name.replace(" ", "-")
+    if not re.fullmatch(r"\w[\w.-]*", place):
+        wanted = f"names of compared runs in {parent.path}"
+        raise RunFolderError.expected(wanted, ascii(name[:80]), "run the job again")
+    return parent.path / "compare" / place
 
 
 def describe(job: Job, folder: RunFolder, trained: Trained, threads: int, options: Options) -> dict[str, Any]:
@@ -245,9 +260,10 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
         wanted |= dict(retrained_stores(job, stores))
     found: dict[str, dict[str, Any]] = {}
     truth, _ = read_truth(folder.transcript(job.active))
+    keys = starting_keys(folder.path, job.parties) if wanted else {}
     for name, chosen in wanted.items():
         progress.stage(name)
-        reference = train_reference(job, chosen, active.task, truth, active.split, active.part)
+        reference = train_reference(job, chosen, active.task, keys, truth, active.split, active.part)
         found[name] = _measured(reference, active, job)
     for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
         progress.stage(finetuned_name(absent))

@@ -1,0 +1,74 @@
+"""`python -m studies NAME --data DIR` reruns a paper's tables; without a name it lists the studies."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from cutlayer.cli.progress import TerminalProgress
+from cutlayer.errors import CutlayerError
+from cutlayer.runs.execute import Progress
+from studies import STUDIES, run_study
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code: 0 good, 2 bad input, 130 interrupted, others as `cutlayer`'s.
+
+    Args:
+        arguments: Words after the program's name; those of the process if `None`.
+    """
+    options = _parser().parse_args(arguments)
+    if options.list or options.name is None:
+        sys.stdout.write("".join(f"{name:<18} {study.title}\n" for name, study in STUDIES.items()))
+        return 0
+    try:
+        return _run(options)
+    except CutlayerError as error:
+        sys.stderr.write(f"error {error}\n")
+        return error.exit_code
+    except OSError as error:
+        sys.stderr.write(f"error {error}\n")
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command continues\n")
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
+    parser.add_argument("name", nargs="?", help="the study to run")
+    parser.add_argument("--list", action="store_true", help="list the studies")
+    parser.add_argument("--data", type=Path, help="folder of data sets")
+    parser.add_argument("--out", type=Path, help="folder of results; default: runs/study-NAME")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of each setting; default: 3")
+    parser.add_argument("--full", action="store_true", help="the paper's sizes, where a study has them: days on a CPU")
+    parser.add_argument("--json", action="store_true", help="print the results as one JSON document")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.data is None:
+        sys.stderr.write("error expected --data, the folder of data sets\n")
+        return BAD_INPUT
+    folder = options.out or Path("runs") / f"study-{options.name}{'-full' * options.full}"
+    arguments = (options.name, options.data, folder, options.seeds)
+    if options.json:
+        results = run_study(*arguments, Progress(), full=options.full)
+        sys.stdout.write(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        return 0
+    with TerminalProgress(Console(stderr=True)) as progress:
+        run_study(*arguments, progress, full=options.full)
+    sys.stdout.write((folder / "page.md").read_text(encoding="utf-8"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

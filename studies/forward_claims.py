@@ -1,0 +1,189 @@
+"""The claims of Sun et al. 2022 about embeddings, judged by the results of the forward-leakage study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from studies.claims import (
+    Claim,
+    Runs,
+    above,
+    below,
+    every,
+    layer_leak,
+    leak,
+    metric,
+    shown,
+)
+
+CUT, GRADIENT = leak("embedding/spectral"), leak("gradient/spectral")
+HIDDEN, COST = 0.55, 0.01
+"""A leak AUC below this counts as hidden (the worst of twelve epochs of pure chance comes to about 0.52); a loss of
+test AUC below this as small."""
+PAPER_COST = {
+    "Criteo, 1 top layer": {0.003: 0.7769, 0.005: 0.7763, 0.02: 0.7528, 0.03: 0.7082, 0.04: 0.5848},
+    "Criteo": {0.003: 0.7777, 0.005: 0.7773, 0.02: 0.7645, 0.03: 0.7518, 0.04: 0.7152},
+}
+"""Test AUC by alpha in table 1 of Sun et al. 2022; `Criteo` has three top layers."""
+PAPER_PAIRS = {
+    "Avazu": ("table 2", 0.7262, 0.7532, 0.5089, 0.7502),
+    "Criteo, 45% positives": ("table 3", 0.7607, 0.7823, 0.5048, 0.7824),
+    "Criteo, 49% positives": ("table 4", 0.7814, 0.7849, 0.5069, 0.7837),
+    "Criteo, 50% positives": ("table 5", 0.7817, 0.7829, 0.5061, 0.7826),
+}
+"""Leak and test AUC, undefended and then at alpha 0.03, in tables 2 to 5."""
+FIGURE_2 = ("undefended", "marvell s 8", "label_dp eps 0.5")
+LAYERS = "publisher/layers."
+ALPHA = 0.03
+"""Of the tables 2 to 5, and of all forms that are compared."""
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The forms of the distance correlation term that were run.
+
+    Attributes:
+        best: name of the setting in the form with a floor, by alpha. paper: the same in the paper's form.
+        alphas: of the trade-off. others: settings at alpha 0.03 that are compared with each other.
+    """
+
+    best: Callable[[float], str]
+    paper: Callable[[float], str]
+    alphas: Sequence[float]
+    others: Sequence[str]
+
+
+class ForwardClaims:
+    """Judges every claim of the paper."""
+
+    def __init__(self, runs: Runs, forms: Forms) -> None:
+        self.runs, self.forms = runs, forms
+
+    def all(self) -> list[Claim]:
+        """In the order of the paper's figures and tables."""
+        return [
+            *self._undefended(),
+            *self._gradient_defences(),
+            *self._term(),
+            *self._together(),
+            *self._table_1(),
+            *self._tables_2_to_5(),
+        ]
+
+    def _undefended(self) -> list[Claim]:
+        place = ("Criteo", "undefended")
+        gap = self.runs.difference(place, place, CUT, metric)
+        own = sorted({name for one in self.runs.all(place) for name in one.layers if name.startswith(LAYERS)})
+        growth = self.runs.difference(place, place, layer_leak(own[-1]), layer_leak(own[0])) if own else None
+        ours = f"{shown(self.runs.mean(place, CUT))} at {shown(self.runs.mean(place, metric))}"
+        return [
+            Claim(
+                "Undefended, the cut leaks what the model knows: leak AUC at most 0.03 below the test AUC",
+                "0.78 at 0.78",
+                f"{ours}; difference {shown(gap)}",
+                above(gap, -0.03),
+            ),
+            Claim(
+                "Deeper layers leak more: the last layer more than the first",
+                "figure 2",
+                f"{shown(growth)} more",
+                above(growth, 0.0),
+            ),
+        ]
+
+    def _gradient_defences(self) -> list[Claim]:
+        claims = []
+        for setting in FIGURE_2[1:]:
+            value = self.runs.mean(("Criteo", setting), CUT)
+            text = f"`{setting}` does not protect the embedding: cut leak above 0.6"
+            claims.append(Claim(text, "about 0.75", shown(value), above(value, 0.6)))
+        cheap = [s for s in family(self.runs, "marvell s", "label_dp eps") if self._cheap(s)]
+        values = {setting: self.runs.mean(("Criteo", setting), CUT) for setting in cheap}
+        least = min((value.value for value in values.values() if value), default=None)
+        text = "No strength of Marvell or label DP that costs less than 0.02 of test AUC brings the cut leak below 0.6"
+        ours = f"{len(cheap)} such strengths, least leak {least:.3f}" if least is not None else "no such strength"
+        return [*claims, Claim(text, "figures 3, 6", ours, every(above(value, 0.6) for value in values.values()))]
+
+    def _term(self) -> list[Claim]:
+        mean, criteo = self.runs.mean, "Criteo"
+        claims = []
+        for name, form in (("paper's form", self.forms.paper), ("form with a floor", self.forms.best)):
+            test, cut = mean((criteo, form(ALPHA)), metric), mean((criteo, form(ALPHA)), CUT)
+            claims += [
+                Claim(
+                    f"dCor at alpha 0.03 from the first step, {name}: trains (test AUC above 0.6)",
+                    "0.7518",
+                    shown(test),
+                    above(test, 0.6),
+                ),
+                Claim(
+                    f"dCor at alpha 0.03, {name}: hides the labels (cut leak below {HIDDEN:g})",
+                    "about 0.5 (figure 4)",
+                    shown(cut),
+                    below(cut, HIDDEN),
+                ),
+            ]
+        low, high = min(self.forms.alphas), max(self.forms.alphas)
+        fall = self.runs.difference((criteo, self.forms.best(low)), (criteo, self.forms.best(high)), CUT)
+        claims.append(
+            Claim(
+                f"A larger alpha hides more: cut leak falls from alpha {low:g} to {high:g}",
+                "figure 4",
+                f"falls by {shown(fall)}",
+                above(fall, 0.0),
+            )
+        )
+        return claims
+
+    def _together(self) -> list[Claim]:
+        mean, criteo, claims = self.runs.mean, "Criteo", []
+        for other in ("marvell s 8", "label_dp eps 2"):
+            both = (criteo, f"{self.forms.best(ALPHA)} + {other}")
+            cut, change = mean(both, CUT), self.runs.difference((criteo, self.forms.best(ALPHA)), both, GRADIENT)
+            text = f"Together with `{other}`: cut leak below {HIDDEN:g}, and gradients leak less than under dCor alone"
+            ours = f"cut {shown(cut)}; gradients {shown(mean(both, GRADIENT))}, {shown(change)} less"
+            claims.append(Claim(text, "figures 5, 7", ours, every((below(cut, HIDDEN), above(change, 0.0)))))
+        return claims
+
+    def _table_1(self) -> list[Claim]:
+        three, one = PAPER_COST["Criteo"], PAPER_COST["Criteo, 1 top layer"]
+        claims = []
+        for alpha, paper in three.items():
+            saved = self.runs.difference(
+                ("Criteo", self.forms.best(alpha)), ("Criteo, 1 top layer", self.forms.best(alpha)), metric
+            )
+            text = f"Three top layers keep more test AUC than one at alpha {alpha:g}"
+            claims.append(Claim(text, f"+{paper - one[alpha]:.4f}", shown(saved), above(saved, 0.0)))
+        return claims
+
+    def _tables_2_to_5(self) -> list[Claim]:
+        claims = []
+        for group, (where, leak_0, test_0, leak_1, test_1) in PAPER_PAIRS.items():
+            place = (group, self.forms.best(ALPHA))
+            cut, lost = self.runs.mean(place, CUT), self.runs.loss(place)
+            open_cut = self.runs.mean((group, "undefended"), CUT)
+            claims += [
+                Claim(
+                    f"{group}: dCor at alpha 0.03 brings the cut leak below {HIDDEN:g} ({where})",
+                    f"{leak_0:.4f} to {leak_1:.4f}",
+                    f"{shown(open_cut)} to {shown(cut)}",
+                    below(cut, HIDDEN),
+                ),
+                Claim(
+                    f"{group}: and costs less than {COST:g} of test AUC ({where})",
+                    f"{test_0 - test_1:.4f}",
+                    shown(lost),
+                    below(lost, COST),
+                ),
+            ]
+        return claims
+
+    def _cheap(self, setting: str) -> bool:
+        lost = self.runs.loss(("Criteo", setting))
+        return lost is not None and lost.value < 0.02
+
+
+def family(runs: Runs, *heads: str) -> list[str]:
+    """Criteo's settings of one defence alone, in the order they were run."""
+    return [name for name in runs.settings("Criteo") if name.startswith(heads) and " + " not in name]
