@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import Account, Occasion, ReleaseLog, ReleasePlan, Slot
+from cutlayer.accounting.slots import Kind as Released
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
@@ -102,7 +103,9 @@ class Chain:
         if self._account is not None:
             self._account.close()
 
-    def _charge(self, kind: Released, receiver: str, part: str, view: PassiveView | ActiveView, released: Tensor) -> None:
+    def _charge(
+        self, kind: Released, receiver: str, part: str, view: PassiveView | ActiveView, released: Tensor
+    ) -> None:
         """Count a release by its own content, after the protections and before it is sent."""
         if self._account is not None and self._account.counts(kind):
             slot = Slot(Occasion(kind, receiver, view.mode.value, part, view.epoch), view.step)
