@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from tools.mutation.mutants import sources
 from tools.mutation.session import Plan, Session
 from tools.mutation.settings import HERE, ROOT, Settings, equivalents
 from tools.mutation.summary import survivors, table, tested
-from tools.mutation.trees import make_trees
+from tools.mutation.trees import private_trees
 from tools.mutation.trial import preload
 
 
@@ -41,12 +43,14 @@ class _Command:
         if self.store.sources() != digests(self.modules):
             self.store.clear()
         self.store.note_sources(self.modules)
-        files = [file for file in self._test_files() if self.options.tests in file]
-        jobs = self.store.jobs(files, list(self.modules), self._start(), self.options.root)
-        for outcome in run_jobs(jobs, self.options.workers, self.options.state):
-            measured = self.store.read(outcome.name)
-            failing = sorted(measured.failing) if measured else [outcome.output[-1000:]]
-            print(f"{outcome.seconds:6.1f} s  {outcome.name}", *failing, sep="\n    ", flush=True)
+        wanted = self.options.tests or [""]
+        files = [file for text in wanted for file in self._test_files() if text in file]
+        with self._trees() as trees:
+            jobs = self.store.jobs(files, list(self.modules), trees, self.options.root)
+            for outcome in run_jobs(jobs, trees):
+                measured = self.store.read(outcome.name)
+                failing = sorted(measured.failing) if measured else [outcome.output[-1000:]]
+                print(f"{outcome.seconds:6.1f} s  {outcome.name}", *failing, sep="\n    ", flush=True)
 
     def test(self, session: Session) -> None:
         """Test the pending mutants."""
@@ -56,20 +60,24 @@ class _Command:
         chosen = self.options
         items = session.pending(chosen.module, chosen.sample, chosen.seed, chosen.retry_survivors)
         print(f"{len(session)} mutants, {len(items)} to test", flush=True)
-        plan = Plan(self.modules, measured, self.store.sources(), chosen.max_seconds, self._start(), chosen.root)
-        for outcome in run_jobs(session.jobs(items, plan), chosen.workers, chosen.state):
-            print(session.note(outcome, plan), flush=True)
+        with self._trees() as trees:
+            plan = Plan(self.modules, measured, self.store.sources(), chosen.max_seconds, trees, chosen.root)
+            for outcome in run_jobs(session.jobs(items, plan), trees):
+                print(session.note(outcome, plan), flush=True)
 
     def _test_files(self) -> list[str]:
         return test_files(self.options.root, self.settings.tests, self.modules)
 
-    def _start(self) -> list[Path]:
+    def _trees(self) -> AbstractContextManager[list[Path]]:
         preload(self.settings.preloaded)
-        return make_trees(self.options.root, self.options.state, self.settings.copied, self.options.workers)
+        return private_trees(self.options.root, self.options.state, self.settings.copied, self.options.workers)
 
 
 def main() -> None:
     """Read the options and do what they ask for."""
+    # A run in the background ignores an interrupt by default, and its forks must end with it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     options = _options()
     settings = Settings.read(options.settings)
     modules = sources(options.root, settings.targets)
@@ -88,7 +96,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__)
     parser.add_argument("--measure", action="store_true", help="measure which tests execute which lines; comes first")
-    parser.add_argument("--tests", default="", metavar="TEXT", help="with --measure: only test files with TEXT in them")
+    parser.add_argument("--tests", nargs="+", metavar="TEXT", help="with --measure: only test files named so in part")
     parser.add_argument("--module", default="", metavar="PATTERN", help="part of the module's path, e.g. accounting/")
     parser.add_argument("--sample", type=int, metavar="N", help="test N mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=0, help="of the draw; the same seed goes on with the same sample")

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ class Job:
 
     Attributes:
         name: what the result is known by.
-        prepare: called with the number of the slot, 0 to slots - 1, in this process, before the fork.
+        prepare: called with the number of the slot, from 0, in this process, before the fork.
         work: called with the number of the slot in the fork; returns the exit status.
         cpu_seconds: processor time after which the fork is ended. A busy machine does not shorten it.
         wall_seconds: time after which the fork is ended, against one that waits for ever.
@@ -69,25 +69,24 @@ class _Running:
     killed: bool = field(default=False)
 
 
-def run_jobs(jobs: Iterable[Job], slots: int, logs: Path) -> Iterator[Outcome]:
+def run_jobs(jobs: Iterable[Job], folders: Sequence[Path]) -> Iterator[Outcome]:
     """Run jobs in forks, and give each outcome as it comes.
 
     Args:
         jobs: taken one by one, when a slot is free.
-        slots: how many run at the same time.
-        logs: folder for what the forks print.
+        folders: one for each slot, for what its forks print; as many jobs run at the same time.
     """
     waiting, running = iter(jobs), dict[int, _Running]()
     exhausted = False
     try:
         while running or not exhausted:
-            for slot in range(slots):
+            for slot, folder in enumerate(folders):
                 if slot not in running and not exhausted:
                     job = next(waiting, None)
                     if job is None:
                         exhausted = True
                     else:
-                        running[slot] = _start(job, slot, logs / f"slot{slot}.log")
+                        running[slot] = _start(job, slot, folder / "printed.log")
             for slot, process in list(running.items()):
                 if (outcome := _ended(process)) is not None:
                     del running[slot]
@@ -111,6 +110,8 @@ def _start(job: Job, slot: int, log: Path) -> _Running:
 def _work(job: Job, slot: int, log: Path) -> NoReturn:
     status = 3
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()  # so that what the tests start can be ended with them
         printed = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for standard in (1, 2):

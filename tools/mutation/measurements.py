@@ -11,7 +11,7 @@ from pathlib import Path
 from tools.mutation.forks import Job
 from tools.mutation.mutants import Statement
 from tools.mutation.trees import enter
-from tools.mutation.trial import measure
+from tools.mutation.trial import digest, measure
 
 _CPU_SECONDS, _WALL_SECONDS = 600, 1800.0
 
@@ -135,9 +135,9 @@ class Store:
         return Measured(file, content["seconds"], content["tests"], frozenset(content["failing"]), lines)
 
     def jobs(self, files: Sequence[str], targets: Sequence[str], trees: Sequence[Path], root: Path) -> Iterator[Job]:
-        """One job for each test file that is not measured yet."""
+        """One job for each test file that is not measured yet, or that changed since."""
         for file in files:
-            if self.path(file).exists():
+            if self._is_measured(file, root):
                 continue
 
             def work(slot: int, file: str = file) -> int:
@@ -146,6 +146,12 @@ class Store:
                 return measure(file, targets, result)
 
             yield Job(file, _nothing, work, _CPU_SECONDS, _WALL_SECONDS)
+
+    def _is_measured(self, file: str, root: Path) -> bool:
+        path = self.path(file)
+        if not path.exists():
+            return False
+        return bool(json.loads(path.read_text(encoding="utf-8"))["digest"] == digest(root / file))
 
     def clear(self) -> None:
         """Forget all measurements: the sources changed, so the lines are others."""

@@ -7,11 +7,15 @@ import os
 import py_compile
 import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
-def make_trees(root: Path, state: Path, copied: tuple[str, ...], count: int) -> list[Path]:
-    """Copy the repository once for each slot.
+@contextmanager
+def private_trees(root: Path, state: Path, copied: tuple[str, ...], count: int) -> Iterator[list[Path]]:
+    """Copies of the repository, one for each slot, which are removed at the end.
 
     The compiled modules carry a hash of their source: by time and size, as is usual, Python could take the compiled
     original for a mutant of the same length.
@@ -22,19 +26,23 @@ def make_trees(root: Path, state: Path, copied: tuple[str, ...], count: int) -> 
         copied: what is copied, relative to the root; what does not exist is skipped.
         count: how many copies.
     """
-    trees = [state / f"tree{number}" for number in range(count)]
-    for tree in trees:
-        shutil.rmtree(tree, ignore_errors=True)
-        for name in copied:
-            source, target = root / name, tree / name
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-            elif source.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, target)
-        mode = py_compile.PycInvalidationMode.CHECKED_HASH
-        compileall.compile_dir(tree / "src", quiet=2, invalidation_mode=mode)
-    return trees
+    with tempfile.TemporaryDirectory(prefix="trees", dir=state, ignore_cleanup_errors=True) as folder:
+        trees = [Path(folder, f"tree{number}") for number in range(count)]
+        for tree in trees:
+            _copy(root, tree, copied)
+        yield trees
+
+
+def _copy(root: Path, tree: Path, copied: tuple[str, ...]) -> None:
+    for name in copied:
+        source, target = root / name, tree / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.exists():
+            shutil.copy2(source, target)
+    mode = py_compile.PycInvalidationMode.CHECKED_HASH
+    compileall.compile_dir(tree / "src", quiet=2, invalidation_mode=mode)
 
 
 def enter(tree: Path, root: Path) -> None:

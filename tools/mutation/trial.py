@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -110,7 +111,17 @@ def measure(file: str, targets: Sequence[str], result: Path) -> int:
             for name in names:
                 if name in lines:
                     lines[name].setdefault(module, []).append(line)
-    result.write_text(
-        json.dumps({"seconds": seconds, "tests": contexts.seconds, "failing": sorted(contexts.failed), "lines": lines})
-    )
+    content = {
+        "digest": digest(tree / file),
+        "seconds": seconds,
+        "tests": contexts.seconds,
+        "failing": sorted(contexts.failed),
+        "lines": lines,
+    }
+    result.write_text(json.dumps(content), encoding="utf-8")
     return status
+
+
+def digest(path: Path) -> str:
+    """A digest of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
