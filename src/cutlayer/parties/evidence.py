@@ -45,11 +45,10 @@ def _message_kind(name: str) -> str:
 
 
 Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Statement(Section):
-    """One entry as it may arrive: everything that the report takes, and nothing that it does not."""
+    """One entry as it may arrive: what the report takes and no more; as in every section, numbers are finite."""
 
     protection: Annotated[str, AfterValidator(_passive_protection)]
     party: Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
@@ -57,7 +56,7 @@ class _Statement(Section):
     covered: Count
     sent: Count
     changed: Count
-    figures: Annotated[dict[Annotated[str, AfterValidator(_figure_name)], Finite], Field(max_length=MAX_FIGURES)]
+    figures: Annotated[dict[Annotated[str, AfterValidator(_figure_name)], float], Field(max_length=MAX_FIGURES)]
     kinds: Annotated[dict[Annotated[str, AfterValidator(_message_kind)], Count], Field(max_length=len(HOOK_OF))]
 
 
