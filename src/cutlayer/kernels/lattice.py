@@ -118,7 +118,7 @@ def lattice_sum(rows: Tensor, step: float) -> Tensor:
 
 
 def _in_steps(rows: Tensor, step: float) -> Tensor:
-    """Each entry divided by the step, exactly, and cut off behind the point, so that no row gets longer."""
+    """Each entry divided by the step, which is exact, and without its fraction, so that no row gets longer."""
     return (rows * (1.0 / step)).trunc_()
 
 
@@ -130,10 +130,11 @@ class _Released(torch.autograd.Function):
         out, start = torch.empty_like(rows, memory_format=torch.contiguous_format), 0
         entries, released = rows.reshape(-1), out.view(-1)
         for noise in rounded_pieces(key, b"lattice %r" % (tuple(rows.shape),), rows.numel(), sigma, step):
-            piece = slice(start, start + len(noise))
+            end = start + len(noise)
+            steps = torch.mul(entries[start:end], 1.0 / step, out=released[start:end]).trunc_()
             # -0.0 of a truncated negative entry becomes +0.0 here, since no zero of the noise is negative.
-            torch.add(noise, _in_steps(entries[piece], step), alpha=step, out=released[piece])
-            start += len(noise)
+            torch.add(noise, steps, alpha=step, out=steps)
+            start = end
         return out
 
     @staticmethod

@@ -25,7 +25,7 @@ MOST_NUMBERS = 1 << 22
 
 
 def plan_of(job: Job, party: str) -> ReleasePlan:
-    """How often a party releases each row, predictions included, and what its bottom model and encoding owe to rows."""
+    """How often a party releases each row, predictions included; what bottom model and encoding owe to the rows."""
     once, part = job.train.releases_once(party), job.parties[party]
     encoding: Encoding = "public" if part.features.public_encoding else "fitted"
     bottom: Bottom = "fitted"
