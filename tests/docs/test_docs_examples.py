@@ -104,6 +104,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
 ) -> None:
     (tables / "job.yaml").write_text(JOB, encoding="utf-8")
     (tables / "noise.key").write_bytes(bytes(32))
+    (tables / "noise.key").chmod(0o600)
     run = ("run", tables / "job.yaml", "--key", tables / "noise.key")
     assert cutlayer(*run, "--out", tables / "whole")[0] == 0
     commit = Checkpoints.commit
