@@ -69,7 +69,7 @@ def test_the_figures_are_those_of_the_runs(place, folder):
         assert trial["measured"]["test"] == row["metrics"]["auc"]
         assert (trial["measured"]["low"], trial["measured"]["high"]) == (row["low"], row["high"])
         cells = audit["runs"]["this run"]["cells"]
-        leaks = {cell["attack"]: abs(cell["auc"] - 0.5) + 0.5 for cell in cells if cell["message"] == "gradient"}
+        leaks = {cell["attack"]: cell["leak"] for cell in cells if cell["message"] == "gradient"}
         assert trial["measured"]["leak"] == pytest.approx(max(leaks.values()))
         party, message, attack = trial["measured"]["where"].split("/")
         assert (party, message) == ("telco", "gradient")
@@ -85,8 +85,8 @@ def test_the_figures_are_those_of_the_runs(place, folder):
 
 @pytest.mark.parametrize("leak", list(LeakKind))
 def test_the_leak_is_that_of_the_chosen_messages(leak):
-    def cell(message, auc):
-        return {"message": message, "auc": auc}
+    def cell(message, leak):
+        return {"message": message, "leak": leak}
 
     cells = [cell("layer", 1.0), cell("gradient", 0.8), cell("embedding", 0.1), cell("gradient", float("nan"))]
     worst = measure._worst({"cells": cells, "skipped": {}}, leak)

@@ -135,9 +135,9 @@ def test_report_is_built_again_and_repeats_the_gate(place, finished):
 def test_audit_of_the_transcript_finds_what_the_live_one_found(place, finished):
     live = place.call("report", finished, "--json").document()
     again = place.call("audit", finished, "--json").document()
-    found = {(leak["run"], leak["message"], leak["attack"]): leak["auc"] for leak in live["leaks"]}
+    found = {(leak["run"], leak["message"], leak["attack"]): leak["leak"] for leak in live["leaks"]}
     assert len(found) >= 6
-    assert {(leak["run"], leak["message"], leak["attack"]): leak["auc"] for leak in again["leaks"]} == found
+    assert {(leak["run"], leak["message"], leak["attack"]): leak["leak"] for leak in again["leaks"]} == found
 
 
 def test_audit_with_chosen_attacks(place, finished):
