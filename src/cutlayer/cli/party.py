@@ -30,7 +30,7 @@ def party(
     out: Out = None,
     resume: Resume = False,
     key: KeyFile = None,
-    timeout: Timeout = 60.0,
+    timeout: Timeout = 300.0,
     json: Json = False,
 ) -> None:
     """Run one party of a job here; the others run in processes of their own (loopback only, for now)."""
