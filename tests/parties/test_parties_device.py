@@ -15,7 +15,7 @@ import pytest
 import torch
 from party_interruptions import halves, history
 from party_processes import PATIENCE, forked
-from party_runs import ACTIVE, DROPOUT, KEY, make_job, tables
+from party_runs import DROPOUT, KEY, make_job, tables
 
 from cutlayer.config import Job
 from cutlayer.runs.execute import Options, Progress, execute
@@ -81,11 +81,13 @@ def test_a_run_resumes_from_copies_of_its_device(device: Path, tmp_path: Path) -
         whole = Path(shutil.copytree(live / "run", tmp_path / "whole"))
     resumed = 0
     for copy in copies:
+        again = copy.with_suffix(".run")
         with mounted(copy, tmp_path / "after") as after:
             there = (after / "run" / "job.yaml").exists()
-            start(JOB, after / "run", there)
-            assert history(after / "run") == history(whole)
-            mine, theirs = halves(after / "run", JOB), halves(whole, JOB)
-            assert all(torch.equal(mine[ACTIVE][name], tensor) for name, tensor in theirs[ACTIVE].items())
-            resumed += there
+            assert forked(start, JOB, after / "run", there).wait() == 0
+            shutil.copytree(after / "run", again)
+        assert history(again) == history(whole)
+        mine, theirs = halves(again, JOB), halves(whole, JOB)
+        assert all(torch.equal(mine[party][name], theirs[party][name]) for party in theirs for name in theirs[party])
+        resumed += there
     assert resumed == COPIES, "what was synced is not on the device"
