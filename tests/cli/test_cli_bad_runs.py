@@ -136,6 +136,7 @@ def test_resume_may_move_files_and_change_the_audit(run):
 
 def test_resume_with_another_key_would_draw_the_labels_again(run):
     (run.folder / "k").write_bytes(secrets.token_bytes(32))
+    (run.folder / "k").chmod(0o600)
     refused(run, "run", run.file, "--resume", "--key", "k", told="expected the keys the run was begun with")
     (run.folder / ".cutlayer" / "bank.key").unlink()
     refused(run, "run", run.file, "--resume", told="resume with the same --key and secret, or start a new run")
@@ -149,8 +150,6 @@ def truncated(path: Path, keep: int = 20) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "checkpoint/bank/epoch-0001.safetensors",
-        "checkpoint/telco/epoch-0001.safetensors",
         "checkpoint/bank/committed.json",
         "checkpoint/bank/noise.key",
         "transcript/bank/epoch-0000.safetensors",
@@ -163,6 +162,23 @@ def test_resume_of_a_damaged_run(run, name):
     assert (result.code, result.out) == (2, "")
     assert name in result.error
     assert run.run_folder.exists()
+
+
+@pytest.mark.parametrize("party", ["bank", "telco"])
+def test_a_damaged_last_half_repeats_its_epoch_with_a_warning(run, party):
+    first = run.call("report", run.run_folder, "--json").document()
+    name = f"checkpoint/{party}/epoch-0001.safetensors"
+    truncated(run.run_folder / name)
+    result = run.call("run", run.file, "--resume", "--json")
+    assert result.code == 0
+    assert name in result.err
+    assert "the run can resume from the epoch before" in result.err
+    assert result.document()["leaks"] == first["leaks"]
+    truncated(run.run_folder / name)
+    truncated(run.run_folder / name.replace("0001", "0000"))
+    result = run.call("run", run.file, "--resume")
+    assert (result.code, result.out) == (2, "")
+    assert "restore" in result.err
 
 
 def test_resume_with_the_checkpoint_of_another_party_or_job(run):

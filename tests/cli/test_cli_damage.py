@@ -62,14 +62,19 @@ def test_a_full_disk_says_what_to_free(place, monkeypatch, by_library):
     """The library that writes tensors reports a full disk as a fault of the format."""
 
     def full(*_arguments: object) -> None:
-        if by_library:
-            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "epoch-0000.safetensors")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    sync = durable.sync_file
+
+    def full_at_file(path: Path) -> None:
+        if path.suffix == ".partial":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        sync(path)
 
     if by_library:
         monkeypatch.setattr("cutlayer.tensor_file.save_file", full)
     else:
-        monkeypatch.setattr(durable, "sync_file", full)
+        monkeypatch.setattr(durable, "sync_file", full_at_file)
     told = place.call("run", place.file)
     assert (told.code, told.out) == (2, "")
     assert "No space left on device; free space there" in told.error

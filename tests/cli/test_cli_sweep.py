@@ -88,9 +88,9 @@ def test_the_leak_is_that_of_the_chosen_messages(leak):
     def cell(message, leak):
         return {"message": message, "leak": leak}
 
-    cells = [cell("layer", 1.0), cell("gradient", 0.8), cell("embedding", 0.1), cell("gradient", float("nan"))]
+    cells = [cell("layer", 1.0), cell("gradient", 0.8), cell("embedding", 0.9), cell("gradient", None)]
     worst = measure._worst({"cells": cells, "skipped": {}}, leak)
-    assert worst["auc"] == {"all": 0.1, "gradient": 0.8, "embedding": 0.1}[leak]
+    assert worst["leak"] == {"all": 0.9, "gradient": 0.8, "embedding": 0.9}[leak]
 
 
 def test_without_validation_rows_the_test_rows_choose(place, folder):

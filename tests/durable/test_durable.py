@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,37 @@ def test_a_lock_is_held_by_one_process_and_freed_when_it_is_killed(tmp_path: Pat
     child.communicate()
     with durable.locked(lock, "another"):
         assert "another" in lock.read_text()
+
+
+def test_a_process_may_wait_for_a_lock(tmp_path: Path) -> None:
+    lock, order = tmp_path / "lock", list[str]()
+
+    def second() -> None:
+        with durable.locked(lock, "second", wait=True):
+            order.append("second")
+
+    with durable.locked(lock, "first"):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
+
+
+def test_a_lock_whose_file_was_removed_excludes_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that opened the file before its holder removed it must not take its lock for that of the new file."""
+    lock, flock, removed = tmp_path / "lock", fcntl.flock, list[bool]()
+
+    def racing(descriptor: int, operation: int) -> None:
+        if not removed:
+            removed.append(True)
+            lock.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", racing)
+    with (
+        durable.locked(lock, "first"),
+        pytest.raises(RunFolderError, match=r"in use by first"),
+        durable.locked(lock, "second"),
+    ):
+        pass

@@ -86,6 +86,16 @@ class Forked:
         self._process = _context.Process(target=work, args=args, daemon=True)
         self._process.start()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.is_alive()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it has not ended."""
+        if self._process.pid is not None and self._process.is_alive():
+            os.kill(self._process.pid, number)
+
     def kill(self) -> None:
         """As `kill -9`."""
         self._process.kill()

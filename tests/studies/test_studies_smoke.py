@@ -14,7 +14,8 @@ from written_pages import page_of
 
 import studies
 from cutlayer.config import Job, validated
-from cutlayer.errors import ConfigError, DataError
+from cutlayer.durable import locked
+from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Progress
 from cutlayer.runs.folder import RunFolder
@@ -140,6 +141,15 @@ def test_results_of_before_there_were_further_figures_are_still_read(tmp_path: P
     for name in (cell.slug, cell.slug.replace("undefended", "max_norm")):
         (tmp_path / "cells" / f"{name}.json").write_text(json.dumps(old))
     assert [one.measured for one in run_cells(study, tmp_path, tmp_path, 1, Progress())] == [{}, {}]
+
+
+def test_a_study_is_run_by_one_process_at_a_time(tmp_path: Path) -> None:
+    """Both would train in the same folder, and each would remove what the other has there."""
+    with (
+        locked(tmp_path / "study.lock", "the study tiny"),
+        pytest.raises(RunFolderError, match=r"in use by the study tiny \(process"),
+    ):
+        run_cells(Tiny(), tmp_path, tmp_path, 1, Progress())
 
 
 def test_the_command_prints_one_document_or_the_page(

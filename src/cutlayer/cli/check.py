@@ -38,7 +38,7 @@ def _show(found: Forecast, console: Console) -> None:
         out.add_row("imports", f"{path} for {where}")
     seconds = f"{found.seconds_per_epoch:,.{0 if found.seconds_per_epoch >= 10 else 2}f} s an epoch"
     out.add_row("time", f"{seconds}, by three steps timed on {found.threads} thread{'s' * (found.threads != 1)}")
-    out.add_row("memory", f"{size(found.memory_bytes)} besides the libraries")
+    out.add_row("memory", f"about {size(found.memory_bytes)} at most, with the libraries")
     out.add_row("recorded", f"{size(found.transcript_bytes)} of transcript at most")
     for line in found.guarantees:
         name, _, statement = line.partition(": ")

@@ -43,7 +43,7 @@ def party(
     forget: Forget = False,
     key: KeyFile = None,
     allow_model: AllowModel = None,
-    timeout: Timeout = 60.0,
+    timeout: Timeout = 300.0,
     json: Json = False,
 ) -> None:
     """Run one party of a job here; the others run in processes of their own (loopback only, for now)."""

@@ -113,6 +113,11 @@ class PartyTable:
         """Number of rows of the table."""
         return self._rows
 
+    @property
+    def bytes(self) -> int:
+        """Memory of the rows as they were read and of the digests of their ids; less once a file's rows are let go."""
+        return self.digests.nbytes + (0 if self._table is None else self._table.nbytes)
+
     def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.
 
