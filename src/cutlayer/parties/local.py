@@ -12,6 +12,7 @@ from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.label_memory import LabelMemory
 
 EVALUATION_ROWS = 4096
 """Rows per request for held-out rows."""
@@ -33,6 +34,8 @@ class Local:
         noise_key: 32 bytes for this run's noise.
         starting_key: 32 bytes for the initial weights and all else that is drawn from the global random state.
         audit: what to record.
+        label_column: of the active party; empty on a passive one.
+        label_memory: what labels were drawn for in this and earlier runs; `None` with a supplied key.
         resume: continue from the committed checkpoint in `folder`.
         wrap: what a passive party that attacks does to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
@@ -48,6 +51,7 @@ class Local:
     starting_key: bytes = field(repr=False)
     audit: AuditConfig
     label_column: str = ""
+    label_memory: LabelMemory | None = field(default=None, repr=False)
     resume: bool = False
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
 
