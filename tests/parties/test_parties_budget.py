@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mpmath as mp
+import pyarrow.compute as pc
 import pytest
 import torch
 from party_interruptions import Dying, interrupted
@@ -18,7 +19,7 @@ from torch import Tensor
 from cutlayer.accounting import Ledger, ReleaseLog
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
-from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.errors import BudgetExceeded, ConfigError, DataError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive import PassiveParty
@@ -209,5 +210,8 @@ def test_runs_on_the_same_key_and_rows_share_their_draws(tmp_path: Path, monkeyp
     assert labels.epsilon == 1.0
     assert features.epsilon == pytest.approx(closed_form(4.0, 2), rel=1e-6)
     assert first.merged(ledger("a", eps=0.5)).totals[0].epsilon == 1.5
-    assert first.merged(ledger("a", given=tables(seed=1))).totals[0].epsilon == 2.0
+    others = {name: table.set_column(0, "id", pc.add(table["id"], 10**6)) for name, table in GIVEN.items()}
+    assert first.merged(ledger("a", given=others)).totals[0].epsilon == 2.0
+    with pytest.raises(DataError, match="another one in"):
+        ledger("a", given=tables(seed=1))
     assert first.merged(ledger("b")).totals[0].epsilon == 2.0

@@ -324,5 +324,5 @@ def test_a_checkpoint_is_plain_tensors_and_text(folder: Path) -> None:
     with safe_open(half(folder, ACTIVE), framework="pt") as file:
         header = file.metadata()
     assert {"party": ACTIVE, "job": JOB.digest(), "epoch": "2"}.items() <= header.items()
-    assert json.loads(header["state"])["sent"]["gradient_out"] == 3 * 4
+    assert json.loads(header["state"])["sent"]["gradient"] == 3 * 4
     assert not any(path.suffix in {".pt", ".pkl", ".pickle", ".bin"} for path in folder.rglob("*"))

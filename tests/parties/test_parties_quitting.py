@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from party_interruptions import Dying, assert_equal, interrupted
-from party_runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, record, run, tables
+from party_runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables
 
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
@@ -100,7 +100,7 @@ def executed(tmp_path: Path, compare: list[str], passives: int, **options: Any) 
     raw["compare"] = compare
     job = validated(Job, raw, "")
     given = tables(passives=passives, rows=400)
-    return job, execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=given), Progress())
+    return job, execute(job, tmp_path / "run", Options(Keys(tmp_path, bytes(32)), tables=given), Progress())
 
 
 def test_a_whole_job_tells_what_is_left_beside_its_references(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ ROWS = 500
 
 def compared(job: Job, given: Any, folder: Path, names: tuple[str, ...]) -> tuple[Trained, Reference]:
     """A split run and a reference of the given parties' columns."""
-    trained = run(job, given, folder)
+    trained = run(job, given, folder, key=bytes(32))
     stores = {name: Store.open(folder / "data" / name) for name in names}
     truth, _ = read_truth(folder / "transcript" / ACTIVE)
     active = trained.active

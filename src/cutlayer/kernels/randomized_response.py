@@ -52,7 +52,9 @@ def flip_threshold(eps: float, classes: int) -> int:
         return math.ceil(_WORDS / (1 + growth * rarest))
 
 
-def randomized_response(codes: Tensor, digests: Tensor, classes: int, eps: float, secret: bytes, column: str) -> Tensor:
+def randomized_response(
+    codes: Tensor, digests: Tensor, classes: int, eps: float, secret: bytes, column: str, generation: int = 0
+) -> Tensor:
     """Keep each label with probability e^eps / (n - 1 + e^eps), else take one of the others uniformly.
 
     The randomness of a row is AES-256 of its id digest, under a key derived from the secret, the label column, eps, the
@@ -68,6 +70,7 @@ def randomized_response(codes: Tensor, digests: Tensor, classes: int, eps: float
         eps: 0 or more; 0 ignores the label.
         secret: 16 bytes or more that stay with the label's owner.
         column: name of the label column.
+        generation: 0 or more; another one draws every row anew, and the eps of both add up.
 
     Returns:
         int64 (n,).
@@ -80,10 +83,12 @@ def randomized_response(codes: Tensor, digests: Tensor, classes: int, eps: float
     privacy (arXiv 2102.06062), section 1.
 
     Guarantee: eps-label differential privacy of each row (neighbours differ in one row's label) while the secret is
-    unknown to the receiver, and AES-256 is taken for a random function.
+    unknown to the receiver, and AES-256 is taken for a random function. It is of one label for each row: the draws for
+    two labels of a row under one secret and generation show a change, since every other row repeats its own.
     """
     _check(codes, digests, classes, eps)
-    keys = [derive(secret, b"cutlayer randomized response", *_purpose(column, eps, classes, c)) for c in range(classes)]
+    purposes = [_purpose(column, eps, classes, code, generation) for code in range(classes)]
+    keys = [derive(secret, b"cutlayer randomized response", *purpose) for purpose in purposes]
     threshold = np.uint64(flip_threshold(eps, classes))
     out = codes.clone()
     for start in range(0, len(codes), _ROWS_AT_A_TIME):
@@ -92,8 +97,9 @@ def randomized_response(codes: Tensor, digests: Tensor, classes: int, eps: float
     return out
 
 
-def _purpose(column: str, eps: float, classes: int, code: int) -> tuple[bytes, ...]:
-    return column.encode(), float(eps).hex().encode(), str(classes).encode(), str(code).encode()
+def _purpose(column: str, eps: float, classes: int, code: int, generation: int) -> tuple[bytes, ...]:
+    drawn = column.encode(), float(eps).hex().encode(), str(classes).encode(), str(code).encode()
+    return (*drawn, b"generation %d" % generation) if generation else drawn
 
 
 def _draw(

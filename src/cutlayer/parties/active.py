@@ -183,6 +183,8 @@ class ActiveParty:
             secret=local.secret,
             noise=Noise(local.noise_key),
             label_column=local.label_column,
+            # Row numbers are no ids: the digest of all labels is part of them, and any change draws every row anew.
+            label_memory=None if local.table.id_kind == "row" else local.label_memory,
             epochs=self.job.train.epochs,
             batch_size=self.job.train.batch_size,
             plan=plan_of(self.job, local.name),
@@ -194,8 +196,10 @@ class ActiveParty:
         self.labels[train] = chain.labels(self.truth[train], ids)
         chain.setup(replace(context, labels=self.labels), log)
         self.half.sent["labels"] = len(train)
-        rows = prepared.order_digest + self.truth.numpy().tobytes()
-        self.fingerprint = derive(local.secret, b"ledger", local.label_column.encode(), rows, size=16).hex()
+        # Where draws are remembered, each row has one draw in a generation, whatever its label is now.
+        labels = self.truth.numpy().tobytes() if None in chain.draws else b""
+        what = prepared.order_digest + labels, repr(chain.draws).encode()
+        self.fingerprint = derive(local.secret, b"ledger", local.label_column.encode(), *what, size=16).hex()
 
     def _draw_ids(self, prepared: Prepared) -> npt.NDArray[np.uint8]:
         """What a row's draws depend on: the digest of its id, uint8 (n, 16).

@@ -14,6 +14,7 @@ from cutlayer.config import AuditConfig, Job, LimitsConfig
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import derive
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.label_memory import LabelMemory
 
 EVALUATION_ROWS = 4096
 """Rows per request for held-out rows."""
@@ -35,6 +36,8 @@ class Local:
         noise_key: 32 bytes for this run's noise.
         starting_key: 32 bytes for the initial weights and all else that is drawn from the global random state.
         audit: what to record.
+        label_column: of the active party; empty on a passive one.
+        label_memory: what labels were drawn for in this and earlier runs; `None` with a supplied key.
         resume: continue from the committed checkpoint in `folder`.
         releases: folder of this party's release logs, beside its secret; `None` where nothing leaves the process or
             anybody can repeat the noise: they are then in the run folder.
@@ -55,6 +58,7 @@ class Local:
     starting_key: bytes = field(repr=False)
     audit: AuditConfig
     label_column: str = ""
+    label_memory: LabelMemory | None = field(default=None, repr=False)
     resume: bool = False
     releases: Path | None = None
     forget_peer_progress: bool = False

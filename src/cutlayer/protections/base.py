@@ -15,6 +15,7 @@ from cutlayer.accounting import ANY_PART, Event, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.noise import derive, fingerprint, standard_laplace, standard_normal
+from cutlayer.protections.label_memory import LabelMemory
 from cutlayer.tasks import Task
 
 
@@ -94,6 +95,8 @@ class Context:
         training: row numbers of the training rows, int64.
         secret: the owner's long-lived secret, for draws that must repeat in the next run.
         noise: this run's noise.
+        label_column: name of the label column; empty on a passive party.
+        label_memory: what labels were drawn for; `None` where draws need not be compared with those of other runs.
         epochs, batch_size: the schedule.
         plan: how often that releases each row.
     """
@@ -107,6 +110,7 @@ class Context:
     secret: bytes = field(repr=False)
     noise: Noise = field(repr=False)
     label_column: str = ""
+    label_memory: LabelMemory | None = None
     epochs: int = 1
     batch_size: int = 1
     plan: ReleasePlan = field(default_factory=lambda: ReleasePlan(training=1))
@@ -265,6 +269,14 @@ class Protection(ABC, Generic[C]):
             ids: uint8 (n, 16) digests of their row ids.
         """
         return y
+
+    @property
+    def draws(self) -> str | None:
+        """A name of the labels' draws: two runs that state one name have one draw of each row between them.
+
+        `None` where it is not remembered which label each row was drawn for.
+        """
+        return None
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Protect an embedding (n, width) about to be released; differentiable."""

@@ -123,6 +123,11 @@ class Chain:
             y = drawn
         return y
 
+    @property
+    def draws(self) -> tuple[str | None, ...]:
+        """Of each protection that draws labels; see `Protection.draws`."""
+        return tuple(protection.draws for protection in self._with("labels"))
+
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Protect an embedding about to be released, and count it.
 

@@ -20,6 +20,7 @@ from cutlayer.data.ids import DIGEST_BYTES, row_digests
 from cutlayer.errors import DataError
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response
 from cutlayer.protections.base import Asset, Context, Protection, Side
+from cutlayer.protections.label_memory import Choice, Drawn, Recalled
 
 Labels = TypeVar("Labels", npt.NDArray[Any], Tensor)
 
@@ -29,9 +30,13 @@ class LabelDPConfig(Section):
 
     Attributes:
         eps: 0 or more. 0 is a coin flip, 1 flips 27 % of binary labels, 5 flips 0.7 %.
+        changed_labels: what is done where a row's label is another one than an earlier training drew for. `refuse`:
+            stop before anything is sent. `keep`: the row keeps its old draw. `redraw`: each new training draws every
+            row anew, and the eps of all of them add up.
     """
 
     eps: float = Field(ge=0, strict=True)
+    changed_labels: Choice = "refuse"
 
 
 class LabelDP(Protection[LabelDPConfig]):
@@ -41,12 +46,18 @@ class LabelDP(Protection[LabelDPConfig]):
     a binary label so flips with 1 / (1 + e^eps). The draw is a keyed function of the row's id: the same in every
     epoch, after a resume and in the next training on the same secret. Evaluation rows keep their true labels.
 
+    A label that is corrected between two trainings would be the only one whose draw changes, and so would show with
+    certainty (the known limit of memoised randomised response). So a run remembers under its secret what each row was
+    drawn for, and `changed_labels` says what is done about a change. A run with a supplied key remembers nothing, nor
+    do calls: they are reproducible, and whoever needs privacy over changing labels takes another key for each.
+
     Reference: Warner 1965, Randomized response; Ghazi et al. 2021, Deep learning with label differential privacy
     (arXiv 2102.06062), section 1, for training on it; MindSpore Federated's label_dp has the same probabilities but
     redraws in every batch.
 
     Guarantee: eps-label differential privacy per row for the whole run, however many epochs (neighbours differ in one
-    row's label; all else is post-processing), while the secret stays with the label's owner.
+    row's label; all else is post-processing), while the secret stays with the label's owner. Over several trainings it
+    is of each row's first label with `refuse` and `keep`, and with `redraw` of all its labels, at the sum of the eps.
 
     Args:
         settings: `LabelDPConfig`, or its eps alone.
@@ -75,6 +86,7 @@ class LabelDP(Protection[LabelDPConfig]):
         self._rows = 0
         self._flipped = 0
         self._classes = 2
+        self._recalled: Recalled | None = None
         if settings.eps == 0:
             warnings.warn("label_dp at eps 0 is a coin flip: the labels carry nothing to learn", stacklevel=2)
 
@@ -86,10 +98,20 @@ class LabelDP(Protection[LabelDPConfig]):
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Draw the protected labels: int64 (n,) codes and uint8 (n, 16) id digests in, codes out."""
-        context = self.context
-        drawn = randomized_response(y, ids, self._classes, self.settings.eps, context.secret, context.label_column)
+        context, eps, classes = self.context, self.settings.eps, self._classes
+        codes, generation = y, 0
+        if context.label_memory is not None:
+            of = Drawn(context.label_column, eps, classes)
+            self._recalled = context.label_memory.recall(y, ids, of, self.settings.changed_labels)
+            codes, generation = self._recalled.codes, self._recalled.generation
+        drawn = randomized_response(codes, ids, classes, eps, context.secret, context.label_column, generation)
         self._rows, self._flipped = len(y), int((drawn != y).sum())
         return drawn
+
+    @property
+    def draws(self) -> str | None:
+        """Of the memory and its generation; `None` with a supplied key, and for rows without ids."""
+        return None if self._recalled is None else f"{self._recalled.memory} {self._recalled.generation}"
 
     def __call__(self, labels: Labels, ids: Sequence[Any] | npt.NDArray[Any] | None = None) -> Labels:
         """Protect labels outside a run.
@@ -129,6 +151,7 @@ class LabelDP(Protection[LabelDPConfig]):
             "labels_flipped": self._flipped,
             "flipped_share": self._flipped / max(self._rows, 1),
             "expected_share": flip_probability(self.settings.eps, self._classes),
+            **({"old_draws_kept": self._recalled.kept} if self._recalled is not None and self._recalled.kept else {}),
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.protections import build_chain
+from cutlayer.protections.label_memory import LabelMemory
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.keys import check_same_keys, load_or_derive_start, load_or_make, noise_key_path
 from cutlayer.runs.watch import Watcher
@@ -89,6 +90,9 @@ def local_side(
     party, start = job.parties[name], (origin or folder).path
     secret_path = party.secret or keys.folder / f"{name}.key"
     secret = keys.supplied or load_or_make(secret_path)
+    memory = LabelMemory(
+        secret_path.with_name(f"{secret_path.name}.labels"), start / "checkpoint" / name / "label_draws.json", secret
+    )
     noise_key = keys.supplied or load_or_make(noise_key_path(folder.path, name))
     starting_noise = keys.supplied or load_or_make(noise_key_path(start, name))
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
@@ -104,6 +108,7 @@ def local_side(
         starting_key=load_or_derive_start(start, name, starting_noise, job.train.seed),
         audit=party.audit,
         label_column=party.label or "",
+        label_memory=None if keys.supplied else memory,
         resume=resume,
         releases=None if keys.supplied or keys.simulated else secret_path.with_name(f"{secret_path.name}.releases"),
         forget_peer_progress=forget_peer_progress,

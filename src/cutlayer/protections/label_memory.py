@@ -1,0 +1,256 @@
+"""What each row's label was when it was drawn for: else the draws of a later training show whose label changed."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from torch import Tensor
+
+from cutlayer.durable import locked, make_folder, write_whole
+from cutlayer.errors import CheckpointError, DataError, RunFolderError
+from cutlayer.kernels.noise import derive, encrypt_blocks
+
+Choice = Literal["refuse", "keep", "redraw"]
+"""What is done where labels changed since they were drawn for."""
+Words = npt.NDArray[np.uint64]
+_PATIENCE, _PAUSE = 60.0, 0.05
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What draws depend on beside the row, its label and the secret.
+
+    Attributes:
+        column: name of the label column.
+        eps: of one draw, 0 or more.
+        classes: how many values a label can take, 2 or more.
+    """
+
+    column: str
+    eps: float
+    classes: int
+
+    @property
+    def purpose(self) -> tuple[bytes, ...]:
+        """The same as bytes, to derive keys from."""
+        return self.column.encode(), float(self.eps).hex().encode(), str(self.classes).encode()
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """The labels to draw for.
+
+    Attributes:
+        codes: class codes, int64 (n,): the current ones, but where an old draw is to stay.
+        memory: a random name of the memory; one that was lost and begun again has another.
+        generation: of the draws; another generation draws every row anew.
+        kept: how many rows have the code of their old draw in place of their own.
+    """
+
+    codes: Tensor
+    memory: str
+    generation: int
+    kept: int
+
+
+class LabelMemory:
+    """Keyed digests of the labels that were drawn for, beside the secret that draws.
+
+    A draw is a function of the row's id and label, so that a repeated training repeats it. If a label changes in
+    between, its draw may change, while no other does: each difference between two trainings would prove a change. So
+    the label that each row was drawn for is remembered, and a change is refused, or the old draw stays, or all rows are
+    drawn under a new generation, so that differences say nothing.
+
+    A row takes 16 bytes: 8 of its id and 8 of its label, both enciphered under keys derived from the secret, so that
+    the file tells nobody else anything. Two ids agree in their 8 bytes with probability 2^-64 a pair; that would look
+    like a change and be refused.
+
+    Args:
+        folder: beside the secret, for one file for each generation of each label column, eps and number of classes.
+        record: a file of the run folder that holds which generation the run uses; a resume must use the same.
+        secret: 32 bytes that stay with the label's owner.
+
+    Reference: Erlingsson et al. 2014, RAPPOR (arXiv 1407.6981), section 3.1 (memoised randomised response), and Ding et
+    al. 2017, Collecting telemetry data privately (arXiv 1712.01524), on values that change.
+    """
+
+    def __init__(self, folder: Path, record: Path, secret: bytes) -> None:
+        self.folder, self.record = folder, record
+        self._secret = secret
+
+    def recall(self, codes: Tensor, digests: Tensor, drawn: Drawn, choice: Choice) -> Recalled:
+        """Compare labels with those that were drawn for, and remember them; all is on disk when it returns.
+
+        With `redraw` every new training begins a generation, whether a label changed or not: that all draws differ
+        then says nothing of the labels.
+
+        Args:
+            codes: current class codes, int64 (n,).
+            digests: of the row ids, uint8 (n, 16), each once.
+            drawn: what the draws depend on beside the row.
+            choice: what is done where labels changed.
+
+        Raises:
+            DataError: labels changed and `choice` is `refuse`, or the run began before they did.
+            CheckpointError: the memory is damaged or missing.
+            RunFolderError: another process has used it for a minute.
+        """
+        which = derive(self._secret, b"label memory", *drawn.purpose, size=8).hex()
+        make_folder(self.folder)
+        with self._locked():
+            begun = self._generation_of_run(which)
+            generation = self._next(which, choice) if begun is None else begun
+            path = self.folder / f"{which}-{generation}.safetensors"
+            if begun is not None and not path.exists():
+                raise CheckpointError.expected(f"the label memory {path}", "none", "restore it from a backup")
+            known_ids, known_labels, memory = self._read(path)
+            ids, labels = self._words(digests, drawn), self._label_words(codes, digests, drawn)
+            where, there = _find(known_ids, ids)
+            stored = known_labels[where] if there.any() else labels
+            changed = there & (stored != labels)
+            old = codes
+            if changed.any():
+                self._check(int(changed.sum()), len(codes), choice, drawn, begun is not None)
+                old = self._old_codes(codes, digests, drawn, changed, stored)
+            if not there.all():
+                both = np.concatenate([known_ids, ids[~there]]), np.concatenate([known_labels, labels[~there]])
+                self._write(path, *both, memory)
+            if begun is None:
+                self._note_generation(which, generation)
+        return Recalled(old, memory, generation, int(changed.sum()))
+
+    @staticmethod
+    def _check(changed: int, rows: int, choice: Choice, drawn: Drawn, begun: bool) -> None:
+        if choice == "keep":
+            return
+        wanted = f"label {drawn.column!r} of every training row as it was when it was drawn for"
+        got = f"another one in {changed:,} of {rows:,} rows"
+        if choice == "redraw" and begun:
+            raise DataError.expected(
+                wanted, got, "the run began before they changed: bring them back, or start a new run"
+            )
+        remedy = (
+            "their draws would tell which rows those are. Choose at the label's owner: 'changed_labels: keep' of "
+            "label_dp leaves these rows their old draws; 'changed_labels: redraw' draws every row anew, and the eps of "
+            "both trainings add up"
+        )
+        raise DataError.expected(wanted, got, remedy)
+
+    def _old_codes(
+        self, codes: Tensor, digests: Tensor, drawn: Drawn, changed: npt.NDArray[np.bool_], known: Words
+    ) -> Tensor:
+        """The codes with those of changed rows as they were: found by trying every class."""
+        places = np.flatnonzero(changed)
+        old, missing = codes.clone(), np.ones(len(places), dtype=bool)
+        for code in range(drawn.classes):
+            tried = self._label_words(torch.full((len(places),), code), digests[places], drawn)
+            same = tried == known[places]
+            old[places[same]] = code
+            missing &= ~same
+        if missing.any():
+            raise self._damaged(self.folder)
+        return old
+
+    def _words(self, digests: Tensor, drawn: Drawn) -> Words:
+        key = derive(self._secret, b"label memory id", *drawn.purpose)
+        return _first_words(key, digests.numpy())
+
+    def _label_words(self, codes: Tensor, digests: Tensor, drawn: Drawn) -> Words:
+        words, found = digests.numpy(), np.zeros(len(codes), np.uint64)
+        order = np.argsort(codes.numpy(), kind="stable")
+        starts = np.searchsorted(codes.numpy()[order], np.arange(drawn.classes + 1))
+        for code in np.flatnonzero(np.diff(starts)):
+            rows = order[starts[code] : starts[code + 1]]
+            key = derive(self._secret, b"label memory label", *drawn.purpose, str(code).encode())
+            found[rows] = _first_words(key, words[rows])
+        return found
+
+    def _next(self, which: str, choice: Choice) -> int:
+        """The generation of a new training."""
+        stems = [path.stem for path in self.folder.glob(f"{which}-*.safetensors")]
+        latest = max((int(stem.rpartition("-")[2]) for stem in stems), default=None)
+        return 0 if latest is None else latest + (choice == "redraw")
+
+    def _generation_of_run(self, which: str) -> int | None:
+        try:
+            noted: int | None = json.loads(self.record.read_text()).get(which) if self.record.exists() else None
+        except (ValueError, AttributeError):
+            raise self._damaged(self.record) from None
+        return noted
+
+    def _note_generation(self, which: str, generation: int) -> None:
+        make_folder(self.record.parent)
+        noted = json.loads(self.record.read_text()) if self.record.exists() else {}
+        write_whole(self.record, json.dumps({**noted, which: generation}) + "\n")
+
+    def _read(self, path: Path) -> tuple[Words, Words, str]:
+        """Ids, sorted, their labels, and the name of the memory; a new name where there is none."""
+        if not path.exists():
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), secrets.token_hex(8)
+        try:
+            with safe_open(path, framework="numpy") as file:
+                header, ids, labels = file.metadata(), file.get_tensor("ids"), file.get_tensor("labels")
+            checked, memory = header["check"], header["memory"]
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+            raise self._damaged(path) from None
+        if checked != self._tag(ids, labels, memory):
+            raise self._damaged(path)
+        return ids, labels, memory
+
+    def _write(self, path: Path, ids: Words, labels: Words, memory: str) -> None:
+        order = np.argsort(ids)
+        ids, labels = ids[order], labels[order]
+        header = {"check": self._tag(ids, labels, memory), "memory": memory}
+        write_whole(path, save({"ids": ids, "labels": labels}, header))
+
+    def _tag(self, ids: Words, labels: Words, memory: str) -> str:
+        parts = memory.encode(), ids.tobytes(), labels.tobytes()
+        return derive(self._secret, b"label memory check", *parts, size=16).hex()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Wait for another training that is comparing its labels, which takes a moment."""
+        until = time.monotonic() + _PATIENCE
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(locked(self.folder / "lock", "a training that draws labels"))
+                    break
+                except RunFolderError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(_PAUSE)
+            yield
+
+    def _damaged(self, path: Path) -> CheckpointError:
+        return CheckpointError(
+            f"{path} is damaged or of another secret; restore it from a backup together with the secret: without it, a "
+            "label that changed would be revealed"
+        )
+
+
+def _first_words(key: bytes, digests: npt.NDArray[np.uint8]) -> Words:
+    """The first 8 bytes of each digest, enciphered: uint64 (n,)."""
+    return np.ascontiguousarray(encrypt_blocks(key, digests).view("<u8")[:, 0], dtype=np.uint64)
+
+
+def _find(known: Words, wanted: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Where each wanted word is among the known ones, which are sorted, and whether it is there."""
+    if not len(known):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
+    order, where = np.argsort(wanted), np.empty(len(wanted), np.int64)
+    where[order] = np.searchsorted(known, wanted[order])  # far faster than in any other order
+    where = np.minimum(where, len(known) - 1)
+    return where, known[where] == wanted

@@ -1,0 +1,194 @@
+"""Corrected labels: without a memory every difference between two trainings proves one; with it none does."""
+
+import math
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from protection_setup import KEY, context
+
+from cutlayer.errors import CheckpointError, DataError
+from cutlayer.protections import build
+from cutlayer.protections.label_memory import Drawn, LabelMemory
+
+ROWS, EPS = 20_000, 1.0
+DRAWN = Drawn("default", EPS, 2)
+
+
+def rows(classes=2, count=ROWS, seed=0):
+    """Ids, labels, and the same labels with 5 % of them corrected to class 1."""
+    draw = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 256, (count, 16), generator=draw, dtype=torch.uint8)
+    y = torch.randint(0, classes, (count,), generator=draw)
+    changed = (torch.rand(count, generator=draw) < 0.05) & (y != 1)
+    return ids, y, torch.where(changed, 1, y), changed
+
+
+def memory(folder, run, secret=KEY):
+    """The memory as one run sees it."""
+    return LabelMemory(Path(folder) / "bank.key.labels", Path(folder) / run / "label_draws.json", secret)
+
+
+def train(folder, run, y, ids, choice="refuse", classes=2, eps=EPS, remembers=True):
+    """The labels that a training draws, and the protection."""
+    built = build("label_dp", {"eps": eps, "changed_labels": choice}, "privacy")
+    found = replace(context(classes), label_memory=memory(folder, run) if remembers else None)
+    built.setup(found)
+    return built.labels(y, ids), built
+
+
+def precision(first, second, changed):
+    """Of the rows whose draws differ, the share that really changed."""
+    differs = first != second
+    return float(changed[differs].double().mean()) if differs.any() else math.nan
+
+
+def test_without_a_memory_the_attack_finds_changed_labels_with_certainty(tmp_path):
+    ids, y, corrected, changed = rows()
+    first, _ = train(tmp_path, "a", y, ids, remembers=False)
+    second, _ = train(tmp_path, "b", corrected, ids, remembers=False)
+    assert precision(first, second, changed) == 1.0
+    assert int((first != second).sum()) > 0.4 * int(changed.sum())
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_a_corrected_label_is_refused_by_default(tmp_path, classes):
+    ids, y, corrected, changed = rows(classes)
+    train(tmp_path, "a", y, ids, classes=classes)
+    wanted = (
+        rf"another one in {int(changed.sum()):,} of 20,000 rows; .*'changed_labels: keep'.*'changed_labels: redraw'"
+    )
+    with pytest.raises(DataError, match=wanted):
+        train(tmp_path, "b", corrected, ids, classes=classes)
+    with pytest.raises(DataError, match=wanted):
+        train(tmp_path, "c", corrected, ids, classes=classes)
+    train(tmp_path, "d", y, ids, classes=classes)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_keep_leaves_no_difference_at_all(tmp_path, classes):
+    ids, y, corrected, changed = rows(classes)
+    first, _ = train(tmp_path, "a", y, ids, classes=classes)
+    second, kept = train(tmp_path, "b", corrected, ids, "keep", classes)
+    assert torch.equal(first, second)
+    assert kept.draws.endswith(" 0")
+    assert kept.figures()["old_draws_kept"] == int(changed.sum())
+    with pytest.raises(DataError):
+        train(tmp_path, "c", corrected, ids, classes=classes)
+
+
+def test_redraw_tells_no_more_than_two_independent_draws(tmp_path):
+    ids, y, corrected, changed = rows(count=200_000)
+    first, _ = train(tmp_path, "a", y, ids)
+    second, redrawn = train(tmp_path, "b", corrected, ids, "redraw")
+    flip = 1 / (1 + math.exp(EPS))
+    stays, moves, share = 2 * flip * (1 - flip), flip**2 + (1 - flip) ** 2, float(changed.double().mean())
+    expected = share * moves / (share * moves + (1 - share) * stays)
+    assert precision(first, second, changed) == pytest.approx(expected, abs=0.005)
+    assert moves / stays <= math.exp(2 * EPS)
+    assert float((first != second)[~changed].double().mean()) == pytest.approx(stays, abs=0.01)
+    assert redrawn.draws.endswith(" 1")
+    assert float((second == corrected).double().mean()) == pytest.approx(1 - flip, abs=0.01)
+
+
+def test_redraw_draws_anew_whether_a_label_changed_or_not(tmp_path):
+    """Otherwise that the draws repeat would tell that nothing changed."""
+    ids, y, _, _ = rows()
+    drawn = [train(tmp_path, run, y, ids, "redraw")[0] for run in "abc"]
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        assert float((drawn[one] != drawn[other]).double().mean()) > 0.3
+
+
+def test_what_follows_a_redraw_compares_with_the_new_draws(tmp_path):
+    ids, y, corrected, _ = rows()
+    train(tmp_path, "a", y, ids)
+    redrawn, _ = train(tmp_path, "b", corrected, ids, "redraw")
+    again, _ = train(tmp_path, "c", corrected, ids)
+    assert torch.equal(again, redrawn)
+    with pytest.raises(DataError, match="another one in"):
+        train(tmp_path, "d", y, ids)
+
+
+def test_a_run_that_is_resumed_keeps_its_generation(tmp_path):
+    """Also where another run has begun a new one in the meantime; a label may not change under a run."""
+    ids, y, corrected, changed = rows()
+    first, _ = train(tmp_path, "a", y, ids)
+    train(tmp_path, "b", corrected, ids, "redraw")
+    resumed, of_run = train(tmp_path, "a", y, ids)
+    assert torch.equal(resumed, first)
+    assert of_run.draws.endswith(" 0")
+    for choice in ("refuse", "redraw"):
+        with pytest.raises(DataError, match=f"another one in {int(changed.sum()):,}"):
+            train(tmp_path, "a", corrected, ids, choice)
+    assert torch.equal(train(tmp_path, "a", corrected, ids, "keep")[0], first)
+    assert torch.equal(train(tmp_path, "b", corrected, ids, "redraw")[0], train(tmp_path, "c", corrected, ids)[0])
+
+
+def test_new_rows_are_added_and_those_that_are_away_are_remembered(tmp_path):
+    ids, y, corrected, changed = rows()
+    half = torch.arange(ROWS) < ROWS // 2
+    train(tmp_path, "a", y[half], ids[half])
+    train(tmp_path, "b", y[~half], ids[~half])
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(1))
+    train(tmp_path, "c", y[order], ids[order])
+    with pytest.raises(DataError, match=f"another one in {int((changed & half).sum()):,} of 10,000 rows"):
+        train(tmp_path, "d", corrected[half], ids[half])
+
+
+@pytest.mark.parametrize("other", [{"eps": 2.0}, {"classes": 3}])
+def test_another_eps_or_number_of_classes_has_draws_and_a_memory_of_its_own(tmp_path, other):
+    ids, y, corrected, changed = rows()
+    first, _ = train(tmp_path, "a", y, ids)
+    second, _ = train(tmp_path, "b", corrected, ids, **other)
+    assert precision(first, second, changed) < 0.2
+
+
+def test_the_file_tells_nothing_without_the_secret(tmp_path):
+    ids, y, _, _ = rows(count=500)
+    train(tmp_path, "a", y, ids)
+    folder = tmp_path / "bank.key.labels"
+    (path,) = folder.glob("*.safetensors")
+    content = path.read_bytes()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert len(content) < 500 * 16 + 400
+    assert not any(bytes(digest[:4].tolist()) in content for digest in ids)
+    other = bytes(range(1, 33))
+    found = memory(tmp_path, "b", other).recall(y, ids, DRAWN, "refuse")
+    assert torch.equal(found.codes, y)
+    assert len(list(folder.glob("*.safetensors"))) == 2, "another secret finds no memory of its own"
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
+def test_a_damaged_memory_is_refused(tmp_path, damage):
+    ids, y, corrected, _ = rows(count=500)
+    train(tmp_path, "a", y, ids)
+    (path,) = (tmp_path / "bank.key.labels").glob("*.safetensors")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes({"flipped": bytes(content), "cut": bytes(content[:-9]), "empty": b""}[damage])
+    with pytest.raises(CheckpointError, match="is damaged or of another secret; restore it from a backup"):
+        train(tmp_path, "b", corrected, ids)
+
+
+def test_a_memory_that_was_lost_shares_no_draws_with_the_one_begun_again(tmp_path):
+    """Labels may have changed in between: the ledger must add the two up."""
+    ids, y, _, _ = rows(count=500)
+    _, first = train(tmp_path, "a", y, ids)
+    _, again = train(tmp_path, "b", y, ids)
+    assert first.draws == again.draws
+    (path,) = (tmp_path / "bank.key.labels").glob("*.safetensors")
+    path.unlink()
+    _, other = train(tmp_path, "c", y, ids)
+    assert other.draws != first.draws
+
+
+def test_a_resume_without_the_memory_is_refused(tmp_path):
+    ids, y, _, _ = rows(count=500)
+    train(tmp_path, "a", y, ids)
+    (path,) = (tmp_path / "bank.key.labels").glob("*.safetensors")
+    path.unlink()
+    with pytest.raises(CheckpointError, match="expected the label memory"):
+        train(tmp_path, "a", y, ids)
