@@ -48,6 +48,13 @@ class Disk:
                 for descriptor in self._held:
                     os.close(descriptor)
 
+    def synced(self) -> Image:
+        """What certainly survives now."""
+        return tuple(self._below(self.root.stat().st_ino, "", self._now(), self._names.get))
+
+    def _now(self) -> dict[int, Path]:
+        return {path.stat().st_ino: path for path in (self.root, *self.root.rglob("*"))}
+
     def _syncing(self, sync: Callable[[int], None]) -> Callable[[int], None]:
         def synced(descriptor: int) -> None:
             sync(descriptor)
@@ -73,10 +80,9 @@ class Disk:
         return named
 
     def _take(self, moment: str) -> None:
-        now = {path.stat().st_ino: path for path in (self.root, *self.root.rglob("*"))}
-        synced = tuple(self._below(self.root.stat().st_ino, "", now, self._names.get))
+        now = self._now()
         eager = tuple(self._below(self.root.stat().st_ino, "", now, lambda folder: _listed(now[folder])))
-        self.images.setdefault(synced, f"{moment}, synced names")
+        self.images.setdefault(self.synced(), f"{moment}, synced names")
         self.images.setdefault(eager, f"{moment}, all names")
 
     def _below(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from party_interruptions import halves, history
 from party_power import Disk, Image, written_out
 from party_runs import ACTIVE, DROPOUT, PASSIVES, make_job, tables
 
+from cutlayer.channel import Message, Port
 from cutlayer.config import Job
+from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.together import Keys
 
@@ -56,6 +59,38 @@ def assert_resumed(job: Job, whole: Path, image: Image, disk: Path) -> None:
         assert mine[party].keys() == tensors.keys()
         assert all(torch.equal(mine[party][name], tensor) for name, tensor in tensors.items()), party
     assert history(folder) == history(whole / "run")
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_a_party_relies_on_is_on_disk_before(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys before the first message, halves and history before the commit, the commit before the next epoch."""
+    disk, moments = Disk(tmp_path), list[str]()
+    send, commit = Port.send, Checkpoints.commit
+
+    def sending(port: Port, *args: Any, **options: Any) -> Message:
+        moments.append("send")
+        assert all(dict(disk.synced()).get(secret) for secret in SECRETS)
+        return send(port, *args, **options)
+
+    def committing(checkpoints: Checkpoints, epoch: int, progress: Any) -> None:
+        before = dict(disk.synced())
+        for party in (ACTIVE, PASSIVES[0]):
+            assert before.get(f"run/checkpoint/{party}/epoch-{epoch:04d}.safetensors")
+        assert (before["run/history.jsonl"] or b"").count(b"\n") == epoch + 1
+        commit(checkpoints, epoch, progress)
+        assert f'"epoch": {epoch}, "best"'.encode() in (
+            dict(disk.synced())[f"run/checkpoint/{ACTIVE}/committed.json"] or b""
+        )
+        moments.append("commit")
+
+    monkeypatch.setattr(Port, "send", sending)
+    monkeypatch.setattr(Checkpoints, "commit", committing)
+    with disk.watched():
+        start(JOBS[name], tmp_path)
+        after = dict(disk.synced())
+    assert moments.count("commit") == 2
+    assert "send" in moments
+    assert all(after.get(f"run/{file}") for file in ("job.yaml", "summary.json", "ledger.json", "audit.json"))
 
 
 @pytest.mark.parametrize("turn", range(3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +78,23 @@ def test_three_processes_equal_one_to_the_last_bit(sites: dict[str, Site], toget
         "label_dp": report["data"]["train"],
         "max_norm": 2 * 4 * 4,
     }
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_party_that_is_stopped_says_farewell(sites: dict[str, Site], number: int, code: int) -> None:
+    """Its peers name it, say that it was interrupted, and can resume."""
+    processes = {name: fork(site) for name, site in sites.items()}
+    wait_for(lambda: len(history(sites[ACTIVE].run)) >= 1, "the first epoch")
+    victim = PASSIVES[0]
+    processes[victim].signal(number)
+    assert {name: process.wait() for name, process in processes.items()} == {
+        ACTIVE: LOST,
+        victim: code,
+        PASSIVES[1]: LOST,
+    }
+    told = {name: json.loads((site.folder / "output.json").read_text())["error"] for name, site in sites.items()}
+    assert f"lost {victim}: it was interrupted; resume when it is back" in told[ACTIVE]
+    assert "the same command with --resume continues" in told[victim]
 
 
 def test_a_killed_party_is_named_and_all_can_resume(sites: dict[str, Site], together: Path) -> None:
