@@ -241,6 +241,15 @@ class TestEdges:
         assert power_for_sum_kl(1.0, 1.0, 8, 0.1, 0.3, 0.16) == 0.0
         assert power_for_sum_kl(1.0, 1.0, 8, 0.17, 0.3, 0.16) > 0.0
 
+    @pytest.mark.parametrize("power", [0.1, 1.0, 10.0])
+    def test_a_width_of_one_has_no_direction_across(self, power):
+        noise = minimise_sum_kl(0.5, 1.0, 1, 1.0, 0.3, power)
+        assert (noise.lam20, noise.lam21) == (0.0, 0.0)
+        assert noise.lam10 > 0.0
+
+    def test_a_point_and_a_spread_of_width_one_are_told_apart_with_certainty(self):
+        assert minimise_sum_kl(0.0, 1.0, 1, 1.0, 0.3, 0.0).sum_kl == math.inf
+
     def test_no_power_is_no_noise(self):
         assert minimise_sum_kl(1.0, 2.0, 4, 3.0, 0.3, 0.0) == SumKLNoise(
             0.0, 0.0, 0.0, 0.0, pytest.approx(_sum_kl(1.0, 2.0, 4, 3.0, 0.0, 0.0, 0.0, 0.0))
