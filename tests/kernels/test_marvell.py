@@ -237,6 +237,13 @@ class TestEdges:
         tiny = power_for_sum_kl(0.2 * scale, 0.1 * scale, 128, scale, 0.25, 0.49)
         assert tiny == pytest.approx(reference * scale, rel=1e-12)
 
+    def test_gradients_whose_reciprocal_overflows(self):
+        scale = 2.0**-1030
+        reference = power_for_sum_kl(0.25, 0.125, 128, 1.0, 0.25, 0.49)
+        assert power_for_sum_kl(0.25 * scale, 0.125 * scale, 128, scale, 0.25, 0.49) == pytest.approx(
+            reference * scale, rel=1e-9, abs=0.0
+        )
+
     def test_clean_gradients_need_no_power(self):
         assert power_for_sum_kl(1.0, 1.0, 8, 0.1, 0.3, 0.16) == 0.0
         assert power_for_sum_kl(1.0, 1.0, 8, 0.17, 0.3, 0.16) > 0.0
