@@ -237,9 +237,25 @@ class TestEdges:
         tiny = power_for_sum_kl(0.2 * scale, 0.1 * scale, 128, scale, 0.25, 0.49)
         assert tiny == pytest.approx(reference * scale, rel=1e-12)
 
+    def test_gradients_whose_reciprocal_overflows(self):
+        scale = 2.0**-1030
+        reference = power_for_sum_kl(0.25, 0.125, 128, 1.0, 0.25, 0.49)
+        assert power_for_sum_kl(0.25 * scale, 0.125 * scale, 128, scale, 0.25, 0.49) == pytest.approx(
+            reference * scale, rel=1e-9, abs=0.0
+        )
+
     def test_clean_gradients_need_no_power(self):
         assert power_for_sum_kl(1.0, 1.0, 8, 0.1, 0.3, 0.16) == 0.0
         assert power_for_sum_kl(1.0, 1.0, 8, 0.17, 0.3, 0.16) > 0.0
+
+    @pytest.mark.parametrize("power", [0.1, 1.0, 10.0])
+    def test_a_width_of_one_has_no_direction_across(self, power):
+        noise = minimise_sum_kl(0.5, 1.0, 1, 1.0, 0.3, power)
+        assert (noise.lam20, noise.lam21) == (0.0, 0.0)
+        assert noise.lam10 > 0.0
+
+    def test_a_point_and_a_spread_of_width_one_are_told_apart_with_certainty(self):
+        assert minimise_sum_kl(0.0, 1.0, 1, 1.0, 0.3, 0.0).sum_kl == math.inf
 
     def test_no_power_is_no_noise(self):
         assert minimise_sum_kl(1.0, 2.0, 4, 3.0, 0.3, 0.0) == SumKLNoise(

@@ -112,6 +112,7 @@ def test_changes_that_no_test_should_see_are_left_out(before: str, after: str, s
         ("own/OmitCall", "y = clip(rows, 2)\n", ["y = (rows)\n"]),
         ("own/OmitCall", "y = rows.mul(2)\n", ["y = (rows)\n"]),
         ("own/OmitCall", "y = make(size=2)\n", []),
+        ("own/OmitCall", "y = float(x)\n", []),
         ("own/DeleteStatement", "def f(x):\n    x.add_(1)\n", ["def f(x):\n    pass\n"]),
         ("own/DeleteStatement", "x[0] = 1\nx += 1\ny = 2\n", ["pass\nx += 1\ny = 2\n", "x[0] = 1\npass\ny = 2\n"]),
         ("own/ShareLabel", "f(b'a')\ng(b'b')\n", ["f(b'b')\ng(b'b')\n", "f(b'a')\ng(b'a')\n"]),

@@ -197,6 +197,14 @@ def test_several_classes_are_each_hidden_from_the_rest():
     assert marvell.figures()["mean_power_over_g"] == pytest.approx(2.0)
 
 
+def test_a_class_in_the_middle_does_not_leave_the_later_classes_bare():
+    # The mean of class 0 is that of all other rows: it needs no noise, and the two others do.
+    g = torch.tensor([[0.0, 0.1], [0.0, -0.1], [1.0, 0.1], [1.0, -0.1], [-1.0, 0.1], [-1.0, -0.1]])
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    sent = protection("marvell", {"s": 2.0}, classes=3).gradient_out(g, "telco", view(labels))
+    assert (sent != g).any(1).tolist() == [False, False, True, True, True, True]
+
+
 def test_a_multi_class_batch_without_some_classes():
     g, labels = gradients(300, 6, classes=3)
     marvell = protection("marvell", {"sum_kl": 0.16}, classes=5)

@@ -47,6 +47,10 @@ class Measured:
             return frozenset(test for test, modules in self.lines.items() if module in modules)
         return frozenset(t for t, modules in self.lines.items() if statement.lines & modules.get(module, frozenset()))
 
+    def cost(self, tests: frozenset[str]) -> float:
+        """Processor time of some of its tests, in seconds."""
+        return sum(self.tests.get(test, 0.0) for test in tests)
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -54,14 +58,14 @@ class Selection:
 
     Attributes:
         files: test files, the cheapest first.
-        hits: ids of the tests that execute the mutated statement.
+        hits: ids of the tests that execute the mutated statement, with the processor time of each in seconds.
         failing: ids of the tests that fail without a mutant.
         seconds: processor time of all the files without a mutant.
         skipped: how many further test files execute the statement and are left out for their cost.
     """
 
     files: tuple[str, ...]
-    hits: frozenset[str]
+    hits: dict[str, float]
     failing: frozenset[str]
     seconds: float
     skipped: int
@@ -79,20 +83,20 @@ def select(
         by_line: see `Measured.hits`.
         max_seconds: processor time of the files together; three files are selected whatever they cost.
     """
-    found = [(entry, hits) for entry in measured if (hits := entry.hits(module, statement, by_line))]
-    found.sort(key=lambda pair: pair[0].seconds)
-    chosen: list[tuple[Measured, frozenset[str]]] = []
+    hits = {entry.file: entry.hits(module, statement, by_line) for entry in measured}
+    hitting = sorted((entry for entry in measured if hits[entry.file]), key=lambda entry: entry.cost(hits[entry.file]))
+    chosen: list[Measured] = []
     seconds = 0.0
-    for entry, hits in found:
+    for entry in hitting:
         if len(chosen) < 3 or seconds + entry.seconds <= max_seconds:
-            chosen.append((entry, hits))
+            chosen.append(entry)
             seconds += entry.seconds
     return Selection(
-        files=tuple(entry.file for entry, _ in chosen),
-        hits=frozenset().union(*(hits for _, hits in chosen)),
-        failing=frozenset().union(*(entry.failing for entry, _ in chosen)),
+        files=tuple(entry.file for entry in chosen),
+        hits={test: entry.tests.get(test, 0.0) for entry in chosen for test in hits[entry.file]},
+        failing=frozenset().union(*(entry.failing for entry in chosen)),
         seconds=seconds,
-        skipped=len(found) - len(chosen),
+        skipped=len(hitting) - len(chosen),
     )
 
 

@@ -24,6 +24,13 @@ class Operator(Protocol):
         """The node that takes its place."""
 
 
+_CONVERSIONS = frozenset({"bool", "bytes", "cast", "dict", "float", "frozenset", "int", "list", "set", "str", "tuple"})
+"""Calls that change the type of a value: without them little else changes."""
+
+_MODULES = frozenset({"math", "np", "os", "self", "super", "torch"})
+"""Names before a dot that are no value to leave alone."""
+
+
 class DeleteStatement:
     """Leave out a call whose result is not used, an assignment to an attribute or an item, or an augmented one."""
 
@@ -61,8 +68,10 @@ class OmitCall:
             return None
         if len(before) > 1 and before[-1].type == "trailer" and before[-1].children[0].value == ".":
             receiver = "".join(child.get_code() for child in before[:-1]).strip()
-            if receiver not in {"self", "super", "torch", "math", "np", "os"}:
+            if receiver not in _MODULES:
                 return receiver
+        if before[0].type == "name" and before[0].value in _CONVERSIONS:
+            return None
         inside = last.children[1]
         first = inside.children[0] if inside.type == "arglist" else inside
         if first.type in {"argument", "operator"}:  # `**options`, `name=value`, or the closing parenthesis

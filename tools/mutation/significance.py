@@ -7,13 +7,16 @@ import ast
 PROSE = frozenset({"figures", "__repr__", "__str__"})
 """Functions that only describe."""
 
+_ORDERINGS = frozenset({"__all__", "rank"})
+"""Names whose exact values do not matter: ranks are ten apart, and only their order counts."""
+
 
 def significant(before: str, after: str) -> bool:
     """Whether two versions of a module differ in more than what no test should depend on.
 
     Texts are left out of the comparison where people alone read them: docstrings, f-strings, the arguments of a raised
     error, calls of a logger or of `Field(description=...)`, and the bodies of `figures`, `__repr__` and `__str__`.
-    So are annotations, decorators, `__all__`, and what is imported for annotations only.
+    So are annotations, decorators, `__all__`, the ranks of protections, and what is imported for annotations only.
 
     Args:
         before: source of the module.
@@ -64,8 +67,8 @@ class _Normalised(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """An assignment, unless it lists the public names."""
-        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets):
+        """An assignment, unless it lists the public names or sets a rank."""
+        if any(isinstance(target, ast.Name) and target.id in _ORDERINGS for target in node.targets):
             return ast.Pass()
         return self.generic_visit(node)
 

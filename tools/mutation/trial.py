@@ -7,7 +7,7 @@ import importlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +25,36 @@ def preload(modules: Sequence[str]) -> None:
         importlib.import_module(name)
 
 
-class _HitsFirst:
-    """Within a file, the tests that execute the mutated line come first."""
+class _Chosen:
+    """Runs some of the tests of the collected files: those that execute the mutated line, or the rest."""
 
-    def __init__(self, hits: frozenset[str], failing: frozenset[str]) -> None:
-        self._hits, self._failing = hits, failing
+    def __init__(self, hits: Mapping[str, float], failing: frozenset[str], rest: bool) -> None:
+        self._hits, self._failing, self._rest = hits, failing, rest
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Order the tests, and leave out those that fail without a mutant."""
+        """Leave out the other tests, and those that fail without a mutant; within a file the fastest come first."""
         files = list(dict.fromkeys(item.path for item in items))
-        items[:] = [item for item in items if item.nodeid not in self._failing]
-        items.sort(key=lambda item: (files.index(item.path), item.nodeid not in self._hits))
+        items[:] = [i for i in items if i.nodeid not in self._failing and (i.nodeid in self._hits) != self._rest]
+        items.sort(key=lambda item: (files.index(item.path), self._hits.get(item.nodeid, 0.0)))
 
 
-def kill(files: Sequence[str], hits: frozenset[str], failing: frozenset[str]) -> int:
+def kill(files: Sequence[str], hits: Mapping[str, float], failing: frozenset[str]) -> int:
     """Run test files, a few at a time, until a test fails.
+
+    The tests that execute the mutated line come first. The rest of their files follow: a test may look at what an
+    earlier test of the file computed and left in a cache.
 
     Args:
         files: the cheapest first.
-        hits: ids of the tests that execute the mutated line.
+        hits: ids of the tests that execute the mutated line, with the processor time of each in seconds.
         failing: ids of the tests that fail without a mutant.
 
     Returns:
         pytest's exit status: 0 if the mutant survives.
     """
-    for batch in (files[:1], files[1:4], files[4:]):
+    for batch, rest in ((files[:1], False), (files[1:4], False), (files[4:], False), (files, True)):
         if batch:
-            status = int(pytest.main([*_OPTIONS, *batch], plugins=[_HitsFirst(hits, failing)]))
+            status = int(pytest.main([*_OPTIONS, *batch], plugins=[_Chosen(hits, failing, rest)]))
             if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 return status
     return 0
