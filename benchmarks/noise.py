@@ -92,7 +92,7 @@ def _timed(draws: int, draw: Callable[[int], torch.Tensor]) -> Callable[[], floa
 
 
 def _keystream_pieces() -> None:
-    for _ in noise._pieces(_KEY, b"", NORMALS // 2, words_each=3):
+    for _ in noise.word_pieces(_KEY, b"", NORMALS // 2, 3, _WORDS):
         pass
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +14,7 @@ from typing import Any, ClassVar
 
 from cutlayer.audit.leak import BEST_ASSIGNMENT
 from cutlayer.config import Job
-from cutlayer.durable import make_folder, write_whole
+from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import ConfigError
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.folder import RunFolder
@@ -100,23 +102,29 @@ class Study(ABC):
 
 
 def run_trials(study: Study, data: Path, out: Path, seeds: int, progress: Progress) -> list[TrialResult]:
-    """Run every training that has no result in `out` yet; an interrupted study continues with the next one."""
+    """Run every training that has no result in `out` yet; an interrupted study continues with the next one.
+
+    Raises:
+        RunFolderError: another process runs this study in `out`.
+    """
     folder = out / ("trials-full" if study.full else "trials")
     make_folder(folder, mode=0o755)
     results = []
-    for trial in study.trials(data, seeds):
-        path = folder / f"{trial.slug}.json"
-        if not path.exists():
-            progress.stage(f"{trial.group}: {trial.setting}, seed {trial.seed}")
-            write_whole(path, json.dumps(study.train(trial, out / "work", progress)), mode=0o644)
-        results.append(TrialResult(**json.loads(path.read_text(encoding="utf-8"))))
+    with locked(out / "study.lock", f"the study {study.name}"):  # two processes would share the folder `work`
+        for trial in study.trials(data, seeds):
+            path = folder / f"{trial.slug}.json"
+            if not path.exists():
+                progress.stage(f"{trial.group}: {trial.setting}, seed {trial.seed}")
+                write_whole(path, json.dumps(study.train(trial, out / "work", progress)), mode=0o644)
+            results.append(TrialResult(**json.loads(path.read_text(encoding="utf-8"))))
     return results
 
 
 def run_trial(study: Study, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
     """Run the trial's job and read the study's values from its run folder, which is then removed."""
     shutil.rmtree(work, ignore_errors=True)
-    folder = execute(trial.job, work, Options(Keys(work.parent / "keys"), tables=trial.tables), progress)
+    keys = Keys(work.parent / "keys", study_key(trial.job))
+    folder = execute(trial.job, work, Options(keys, tables=trial.tables), progress)
     summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
     own = next(row for row in summary["utility"]["rows"] if row["name"] == "this run")
     cells = audit["runs"]["this run"]["cells"]
@@ -134,6 +142,15 @@ def run_trial(study: Study, trial: Trial, work: Path, progress: Progress) -> dic
         "layers": layers,
         "measured": measured,
     }
+
+
+def study_key(job: Job) -> bytes:
+    """Key of all parties in a study's trainings of one seed, 32 bytes.
+
+    It is no secret: a study's data are public. Under it all settings of a seed start from the same weights and can be
+    compared, and another seed has other weights, noise and draws.
+    """
+    return hashlib.blake2b(f"cutlayer study {job.train.seed}".encode(), digest_size=32).digest()
 
 
 def worst_leaks(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
@@ -158,4 +175,5 @@ def worst_leaks(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float
 
 
 def _worst(cell: Mapping[str, Any]) -> dict[str, float]:
-    return {"auc": cell["auc"], "epoch": cell["epoch"], "last": cell["last_epoch_auc"]}
+    values = {"auc": cell["batch_auc"], "epoch": cell["epoch"], "last": cell["last_epoch_leak"]}
+    return {key: math.nan if value is None else value for key, value in values.items()}

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from cutlayer.errors import RunFolderError
 
@@ -22,10 +23,15 @@ def write_whole(path: Path, content: bytes | str, mode: int = 0o600) -> None:
     data = content.encode() if isinstance(content, str) else content
 
     def write(partial: Path) -> None:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+        with create(partial, mode) as file:
             file.write(data)
 
     replace_whole(path, write)
+
+
+def create(path: Path, mode: int = 0o600) -> BinaryIO:
+    """Open an empty file for writing; nothing in it is on disk before it is synced."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb")
 
 
 def replace_whole(path: Path, write: Callable[[Path], None]) -> None:
@@ -80,27 +86,42 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
 
 
 @contextmanager
-def locked(path: Path, holder: str) -> Iterator[None]:
+def locked(path: Path, holder: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock file for the duration; the operating system frees it when the process ends, however it ends.
 
     Args:
-        path: of the lock file, made if absent and left in place: removing it would let two processes lock two files.
+        path: of the lock file, made if absent and left in place.
         holder: what the process does, written into the file for the message of whoever comes second.
+        wait: wait until the lock is free, instead of raising.
 
     Raises:
         RunFolderError: another process holds the lock; the message names it.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = _lock(path, wait=wait)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            other = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-            raise RunFolderError(
-                f"{path.parent} is in use by {other}; wait until it has ended, or choose another folder"
-            ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{holder} (process {os.getpid()})".encode(), 0)
         yield
     finally:
+        os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+
+def _lock(path: Path, *, wait: bool) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            # The holder may have removed the file with its folder: a lock on a file without a name excludes nobody.
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+        except BlockingIOError:
+            other = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+            os.close(descriptor)
+            raise RunFolderError(
+                f"{path.parent} is in use by {other}; wait until it has ended, or choose another folder"
+            ) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(descriptor)

@@ -9,7 +9,8 @@ class CutlayerError(Exception):
     """Base of all errors this package raises on purpose.
 
     Attributes:
-        exit_code: what the command line exits with (1 a gate failed, 2 bad input, 3 a peer was lost, 130 interrupted).
+        exit_code: what the command line exits with (1 a gate failed, 2 bad input, 3 a peer was lost, 130 interrupted;
+            the command line exits with 128 + the signal's number where a signal other than Ctrl-C interrupted it).
     """
 
     exit_code = 2
@@ -49,9 +50,17 @@ class ProtocolError(CutlayerError):
 
 
 class PeerLost(CutlayerError):
-    """Another party stopped answering."""
+    """Another party stopped answering.
+
+    Attributes:
+        peer: name of that party; empty where several are lost, or another party's loss is passed on.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, peer: str = "") -> None:
+        super().__init__(message)
+        self.peer = peer
 
 
 class NotApplied(CutlayerError):

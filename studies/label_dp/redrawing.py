@@ -30,11 +30,13 @@ from cutlayer.data.store import Store
 from cutlayer.kernels.randomized_response import randomized_response
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.parties.half import build_optimizer
+from cutlayer.parties.random_state import starting_key
 from cutlayer.parties.stopping import Progress
 from cutlayer.runs.references import Joint, evaluate
 from cutlayer.runs.threads import set_threads
 from cutlayer.runs.together import open_table
 from cutlayer.tasks import Task
+from studies.trials import study_key
 
 KEY_BYTES = 32
 
@@ -142,7 +144,8 @@ def _fit(data: Pooled, draws: list[Tensor]) -> tuple[Joint, list[Tensor]]:
     """The model of the best epoch, and the spectral attack's guess for every row by epoch."""
     job, train, held_out = data.job, data.split.part("train"), data.split.part("validation")
     with torch.random.fork_rng(devices=[]):
-        model = Joint(job, data.stores, data.task)
+        keys = {name: starting_key(study_key(job), name, job.train.seed) for name in job.parties}
+        model = Joint(job, data.stores, data.task, keys)
         optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
         assert optimizer is not None  # noqa: S101 - a top model always has parameters
         schedule = Schedule(data.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)

@@ -23,7 +23,7 @@ from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.together import Keys, open_table, train_together
 from cutlayer.tasks import Task
 from studies.image_halves import PASSIVE
-from studies.trials import Trial
+from studies.trials import Trial, study_key
 
 FEW, MORE, ALL = "few", "more", "all"
 MORE_PER_CLASS = 40
@@ -94,9 +94,9 @@ class CompletedModels:
         job, folder = self.trial.job, RunFolder.create(self.folder.path / "malicious", resume=False)
         tables = {name: open_table(job, name, self.trial.tables) for name in job.parties}
         attack = ActiveModelCompletion()
-        keys, wraps = Keys(self.folder.path.parent / "keys"), {PASSIVE: attack.optimizer_hook()}
-        data = self.folder.path / "data"
-        trained = train_together(job, folder, tables, keys, Observer(), data=data, wraps=wraps)
+        keys = Keys(self.folder.path.parent / "keys", study_key(job))
+        data, wraps = self.folder.path / "data", {PASSIVE: attack.optimizer_hook()}
+        trained = train_together(job, folder, tables, keys, Observer(), data=data, origin=self.folder, wraps=wraps)
         return {
             "malicious": self._values(attack, self.departed.kept(folder), {FEW: FROZEN, ALL: FROZEN}),
             "malicious_accuracy": trained.active.metrics["accuracy"],

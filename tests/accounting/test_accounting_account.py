@@ -1,26 +1,27 @@
-"""The running account: what it counts, where it stops, and what a resume finds."""
+"""The running account: what it counts, and where it stops."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 
 from cutlayer.accounting import (
+    ANY_PART,
     DPSGD,
     Account,
     Composed,
     Composition,
     GaussianRelease,
     NoFormalGuarantee,
+    Occasion,
     RandomizedResponse,
     ReleasePlan,
+    Slot,
 )
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.kernels.gaussian_mechanism import noise_multiplier
 
 PLAN = ReleasePlan(training=3, validation=3, test=1)
-ROWS = torch.arange(5)
 
 
 def noise(multiplier=2.0, plan=PLAN, **options):
@@ -31,11 +32,15 @@ def budget(epsilon, delta=1e-5):
     return BudgetConfig(epsilon=epsilon, delta=delta)
 
 
-def releases_until_stopped(account, rows=ROWS, reason="train", most=100):
-    """How many releases pass before one is refused."""
+def slot(part="train", epoch=0, batch=0, *, kind="embedding", reason="train", receiver="bank"):
+    return Slot(Occasion(kind, receiver, reason, part, epoch), batch)
+
+
+def releases_until_stopped(account, most=100, **where):
+    """How many releases of the same rows, each of another content, pass before one is refused."""
     for number in range(most):
         try:
-            account.charge(rows, reason)
+            account.charge(slot(epoch=number, **where), f"{number:x}", 5)
         except BudgetExceeded:
             return number
     return most
@@ -45,19 +50,56 @@ def test_without_a_budget_the_schedule_is_the_limit():
     account = Account("telco", [noise()], PLAN)
     assert releases_until_stopped(account) == 3
     with pytest.raises(BudgetExceeded, match=r"telco: release 4 of a row .* the schedule has 3.*nothing was sent"):
-        account.charge(torch.tensor([9, 2]), "evaluate")
-    account.charge(torch.tensor([9]), "evaluate")
+        account.charge(slot(epoch=3), "a", 5)
+    account.charge(slot("test", -1, reason="evaluate"), "a", 5)
+    assert account.releases == 3
 
 
-def test_the_row_released_most_often_decides():
+def test_the_batch_released_most_often_decides():
+    """A row is in one batch of an occasion; occasions of its part add up, and parts are counted apart."""
     account = Account("telco", [noise()], PLAN)
-    for rows in ([0, 1], [1, 2], [1, 7]):
-        account.charge(torch.tensor(rows), "train")
-    assert account.most == 3
+    for batch, digest in ((0, "a"), (1, "b"), (1, "c"), (2, "d")):
+        account.charge(slot(batch=batch), digest, 5)
+    assert account.releases == 2
+    account.charge(slot("validation", 0, reason="evaluate"), "e", 5)
+    account.charge(slot(epoch=1), "f", 5)
+    assert account.releases == 3
     with pytest.raises(BudgetExceeded):
-        account.charge(torch.tensor([0, 1]), "train")
-    assert account.most == 3, "what was refused is not counted"
-    account.charge(torch.tensor([0, 2]), "train")
+        account.charge(slot(epoch=1), "g", 5)
+    assert account.releases == 3, "what was refused is not counted"
+    account.charge(slot(epoch=1, batch=1), "g", 5)
+    account.charge(slot("validation", 1, reason="evaluate"), "h", 5)
+    assert account.releases == 3
+
+
+def test_rows_of_any_part_count_in_each():
+    account = Account("telco", [noise()], PLAN)
+    account.charge(slot(ANY_PART, 0, reason="serve"), "a", 5)
+    account.charge(slot("test", -1, reason="evaluate"), "b", 5)
+    assert account.releases == 2
+    account.charge(slot("train", 0), "c", 5)
+    assert account.releases == 2
+    account.charge(slot("train", 1), "d", 5)
+    with pytest.raises(BudgetExceeded):
+        account.charge(slot(ANY_PART, 1, reason="serve"), "e", 5)
+
+
+def test_receivers_are_counted_apart():
+    """What one receiver holds of a row is what its total is about."""
+    account = Account("bank", [noise()], PLAN)
+    for receiver in ("telco", "shop"):
+        assert releases_until_stopped(account, kind="gradient", receiver=receiver) == 3
+    assert account.releases == 3
+
+
+def test_the_same_content_at_the_same_slot_is_free():
+    account = Account("telco", [noise()], PLAN)
+    for _ in range(10):
+        account.charge(slot(), "a", 5)
+    assert account.releases == 1
+    account.charge(slot(epoch=1), "a", 5)
+    account.charge(slot(), "b", 5)
+    assert account.releases == 3
 
 
 @pytest.mark.parametrize("epsilon", [4.0, 8.0, 20.0])
@@ -66,7 +108,7 @@ def test_a_budget_pays_for_as_many_releases_as_it_covers(epsilon):
     allowed = releases_until_stopped(account)
     cost = [Composition.of([noise(plan=ReleasePlan(count))]).epsilon(1e-5) for count in (allowed, allowed + 1)]
     assert cost[0] <= epsilon < cost[1]
-    assert account.figures()["releases_allowed"] == allowed >= 3
+    assert account.release_figures()["releases_allowed"] == allowed >= 3
 
 
 def test_noise_calibrated_to_the_whole_budget_fits_to_the_last_release():
@@ -108,35 +150,65 @@ def test_what_repeats_or_is_not_formal_is_not_counted():
     for events in ([noise(repeats=True)], [NoFormalGuarantee("why")], []):
         account = Account("telco", events, PLAN)
         assert releases_until_stopped(account, most=10) == 10
-        assert account.figures() == {}
-        assert account.state_dict() == {}
+        assert account.release_figures() == account.step_figures() == {}
 
 
 def test_releases_are_counted_by_reason():
     account = Account("telco", [noise()], PLAN)
-    account.charge(ROWS, "train")
-    account.charge(ROWS, "train")
-    account.charge(torch.tensor([2, 11]), "evaluate")
-    account.charge(torch.tensor([], dtype=torch.int64), "serve")
-    assert account.figures() == {
-        "releases": 3,
+    account.charge(slot(), "a", 5)
+    account.charge(slot(epoch=1), "b", 5)
+    account.charge(slot("validation", reason="evaluate"), "c", 2)
+    account.charge(slot(ANY_PART, reason="serve"), "d", 0)
+    assert account.release_figures() == {
+        "releases": 2,
         "releases_train": 2,
         "releases_evaluate": 1,
         "releases_serve": 0,
+        "releases_planned": 3,
         "releases_allowed": 3,
     }
 
 
-def test_a_resume_goes_on_counting():
-    first = Account("telco", [noise()], PLAN)
-    first.charge(ROWS, "train")
-    first.charge(ROWS, "evaluate")
-    state = first.state_dict()
-    first.charge(ROWS, "train")
-    again = Account("telco", [noise()], PLAN)
-    again.load_state_dict(state)
-    assert again.figures() == {**first.figures(), "releases": 2, "releases_train": 1}
-    assert releases_until_stopped(again) == 1
+def test_private_steps_are_counted_apart_from_releases():
+    account = Account("telco", [DPSGD(4.0, 1.0, 3)], PLAN)
+    assert releases_until_stopped(account, kind="embedding") == 100, "they have no noise, and the ledger no total"
+    assert releases_until_stopped(account, kind="update") == 3
+    assert account.step_figures() == {"row_steps": 3, "row_steps_planned": 3, "row_steps_allowed": 3}
+
+
+def test_a_budget_covers_releases_and_steps_together():
+    both = [noise(), DPSGD(4.0, 1.0, 3)]
+    account = Account("telco", both, PLAN, budget(12.0))
+    extra = account.allowed - 3
+    assert extra == account.allowed_steps - 3 > 0
+
+    def cost(more):
+        return Composition.of([noise(plan=ReleasePlan(3 + more)), DPSGD(4.0, 1.0, 3 + more)]).epsilon(1e-5)
+
+    assert cost(extra) <= 12.0 < cost(extra + 1)
+    assert releases_until_stopped(account) == account.allowed
+    assert releases_until_stopped(account, kind="update") == account.allowed_steps
+
+
+def test_repeats_that_are_accepted_raise_the_limit_once():
+    account = Account("telco", [noise()], PLAN)
+    for epoch in range(3):
+        account.charge(slot(epoch=epoch), "a", 5)
+    account.allow_repeats(1)
+    account.allow_repeats(1)
+    assert account.allowed == 5
+    for epoch in (1, 2):
+        account.charge(slot(epoch=epoch), "b", 5)
+    with pytest.raises(BudgetExceeded, match=r"release 6 of a row.*--forget-peer-progress"):
+        account.charge(slot(epoch=2), "c", 5)
+
+
+def test_a_budget_binds_repeats_too():
+    account = Account("telco", [noise()], PLAN, budget(12.0))
+    allowed = account.allowed
+    releases_until_stopped(account)
+    account.allow_repeats(0)
+    assert account.allowed == allowed == releases_until_stopped(account)
 
 
 def test_an_unknown_event_is_an_error():

@@ -51,13 +51,13 @@ def test_what_an_epoch_returns_is_its_leak_without_the_layers() -> None:
     made = auditor()
     found = made.take(1, {ACTIVE: EPOCHS[1]})
     assert found.keys() == {cell.label for cell in made.series if cell.target is not Target.LAYER}
-    assert all(found[cell.label] == series.leaks[1].batch_auc for cell, series in made.series.items() if not cell.layer)
+    assert all(found[cell.label] == series.leaks[1].value for cell, series in made.series.items() if not cell.layer)
     assert found[f"{PASSIVE}/gradient/norm"] > 0.95
 
 
 def test_the_worst_epoch_is_kept_with_its_scores() -> None:
     for cell, series in fed().series.items():
-        aucs = {epoch: abs(leak.batch_auc - 0.5) for epoch, leak in series.leaks.items()}
+        aucs = {epoch: leak.value for epoch, leak in series.leaks.items()}
         assert series.worst_epoch == max(aucs, key=aucs.__getitem__), cell
         assert cell.attack != "norm" or series.worst_epoch == 1
         assert series.worst == series.leaks[series.worst_epoch]

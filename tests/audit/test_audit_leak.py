@@ -85,9 +85,24 @@ def test_the_interval_covers_the_true_auc_as_often_as_it_says() -> None:
     for seed in range(200):
         scores, truth = made(60, 90, 0.8, seed)
         low, high = leak_interval(scores, truth, seed, repeats=300)
-        assert low <= leak_of(scores, truth).batch_auc <= high
+        assert low <= leak_of(scores, truth).value <= high
         covered += low <= actual <= high
     assert 176 <= covered <= 199  # 95 % of 200, four standard deviations either way
+
+
+def test_inverted_scores_have_the_same_leak_and_interval() -> None:
+    scores, truth = made(60, 90, 0.8, 3)
+    inverted = Scores(scores.rows, -scores.values, scores.batch)
+    assert leak_of(inverted, truth).batch_auc == pytest.approx(1 - leak_of(scores, truth).batch_auc)
+    assert leak_of(inverted, truth).value == pytest.approx(leak_of(scores, truth).value)
+    assert leak_interval(inverted, truth, 0) == pytest.approx(leak_interval(scores, truth, 0), abs=0.02)
+
+
+def test_the_interval_of_a_leak_at_chance_begins_at_chance() -> None:
+    scores, truth = made(60, 90, 0.0, 3)
+    low, high = leak_interval(scores, truth, 0)
+    assert low == 0.5
+    assert 0.5 < high < 0.7
 
 
 def test_more_batches_make_a_narrower_interval() -> None:

@@ -2,6 +2,7 @@
 
 import math
 import struct
+import zlib
 
 import msgpack
 import pytest
@@ -10,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutlayer.channel import Kind, Message
-from cutlayer.channel.codec import DTYPES, HEADER, Limits, decode, encode
+from cutlayer.channel.codec import DTYPES, HEADER, WIRE_VERSION, Limits, decode, encode
 from cutlayer.channel.message import SHAPES
 from cutlayer.errors import ConfigError, ProtocolError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-FIELDS = {int: st.integers(-(2**63), 2**64 - 1), str: TEXT, bool: st.booleans()}
+SHORT = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=16)
+FIELDS = {int: st.integers(-(2**63), 2**63 - 1), str: SHORT, bool: st.booleans()}
 
 
 def raw(tensor):
@@ -93,7 +95,7 @@ def test_arrived_numbers_are_aligned_and_their_own():
 
 def test_the_wire_format_does_not_change_unnoticed():
     golden = (
-        "43555401" "85000000"
+        "43555402" "85000000" "0cf33e0a"
         "8a" "a46b696e64" "a9656d62656464696e67"
         "a673656e646572" "a574656c636f"
         "a87265636569766572" "a462616e6b"
@@ -133,8 +135,9 @@ def test_limits_have_limits(name, value):
 
 def test_the_envelope_is_plain_msgpack():
     frame = encode(embedding(2, 3))
-    magic, version, length = HEADER.unpack_from(frame)
+    magic, version, length, checksum = HEADER.unpack_from(frame)
     envelope = msgpack.unpackb(frame[HEADER.size : HEADER.size + length])
-    assert (magic, version) == (b"CUT", 1)
+    assert (magic, version) == (b"CUT", WIRE_VERSION)
+    assert checksum == zlib.crc32(frame[4:8] + frame[HEADER.size :])
     assert envelope["tensors"] == [["embedding", "<f4", [2, 3], 24]]
     assert len(frame) == HEADER.size + length + 24

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cutlayer.channel.frames import FrameQueue, FramesEnded
+from cutlayer.channel.frames import MAX_FRAMES, FrameQueue, FramesEnded
 
 
 def test_frames_leave_in_the_order_they_came():
@@ -23,6 +23,25 @@ def test_a_full_queue_makes_the_sender_wait():
     threading.Timer(0.05, queue.get).start()
     queue.put(bytes(5), timeout=5)
     assert queue.get() == bytes(5)
+
+
+def test_empty_frames_are_counted_too():
+    queue = FrameQueue(2**20, frames=3)
+    for _ in range(3):
+        queue.put(b"", timeout=0)
+    with pytest.raises(TimeoutError):
+        queue.put(b"", timeout=0.01)
+    queue.get()
+    queue.put(b"", timeout=0)
+
+
+def test_the_usual_number_of_frames_takes_little_memory():
+    queue = FrameQueue(2**30)
+    for _ in range(MAX_FRAMES):
+        queue.put(b"", timeout=0)
+    with pytest.raises(TimeoutError):
+        queue.put(b"", timeout=0.01)
+    assert MAX_FRAMES * 128 < 4 * 2**20
 
 
 def test_an_empty_queue_takes_a_frame_of_any_size():

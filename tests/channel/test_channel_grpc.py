@@ -13,7 +13,7 @@ import torch
 
 from cutlayer.channel import Kind, link
 from cutlayer.channel.address import check_loopback
-from cutlayer.channel.codec import Limits, encode
+from cutlayer.channel.codec import WIRE_VERSION, Limits, encode
 from cutlayer.channel.drive import drive
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import FROM, METHOD, SERVICE, TO, WIRE
@@ -37,7 +37,7 @@ def greeting(reason="hello"):
     return {"kind": Kind.FAREWELL, "fields": {"reason": reason}}
 
 
-def raw_call(address, frames, wire="1", name=b"telco", **options):
+def raw_call(address, frames, wire=str(WIRE_VERSION), name=b"telco", **options):
     """A stream opened without the client, as a stranger might."""
     channel = grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)])
     metadata = ((FROM, name), (TO, b"bank"), (WIRE, wire))
@@ -179,13 +179,66 @@ def test_only_the_named_parties_are_admitted_and_each_once():
             connect(bank.address, "eve", "bank", timeout=10)
         with pytest.raises(ProtocolError, match="refused the link: this is 'bank', not 'shop'"):
             connect(bank.address, "telco", "shop", timeout=10)
-        assert status_of(bank.address, wire="2") == "FAILED_PRECONDITION"
+        assert status_of(bank.address, wire="1") == "FAILED_PRECONDITION"
         assert status_of(bank.address, name=b"\xff") == "PERMISSION_DENIED"
         with connect(bank.address, "telco", "bank", timeout=10) as telco:
+            telco.port.send(**greeting("first"))
+            assert bank.receive(bank.ports["telco"]).fields["reason"] == "first"
             with pytest.raises(ProtocolError, match="a stream of 'telco' was opened before"):
                 connect(bank.address, "telco", "bank", timeout=10)
             telco.port.send(**greeting("still here"))
             assert bank.receive(bank.ports["telco"]).fields["reason"] == "still here"
+
+
+def test_a_name_that_a_stranger_took_and_left_is_free_again():
+    with serve(HERE, "bank", ["telco"], "run", timeout=10) as bank:
+        for _ in range(5):
+            channel, call = raw_call(bank.address, iter(()))
+            with channel:
+                list(call)
+        with connect(bank.address, "telco", "bank", timeout=10) as telco:
+            telco.port.send(**greeting("mine"))
+            assert bank.receive(bank.ports["telco"]).fields["reason"] == "mine"
+
+
+def test_a_stranger_who_takes_a_name_and_keeps_silent_does_not_lock_out_its_owner():
+    silent = threading.Event()
+    waiting = []
+
+    def nothing():
+        silent.wait(20)
+        yield from ()
+
+    with serve(HERE, "bank", ["telco", "shop"], "run", timeout=10) as bank:
+        try:
+            for _ in range(4):
+                channel, call = raw_call(bank.address, nothing())
+                call.initial_metadata()
+                waiting.append(channel)
+            taken = threading.Thread(target=lambda: waiting.append(bank.receive(bank.ports["telco"])))
+            taken.start()
+            with connect(bank.address, "telco", "bank", timeout=10) as telco:
+                telco.port.send(**greeting("mine"))
+                taken.join(10)
+                assert waiting.pop().fields["reason"] == "mine"
+                bank.ports["telco"].send(**greeting("yours"))
+                assert telco.receive(telco.port).fields["reason"] == "yours"
+        finally:
+            silent.set()
+            for channel in waiting:
+                channel.close()
+
+
+def test_a_party_that_was_heard_and_left_is_lost_and_not_replaced():
+    with serve(HERE, "bank", ["telco"], "run", timeout=10) as bank:
+        with connect(bank.address, "telco", "bank", timeout=10) as telco:
+            telco.port.send(Kind.COMMITTED, epoch=3)
+            assert bank.receive(bank.ports["telco"]).kind == Kind.COMMITTED
+        with pytest.raises(PeerLost, match=r"it closed the link; the last .* was committed of epoch 3$") as lost:
+            bank.receive(bank.ports["telco"])
+        assert lost.value.peer == "telco"
+        with pytest.raises(ProtocolError, match="was opened before"):
+            connect(bank.address, "telco", "bank", timeout=10)
 
 
 def test_another_service_is_no_party():

@@ -85,17 +85,17 @@ class Place:
         mine = {"job.yaml", "bank.csv", "telco.csv", ".cutlayer"}
         return {path.name for path in self.folder.iterdir()} - mine
 
-    def refused(self, *phrases: str, verbs: tuple[str, ...] = ("run", "check")) -> str:
+    def refused(self, *phrases: str, verbs: tuple[str, ...] = ("run", "check"), options: tuple[str, ...] = ()) -> str:
         """Each verb refuses the job: exit code 2, one message with all phrases, nothing left behind."""
         error = ""
         before = self.left()
         for verb in verbs:
-            told = self.call(verb, self.file)
+            told = self.call(verb, self.file, *options)
             assert (told.code, told.out) == (2, ""), (verb, told)
             assert "Traceback" not in told.err
             for phrase in phrases:
                 assert phrase in told.error, (verb, phrase, told.err)
-            as_json = self.call(verb, self.file, "--json")
+            as_json = self.call(verb, self.file, "--json", *options)
             assert as_json.document() == {"error": told.error.removesuffix("\n"), "exit_code": 2}
             assert as_json.err == ""
             error = error or told.error

@@ -253,7 +253,11 @@ def no_module(inputs):
         ("cli_user_models:Nope", {}, "expected an importable cli_user_models:Nope, got module"),
         ("cli_nowhere:Bottom", {}, "No module named 'cli_nowhere'; is its folder on PYTHONPATH?"),
         ("cli_user_broken:Bottom", {}, "cli_user_broken:Bottom failed at "),
-        ("cli_user_models:no_module", {}, "expected cli_user_models:no_module to be an nn.Module, got int"),
+        (
+            "cli_user_models:no_module",
+            {},
+            "expected cli_user_models:no_module to be a subclass of nn.Module, got func",
+        ),
         ("cli_user_models:Bottom", {"depth": 2}, "TypeError: "),
         ("cli_user_models:Bottom", {"wrong": "built"}, "cli_user_models.py, line 10: ValueError: not today"),
         ("cli_user_models:Bottom", {"wrong": "raises"}, "cli_user_models.py, line 14: RuntimeError: forward is broken"),
@@ -273,7 +277,7 @@ def test_a_users_module_that_fails(place, monkeypatch, path, arguments, told):
     (modules / "cli_user_models.py").write_text(MODULES)
     (modules / "cli_user_broken.py").write_text("def :\n")
     place.change({"model.bottom": {"kind": "python", "path": path, "args": arguments}})
-    place.refused(told)
+    place.refused(told, options=("--allow-model", path.partition(":")[0]))
 
 
 def test_a_users_module_that_works(place, monkeypatch):
@@ -281,7 +285,7 @@ def test_a_users_module_that_works(place, monkeypatch):
     monkeypatch.syspath_prepend(place.folder)
     (place.folder / "cli_user_models.py").write_text(MODULES)
     place.change({"model.bottom": {"kind": "python", "path": "cli_user_models:Bottom"}})
-    assert place.call("run", place.file, "--json").code == 0
+    assert place.call("run", place.file, "--json", "--allow-model", "cli_user_models").code == 0
 
 
 def test_training_that_diverges(place):

@@ -16,6 +16,7 @@ from cutlayer.runs import execute
 from cutlayer.runs.watch import Watcher
 
 EPOCHS = 10
+ALLOWED = ("--allow-model", "cli_slow_model")
 SLOW_MODEL = """
 import os, time, torch
 
@@ -50,7 +51,7 @@ def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
     model = {"bank": {"kind": "mlp"}, "telco": {"kind": "python", "path": "cli_slow_model:Slow"}}
     place.change({"train.epochs": EPOCHS, "model.bottom": model})
     history = place.run_folder / "history.jsonl"
-    command = [sys.executable, "-m", "cutlayer", "run", str(place.file), "--json"]
+    command = [sys.executable, "-m", "cutlayer", "run", str(place.file), "--json", *ALLOWED]
     paths = os.pathsep.join([str(place.folder), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CLI_TEST_SECONDS": "0.05"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -72,8 +73,8 @@ def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
     assert "--resume continues from it" in told["error"]
     assert not (place.run_folder / "report.json").exists()
     assert len(losses(place.run_folder)) < EPOCHS
-    assert place.call("run", place.file, "--resume", "--json").code == 0
-    assert place.call("run", place.file, "--out", "whole", "--json").code == 0
+    assert place.call("run", place.file, "--resume", "--json", *ALLOWED).code == 0
+    assert place.call("run", place.file, "--out", "whole", "--json", *ALLOWED).code == 0
     assert losses(place.run_folder) == losses(place.folder / "whole")
 
 

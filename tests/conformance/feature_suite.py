@@ -15,6 +15,7 @@ from cutlayer.attacks.knowledge import Need
 from cutlayer.errors import NotApplicable
 
 from .exposed import world_of
+from .suite import last_bit_moved
 from .table import FeatureCase
 
 FeatureClass = type[FeatureAttack[Any, Any]]
@@ -74,10 +75,25 @@ def refuses_what_it_lacks(attack: FeatureClass, case: FeatureCase) -> None:
             made(replace(view, embeddings=broken), known, 0)
 
 
+def ignores_the_last_bit(attack: FeatureClass, case: FeatureCase) -> None:
+    """Embeddings moved by one unit in the last place give the same figure, and so do equal ones.
+
+    A perceptron trained for many steps parts from its twin by more than a rounding, which moves an R2 in its third
+    decimal; what is ranked has no such excuse.
+    """
+    world = world_of(attack, told=True)
+    for shape in (torch.clone, lambda x: x[:1].expand_as(x).contiguous()):
+        given = replace(world, view=replace(world.view, embeddings=shape(world.view.embeddings)))
+        moved = replace(world, view=replace(world.view, embeddings=last_bit_moved(given.view.embeddings)))
+        exact, rounded = given.reached(attack()), moved.reached(attack())
+        assert rounded.value == pytest.approx(exact.value, abs=1e-3 if exact.measure == "auc" else 5e-3)
+
+
 FEATURE_CHECKS: tuple[Callable[[FeatureClass, FeatureCase], None], ...] = (
     states_its_terms,
     succeeds_undefended,
     is_no_better_than_nothing_where_nothing_is_told,
     leaves_all_as_it_was,
     refuses_what_it_lacks,
+    ignores_the_last_bit,
 )

@@ -240,6 +240,21 @@ def scores_every_scale(attack: type[Attack], case: AttackCase) -> None:
             assert _leak(attack(), tiny, target) == pytest.approx(_leak(attack(), run, target), abs=1e-3)
 
 
+def ignores_the_last_bit(attack: type[Attack], case: AttackCase) -> None:
+    """Messages moved by one unit in the last place, in tensors of another alignment, give the same AUC.
+
+    Beside the messages as they are: rows of one length, as clipping leaves them, equal rows, and collinear ones, where
+    scores are equal in theory and only roundings would be ranked.
+    """
+    for run in _runs(attack, case)[::2]:
+        knowledge = run.knowledge(attack.needs)
+        for target, shape in product(attack.reads, (torch.clone, _of_one_length, _equal_rows, _collinear)):
+            given = replace(run, steps=[_mapped(step, shape) for step in run.steps])
+            moved = replace(run, steps=[_mapped(step, last_bit_moved) for step in given.steps])
+            exact, rounded = (_readings(_scores(attack(), one, target, knowledge), run) for one in (given, moved))
+            assert rounded == pytest.approx(exact, abs=1e-3, nan_ok=True), f"{target} {shape.__name__}"
+
+
 ATTACK_CHECKS: tuple[Callable[[type[Attack], AttackCase], None], ...] = (
     states_its_terms,
     succeeds_undefended,
@@ -248,6 +263,7 @@ ATTACK_CHECKS: tuple[Callable[[type[Attack], AttackCase], None], ...] = (
     refuses_what_it_lacks,
     bears_dead_messages,
     scores_every_scale,
+    ignores_the_last_bit,
 )
 
 
@@ -283,6 +299,32 @@ def _chains(protection: ProtectionClass, case: ProtectionCase) -> Callable[[str]
 
 def _scores(attack: Attack, run: toy.Toy, target: Target, knowledge: Knowledge | None = None) -> Scores:
     return attack(run.view, target, knowledge or run.knowledge(attack.needs), "bottom.0")
+
+
+def last_bit_moved(x: Tensor) -> Tensor:
+    """Every number moved up or down by one unit in the last place, in a tensor that is not aligned to 16 bytes."""
+    draw = torch.Generator().manual_seed(7)
+    up = torch.rand(x.shape, generator=draw) < 0.5
+    memory = x.new_empty(x.numel() + 1)[1:].view(x.shape)
+    return memory.copy_(x.nextafter(torch.where(up, torch.inf, -torch.inf).to(x.dtype)))
+
+
+def _of_one_length(x: Tensor) -> Tensor:
+    return 0.37 * x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-30)
+
+
+def _equal_rows(x: Tensor) -> Tensor:
+    return x[:1].expand_as(x).contiguous()
+
+
+def _collinear(x: Tensor) -> Tensor:
+    return x[:, :1] * x[:1]
+
+
+def _readings(scores: Scores, run: toy.Toy) -> list[float]:
+    """All AUCs that the audit takes of one attack's scores."""
+    leak = leak_of(scores, run.truth)
+    return [leak.batch_auc, leak.pooled_auc, leak.hard_auc or 0.5, *leak.also.values()]
 
 
 def _leak(attack: Attack, run: toy.Toy, target: Target) -> float:

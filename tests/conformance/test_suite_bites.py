@@ -1,6 +1,7 @@
 """The suite must catch what it is for: defences that do nothing and attacks that cheat or guess."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 import torch
@@ -150,3 +151,34 @@ def test_an_attack_that_guesses_fails():
 def test_an_attack_that_sees_ghosts_in_dead_messages_fails():
     with pytest.raises(AssertionError):
         suite.bears_dead_messages(Guesser, AttackCase({Target.GRADIENT: 0.9}))
+
+
+def test_an_attack_that_ranks_roundings_fails():
+    """Cosines of collinear rows in float32, ranked to the last bit."""
+
+    class Rounding(Attack):
+        name = "rounding"
+        reference = "nobody 2024, section 0"
+        reads = (Target.GRADIENT,)
+        needs = frozenset()
+
+        def run(self, view, target, knowledge, layer):
+            def cosines(m, _):
+                return Guess((m @ m[0]) / m.norm(dim=1) / m[0].norm(), scale=self.scale)
+
+            return step_by_step(view, target, layer, cosines)
+
+    class Tied(Rounding):
+        scale = 1.0
+
+    class Ranked(Rounding):
+        scale = 0.0
+
+        def run(self, view, target, knowledge, layer):
+            scores = super().run(view, target, knowledge, layer)
+            return replace(scores, values=scores.values.argsort(dim=0).argsort(dim=0).double())
+
+    case = AttackCase({Target.GRADIENT: 0.9})
+    suite.ignores_the_last_bit(Tied, case)
+    with pytest.raises(AssertionError, match="gradient"):
+        suite.ignores_the_last_bit(Ranked, case)

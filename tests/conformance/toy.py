@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cutlayer.attacks.base import PassiveView as AttackView
 from cutlayer.attacks.knowledge import HINTS, Knowledge, Need
+from cutlayer.channel import Kind
 from cutlayer.channel.transcript import Step
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise, PassiveView, Update
 from cutlayer.protections.chain import Chain
@@ -148,7 +149,9 @@ class Run:
         view = replace(view, task_gradients={PASSIVE: torch.zeros_like(own) if own.grad is None else own.grad})
         gradient = self.active.gradient_out(self.active.cut_gradients(view)[PASSIVE], PASSIVE, view)
         self._learn(embedding, replace(private, embedding=released, gradient=gradient))
-        self.sent.update(["embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update"])
+        self.passive.sending(Kind.EMBEDDING, ACTIVE, released)
+        self.active.sending(Kind.GRADIENT, PASSIVE, gradient)
+        self.sent.update(["embedding", "gradient", "embeddings_in", "cut_gradient", "local_loss", "update"])
         self.steps.append(
             Step(0, number, rows, {PASSIVE: released.detach()}, {PASSIVE: gradient}, {"bottom.0": outputs.detach()})
         )

@@ -62,7 +62,7 @@ def test_interrupted_writing_leaves_no_store(tmp_path: Path) -> None:
         write_store(tmp_path, failing(), SPEC, 5)
     with pytest.raises(DataError, match="a whole store"):
         Store.open(tmp_path)
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def test_chunks_must_fit(tmp_path: Path) -> None:

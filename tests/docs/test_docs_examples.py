@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 from safetensors.torch import load_file
 
 from cutlayer.config.load import load_job, load_private_part, with_private_part
+from cutlayer.models import allowed_models, modules_of
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.runs.check import check_job
 
@@ -34,7 +35,9 @@ def test_every_yaml_example_is_valid(example: Block, tmp_path: Path) -> None:
     file.write_text(example.text, encoding="utf-8")
     raw = YAML(typ="safe", pure=True).load(example.text)
     if "parties" in raw:
-        check_job(load_job(file))
+        job = load_job(file)
+        with allowed_models(*modules_of(raw.get("model", {}))):
+            check_job(job)
     elif "table" in raw:
         load_private_part(file)
     else:
@@ -80,7 +83,7 @@ def test_your_own_model_trains(tables: Path, monkeypatch: pytest.MonkeyPatch, cu
     for name in ("my_models.py", "model.yaml"):
         (tables / name).write_text(block(HOW_TO / "model.md", name), encoding="utf-8")
     monkeypatch.syspath_prepend(tables)
-    code, report = cutlayer("run", tables / "model.yaml")
+    code, report = cutlayer("run", tables / "model.yaml", "--allow-model", "my_models")
     assert code == 0
     assert {party["name"]: party["width"] for party in report["parties"]} == {"bank": 8, "telco": 12}
     assert any(layer["party"] == "telco" for layer in report["layers"])

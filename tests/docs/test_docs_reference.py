@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit import findings
 from cutlayer.channel.message import Kind
-from cutlayer.config import BudgetConfig, Job, Section
+from cutlayer.config import BudgetConfig, Job, PartyConfig, PrivateFile, Section
 from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.models.fitting import FITS
 from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -70,6 +70,12 @@ def test_every_key_of_a_job_is_described_with_its_default(name: str) -> None:
             assert told == "see there", key
         else:
             assert YAML(typ="safe", pure=True).load(told) == json.loads(json.dumps(default)), key
+
+
+def test_every_key_of_a_private_file_alone_is_described() -> None:
+    part = text_of("reference/job.md").partition("\n### A private file\n")[2].partition("\n##")[0]
+    alone = PrivateFile.model_fields.keys() - PartyConfig.model_fields.keys()
+    assert {row[0].strip("`") for row in table_rows(part)} == alone
 
 
 def test_every_protection_and_model_is_described() -> None:

@@ -248,11 +248,11 @@ def test_the_same_key_gives_the_same_predictions_and_another_does_not(data):
 def test_audit_repeats_and_narrows_the_attacks(data):
     X, y = data
     model = classifier().fit(X, y)
-    before = {(leak.message, leak.attack): leak.auc for leak in model.report_.leaks}
+    before = {(leak.message, leak.attack): leak.leak for leak in model.report_.leaks}
     again = model.audit()
     assert isinstance(again, Report)
     assert again is model.report_
-    assert {(leak.message, leak.attack): leak.auc for leak in again.leaks} == before
+    assert {(leak.message, leak.attack): leak.leak for leak in again.leaks} == before
     assert {leak.attack for leak in model.audit(["norm"]).leaks} == {"norm"}
 
 

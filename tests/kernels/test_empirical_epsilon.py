@@ -6,17 +6,10 @@ import math
 
 import pytest
 import torch
-from scipy.stats import binomtest, norm
+from scipy.stats import binom, binomtest, norm
 
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.empirical_epsilon import epsilon_bound, mu_bound
-
-
-def responses(eps, n, draw, draws=1):
-    """Votes of so many randomised responses of a 0 and of a 1, n of each."""
-    kept = 1 / (1 + math.exp(-eps))
-    flips = [(torch.rand(n, draws, generator=draw) >= kept).double().mean(1) for _ in range(2)]
-    return flips[0], 1 - flips[1]
+from cutlayer.kernels.empirical_epsilon import mu_bound, one_run_epsilon
 
 
 def normals(mu, n, draw):
@@ -27,68 +20,85 @@ def seeded(seed):
     return torch.Generator().manual_seed(seed)
 
 
-def test_with_many_scores_the_bound_is_near_the_truth():
-    assert 0.95 < epsilon_bound(*responses(1.0, 50_000, seeded(0))) < 1.0
-    assert 4.5 < epsilon_bound(*responses(5.0, 50_000, seeded(1))) < 5.0
+def guesses(eps, n, draw):
+    """How many of n randomised responses at eps are right."""
+    return int((torch.rand(n, generator=draw) < 1 / (1 + math.exp(-eps))).sum())
+
+
+def test_with_many_scores_the_bound_is_near_the_true_value():
+    assert 0.95 < one_run_epsilon(guesses(1.0, 50_000, seeded(0)), 50_000) < 1.0
+    assert 4.5 < one_run_epsilon(guesses(5.0, 50_000, seeded(1)), 50_000) < 5.0
     assert 0.96 < mu_bound(*normals(1.0, 50_000, seeded(2))) < 1.0
     assert 3.8 < mu_bound(*normals(4.0, 50_000, seeded(3))) < 4.0
 
 
-def test_a_gaussian_mechanism_shows_more_by_mu_than_by_its_rates_alone():
-    from cutlayer.kernels import gaussian_mechanism as gaussian
-
-    scores = normals(1.666, 20_000, seeded(4))
-    assert 7 < gaussian.epsilon(mu_bound(*scores), 1e-5) < 8
-    assert 3 < epsilon_bound(*scores, delta=1e-5) < 6
-
-
 @pytest.mark.parametrize("confidence", [0.95, 0.8])
-def test_the_bound_exceeds_the_truth_no_more_often_than_stated(confidence):
+def test_the_bounds_exceed_the_true_value_no_more_often_than_stated(confidence):
     draw, often = seeded(5), 150
-    above = sum(epsilon_bound(*responses(1.0, 400, draw), confidence=confidence) > 1.0 for _ in range(often))
+    above = sum(one_run_epsilon(guesses(1.0, 800, draw), 800, confidence=confidence) > 1.0 for _ in range(often))
     beyond = sum(mu_bound(*normals(1.0, 400, draw), confidence=confidence) > 1.0 for _ in range(often))
-    assert max(above, beyond) <= (1 - confidence) * often
+    # The one-run bound is exact, so that about as many exceed it as are allowed: 3 standard deviations more.
+    assert above <= often * (1 - confidence) + 3 * math.sqrt(often * confidence * (1 - confidence))
+    assert beyond <= (1 - confidence) * often
 
 
-def test_choosing_among_many_thresholds_finds_nothing_where_nothing_is():
+def test_choosing_among_many_thresholds_finds_nothing_where_there_is_no_difference():
     draw, often = seeded(6), 150
-    found = sum(mu_bound(*normals(0.0, 100, draw), confidence=0.9) > 0 for _ in range(often))
-    assert found <= 0.1 * often
+    exceeded = sum(mu_bound(*normals(0.0, 100, draw), confidence=0.9) > 0 for _ in range(often))
+    assert exceeded <= 0.1 * often
 
 
 def test_less_confidence_shows_more():
-    scores = responses(1.0, 2000, seeded(7))
-    bounds = [epsilon_bound(*scores, confidence=confidence) for confidence in (0.999, 0.95, 0.5)]
+    bounds = [one_run_epsilon(1462, 2000, confidence=confidence) for confidence in (0.999, 0.95, 0.5)]
     assert bounds == sorted(bounds)
     assert len(set(bounds)) == 3
 
 
-def test_draws_that_are_repeated_anew_exceed_what_one_spends():
-    assert epsilon_bound(*responses(1.0, 5000, seeded(8), draws=5)) > 2.0
-
-
-@pytest.mark.parametrize("delta", [0.0, 0.01])
-def test_the_rates_are_bounded_as_by_another_implementation(delta):
-    absent, present = responses(0.7, 500, seeded(9))
+def test_the_rates_are_bounded_as_by_another_implementation():
+    draw = seeded(9)
+    absent, present = ((torch.rand(500, generator=draw) < rate).double() for rate in (0.33, 0.67))
     hits, alarms = int(present[1::2].sum()), int(absent[1::2].sum())
     tpr = binomtest(hits, 250).proportion_ci(0.95, "exact").low
     fpr = binomtest(alarms, 250).proportion_ci(0.95, "exact").high
-    wanted = max(math.log((tpr - delta) / fpr), math.log((1 - fpr - delta) / (1 - tpr)))
-    assert epsilon_bound(absent, present, delta) == pytest.approx(wanted, rel=1e-9)
     assert mu_bound(absent, present) == pytest.approx(norm.ppf(tpr) - norm.ppf(fpr), rel=1e-9)
 
 
-def test_scores_that_point_the_wrong_way_or_nowhere_show_nothing():
-    absent, present = responses(2.0, 1000, seeded(10))
-    assert epsilon_bound(present, absent) == mu_bound(present, absent) == 0.0
-    assert epsilon_bound(torch.zeros(100), torch.zeros(100)) == 0.0
-    assert epsilon_bound(torch.zeros(100), torch.ones(100), delta=0.99) == 0.0
+def test_without_delta_the_one_run_bound_is_that_of_a_binomial_test():
+    low = binomtest(730, 1000, alternative="greater").proportion_ci(0.95, "exact").low
+    assert one_run_epsilon(730, 1000) == pytest.approx(math.log(low / (1 - low)), rel=1e-6)
 
 
-@pytest.mark.parametrize("options", [{"delta": -0.1}, {"delta": 1.0}, {"confidence": 1.0}, {"confidence": 0.0}])
-def test_settings_out_of_range_are_refused(options):
+@pytest.mark.parametrize("delta", [1e-6, 1e-4])
+def test_with_delta_it_is_the_root_of_the_published_p_value(delta):
+    correct, made, canaries = 180, 200, 1000
+    epsilon = one_run_epsilon(correct, made, delta, canaries)
+    q = 1 / (1 + math.exp(-epsilon))
+    steepest, below = 0.0, 0.0
+    for number in range(1, correct + 1):
+        below += binom.pmf(correct - number, made, q)
+        steepest = max(steepest, below / number)
+    assert binom.sf(correct - 1, made, q) + 2 * canaries * delta * steepest == pytest.approx(0.05, rel=1e-5)
+    assert 0 < epsilon < one_run_epsilon(correct, made)
+
+
+def test_scores_and_guesses_that_are_no_better_than_chance_show_nothing():
+    absent, present = normals(2.0, 1000, seeded(10))
+    assert mu_bound(present, absent) == 0.0
+    assert one_run_epsilon(500, 1000) == one_run_epsilon(400, 1000) == one_run_epsilon(0, 0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("numbers", "options"),
+    [((2, 4), {"delta": 1.0}), ((2, 4), {"confidence": 1.0}), ((5, 4), {}), ((2, 4), {"canaries": 3})],
+)
+def test_settings_out_of_range_are_refused(numbers, options):
     with pytest.raises(ConfigError, match="expected"):
-        epsilon_bound(torch.zeros(4), torch.ones(4), **options)
+        one_run_epsilon(*numbers, **options)
+
+
+def test_a_confidence_out_of_range_is_refused():
+    with pytest.raises(ConfigError, match="confidence"):
+        mu_bound(torch.zeros(4), torch.ones(4), 0.0)
 
 
 @pytest.mark.parametrize("scores", [torch.zeros(1), torch.zeros(2, 2), torch.tensor([0.0, float("nan")])])

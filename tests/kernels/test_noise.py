@@ -29,13 +29,19 @@ def test_blocks_are_encrypted_one_by_one():
     assert noise.encrypt_blocks(KEY, blocks[:0]).shape == (0, 16)
 
 
-def test_keystream_is_aes_of_a_running_counter():
+def test_keystream_is_aes_of_the_counter_blocks_of_gcm():
     message = b"".join(len(part).to_bytes(8, "little") + part for part in (b"cutlayer keystream", b"nonce"))
-    both = hashlib.blake2b(message, key=KEY, digest_size=48).digest()
-    start = int.from_bytes(both[32:], "big")
-    counters = b"".join(((start + i) % 2**128).to_bytes(16, "big") for i in range(5))
+    both = hashlib.blake2b(message, key=KEY, digest_size=44).digest()
+    # The block of counter 1 makes the tag; the stream begins with 2.
+    counters = b"".join(both[32:] + (2 + i).to_bytes(4, "big") for i in range(5))
     blocks = np.frombuffer(counters, np.uint8).reshape(-1, 16)
     assert bytes(noise.keystream(KEY, b"nonce", 73)) == noise.encrypt_blocks(both[:32], blocks).tobytes()[:73]
+
+
+def test_pieces_of_words_are_the_keystream():
+    pieces = [piece.clone() for piece in noise.word_pieces(KEY, b"nonce", 7, 3, 2)]
+    assert [len(piece) for piece in pieces] == [6, 6, 6, 3]
+    assert torch.cat(pieces).numpy().tobytes() == bytes(noise.keystream(KEY, b"nonce", 84))
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200), st.integers(16, 300))

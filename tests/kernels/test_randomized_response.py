@@ -1,7 +1,9 @@
 """Randomised response: rates by exact binomial bounds, and a draw that belongs to the row."""
 
 import math
+from fractions import Fraction
 
+import mpmath as mp
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from scipy import stats
 
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels import randomized_response as module
-from cutlayer.kernels.randomized_response import flip_probability, randomized_response
+from cutlayer.kernels.randomized_response import flip_probability, flip_threshold, randomized_response
 
 SECRET = bytes(range(100, 132))
 ROWS = 60_000
@@ -41,6 +43,31 @@ def test_flip_rate_is_exact_and_wrong_rates_are_seen(eps, classes):
     assert rate_fits(flips, ROWS, probability)
     for wrong in (2 / 3, 3 / 2):
         assert not rate_fits(flips, ROWS, min(wrong * probability, 1.0))
+
+
+@settings(deadline=None)
+@given(st.floats(0, 60), st.integers(2, 2000))
+def test_no_two_labels_are_told_apart_beyond_eps(eps, classes):
+    """With the probabilities that 64-bit words give, in exact arithmetic; one word fewer would be too few."""
+    threshold = flip_threshold(eps, classes)
+    rarest = Fraction(2**64 // (classes - 1), 2**64)
+
+    def ratio(words):
+        return (2**64 - words) / (words * rarest)
+
+    with mp.workdps(80):
+        bound = mp.exp(mp.mpf(eps))
+        assert mp.mpf(ratio(threshold).numerator) / ratio(threshold).denominator <= bound
+        fewer = threshold - 1
+        assert fewer == 0 or mp.mpf(ratio(fewer).numerator) / ratio(fewer).denominator > bound * (1 - mp.mpf(10) ** -49)
+    assert threshold / 2**64 == pytest.approx(flip_probability(eps, classes), rel=1e-12, abs=2.0**-64)
+
+
+def test_a_threshold_from_float64_would_be_too_small():
+    """That the test above can fail: for some eps the probability in float64 lies below the exact one."""
+    rounded = [(eps / 64, math.ceil(flip_probability(eps / 64, 2) * 2**64)) for eps in range(1, 640)]
+    assert any(threshold < flip_threshold(eps, 2) for eps, threshold in rounded)
+    assert flip_threshold(1e300, 5) == 1
 
 
 def test_every_label_flips_at_the_same_rate():

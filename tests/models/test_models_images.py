@@ -79,19 +79,23 @@ def test_an_image_kind_embeds_halves_of_every_usual_size(kind: str, shape: tuple
     assert model.eval()(*batch(0, shape)).shape == (0, model.width)
 
 
-def test_resnet18_is_its_layers_written_out() -> None:
-    model = model_of("resnet18", width=5)
+@pytest.mark.parametrize("kind", ["batch", "group"])
+def test_resnet18_is_its_layers_written_out(kind: str) -> None:
+    model = model_of("resnet18", width=5, norm=kind)
     for module in model.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
+        if isinstance(module, torch.nn.BatchNorm2d | torch.nn.GroupNorm):
             torch.nn.init.uniform_(module.weight, 0.5, 1.5)
             torch.nn.init.uniform_(module.bias, -0.5, 0.5)
     state = {name: tensor.double() for name, tensor in model.state_dict().items()}
     x = batch(6)[1].double().reshape(6, 3, 32, 16)
 
     def norm(maps: Tensor, name: str) -> Tensor:
-        mean, variance = maps.mean((0, 2, 3), keepdim=True), maps.var((0, 2, 3), unbiased=False, keepdim=True)
         weight, bias = (state[f"{name}.{part}"].reshape(1, -1, 1, 1) for part in ("weight", "bias"))
-        return (maps - mean) / (variance + 1e-5).sqrt() * weight + bias
+        groups, over = maps, (0, 2, 3)
+        if kind == "group":  # with 4 to 32 channels, two in each group
+            groups, over = maps.unflatten(1, (-1, 2)), (2, 3, 4)
+        mean, variance = groups.mean(over, keepdim=True), groups.var(over, unbiased=False, keepdim=True)
+        return ((groups - mean) / (variance + 1e-5).sqrt()).reshape(maps.shape) * weight + bias
 
     def convolved(maps: Tensor, name: str, stride: int) -> Tensor:
         """A convolution as a product of patches and weights."""
@@ -186,6 +190,7 @@ def test_the_smallest_image_is_as_said(kind: str, smallest: int) -> None:
         {"kind": "resnet18", "channels": 0},
         {"kind": "resnet18", "width": 0},
         {"kind": "resnet18", "blocks": 3},
+        {"kind": "resnet18", "norm": "layer"},
     ],
 )
 def test_options_out_of_range(raw: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from cutlayer.models import (
     BottomModel,
     Inputs,
     TopModel,
+    allowed_models,
     build_bottom,
     build_top,
     check_models,
@@ -68,6 +69,13 @@ class NoModule:
 
     def __init__(self, *_: object) -> None:
         self.width = 3
+
+
+@pytest.fixture(autouse=True)
+def _consent() -> Iterator[None]:
+    """The classes of this file may be imported."""
+    with allowed_models(__name__, "no_such_module_here"):
+        yield
 
 
 BOTTOM_CASES: dict[str, dict[str, Any]] = {name: {} for name in BOTTOMS} | {

@@ -20,6 +20,7 @@ from party_runs import ACTIVE, KEY
 from ruamel.yaml import YAML
 
 from cutlayer import cli
+from cutlayer.models import modules_of
 
 PATIENCE = 120.0
 _context = multiprocessing.get_context("forkserver")
@@ -58,8 +59,10 @@ def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -
         write(given[name], table)
         _dump(site.folder / "job.yaml", {**raw, "parties": shared})
         private = {key: value for key, value in party.items() if key not in ("role", "address")}
-        _dump(site.folder / "party.yaml", {**private, "table": table.name})
-        (site.folder / "noise.key").write_bytes(KEY)
+        _dump(site.folder / "party.yaml", {**private, "table": table.name, "allow_models": [*modules_of(raw["model"])]})
+        key = site.folder / "noise.key"
+        key.write_bytes(KEY)
+        key.chmod(0o600)
         sites[name] = site
     return sites
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cutlayer.channel import Message, Port, link
 from cutlayer.config import Job, validated
-from cutlayer.models import Inputs
+from cutlayer.models import Inputs, allowed_models, modules_of
 from cutlayer.parties.observer import Observer
 from cutlayer.runs import together
 from cutlayer.runs.folder import RunFolder
@@ -115,13 +115,23 @@ def run(
     *,
     key: bytes | None = KEY,
     resume: bool = False,
+    forget_peer_progress: bool = False,
     progress: Observer | None = None,
 ) -> Trained:
     """Train a job with all its parties here; no report, no comparison."""
     opened = {name: open_table(job, name, given) for name in job.parties}
     folder.mkdir(parents=True, exist_ok=True)
     keys = Keys(folder / "keys", key)
-    return train_together(job, RunFolder(folder), opened, keys, progress or Observer(), resume=resume)
+    with allowed_models(*modules_of(job.model.model_dump())):
+        return train_together(
+            job,
+            RunFolder(folder),
+            opened,
+            keys,
+            progress or Observer(),
+            resume=resume,
+            forget_peer_progress=forget_peer_progress,
+        )
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Message]:

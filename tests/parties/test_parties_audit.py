@@ -56,7 +56,7 @@ def test_the_history_keeps_the_leak_of_every_epoch(tmp_path: Path) -> None:
     assert trained.auditor is not None
     for cell, series in trained.auditor.series.items():
         if not cell.layer:
-            assert [line["leak"][cell.label] for line in lines] == [leak.batch_auc for leak in series.leaks.values()]
+            assert [line["leak"][cell.label] for line in lines] == [leak.value for leak in series.leaks.values()]
 
 
 def test_without_an_audit_nothing_is_recorded(tmp_path: Path) -> None:

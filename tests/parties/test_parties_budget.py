@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import mpmath as mp
 import pytest
+import torch
 from party_interruptions import Dying, interrupted
 from party_noisy import Noisy
 from party_runs import PASSIVES, make_job, raw_job, record, run, tables
+from torch import Tensor
 
-from cutlayer.accounting import Ledger
+from cutlayer.accounting import Ledger, ReleaseLog
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.local import Local
+from cutlayer.parties.passive import PassiveParty
 from cutlayer.protections import REGISTRY
+from cutlayer.protections.base import PassiveView
 from cutlayer.runs import together
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Options, Progress, execute
@@ -54,15 +60,28 @@ def closed_form(multiplier: float, releases: int) -> float:
     return float(mp.findroot(excess, 5 * mu))
 
 
-def asks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An active party that asks for every held-out row twice."""
+def asks_twice(monkeypatch: pytest.MonkeyPatch, times: int = 2) -> None:
+    """An active party that asks for every held-out row twice, or more often."""
     real = ActiveParty._evaluate
 
     def twice(self: ActiveParty, *args: Any) -> Generator[Any, Any, Any]:
-        yield from real(self, *args)
+        for _ in range(times - 1):
+            yield from real(self, *args)
         return (yield from real(self, *args))
 
     monkeypatch.setattr(ActiveParty, "_evaluate", twice)
+
+
+def changes_between_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A passive party whose bottom model is never the same for two answers, as on a machine that rounds by chance."""
+    real, answers = PassiveParty._protected, count()
+
+    def changed(self: PassiveParty, view: PassiveView) -> Tensor:
+        with torch.no_grad():
+            next(self.bottom.parameters()).mul_(1 + 1e-4 * next(answers))
+        return real(self, view)
+
+    monkeypatch.setattr(PassiveParty, "_protected", changed)
 
 
 def test_twenty_epochs_are_twenty_releases_of_each_row(tmp_path: Path) -> None:
@@ -94,21 +113,33 @@ def test_a_run_that_stops_early_keeps_the_ledger_of_its_plan(tmp_path: Path) -> 
     assert ledger_after(stopping, trained.active).totals == ledger_of(stopping).totals
 
 
-@pytest.mark.parametrize(("paid", "answers"), [(None, 2), (3, 3)])
-def test_the_run_stops_at_the_right_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paid: int | None, answers: int
+def test_what_is_asked_for_twice_is_sent_again_and_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two epochs, each with two evaluations of the same rows: two releases are planned, a budget may pay for more."""
     asks_twice(monkeypatch)
     messages = record(monkeypatch)
+    trained = run(job(), GIVEN, tmp_path)
+    answers = [message.tensors["embedding"] for message in messages if message.kind == Kind.EVALUATION]
+    assert len(answers) == 2 * (2 + 1)
+    assert all(torch.equal(first, again) for first, again in zip(answers[::2], answers[1::2], strict=True))
+    assert trained.active.evidence[0].figures["releases_evaluate"] == 2
+
+
+@pytest.mark.parametrize("paid", [None, 3, 5])
+def test_the_run_stops_at_the_right_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paid: int | None) -> None:
+    """The bottom model is another one for each answer: two releases are planned, a budget may pay for more."""
+    asks_twice(monkeypatch, times=8)
+    changes_between_answers(monkeypatch)
+    messages = record(monkeypatch)
     limited = job(budget=None if paid is None else closed_form(4.0, paid) * 1.0001)
-    with pytest.raises(BudgetExceeded, match=f"release {answers + 1} of a row"):
+    with pytest.raises(BudgetExceeded, match=f"release {(paid or 2) + 1} of a row"):
         run(limited, GIVEN, tmp_path)
-    assert sum(message.kind == Kind.EVALUATION for message in messages) == answers
+    assert sum(message.kind == Kind.EVALUATION for message in messages) == (paid or 2)
 
 
 def test_a_ledger_past_the_plan_states_what_the_budget_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asks_twice(monkeypatch)
+    changes_between_answers(monkeypatch)
     limited = job(budget=closed_form(4.0, 5) * 1.0001)
     trained = run(limited, GIVEN, tmp_path)
     assert trained.active.evidence[0].figures["releases"] == 4
@@ -119,6 +150,7 @@ def test_a_ledger_past_the_plan_states_what_the_budget_allowed(tmp_path: Path, m
 def test_a_resume_does_not_reset_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = job(epochs=4)
     asks_twice(monkeypatch)
+    changes_between_answers(monkeypatch)
     interrupted(limited, GIVEN, tmp_path, Dying(STEPS))
     messages = record(monkeypatch)
     with pytest.raises(BudgetExceeded, match="release 5 of a row"):
@@ -171,6 +203,7 @@ def test_runs_on_the_same_key_and_rows_share_their_draws(tmp_path: Path, monkeyp
         return ledger_after(whole, run(whole, given, tmp_path / folder, key=None).active)
 
     monkeypatch.setattr(together, "check_same_keys", lambda *_: None)
+    monkeypatch.setattr(Local, "release_log", lambda *_: ReleaseLog())  # one folder serves several runs here
     first, again = ledger("a"), ledger("a", seed=4)
     labels, features = first.merged(again).totals
     assert labels.epsilon == 1.0

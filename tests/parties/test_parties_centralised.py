@@ -19,7 +19,7 @@ from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data import Schedule, row_digests, split_rows
 from cutlayer.data.store import Store
-from cutlayer.models import Inputs, build_bottom, build_top
+from cutlayer.models import Inputs, allowed_models, build_bottom, build_top, modules_of
 
 CLASSES = {"binary": 1, "multiclass": 3, "regression": 1}
 
@@ -153,7 +153,8 @@ def test_held_out_logits_are_those_of_the_kept_weights_without_dropout(
     rows, embeddings = active.split.part("test"), {}
     for party, half in halves.items():
         store = Store.open(tmp_path / "data" / party)
-        model = build_bottom(bottom, store.columns.inputs)
+        with allowed_models(*modules_of(job.model.model_dump())):
+            model = build_bottom(bottom, store.columns.inputs)
         model.load_state_dict(_under("module/bottom.", half))
         embeddings[party] = model.eval()(*store.gather(rows))
     top = build_top(job.model.top, {party: e.shape[1] for party, e in embeddings.items()}, 1)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import torch
-from party_interruptions import Crash, history
+from party_interruptions import Crash, halves, history
 from party_runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -20,10 +21,12 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.runs.folder import RunFolder
+from cutlayer.tensor_file import write_tensors
 
 JOB = make_job(epochs=3, privacy={"max_norm": {}}, audit={"rows": 64})
 GIVEN = tables()
 TELCO = PASSIVES[0]
+STEPS = 4
 LAST = "epoch-0002.safetensors"
 
 
@@ -122,12 +125,77 @@ DAMAGE = (
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("party", [ACTIVE, TELCO])
-def test_a_damaged_half_is_refused(folder: Path, party: str, damage: Callable[[Path], None]) -> None:
+def test_a_run_falls_back_to_the_epoch_before_a_damaged_half(
+    folder: Path, finished: Path, party: str, damage: Callable[[Path], None]
+) -> None:
+    """The last epoch is repeated at all parties, and the end is the same."""
+    whole = halves(finished, JOB)
     damage(half(folder, party))
+    with warned_of_damage(party, damage):
+        again = run(JOB, GIVEN, folder, resume=True)
+    assert len(again.active.step_losses) == STEPS
+    assert history(folder) == history(finished)
+    for name, tensors in halves(folder, JOB).items():
+        assert all(torch.equal(tensor, whole[name][key]) for key, tensor in tensors.items())
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("party", [ACTIVE, TELCO])
+@pytest.mark.filterwarnings("ignore:.*the run can resume from the epoch before")
+def test_two_damaged_halves_are_refused(folder: Path, party: str, damage: Callable[[Path], None]) -> None:
+    damage(half(folder, party))
+    damage(half(folder, party, "epoch-0001.safetensors"))
     before = history(folder)
-    with pytest.raises(CheckpointError):
+    with pytest.raises(CheckpointError, match="from a copy, or start again"):
         run(JOB, GIVEN, folder, resume=True)
     assert history(folder) == before
+
+
+@pytest.mark.filterwarnings("ignore:.*the run can resume from the epoch before")
+def test_halves_damaged_at_two_parties_leave_the_newest_common_epoch(folder: Path, finished: Path) -> None:
+    truncated(half(folder, ACTIVE))
+    removed(half(folder, TELCO))
+    again = run(JOB, GIVEN, folder, resume=True)
+    assert len(again.active.step_losses) == STEPS
+    assert history(folder) == history(finished)
+
+
+@pytest.mark.filterwarnings("ignore:.*the run can resume from the epoch before")
+def test_halves_without_a_common_epoch_are_refused(folder: Path) -> None:
+    """The newest whole epoch is 1 at one party and 2 at the other, which has lost its own epoch 1."""
+    truncated(half(folder, ACTIVE))
+    removed(half(folder, TELCO, "epoch-0001.safetensors"))
+    with pytest.raises(CheckpointError, match=f"epoch 1 here, as at {ACTIVE}, got epoch 2; restore the run folder"):
+        run(JOB, GIVEN, folder, resume=True)
+
+
+FORGED = (without_random_state, without_a_weight, with_another_shape)
+
+
+@pytest.mark.parametrize("change", FORGED, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("party", [ACTIVE, TELCO])
+def test_a_whole_half_that_does_not_fit_is_refused(
+    folder: Path, party: str, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A half with a right checksum and another content was written by another program: nothing is guessed from it."""
+    monkeypatch.setattr("test_parties_checkpoints.save_file", sealed)
+    change(half(folder, party))
+    before = history(folder)
+    with pytest.raises(CheckpointError, match="does not fit"):
+        run(JOB, GIVEN, folder, resume=True)
+    assert history(folder) == before
+
+
+def sealed(tensors: dict[str, torch.Tensor], path: Path, header: dict[str, str]) -> None:
+    header.pop("checksum")
+    write_tensors(path, tensors, header)
+
+
+def warned_of_damage(party: str, damage: Callable[[Path], None]) -> AbstractContextManager[object]:
+    """A passive party whose half is gone has nothing to warn of."""
+    if damage is removed and party != ACTIVE:
+        return nullcontext()
+    return pytest.warns(UserWarning, match=rf"{party}/{LAST}.*the run can resume from the epoch before")
 
 
 @pytest.mark.parametrize("damage", [truncated, emptied, garbled, removed], ids=lambda damage: damage.__name__)
@@ -184,13 +252,14 @@ def test_a_row_that_is_not_common_may_come_or_go(folder: Path, finished: Path) -
 
 def test_a_half_of_an_older_epoch_under_a_newer_name_is_refused(folder: Path) -> None:
     shutil.copyfile(half(folder, TELCO, "epoch-0001.safetensors"), half(folder, TELCO))
+    checkpoints = Checkpoints(half(folder, TELCO).parent, TELCO, JOB.digest())
     with pytest.raises(CheckpointError, match="of epoch 1"):
-        run(JOB, GIVEN, folder, resume=True)
+        checkpoints.load(2)
 
 
 def test_a_party_without_its_half_cannot_resume(folder: Path) -> None:
     shutil.rmtree(folder / "checkpoint" / TELCO)
-    with pytest.raises(CheckpointError, match=f"epoch 2 here, as at {ACTIVE}"):
+    with pytest.raises(CheckpointError, match=f"epoch 1 or 2 at {TELCO}, got none"):
         run(JOB, GIVEN, folder, resume=True)
 
 
@@ -206,7 +275,9 @@ def test_a_damaged_commit_is_refused(folder: Path, text: str) -> None:
 def test_without_a_commit_the_run_starts_over(folder: Path, finished: Path) -> None:
     """Halves that were saved but never committed count for nothing."""
     half(folder, ACTIVE, "committed.json").unlink()
-    again = run(JOB, GIVEN, folder, resume=True)
+    with pytest.raises(CheckpointError, match=r"since epoch 2 is saved here, got epoch 0.*--forget-peer-progress"):
+        run(JOB, GIVEN, folder, resume=True)
+    again = run(JOB, GIVEN, folder, resume=True, forget_peer_progress=True)
     assert len(again.active.step_losses) == 3 * 4
     assert history(folder) == history(finished)
 
@@ -240,7 +311,7 @@ def test_a_half_that_was_not_written_to_its_end_is_none(tmp_path: Path, monkeypa
 
     checkpoints = Checkpoints(tmp_path, "p", "job")
     checkpoints.save(0, ({"module/w": torch.zeros(1)}, {}), best=True)
-    monkeypatch.setattr("cutlayer.parties.checkpoint.save_file", torn)
+    monkeypatch.setattr("cutlayer.tensor_file.save_file", torn)
     for epoch in (0, 1):
         with pytest.raises(Crash):
             checkpoints.save(epoch, ({"module/w": torch.ones(1)}, {}), best=True)

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from cutlayer.data.partition import halves
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
+from cutlayer.runs.keys import starting_keys
 from cutlayer.runs.references import train_reference
 
 TELCO = PASSIVES[0]
@@ -53,7 +54,8 @@ def test_halves_train_as_the_same_network_in_one_place(tmp_path: Path, kind: str
     stores = {name: Store.open(tmp_path / "data" / name) for name in job.parties}
     active = trained.active
     truth = load_file(tmp_path / "transcript" / ACTIVE / "truth.safetensors")["truth"]
-    reference = train_reference(job, stores, active.task, truth, active.split, active.part)
+    keys = starting_keys(tmp_path, job.parties)
+    reference = train_reference(job, stores, active.task, keys, truth, active.split, active.part)
     torch.testing.assert_close(active.logits, reference.logits, rtol=1e-3, atol=1e-4)
     assert active.metrics["accuracy"] > 0.5
     assert (active.numeric, active.categorical) == (12 * 12 * channels, 0)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from party_mutants import Change, doubled, lost, tamper, with_fields, with_stamp, with_tensors
-from party_runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
+from party_runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
@@ -20,6 +20,7 @@ from cutlayer.config import Job, Section, validated
 from cutlayer.errors import AlignmentError, CutlayerError, DataError, NotApplied, PeerLost, ProtocolError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.passive import PassiveParty
+from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import ActiveView, Asset, PassiveView, Protection, Side
 from cutlayer.protections.chain import Chain
 from cutlayer.runs import together
@@ -168,6 +169,7 @@ def shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(party, role, privacy, where) if role == "active" else Chain(party, [Shrink(Section())])
 
     monkeypatch.setattr(together, "build_chain", build)
+    monkeypatch.setitem(REGISTRY, Shrink.name, Shrink)
 
 
 @pytest.mark.usefixtures("shrinking")
@@ -198,6 +200,16 @@ class SkipsOneGradient(ActiveParty):
         return {name: embedding.grad for name, embedding in view.embeddings.items() if embedding.grad is not None}
 
 
+class CountsABareGradient(ActiveParty):
+    """Has every hook called and counted, and sends one gradient as the loss gave it."""
+
+    def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
+        sent = super()._protected_gradients(view)
+        if view.step != 5:
+            return sent
+        return {name: embedding.grad for name, embedding in view.embeddings.items() if embedding.grad is not None}
+
+
 class SkipsOneParty(ActiveParty):
     """Protects what one party gets and not what the other does."""
 
@@ -215,7 +227,7 @@ class SkipsLabels(ActiveParty):
 
     def _protect_labels(self, prepared: Any) -> None:
         super()._protect_labels(prepared)
-        self.half.chain._covered.clear()
+        self.half.chain._coverage._covered.clear()
         self.labels = self.truth
 
 
@@ -229,14 +241,27 @@ class SkipsOneEmbedding(PassiveParty):
 
 
 @pytest.mark.usefixtures("shrinking")
-@pytest.mark.parametrize("mutant", [SkipsOneGradient, SkipsOneParty, SkipsLabels, SkipsOneEmbedding])
+@pytest.mark.parametrize(
+    ("mutant", "kind", "before", "reason"),
+    [
+        (SkipsOneGradient, Kind.GRADIENT, 5 * 2, rf"the gradient for {TELCO} is not what .* \(max_norm\)"),
+        (CountsABareGradient, Kind.GRADIENT, 5 * 2, rf"the gradient for {TELCO} is not what .* \(max_norm\)"),
+        (SkipsOneParty, Kind.GRADIENT, 1, rf"the gradient for {PASSIVES[1]} is not what .* \(max_norm\)"),
+        (SkipsLabels, Kind.GRADIENT, 0, "label_dp of bank covered 0 of"),
+        (SkipsOneEmbedding, Kind.EVALUATION, 0, f"the evaluation for {ACTIVE} is not what .* \\(shrink\\)"),
+    ],
+)
 def test_a_protection_that_was_passed_by_stops_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: type[Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: type[Any], kind: Kind, before: int, reason: str
 ) -> None:
     monkeypatch.setattr(together, mutant.__bases__[0].__name__, mutant)
-    with pytest.raises(NotApplied, match="covered") as caught:
+    messages = record(monkeypatch)
+    with pytest.raises(NotApplied, match=reason) as caught:
         run(JOB, GIVEN, tmp_path)
     assert caught.value.exit_code == 1
+    if mutant is not SkipsLabels:
+        sent = sum(message.kind == kind for message in messages)
+        assert sent == before, "the message that bypassed its protection was sent"
 
 
 class SkipsOneEmbeddingInTraining(PassiveParty):
@@ -256,7 +281,8 @@ def test_an_embedding_that_bypasses_its_noise_stops_the_run(
     raw = raw_job()
     raw["parties"][TELCO]["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
     monkeypatch.setattr(together, "PassiveParty", mutant)
-    with pytest.raises(NotApplied, match=rf"dp_embedding of {TELCO} covered (8|10) of 11 at embedding_out"):
+    wanted = rf"{TELCO}: the (embedding|evaluation) for {ACTIVE} is not what its protections returned \(dp_embedding\)"
+    with pytest.raises(NotApplied, match=wanted):
         run(validated(Job, raw, ""), tables(), tmp_path)
 
 

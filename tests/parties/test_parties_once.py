@@ -218,14 +218,13 @@ class Bypassing(PassiveParty):
     """Releases what the bottom model says."""
 
     def _protected(self, view: PassiveView) -> Tensor:
-        self.half.sent["embedding_out"] += 1
         with torch.no_grad():
             return self._embed(view.rows)
 
 
 def test_a_release_past_the_chain_is_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cutlayer.runs.together.PassiveParty", Bypassing)
-    with pytest.raises(NotApplied, match="noisy of telco covered 0 of 3"):
+    with pytest.raises(NotApplied, match=r"telco: the release for bank is not what its protections returned \(noisy\)"):
         run(JOB, GIVEN, tmp_path)
 
 

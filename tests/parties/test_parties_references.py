@@ -14,6 +14,7 @@ from party_runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.runs.execute import Options, Progress, execute
+from cutlayer.runs.keys import starting_keys
 from cutlayer.runs.references import Reference, train_reference
 from cutlayer.runs.together import Keys, Trained
 from cutlayer.runs.utility import chance, interval
@@ -35,7 +36,8 @@ def compared(job: Job, given: Any, folder: Path, names: tuple[str, ...]) -> tupl
     stores = {name: Store.open(folder / "data" / name) for name in names}
     truth, _ = read_truth(folder / "transcript" / ACTIVE)
     active = trained.active
-    return trained, train_reference(job, stores, active.task, truth, active.split, active.part)
+    keys = starting_keys(folder, job.parties)
+    return trained, train_reference(job, stores, active.task, keys, truth, active.split, active.part)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])

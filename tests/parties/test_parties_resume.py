@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_a_run_with_its_own_noise_resumes_with_it(tmp_path: Path) -> None:
     for name in (ACTIVE, PASSIVES[0]):
         key = tmp_path / "c" / "checkpoint" / name / "noise.key"
         key.parent.mkdir(parents=True)
-        key.write_bytes((tmp_path / "a" / "checkpoint" / name / "noise.key").read_bytes())
+        shutil.copy(tmp_path / "a" / "checkpoint" / name / "noise.key", key)
     with pytest.raises(Crash):
         run(job, given, tmp_path / "c", key=None, progress=Dying(STEPS + 1))
     resumed = run(job, given, tmp_path / "c", key=None, resume=True)

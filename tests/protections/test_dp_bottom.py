@@ -154,24 +154,12 @@ def test_epsilon_and_delta_are_for_the_whole_run() -> None:
     assert Composition.of([built.event(plan)]).epsilon(1e-5) == pytest.approx(4.0, rel=1e-6)
 
 
-class Mixing(BottomModel):
-    """Normalises batches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.width = 2
-        self.layers = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
-
-    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        result: Tensor = self.layers(numbers)
-        return result
-
-
-@pytest.mark.parametrize("bottom", [Mixing(), build_bottom({"kind": "mlp", "dropout": 0.5}, TABLE)])
-def test_models_that_mix_rows_or_draw_are_refused(bottom: BottomModel) -> None:
-    columns = made(*BOTTOMS[0])[1]
-    with pytest.raises(ConfigError, match="neither normalises batches nor drops out"):
-        protection().update(Update(bottom, columns, torch.zeros(9, bottom.width)), view())
+def test_a_bottom_model_that_draws_is_refused() -> None:
+    """The second pass, for the row gradients, would drop out other units than the first."""
+    chain = build_chain("telco", "passive", {"dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0}}, "privacy")
+    chain.check_bottom(build_bottom({"kind": "mlp"}, TABLE), TABLE)
+    with pytest.raises(ConfigError, match="draws no random numbers, for dp_bottom of telco"):
+        chain.check_bottom(build_bottom({"kind": "mlp", "dropout": 0.01}, TABLE), TABLE)
 
 
 @pytest.mark.parametrize(

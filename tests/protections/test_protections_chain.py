@@ -6,11 +6,13 @@ from itertools import permutations
 import pytest
 import torch
 
-from cutlayer.accounting import NoFormalGuarantee
+from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
+from cutlayer.channel import Kind
 from cutlayer.config import Section
 from cutlayer.errors import ConfigError, NotApplicable, NotApplied
 from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Noise, PassiveView, Protection, Side
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.coverage import HOOK_OF
 from cutlayer.tasks import Task
 
 
@@ -94,6 +96,16 @@ class Pay(Fake):
         return view.embedding.sum()
 
 
+class Shrink(Fake):
+    name = "shrink"
+
+    def embedding_out(self, e, view):
+        return e / 2
+
+    def local_loss(self, view):
+        return None
+
+
 class BinaryOnly(Fake):
     name = "binary_only"
     tasks = frozenset({"binary"})
@@ -111,10 +123,19 @@ def passive_view(embedding=None):
 
 
 def context(kind="binary"):
-    return Context("bank", ("telco",), {"telco": 3}, Task(kind, ()), None, torch.arange(5), bytes(32), Noise(bytes(32)))
+    task = None if kind is None else Task(kind, ())
+    return Context("bank", ("telco",), {"telco": 3}, task, None, torch.arange(5), bytes(32), Noise(bytes(32)))
 
 
-SENT = dict.fromkeys(("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss"), 1)
+HOOKED = ("labels", "embeddings_in", "cut_gradient", "local_loss", "update")
+SENT = dict.fromkeys((*HOOKED, *(kind.value for kind in HOOK_OF)), 0) | dict.fromkeys(("local_loss", "gradient"), 1)
+
+
+def send(chain, gradient, party="telco"):
+    """Have the chain protect a gradient, and send what it returned."""
+    sent = chain.gradient_out(gradient, party, active_view())
+    chain.sending(Kind.GRADIENT, party, sent)
+    return sent
 
 
 @pytest.mark.parametrize("order", list(permutations([Clip, Add])))
@@ -177,11 +198,106 @@ def test_local_losses_add_up_and_none_is_none():
 
 def test_evidence_counts_what_was_covered_and_what_changed():
     chain = Chain("bank", [Clip()])
-    chain.gradient_out(torch.zeros(2, 3), "telco", active_view())
-    chain.gradient_out(torch.full((2, 3), 7.0), "telco", active_view())
-    (evidence,) = chain.proof(SENT | {"gradient_out": 2})
-    assert (evidence.unit, evidence.covered, evidence.sent, evidence.changed) == ("messages", 2, 2, 1)
+    send(chain, torch.zeros(2, 3))
+    send(chain, torch.full((2, 3), 7.0))
+    (evidence,) = chain.proof(SENT | {"gradient": 2})
+    assert (evidence.unit, evidence.covered, evidence.sent, evidence.changed) == ("gradients", 2, 2, 1)
     assert evidence.figures == {"count": 2}
+    assert evidence.kinds == {"gradient": 2}
+
+
+def released(mode, chain):
+    """Have the chain release five rows."""
+    view = replace(passive_view(), mode=mode)
+    return chain.embedding_out(torch.ones(5, 3), view)
+
+
+def test_embeddings_are_counted_by_what_they_are_released_for():
+    """A protection that also acts at a hook which sends nothing counts its embeddings alone."""
+    chain = Chain("telco", [Shrink()])
+    for mode, kind in ((Mode.TRAIN, Kind.EMBEDDING), (Mode.TRAIN, Kind.EMBEDDING), (Mode.EVALUATE, Kind.EVALUATION)):
+        chain.sending(kind, "bank", released(mode, chain))
+    chain.local_loss(passive_view())
+    chain.local_loss(passive_view())
+    (evidence,) = chain.proof(SENT | {"embedding": 2, "evaluation": 1, "local_loss": 2})
+    assert (evidence.unit, evidence.covered, evidence.sent, evidence.changed) == ("embeddings", 3, 3, 3)
+    assert evidence.kinds == {"embedding": 2, "evaluation": 1}
+    with pytest.raises(NotApplied, match=r"shrink of telco covered 3 of 4 at embedding_out"):
+        chain.proof(SENT | {"embedding": 3, "evaluation": 1, "local_loss": 2})
+    with pytest.raises(NotApplied, match=r"shrink of telco covered 2 of 3 at local_loss"):
+        chain.proof(SENT | {"embedding": 2, "evaluation": 1, "local_loss": 3})
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        lambda e: torch.ones(5, 3),
+        lambda e: e.reshape(3, 5),
+        lambda e: e.double(),
+        lambda e: e.flip(0) + 0.0 * e.cumsum(0),
+        lambda e: e.index_fill(0, torch.tensor([4]), 0.25),
+    ],
+    ids=["bare", "another shape", "another type", "another content", "one row changed"],
+)
+def test_bytes_that_the_chain_did_not_return_are_not_sent(sent):
+    chain = Chain("telco", [Shrink()])
+    made = chain.embedding_out(torch.rand(5, 3, generator=torch.Generator().manual_seed(1)), passive_view())
+    wanted = r"telco: the embedding for bank is not what its protections returned \(shrink\); it was not sent"
+    with pytest.raises(NotApplied, match=wanted):
+        chain.sending(Kind.EMBEDDING, "bank", sent(made))
+
+
+def test_what_the_chain_returned_is_sent_once():
+    chain = Chain("bank", [Clip()])
+    gradient = send(chain, torch.full((2, 3), 7.0))
+    with pytest.raises(NotApplied, match="the gradient for telco is not what its protections returned"):
+        chain.sending(Kind.GRADIENT, "telco", gradient)
+    other = chain.gradient_out(torch.full((2, 3), 7.0), "telco", active_view())
+    with pytest.raises(NotApplied, match="the gradient for shop is not what its protections returned"):
+        chain.sending(Kind.GRADIENT, "shop", other)
+
+
+def test_a_message_changed_in_place_after_the_chain_is_not_sent():
+    chain = Chain("bank", [Clip()])
+    gradient = chain.gradient_out(torch.full((2, 3), 7.0), "telco", active_view())
+    gradient[1, 2] = 0.5
+    with pytest.raises(NotApplied, match="the gradient for telco"):
+        chain.sending(Kind.GRADIENT, "telco", gradient)
+
+
+def test_a_gradient_without_the_terms_of_the_chain_is_refused():
+    view = active_view()
+    chain = Chain("bank", [Push()])
+    chain.cut_gradients(view)
+    with pytest.raises(NotApplied, match="bank: the gradient for telco lacks the terms of push"):
+        chain.gradient_out(view.task_gradients["telco"], "telco", view)
+    summed = chain.gradient_out(chain.cut_gradients(view)["telco"], "telco", view)
+    with pytest.raises(NotApplied, match=r"the gradient for telco is not what its protections returned \(push\)"):
+        chain.sending(Kind.GRADIENT, "telco", view.task_gradients["telco"])
+    chain.gradient_out(chain.cut_gradients(view)["telco"], "telco", view)
+    chain.sending(Kind.GRADIENT, "telco", summed)
+
+
+def test_a_chain_without_protections_lets_everything_pass():
+    Chain("bank", []).sending(Kind.GRADIENT, "telco", torch.ones(2, 3))
+    Chain("bank", [Clip()]).sending(Kind.EMBEDDING, "telco", torch.ones(2, 3))
+    Chain("bank", [Clip()]).sending(Kind.ORDER, "telco", torch.ones(2, 3))
+
+
+def test_a_single_release_may_be_sent_again_and_after_a_resume():
+    first, resumed = Chain("telco", [Shrink()]), Chain("telco", [Shrink()])
+    once = replace(context(None), party="telco", plan=ReleasePlan(training=1, once=True))
+    first.setup(once)
+    resumed.setup(once)
+    sent = released(Mode.TRAIN, first)
+    resumed.load_state_dict(first.state_dict())
+    for chain in (first, resumed):
+        chain.sending(Kind.RELEASE, "bank", sent)
+        chain.sending(Kind.RELEASE, "bank", sent.clone())
+        with pytest.raises(NotApplied, match="the release for bank"):
+            chain.sending(Kind.RELEASE, "bank", sent + 1)
+        (evidence,) = chain.proof(SENT | {"release": 1, "local_loss": 0})
+        assert evidence.kinds == {"release": 1}
 
 
 @pytest.mark.parametrize("protection", [Clip, Push, Quiet])
@@ -189,18 +305,18 @@ def test_a_message_that_went_round_it_stops_the_run(protection):
     chain = Chain("bank", [protection()])
     hook = {"clip": "gradient_out", "push": "cut_gradient", "quiet": "local_loss"}[protection.name]
     with pytest.raises(NotApplied, match=rf"{protection.name} of bank covered 0 of 3 at {hook}"):
-        chain.proof(SENT | {hook: 3})
+        chain.proof(SENT | {hook.removesuffix("_out"): 3})
 
 
 def test_counts_survive_a_resume():
     chain = Chain("bank", [Clip(), Add()])
-    chain.gradient_out(torch.full((2, 3), 7.0), "telco", active_view())
+    send(chain, torch.full((2, 3), 7.0))
     resumed = Chain("bank", [Clip(), Add()])
     resumed.load_state_dict(chain.state_dict())
     assert resumed.proof(SENT) == chain.proof(SENT)
     assert resumed.state_dict() == chain.state_dict()
     with pytest.raises(NotApplied):
-        resumed.proof(SENT | {"gradient_out": 2})
+        resumed.proof(SENT | {"gradient": 2})
 
 
 def test_noise_repeats_only_for_the_same_use_and_content():

@@ -85,14 +85,14 @@ def _leak(run: str, party: str, message: str, attack: str, draw: random.Random) 
         "party": party,
         "message": message,
         "attack": attack,
-        "auc": auc,
-        "low": auc - half,
+        "leak": auc,
+        "low": max(0.5, auc - half),
         "high": min(1.0, auc + half),
         "epoch": draw.randint(1, 10),
         "epochs_seen": 10,
         "pooled_auc": auc - draw.uniform(0, 0.03),
         "batch_auc": auc,
-        "first_epoch_auc": auc - draw.uniform(0, 0.02),
+        "first_epoch_leak": max(0.5, auc - draw.uniform(0, 0.02)),
         "also": {"absolute projection": draw.uniform(0.5, 0.6)} if spectral else {},
         "hard_accuracy": draw.uniform(0.5, 0.9) if spectral else None,
         "hard_auc": draw.uniform(0.5, 0.9) if spectral else None,
@@ -202,11 +202,11 @@ def _layers(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
             for place, layer in enumerate(["input", "linear 1", "relu 1", "linear 2", "cut"]):
                 auc = 0.55 + (CEILING[run] - 0.55) * place / 6 + draw.uniform(0, 0.03)
                 side = {"run": run, "party": party, "side": "passive", "layer": layer}
-                layers.append(side | {"place": place, "auc": auc, "epoch": draw.randint(1, 10)})
+                layers.append(side | {"place": place, "leak": auc, "epoch": draw.randint(1, 10)})
         for place, layer in enumerate(["concatenation", "top linear 1", "logits"], start=5):
             auc = 0.8 + 0.04 * (place - 5) + draw.uniform(0, 0.02)
             side = {"run": run, "party": "bank", "side": "active", "layer": layer}
-            layers.append(side | {"place": place, "auc": auc, "epoch": draw.randint(1, 10)})
+            layers.append(side | {"place": place, "leak": auc, "epoch": draw.randint(1, 10)})
     return layers
 
 
@@ -231,7 +231,7 @@ PROTECTIONS = [
         "protects": "labels",
         "reference": "Li et al. 2022, section 4.1",
         "settings": {},
-        "unit": "messages",
+        "unit": "gradients",
         "covered": 3060,
         "sent": 3060,
         "changed": 3058,

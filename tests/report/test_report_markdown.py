@@ -16,7 +16,7 @@ def test_every_cell_is_in_the_table(report: Report) -> None:
     )
     for leak in report.leaks:
         row = next(line for line in lines if line.startswith(f"| {leak.party} | {leak.message} | {leak.attack} |"))
-        assert f"**{auc(leak.auc)}** ({interval(leak.low, leak.high)}), epoch {leak.epoch}" in row
+        assert f"**{auc(leak.leak)}** ({interval(leak.low, leak.high)}), epoch {leak.epoch}" in row
 
 
 def test_every_line_has_the_same_columns_whatever_the_names(hostile_report: Report) -> None:

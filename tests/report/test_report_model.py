@@ -30,7 +30,7 @@ def test_the_file_is_strict_json(tmp_path: Path) -> None:
 
 def test_a_leak_must_be_a_number() -> None:
     raw = binary()
-    raw["leaks"][0]["auc"] = float("nan")
+    raw["leaks"][0]["leak"] = float("nan")
     with pytest.raises(ValidationError, match="finite"):
         Report.model_validate(raw)
 

@@ -32,7 +32,7 @@ def test_three_parties_and_four_attacks_stay_in_their_rows(report: Report) -> No
                 for place, line in enumerate(lines)
                 if line.split()[:2] == [leak.message, leak.party] and lines[place - 1].split()[0] == leak.attack
             )
-            assert lines[at - 1].split()[1:3] == [auc(leak.auc), f"e{leak.epoch}"]
+            assert lines[at - 1].split()[1:3] == [auc(leak.leak), f"e{leak.epoch}"]
             assert lines[at].split()[2] == interval(leak.low, leak.high)
     assert "…" not in "".join(lines)
 

@@ -17,7 +17,7 @@ from studies.datasets import with_epochs, with_positives
 from studies.label_dp.claims import majority_accuracy, one_draw_auc
 from studies.label_dp.redrawing import train_with_draws
 from studies.label_dp.study import LabelDPStudy
-from studies.trials import Trial
+from studies.trials import Trial, study_key
 
 EPOCHS = 6
 
@@ -50,7 +50,8 @@ def tables(classes: int = 2) -> dict[str, pa.Table]:
 @pytest.mark.parametrize(("task", "classes"), [("binary", 2), ("multiclass", 3)])
 def test_without_flips_it_is_the_run_of_the_same_job(task: str, classes: int, tmp_path: Path) -> None:
     own = train_with_draws(job(task), tables(classes), 200.0, each_epoch=True)
-    folder = execute(job(task), tmp_path / "run", Options(Keys(tmp_path / "keys"), tables=tables(classes)), Progress())
+    keys = Keys(tmp_path / "keys", study_key(job(task)))
+    folder = execute(job(task), tmp_path / "run", Options(keys, tables=tables(classes)), Progress())
     utility = folder.read_json("summary.json")["utility"]
     run = next(row for row in utility["rows"] if row["name"] == "this run")
     assert own["metric"] == pytest.approx(run["metrics"][utility["metric"]], abs=1e-9)

@@ -17,7 +17,7 @@ from cutlayer.sweeps.storage import need_optuna, open_study, shown
 
 GRID = space_of([Choices("a", (1, 2, 3)), Choices("b", ("x", "y"))], 0)
 LINE = space_of([Range("a", 0.0, 1.0)], 0)
-MEASURED = Measured(0.9, 0.8, 0.7, 0.9, 0.6, 0.4, 0.3, 0.5, "telco/gradient/norm", 2, 1.5)
+MEASURED = Measured(0.9, 0.8, 0.7, 0.9, 0.6, 0.5, 0.7, "telco/gradient/norm", 2, 1.5)
 
 
 @pytest.fixture(autouse=True)

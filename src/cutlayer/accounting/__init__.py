@@ -13,10 +13,14 @@ from cutlayer.accounting.events import (
 )
 from cutlayer.accounting.ledger import Entry, Ledger, Total
 from cutlayer.accounting.plan import ReleasePlan
+from cutlayer.accounting.release_log import MARKER, ReleaseLog
+from cutlayer.accounting.slots import ANY_PART, Occasion, Slot
 
 __all__ = [
+    "ANY_PART",
     "DELTA",
     "DPSGD",
+    "MARKER",
     "Account",
     "Composed",
     "Composition",
@@ -26,7 +30,10 @@ __all__ = [
     "GaussianRelease",
     "Ledger",
     "NoFormalGuarantee",
+    "Occasion",
     "RandomizedResponse",
+    "ReleaseLog",
     "ReleasePlan",
+    "Slot",
     "Total",
 ]

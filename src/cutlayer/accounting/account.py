@@ -7,142 +7,253 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from cutlayer.accounting.composition import Composition
-from cutlayer.accounting.events import Event, Formal, GaussianRelease, RandomizedResponse, singles
+from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, RandomizedResponse, singles
 from cutlayer.accounting.plan import ReleasePlan
+from cutlayer.accounting.release_log import Costs, ReleaseLog
+from cutlayer.accounting.slots import REASONS, Kind, Occasion, Slot
 from cutlayer.config import BudgetConfig
-from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 
-REASONS = ("train", "evaluate", "serve")
-"""What a row is released for."""
 _ROUNDING = 1e-9
-_MOST = 1 << 20
+_MAX_EXTRA = 1 << 20
 
 
 class Account:
     """What one party's protections have released of each row, and how much more they may.
 
-    A release is a row's embedding with fresh noise. Without a budget the schedule is the limit: the ledger's epsilon is
-    that of the planned releases, and a peer that asks for more is refused. With one, releases go on until the next
+    A release is a row's embedding (of an active party: its cut gradient) with fresh noise; a step is an update of the
+    bottom model by DP-SGD that the row is in. Without a budget the schedule is the limit: the ledger's epsilon is that
+    of the planned releases, and a peer that asks for more is refused. With one, releases and steps go on until the next
     would exceed it. Either limit is fixed before the first release, so that the bound holds however many there will be
     and whoever decides that.
+
+    The counts are those of the release log, which holds every release before it is sent. What runs of the same job on
+    the same rows released without coming to their end is counted first.
 
     Args:
         party: whose account it is, for messages.
         events: of all its protections.
         plan: the schedule's releases.
         budget: what the whole run may cost.
+        log: of this run's releases; a new one in memory where `None`.
 
     Raises:
         ConfigError: an unknown event, or a budget where nothing has a cost that could be counted against it.
-        BudgetExceeded: the planned releases cost more than the budget.
+        BudgetExceeded: the planned releases, and those of unfinished runs, cost more than the budget.
+        CheckpointError: a release log is damaged, missing or of another run.
     """
 
     def __init__(
-        self, party: str, events: Sequence[Event], plan: ReleasePlan, budget: BudgetConfig | None = None
+        self,
+        party: str,
+        events: Sequence[Event],
+        plan: ReleasePlan,
+        budget: BudgetConfig | None = None,
+        log: ReleaseLog | None = None,
     ) -> None:
         self.party, self.budget = party, budget
         self._events = tuple(event for event in singles(events) if isinstance(event, Formal))
         self._noisy = tuple(event for event in self._events if isinstance(event, GaussianRelease) and not event.repeats)
+        self._trainings = tuple(event for event in self._events if isinstance(event, DPSGD))
         self.planned = max((event.count for event in self._noisy), default=plan.most)
-        self._counts = torch.zeros(0, len(REASONS), dtype=torch.int32)
-        self.allowed = self.planned if budget is None else self._room(budget)
+        self._once = plan.once
+        self.planned_steps = max((event.steps for event in self._trainings), default=0)
+        self._log = log if log is not None else ReleaseLog()
+        self.carried, self.carried_steps = 0, 0
+        self._unfinished: tuple[str, ...] = ()
+        if self._noisy or self._trainings:
+            self._open_log()
+        self._extra = self._room(budget) if budget is not None else 0
 
     @property
-    def counts(self) -> bool:
-        """Whether there is anything to count: releases that each cost something."""
-        return bool(self._noisy)
+    def allowed(self) -> int:
+        """Releases of a row that may have been made by the end, with those of unfinished runs."""
+        extra = self._extra if self.budget is not None else self._log.allowed_releases
+        return self.planned + self.carried + extra
 
-    def charge(self, rows: Tensor, reason: str) -> None:
-        """Count one release of each of these rows, before it is made.
+    @property
+    def allowed_steps(self) -> int:
+        """Private steps that a row may have been in by the end, with those of unfinished runs."""
+        extra = self._extra if self.budget is not None else self._log.allowed_steps
+        return self.planned_steps + self.carried_steps + extra
+
+    @property
+    def releases(self) -> int:
+        """Releases so far of the row that has most, with those of unfinished runs."""
+        return self.carried + self._log.tally.releases("embedding", "gradient")
+
+    @property
+    def steps(self) -> int:
+        """Private steps so far of the row that has most, with those of unfinished runs."""
+        return self.carried_steps + self._log.tally.releases("update")
+
+    def counts(self, kind: Kind) -> bool:
+        """Whether each release of a kind costs something."""
+        return bool(self._trainings if kind == "update" else self._noisy)
+
+    def charge(self, slot: Slot, digest: str, rows: int) -> None:
+        """Count a release of a batch before it is sent; returns once that is on disk.
+
+        The same content at the same slot is counted once, whatever a peer asks for and whichever checkpoint the run
+        continues from: its noise is keyed by both, so that it is the same message again.
 
         Args:
-            rows: int64 (n,) row numbers, each once.
-            reason: one of `REASONS`.
+            slot: where in this party's own schedule, by its own numbers and never by a peer's.
+            digest: keyed digest of what is released, in hexadecimal (`Noise.digest`).
+            rows: how many rows the batch has.
 
         Raises:
-            BudgetExceeded: one of them has been released as often as is allowed; nothing is counted then.
+            BudgetExceeded: a row of it has been released as often as is allowed; nothing is counted then.
+            CheckpointError: another process writes to the same release log.
         """
-        if not self.counts or not len(rows):
+        if not self.counts(slot.occasion.kind) or not rows or self._log.has(slot, digest):
             return
-        self._reach(int(rows.max()) + 1)
-        most = int(self._counts[rows].sum(1).max())
-        if most >= self.allowed:
-            raise BudgetExceeded(self._exceeded(most + 1))
-        self._counts[rows, REASONS.index(reason)] += 1
+        if self._log.contents(slot) >= self._log.tally.highest.get(slot.occasion, 0):
+            self._check_room(slot.occasion)
+        self._log.append(slot, digest, rows)
 
-    def figures(self) -> Mapping[str, float]:
-        """Most releases of a row, in all and for each reason; nothing where releases are not counted."""
-        if not self.counts:
+    def allow_repeats(self, epoch: int) -> None:
+        """Accept that the schedule is run again from an epoch on, whatever was released of it before.
+
+        Without a budget the limit rises by what that may release beyond the plan, and the ledger states the higher one
+        once a row exceeds the plan. A budget binds as before.
+
+        Args:
+            epoch: the first that is run again.
+        """
+        if self.budget is None:
+            made = self._log.tally.releases("embedding", "gradient"), self._log.tally.releases("update")
+            left = self.planned if self._once else max(self.planned - epoch, 0), max(self.planned_steps - epoch, 0)
+            more = made[0] + left[0] - self.planned, made[1] + left[1] - self.planned_steps
+            log = self._log
+            log.allow(max(0, more[0] - log.allowed_releases), max(0, more[1] - log.allowed_steps))
+
+    def close(self) -> None:
+        """Record that the run has ended, so that a later run of the same job does not count its releases."""
+        self._log.close()
+
+    def release_figures(self) -> Mapping[str, float]:
+        """Most releases of a row, in all and for each reason; nothing where releases are not counted.
+
+        `releases_planned` and `releases_allowed` are the limits, unfinished runs included; `releases_carried` is the
+        share of those runs, in releases with this run's noise, and is there only if they had any.
+        """
+        if not self._noisy:
             return {}
-        each = self._counts.amax(0).tolist() if len(self._counts) else [0] * len(REASONS)
+        tally = self._log.tally
         return {
-            "releases": self.most,
-            **{f"releases_{reason}": most for reason, most in zip(REASONS, each, strict=True)},
+            "releases": self.releases,
+            **{f"releases_{reason}": tally.releases("embedding", "gradient", reason=reason) for reason in REASONS},
+            **({"releases_carried": self.carried} if self.carried else {}),
+            "releases_planned": self.planned + self.carried,
             "releases_allowed": self.allowed,
         }
 
-    @property
-    def most(self) -> int:
-        """Releases so far of the row that has most."""
-        return int(self._counts.sum(1).max()) if len(self._counts) else 0
+    def step_figures(self) -> Mapping[str, float]:
+        """Most private steps that a row was in, and the limits; nothing where no steps are counted."""
+        if not self._trainings:
+            return {}
+        return {
+            "row_steps": self.steps,
+            "row_steps_planned": self.planned_steps + self.carried_steps,
+            "row_steps_allowed": self.allowed_steps,
+        }
 
     def state_dict(self) -> dict[str, Any]:
-        """The counts, int32 (rows, 3), for a resumed run; nothing where there is nothing to count."""
-        return {"counts": self._counts.clone()} if self.counts else {}
+        """How many lines the release log has; the counts themselves are in the log."""
+        return {"entries": self._log.entries}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        if self.counts:
-            self._counts = state["counts"].clone()
+        """Compare the release log with a checkpoint.
+
+        Raises:
+            CheckpointError: the log has fewer lines than when the checkpoint was written.
+        """
+        if self._log.path is not None and self._log.entries < int(state["entries"]):
+            raise CheckpointError.expected(
+                f"{int(state['entries']):,} lines or more in {self._log.path}, as the checkpoint says",
+                f"{self._log.entries:,}",
+                "an older copy is in its place; restore the latest one",
+            )
+
+    def _open_log(self) -> None:
+        """Read the log, and express what unfinished runs spent in releases with this run's noise, rounded up."""
+        release = sum(1 / event.noise_multiplier**2 for event in self._noisy)
+        # Neighbours differ in a replaced row, which moves a sum of clipped gradients by up to twice the norm.
+        step = sum((2 / event.noise_multiplier) ** 2 for event in self._trainings)
+        self._log.open(Costs(float(release), float(step)))
+        spent, self._unfinished = self._log.unfinished()
+        if self._noisy:
+            self.carried = math.ceil(spent / release * (1 - _ROUNDING))
+        else:
+            self.carried_steps = math.ceil(spent / step * (1 - _ROUNDING))
 
     def _room(self, budget: BudgetConfig) -> int:
-        """The most releases of a row that the budget pays for."""
+        """How many releases, each with a step, the budget pays for beyond the plan."""
         if not any(isinstance(event, GaussianRelease | RandomizedResponse) for event in self._events):
             raise ConfigError(
                 f"{self.party}: a budget needs a protection whose cost can be counted, and there is none; add one, "
                 "such as label_dp, or leave the budget out"
             )
-        cost = self._cost(self.planned, budget.delta)
+        cost = self._cost(0, budget.delta)
         if not _within(cost, budget):
-            often = f" for {self.planned} releases of a row" if self._noisy else ""
-            raise BudgetExceeded(
-                f"{self.party}: expected a run of epsilon {budget.epsilon:g} at most, as its budget says, got "
-                f"{cost:.4g} at delta {budget.delta:g}{often}; take more noise or fewer epochs, or raise the budget"
-            )
+            raise BudgetExceeded(self._over_budget(budget, cost))
         if not self._noisy:
-            return self.planned
-        low, high = self.planned, self.planned * 2
-        while high < _MOST and _within(self._cost(high, budget.delta), budget):
+            return 0
+        low, high = 0, self.planned + self.carried
+        while high < _MAX_EXTRA and _within(self._cost(high, budget.delta), budget):
             low, high = high, high * 2
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if _within(self._cost(middle, budget.delta), budget) else (low, middle)
         return low
 
-    def _cost(self, releases: int, delta: float) -> float:
-        each = ReleasePlan(training=releases)
-        events = [replace(event, releases=each) if event in self._noisy else event for event in self._events]
+    def _cost(self, extra: int, delta: float) -> float:
+        """Epsilon of the plan, of unfinished runs, and of so many releases and steps beyond."""
+        releases = ReleasePlan(training=self.planned + self.carried + extra)
+        events: list[Event] = []
+        for event in self._events:
+            if isinstance(event, DPSGD):
+                events.append(replace(event, steps=event.steps + self.carried_steps + extra))
+            else:
+                events.append(replace(event, releases=releases) if event in self._noisy else event)
         return Composition.of(events).epsilon(delta)
 
-    def _reach(self, rows: int) -> None:
-        """Have a count for each of so many rows; grows by doubling, since their number is not known beforehand."""
-        if rows > len(self._counts):
-            more = torch.zeros(max(rows, 2 * len(self._counts)) - len(self._counts), len(REASONS), dtype=torch.int32)
-            self._counts = torch.cat((self._counts, more))
+    def _over_budget(self, budget: BudgetConfig, cost: float) -> str:
+        count = self.planned + self.carried
+        often = f" for {count} releases of a row" if self._noisy else ""
+        remedy = "take more noise or fewer epochs, or raise the budget"
+        if self.carried:
+            often += f", {self.carried} of them by runs of this job that did not end"
+            resumed = " or ".join(self._unfinished)
+            remedy = f"resume {resumed} (--out FOLDER --resume), whose releases are then not made again, or {remedy}"
+        return (
+            f"{self.party}: expected a run of epsilon {budget.epsilon:g} at most, as its budget says, got "
+            f"{cost:.4g} at delta {budget.delta:g}{often}; {remedy}"
+        )
 
-    def _exceeded(self, number: int) -> str:
-        if self.budget is None:
-            limit = f"the schedule has {self.allowed}, and the ledger states the cost of those"
-            remedy = "does the peer follow the job? a privacy.budget would allow more"
+    def _check_room(self, occasion: Occasion) -> None:
+        """Raise if a row of the occasion's part has no release or step left."""
+        number = self._log.tally.releases_with(occasion)
+        if occasion.kind == "update":
+            what, number, allowed = "private step", number + self.carried_steps, self.allowed_steps
         else:
-            budget = f"epsilon {self.budget.epsilon:g} at delta {self.budget.delta:g}"
-            limit = f"the budget ({budget}) pays for {self.allowed}"
+            what, number, allowed = "release", number + self.carried, self.allowed
+        if number <= allowed:
+            return
+        if self.budget is None:
+            limit = f"the schedule has {allowed}, and the ledger states the cost of those"
+            remedy = (
+                "if a peer lost its progress, or this machine rounds as another one did not, resume with "
+                "--forget-peer-progress, and the ledger states more"
+            )
+        else:
+            limit = f"the budget (epsilon {self.budget.epsilon:g} at delta {self.budget.delta:g}) pays for {allowed}"
             remedy = "raise the budget or take more noise"
-        return f"{self.party}: release {number} of a row was asked for, but {limit}; nothing was sent; {remedy}"
+        raise BudgetExceeded(
+            f"{self.party}: {what} {number} of a row was asked for, but {limit}; nothing was sent; {remedy}"
+        )
 
 
 def _within(cost: float, budget: BudgetConfig) -> bool:

@@ -27,6 +27,8 @@ class ReleasePlan:
         test: of a test row: one evaluation of the finished model; one after every epoch too where there are no
             validation rows.
         serving: queries that each row may be asked for, beside these.
+        beyond: releases of any row that the schedule does not hold: by runs of the same job that did not come to their
+            end, and by repetitions with other content.
         once: every row is released a single time, before the epochs that use it.
         bottom: `independent` where no private row has a part in the bottom model, `private` where it is trained by a
             protection whose cost is counted, else `fitted`. The encoding of the columns counts as public.
@@ -36,6 +38,7 @@ class ReleasePlan:
     validation: int = 0
     test: int = 0
     serving: int = 0
+    beyond: int = 0
     once: bool = False
     bottom: Bottom = "fitted"
 
@@ -57,7 +60,7 @@ class ReleasePlan:
     @property
     def most(self) -> int:
         """Releases of the row that is released most often, which is the one an epsilon must hold for."""
-        return max(self.training, self.validation, self.test) + self.serving
+        return max(self.training, self.validation, self.test) + self.serving + self.beyond
 
     @property
     def whose(self) -> str:

@@ -45,6 +45,11 @@ def releases(plan: ReleasePlan) -> str:
     >>> releases(ReleasePlan(training=20, validation=20, test=1))
     'a training row 20 times (once in each epoch), a validation row 20 times, a test row once (evaluations)'
     """
+    beyond = f", any row {_times(plan.beyond)} by runs that did not end or by repetitions" if plan.beyond else ""
+    return _scheduled(plan) + beyond
+
+
+def _scheduled(plan: ReleasePlan) -> str:
     if plan.once:
         return "every row once"
     parts = [f"a training row {_times(plan.training)} (once in each epoch)"] if plan.training else []
@@ -74,7 +79,7 @@ def _response(event: RandomizedResponse) -> str:
 def _release(event: GaussianRelease) -> str:
     if event.repeats:
         often = "released once; every later release of a row repeats its first"
-    elif event.releases.once:
+    elif event.releases.once and not event.releases.beyond:
         often = "released once; the epochs after that use it again"
     else:
         spent = f"the cost is that of the {event.releases.whose}"

@@ -100,7 +100,9 @@ class Attribute(FeatureAttack[Auxiliary, Mapping[str, Inferred]]):
             logs = model(view.embeddings[others]).double().log_softmax(dim=1)
         values = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
         batch = torch.zeros(len(others), dtype=torch.int64)
-        return Inferred(asked, Scores(view.rows[others], values, batch, logs.argmax(dim=1)), int(counts.argmax()))
+        scale = torch.ones(len(others), dtype=torch.float64)
+        scores = Scores(view.rows[others], values, batch, logs.argmax(dim=1), scale=scale).with_ties()
+        return Inferred(asked, scores, int(counts.argmax()))
 
 
 def logistic(x: Tensor, classes: Tensor, number: int) -> Linear:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, final
 
@@ -15,6 +15,7 @@ from cutlayer.attacks.for_tasks import ForTasks
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.ties import merge_ties
 from cutlayer.tasks import Task
 
 
@@ -52,6 +53,7 @@ class Scores:
         hard: the attack's own decision per row, bool (n,), where the paper defines one; class codes, int64 (n,), in a
             multi-class task.
         also: other scores of the same rows that the paper names, by name, each of the shape of `values`.
+        scale: as in `Guess`, float64 (n,); `None` where no terms cancel.
     """
 
     rows: Tensor
@@ -59,6 +61,13 @@ class Scores:
     batch: Tensor
     hard: Tensor | None = None
     also: Mapping[str, Tensor] = field(default_factory=dict)
+    scale: Tensor | None = None
+
+    def with_ties(self) -> Scores:
+        """These scores with equal values where they differ by rounding alone, so that no rank depends on it."""
+        scale = 0.0 if self.scale is None else self.scale
+        also = {name: merge_ties(values, scale) for name, values in self.also.items()}
+        return replace(self, values=merge_ties(self.values, scale), also=also)
 
 
 @dataclass(frozen=True)
@@ -69,11 +78,24 @@ class Guess:
         values: (n,) or (n, classes), NaN where a row is not scored (one known beforehand).
         hard: bool (n,), class codes (n,), or `None`.
         also: as in `Scores`.
+        scale: size of the terms whose sum or difference a score is, float (n,) or one number: 1 for cosines and
+            log-odds, the length of the row for its projection, 0 where no terms cancel. Differences of
+            `kernels.ties.RESOLUTION` times this are rounding errors and count as ties. `None` takes the root mean
+            square of the values.
     """
 
     values: Tensor
     hard: Tensor | None = None
     also: Mapping[str, Tensor] = field(default_factory=dict)
+    scale: Tensor | float | None = None
+
+    def sizes(self) -> Tensor:
+        """`scale` as float64 (n,)."""
+        scale = self.scale
+        if scale is None:
+            finite = self.values[self.values.isfinite()].double()
+            scale = float(finite.square().mean().sqrt()) if len(finite) else 0.0
+        return torch.as_tensor(scale, dtype=torch.float64).expand(len(self.values))
 
 
 class Attack(ForTasks, ABC):
@@ -96,7 +118,7 @@ class Attack(ForTasks, ABC):
 
     @final
     def __call__(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str = "") -> Scores:
-        """Score every row of the view's sampled steps.
+        """Score every row of the view's sampled steps; scores that differ by rounding alone come out equal.
 
         Args:
             view: what the attacker holds.
@@ -112,7 +134,7 @@ class Attack(ForTasks, ABC):
         missing = sorted(self.needs - knowledge.held())
         if missing:
             raise NotApplicable.expected(f"{self.name} with knowledge of {', '.join(missing)}", "none of it")
-        return self.run(view, target, knowledge, layer)
+        return self.run(view, target, knowledge, layer).with_ties()
 
     @abstractmethod
     def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
@@ -153,13 +175,14 @@ def gathered(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
     Raises:
         NotApplicable: there are none.
     """
-    rows, values, batch, hard = [], [], [], []
+    rows, values, batch, hard, scale = [], [], [], [], []
     also: dict[str, list[Tensor]] = {}
     for number, places, made in guesses:
         kept = ~made.values.isnan() if made.values.dim() == 1 else ~made.values.isnan().any(dim=1)
         rows.append(places[kept])
         values.append(made.values[kept].double())
         batch.append(torch.full((int(kept.sum()),), number))
+        scale.append(made.sizes()[kept])
         if made.hard is not None:
             hard.append(made.hard[kept])
         for name, other in made.also.items():
@@ -172,6 +195,7 @@ def gathered(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
         torch.cat(batch),
         torch.cat(hard) if hard else None,
         {name: torch.cat(parts) for name, parts in also.items()},
+        torch.cat(scale),
     )
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from cutlayer.attacks.completion_base import Effort, QuitterView
 from cutlayer.attacks.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
+from cutlayer.kernels.ties import RESOLUTION
 from cutlayer.models import BottomModel
 
 HEADS = {"MLP": (512, 256), "MLP_sim": ()}
@@ -18,7 +19,10 @@ HEADS = {"MLP": (512, 256), "MLP_sim": ()}
 
 
 class Standardised(nn.Module):
-    """Columns scaled by the mean and standard deviation they have in the given rows (n, width)."""
+    """Columns scaled by the mean and standard deviation they have in the given rows (n, width).
+
+    A column that is constant up to rounding becomes 0: divided by its deviation it would be roundings of full size.
+    """
 
     mean: Tensor
     scale: Tensor
@@ -27,8 +31,10 @@ class Standardised(nn.Module):
         super().__init__()
         spread = rows.std(dim=0, correction=0)
         floor = float(spread.max()) * 1e-3  # a unit that hardly ever fires must not drown the others
-        self.register_buffer("mean", rows.mean(dim=0))
-        self.register_buffer("scale", torch.where(spread > floor, spread, max(floor, 1e-12)))
+        mean = rows.mean(dim=0)
+        scale = torch.where(spread > floor, spread, max(floor, 1e-12))
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale.masked_fill(spread <= RESOLUTION * mean.abs(), torch.inf))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale x (n, width)."""

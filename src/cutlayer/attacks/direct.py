@@ -62,5 +62,5 @@ def guess(gradients: Tensor, task: Task) -> Guess:
         )
     scores = -gradients.double()
     if task.kind == "multiclass":
-        return Guess(scores, hard=scores.argmax(dim=1))
-    return Guess(scores[:, 0], hard=scores[:, 0] > 0)
+        return Guess(scores, hard=scores.argmax(dim=1), scale=0.0)
+    return Guess(scores[:, 0], hard=scores[:, 0] > 0, scale=0.0)

@@ -41,8 +41,9 @@ def guess(gradients: Tensor, known: int, unscored: Tensor) -> Guess:
         known: place of the known positive; its gradient is not zero.
         unscored: bool (n,), rows that get NaN.
     """
-    norms = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
-    # The known gradient is made a unit vector first: products of two gradients near 1e-30 would vanish in float32.
-    unit = (gradients[known].double() / norms[known]).to(gradients.dtype)
-    cosines = (gradients @ unit).double() / norms.masked_fill(norms == 0, 1.0)
-    return Guess(cosines.masked_fill(unscored, float("nan")))
+    # In float64, where products of two gradients near 1e-30 do not vanish, and the cosines of collinear gradients are
+    # +-1 to 1e-14 whatever the processor's kernels.
+    exact = gradients.double()
+    norms = torch.linalg.vector_norm(exact, dim=1)
+    cosines = exact @ (exact[known] / norms[known]) / norms.masked_fill(norms == 0, 1.0)
+    return Guess(cosines.masked_fill(unscored, float("nan")), scale=1.0)

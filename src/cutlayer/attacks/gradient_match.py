@@ -13,6 +13,7 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.naming import by_size
 from cutlayer.kernels.k_means import distances, k_means
 from cutlayer.kernels.subspace import project_on_top
+from cutlayer.kernels.ties import merge_ties
 
 ROUNDS = 300
 _RATE, _LABEL_RATE = 0.05, 0.03
@@ -72,9 +73,11 @@ def match(embeddings: Tensor, gradients: Tensor, classes: int) -> Tensor:
         classes: two or more.
 
     Returns:
-        float (n, classes); zeros where all gradients are zero, since then there is nothing to match.
+        float (n, classes); zeros where all gradients are equal, since then there is nothing to match.
     """
-    if not bool(gradients.any()):
+    # Adam takes steps of full size along a gradient of roundings, so rows that are equal up to those are made equal.
+    embeddings, gradients = _merged_rows(embeddings), _merged_rows(gradients)
+    if bool((gradients == gradients[:1]).all()):
         return gradients.new_zeros(len(gradients), classes)
     e = _unit(embeddings - embeddings.mean(dim=0))
     g = _unit(gradients) / gradients.shape[1] ** 0.5  # rows of length 1, for the loss and the first weights
@@ -99,7 +102,14 @@ def as_guess(logs: Tensor, shares: Sequence[float], binary: bool) -> Guess:
     found = logs.argmax(dim=1)
     named = by_size(found, shares)
     values, hard = logs[:, named].double(), named.argsort()[found]
-    return Guess(values[:, 1] - values[:, 0], hard=hard == 1) if binary else Guess(values, hard=hard)
+    if binary:
+        return Guess(values[:, 1] - values[:, 0], hard=hard == 1, scale=1.0)
+    return Guess(values, hard=hard, scale=1.0)
+
+
+def _merged_rows(x: Tensor) -> Tensor:
+    """Entries of a column (n, d) that differ by less than their rows' rounding errors made equal."""
+    return merge_ties(x, torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)).to(x.dtype)
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -110,7 +120,7 @@ def _unit(x: Tensor) -> Tensor:
 
 def _clusters(g: Tensor, classes: int) -> Tensor:
     """Cluster of each row (n, d) by the direction of its gradient, int64 (n,)."""
-    points = project_on_top(functional.normalize(g, dim=1), classes - 1)
+    points = merge_ties(project_on_top(functional.normalize(g, dim=1), classes - 1), 1.0)
     return distances(points, k_means(points, classes)).argmin(dim=1)
 
 

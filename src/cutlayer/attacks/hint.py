@@ -7,6 +7,7 @@ from torch import Tensor
 
 from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
 from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.kernels.ties import merge_ties
 
 
 class Hint(Attack):
@@ -45,15 +46,15 @@ def guess(gradients: Tensor, known: list[int], unscored: Tensor) -> Guess:
         known: places of the known positives, one or more.
         unscored: bool (n,), rows that get NaN.
     """
-    # Divided by the largest entry, since squares of gradients near 1e-30 would vanish in float32.
-    scale = float(gradients.abs().max()) or 1.0
-    scaled = gradients / scale
-    hints = scaled[known]
-    nearest = torch.cdist(scaled, hints, compute_mode="donot_use_mm_for_euclid_dist").amin(dim=1)
-    lengths = torch.linalg.vector_norm(hints, dim=1)
+    # In float64, where squares of gradients near 1e-30 do not vanish and equal distances come out equal.
+    exact = gradients.double()
+    hints = exact[known]
+    nearest = torch.cdist(exact, hints, compute_mode="donot_use_mm_for_euclid_dist").amin(dim=1)
+    lengths = merge_ties(torch.linalg.vector_norm(hints, dim=1))
     longest = int(lengths.argmax())
-    along = scaled @ (hints[longest] / lengths[longest].clamp_min(torch.finfo(lengths.dtype).tiny))
+    along = exact @ (hints[longest] / lengths[longest].clamp_min(torch.finfo(lengths.dtype).tiny))
     return Guess(
-        values=(nearest.double() * -scale).masked_fill(unscored, float("nan")),
-        also={"projection": along.double() * scale},
+        values=(-nearest).masked_fill(unscored, float("nan")),
+        also={"projection": along},
+        scale=torch.linalg.vector_norm(exact, dim=1) + lengths[longest],
     )

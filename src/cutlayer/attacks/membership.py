@@ -81,7 +81,8 @@ class Membership(FeatureAttack[Shadows, Scores]):
                 inside.append(torch.full((len(rows),), member))
         model = fit(torch.cat(figures).numpy(), torch.cat(inside).numpy())
         guess = read(model, row_figures(view, knowledge.task).numpy(), 1)
-        return Scores(view.rows, guess.values, torch.zeros(len(view.rows), dtype=torch.int64), guess.hard)
+        batch = torch.zeros(len(view.rows), dtype=torch.int64)
+        return Scores(view.rows, guess.values, batch, guess.hard, scale=guess.sizes()).with_ties()
 
 
 def row_figures(view: ActiveView, task: Task) -> Tensor:

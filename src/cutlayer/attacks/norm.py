@@ -8,6 +8,7 @@ from torch import Tensor
 
 from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
 from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.kernels.ties import merge_ties
 
 
 class Norm(Attack):
@@ -37,9 +38,10 @@ def guess(gradients: Tensor, positive_share: float) -> Guess:
         gradients: float (n, d), n of 1 or more.
         positive_share: in (0, 1).
     """
-    norms = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
+    # Merged before the threshold too: after clipping all norms are equal up to rounding.
+    norms = merge_ties(torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64))
     scores = -norms if positive_share > 0.5 else norms
     positives = min(max(round(positive_share * len(scores)), 1), len(scores))
     place = len(scores) - positives
     last = float(np.partition(scores.numpy(), place)[place])
-    return Guess(scores, hard=scores >= last)
+    return Guess(scores, hard=scores >= last, scale=0.0)

@@ -18,6 +18,7 @@ from torch import Tensor
 from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, finite_steps, step_by_step
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.ties import RESOLUTION
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse regularisation strengths that cross-validation chooses from."""
@@ -66,9 +67,19 @@ class Probe(Attack):
         def of_step(matrix: Tensor, rows: Tensor) -> Guess:
             made = read(model, matrix.double().numpy(), classes)
             unscored = knowledge.known_among(rows).reshape(-1, *[1] * (made.values.dim() - 1))
-            return Guess(made.values.masked_fill(unscored, float("nan")), made.hard)
+            return Guess(made.values.masked_fill(unscored, float("nan")), made.hard, scale=made.scale)
 
         return step_by_step(view, target, layer, of_step)
+
+
+class Scaler(StandardScaler):  # type: ignore[misc]
+    """Columns of mean 0 and deviation 1; one that is constant up to rounding becomes 0, and not roundings of size 1."""
+
+    def fit(self, x: npt.NDArray[np.float64], y: object = None, sample_weight: object = None) -> Scaler:
+        """Take mean and deviation of x (n, d), finite."""
+        super().fit(x, y, sample_weight)
+        self.scale_[x.std(axis=0) <= RESOLUTION * np.abs(self.mean_)] = np.inf
+        return self
 
 
 def fit(x: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Any:
@@ -78,7 +89,7 @@ def fit(x: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Any:
         x: (m, d), finite.
         labels: (m,) class codes, two classes or more.
     """
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    model = make_pipeline(Scaler(), LogisticRegression(max_iter=1000))
     folds = min(FOLDS, int(np.unique(labels, return_counts=True)[1].min()))
     if folds > 1:
         split = StratifiedKFold(folds, shuffle=True, random_state=0)
@@ -98,8 +109,8 @@ def read(model: Any, x: npt.NDArray[np.float64], classes: int) -> Guess:
     """
     if classes == 1:
         odds = torch.from_numpy(model.decision_function(x))
-        return Guess(odds, hard=odds > 0)
+        return Guess(odds, hard=odds > 0, scale=1.0)
     logs = torch.from_numpy(model.predict_log_proba(x)).clamp_min(torch.finfo(torch.float64).min)
     values = torch.full((len(x), classes), torch.finfo(torch.float64).min, dtype=torch.float64)
     values[:, torch.from_numpy(model.classes_)] = logs
-    return Guess(values, hard=values.argmax(dim=1))
+    return Guess(values, hard=values.argmax(dim=1), scale=1.0)

@@ -14,6 +14,7 @@ from cutlayer.kernels.clusters import upper_of_two
 from cutlayer.kernels.k_means import distances, k_means
 from cutlayer.kernels.spectral import project
 from cutlayer.kernels.subspace import project_on_top
+from cutlayer.kernels.ties import merge_ties
 
 BALANCED = 0.005
 """Within this distance of 0.5 the size of a cluster says nothing about its class."""
@@ -59,13 +60,15 @@ def guess(x: Tensor, positive_share: float) -> Guess:
         x: float (n, d).
         positive_share: in (0, 1).
     """
-    s = project(x)
+    scale = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
+    s = merge_ties(project(x), scale)  # before the clusters are found: rows equal up to rounding belong together
     upper = upper_of_two(s)
     positive_is_upper = _upper_fits(s, upper, positive_share)
     return Guess(
         values=s if positive_is_upper else -s,
         hard=upper if positive_is_upper else ~upper,
         also={"absolute": s.abs()},
+        scale=scale,
     )
 
 
@@ -87,11 +90,14 @@ def guess_classes(x: Tensor, shares: Sequence[float]) -> Guess:
         x: float (n, d), n of 1 or more.
         shares: of each class, by code; two or more.
     """
-    points = project_on_top(x, len(shares) - 1)
+    scale = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
+    points = merge_ties(project_on_top(x, len(shares) - 1), scale)
     squares = distances(points, k_means(points, len(shares)))
     found = squares.argmin(dim=1)
     named = by_size(found, shares)
     squares = squares[:, named]
     nearest = squares.topk(2, dim=1, largest=False).values
     others = torch.where(squares == nearest[:, :1], nearest[:, 1:], nearest[:, :1])
-    return Guess(others - squares, hard=named.argsort()[found])
+    # A coordinate is rounded by its row's length, so its square by that times the distance.
+    reach = squares.amax(dim=1).sqrt() * scale.max()
+    return Guess(others - squares, hard=named.argsort()[found], scale=reach)

@@ -1,4 +1,4 @@
-"""Which attacks on which messages, scores to leak AUC with intervals, findings and gates."""
+"""Which attacks on which messages, scores to leak with intervals, findings and gates."""
 
 from cutlayer.audit.auditor import Auditor, Cell, Series
 from cutlayer.audit.completion import CompletionFigure, Worth, auxiliary, best

@@ -52,15 +52,11 @@ class Series:
         return self.leaks[self.worst_epoch]
 
     def add(self, epoch: int, leak: Leak, scores: Scores) -> None:
-        """Take in an epoch; the one farthest from 0.5 is the worst."""
+        """Take in an epoch; the one with the largest leak is the worst, one without a defined leak the least."""
         self.leaks[epoch] = leak
-        if self.worst_epoch < 0 or distance(leak.batch_auc) > distance(self.worst.batch_auc):
+        known, best = not math.isnan(leak.value), self.worst.value if self.worst_epoch >= 0 else math.nan
+        if self.worst_epoch < 0 or (known and not best >= leak.value):
             self.worst_epoch, self.worst_scores = epoch, scores
-
-
-def distance(auc: float) -> float:
-    """How far an AUC is from chance; -1 where it is not defined."""
-    return -1.0 if math.isnan(auc) else abs(auc - 0.5)
 
 
 class Auditor:
@@ -93,7 +89,7 @@ class Auditor:
                 process, and add the outputs of their layers.
 
         Returns:
-            Leak AUC by `party/message/attack`, without the layers'.
+            Leak, 0.5 to 1, by `party/message/attack`; the layers' are left out.
         """
         found: dict[str, float] = {}
         for cell, attack, view in self._cells(steps):
@@ -106,7 +102,7 @@ class Auditor:
             leak = leak_of(scores, self.truth)
             self.series.setdefault(cell, Series()).add(epoch, leak, scores)
             if cell.target is not Target.LAYER:
-                found[cell.label] = leak.batch_auc
+                found[cell.label] = leak.value
         return found
 
     def interval(self, cell: Cell) -> tuple[float, float]:

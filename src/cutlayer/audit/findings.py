@@ -34,11 +34,21 @@ class Finding:
 
 @dataclass(frozen=True)
 class LeakFigure:
-    """One cell of the matrix, as the findings read it."""
+    """One cell of the matrix, as the findings read it.
+
+    Attributes:
+        label: `party/message/attack`.
+        attack: its name.
+        value: the leak, 0.5 to 1; NaN where it is not defined.
+        low: lower end of its 95 % interval; 0.5 where that includes chance.
+        high: upper end of its 95 % interval.
+        positives: number of positive rows that were scored.
+        rows: number of rows that were scored.
+    """
 
     label: str
     attack: str
-    auc: float
+    value: float
     low: float
     high: float
     positives: int
@@ -46,7 +56,7 @@ class LeakFigure:
 
 
 FEW_ROWS = 50
-"""Below this many rows of a class an AUC's interval is too wide to tell 0.5 from 0.6."""
+"""Below this many rows of a class an AUC's interval is too wide to distinguish 0.5 from 0.6."""
 
 
 def findings_of(
@@ -111,33 +121,24 @@ def _protections(evidence: Sequence[Evidence]) -> Iterator[Finding]:
 
 def _leaks(leaks: Sequence[LeakFigure]) -> Iterator[Finding]:
     for leak in leaks:
-        if math.isnan(leak.auc) or min(leak.positives, leak.rows - leak.positives) < FEW_ROWS:
+        if math.isnan(leak.value) or min(leak.positives, leak.rows - leak.positives) < FEW_ROWS:
             yield Finding(
                 "CL104",
                 "warning",
                 "too few rows of one class",
-                f"{leak.label} scored {leak.positives} positive of {leak.rows} rows; its AUC says little",
+                f"{leak.label} scored {leak.positives} positive of {leak.rows} rows; its leak says little",
                 "raise audit.rows, or train on more rows",
-            )
-        elif leak.high < 0.5:
-            yield Finding(
-                "CL103",
-                "warning",
-                "an attack ranks labels backwards",
-                f"{leak.label} has AUC {leak.auc:.3f}, below 0.5 beyond its interval (up to {leak.high:.3f}); an "
-                "attacker who turns the scores round gains as much",
-                f"read it as a leak of {1 - leak.auc:.3f}",
             )
 
 
 def _powerless(undefended: Sequence[LeakFigure]) -> Iterator[Finding]:
     for leak in undefended:
-        if not math.isnan(leak.low) and leak.low <= 0.5 <= leak.high:
+        if not math.isnan(leak.value) and leak.low <= 0.5:
             yield Finding(
                 "CL102",
                 "warning",
                 "an attack has no power here",
-                f"{leak.label} is at chance even on the undefended twin (AUC {leak.auc:.3f}, interval "
+                f"{leak.label} is at chance even on the undefended baseline (leak {leak.value:.3f}, interval "
                 f"{leak.low:.3f} to {leak.high:.3f}); that it fails on the defended run proves nothing",
                 "read the other attacks",
             )

@@ -12,10 +12,13 @@ from cutlayer.audit.findings import LeakFigure
 
 @dataclass(frozen=True)
 class Gate:
-    """One limit and the worst leak it was held against.
+    """One limit and the worst leak that it was compared with.
 
     Attributes:
-        worst: max(AUC, 1 - AUC) of the worst attack; NaN where nothing was measured, which fails the gate.
+        name: of the gate, such as `label_auc`.
+        limit: the largest leak that passes.
+        worst: leak of the strongest attack, 0.5 to 1; NaN where nothing was measured, which fails the gate.
+        where: `party/message/attack` of that attack.
     """
 
     name: str
@@ -30,8 +33,8 @@ class Gate:
 
 
 def gates_of(limits: Mapping[Literal["label_auc"], float], leaks: Sequence[LeakFigure]) -> list[Gate]:
-    """Hold the leaks against the limits; an unmeasured leak passes no gate."""
-    measured = [leak for leak in leaks if not math.isnan(leak.auc)]
-    worst = max(measured, key=lambda leak: abs(leak.auc - 0.5), default=None)
-    value = max(worst.auc, 1 - worst.auc) if worst else math.nan
+    """Compare the leaks with the limits; an unmeasured leak passes no gate."""
+    measured = [leak for leak in leaks if not math.isnan(leak.value)]
+    worst = max(measured, key=lambda leak: leak.value, default=None)
+    value = worst.value if worst else math.nan
     return [Gate(name, limit, value, worst.label if worst else "nothing measured") for name, limit in limits.items()]

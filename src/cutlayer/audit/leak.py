@@ -1,4 +1,4 @@
-"""From an attack's scores to its leak AUC: per batch and averaged, and pooled; an interval by bootstrap.
+"""From an attack's scores to its leak: AUC per batch and averaged, folded to 0.5 to 1; an interval by bootstrap.
 
 In a multi-class task every AUC is the mean over the classes of one class against the rest.
 """
@@ -30,9 +30,11 @@ class Leak:
     """How well an attack's scores rank the rows by their true label.
 
     Attributes:
-        batch_auc: mean of the AUC of each sampled step that holds both classes; the leak AUC.
-        pooled_auc: one AUC over all scored rows.
-        rows, positives: scored; in a multi-class task `positives` are the rows of the rarest class.
+        batch_auc: mean of the AUC of each sampled step that holds both classes, 0 to 1.
+        pooled_auc: AUC over all scored rows, 0 to 1.
+        rows: number of scored rows.
+        positives: number of positive rows; in a multi-class task of the rows of the rarest class.
+        batches: number of sampled steps that hold both classes.
         also: pooled AUC of the other scores that the paper names.
         hard_auc: AUC of the attack's hard labels, pooled; `None` where it gives none.
         hard_accuracy: share of hard labels that are right.
@@ -49,6 +51,20 @@ class Leak:
     hard_accuracy: float | None = None
     assigned_accuracy: float | None = None
     also: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def value(self) -> float:
+        """The leak: max(AUC, 1 - AUC) of the batches, 0.5 (chance) to 1; NaN where it is not defined."""
+        return folded(self.batch_auc)
+
+
+def folded(auc: float) -> float:
+    """max(AUC, 1 - AUC): an attacker who can rank can also invert; NaN stays NaN.
+
+    >>> folded(0.25), folded(0.75)
+    (0.75, 0.75)
+    """
+    return 0.5 + abs(auc - 0.5)
 
 
 def leak_of(scores: Scores, truth: Tensor) -> Leak:
@@ -83,9 +99,10 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
 def leak_interval(
     scores: Scores, truth: Tensor, seed: int, repeats: int = 1000, level: float = 0.95
 ) -> tuple[float, float]:
-    """Bootstrap interval of the leak AUC: rows are redrawn within each sampled step, the steps' AUCs averaged.
+    """Bootstrap interval of the leak: rows are redrawn within each sampled step, the steps' AUCs averaged.
 
-    Steps with one class only are left out, as in `leak_of`. NaN where no step has both.
+    The replicates are inverted where the attack's own AUC is below 0.5, so that the interval is of the leak; it begins
+    at 0.5 where it includes chance. Steps with one class only are left out, as in `leak_of`. NaN where none has both.
     """
     actual = truth[scores.rows]
     replicates = auc_replicates if scores.values.dim() == 1 else macro_auc_replicates
@@ -101,8 +118,10 @@ def leak_interval(
     if not counts.any():
         return float("nan"), float("nan")
     means = np.where(both, stacked, 0.0).sum(axis=0)[counts > 0] / counts[counts > 0]
+    if leak_of(scores, truth).batch_auc < 0.5:
+        means = 1 - means
     tail = (1 - level) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
+    low, high = np.quantile(means, [tail, 1 - tail]).clip(min=0.5)
     return float(low), float(high)
 
 

@@ -28,6 +28,19 @@ def check_loopback(address: str) -> str:
     return address
 
 
+def check_fixed_port(address: str) -> None:
+    """Refuse port 0 where several parties must know the address: the system would choose a port that no peer learns.
+
+    Args:
+        address: as `check_loopback` takes it.
+
+    Raises:
+        ConfigError: its port is 0, or it has another form.
+    """
+    if int(check_loopback(address).rpartition(":")[2]) == 0:
+        raise ConfigError.expected("an address with a port from 1 to 65535", repr(address), "name one that is free")
+
+
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

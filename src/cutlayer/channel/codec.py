@@ -1,7 +1,8 @@
 """The wire format: one message as one frame, and back, trusting nothing that came from outside.
 
 frame    = header, envelope, tensors
-header   = b"CUT", version (one byte), length of the envelope (uint32): 8 bytes, little-endian
+header   = b"CUT", version (one byte), length of the envelope (uint32), checksum (uint32): 12 bytes, little-endian
+checksum = CRC-32 of the length of the envelope, the envelope and the tensors; it detects damage, not forgery
 envelope = a msgpack map of everything but the numbers; of each tensor its name, dtype, shape and bytes
 tensors  = the raw numbers, row-major and little-endian, back to back in the order of `SHAPES`
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import reprlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +22,12 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel.message import SHAPES, Kind, Message
+from cutlayer.checksum import crc32
 from cutlayer.errors import ConfigError, ProtocolError
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 MAGIC = b"CUT"
-HEADER = struct.Struct("<3sBI")
+HEADER = struct.Struct("<3sBII")
 
 DTYPES: Mapping[torch.dtype, str] = {torch.uint8: "|u1", torch.int64: "<i8", torch.float32: "<f4"}
 """NumPy's names, which state the byte order."""
@@ -98,7 +100,8 @@ def encode(message: Message, limits: Limits = DEFAULT_LIMITS) -> bytes:
         raise ProtocolError(f"a {message.kind} cannot be written: {unfit}") from None
     _check_size("an envelope", len(envelope), limits.envelope_bytes)
     _check_size("a frame", HEADER.size + len(envelope) + message.nbytes, limits.frame_bytes)
-    return b"".join([HEADER.pack(MAGIC, WIRE_VERSION, len(envelope)), envelope, *map(_numbers, tensors)])
+    body: list[Raw] = [envelope, *map(_numbers, tensors)]
+    return b"".join([HEADER.pack(MAGIC, WIRE_VERSION, len(envelope), _checksum(len(envelope), body)), *body])
 
 
 def decode(frame: Raw, limits: Limits = DEFAULT_LIMITS) -> Message:
@@ -126,6 +129,10 @@ def decode(frame: Raw, limits: Limits = DEFAULT_LIMITS) -> Message:
     return Message(**{**parts, "kind": kind, "tensors": tensors}).checked()
 
 
+def _checksum(length: int, body: Iterable[Raw]) -> int:
+    return crc32([length.to_bytes(4, "little"), *body])
+
+
 def _numbers(tensor: Tensor) -> memoryview:
     """The tensor's own memory, in the byte order of the wire."""
     array: np.ndarray[Any, Any] = tensor.numpy(force=True)
@@ -146,10 +153,10 @@ def _check_size(what: str, size: int, most: int) -> None:
 
 
 def _envelope_end(frame: memoryview, limits: Limits) -> int:
-    """Where the envelope ends, from the header."""
+    """Where the envelope ends, from the header; what follows the header is as it was sent."""
     if len(frame) < HEADER.size:
         raise ProtocolError.expected(f"a frame of at least {HEADER.size} bytes", len(frame))
-    magic, version, length = HEADER.unpack_from(frame)
+    magic, version, length, checksum = HEADER.unpack_from(frame)
     if magic != MAGIC:
         raise ProtocolError.expected(f"a frame that starts with {MAGIC!r}", magic)
     if version != WIRE_VERSION:
@@ -158,6 +165,9 @@ def _envelope_end(frame: memoryview, limits: Limits) -> int:
     _check_size("an envelope", length, limits.envelope_bytes)
     if length > len(frame) - HEADER.size:
         raise ProtocolError.expected(f"an envelope of {length} bytes", f"{len(frame) - HEADER.size}", "it was cut off")
+    if _checksum(length, [frame[HEADER.size :]]) != checksum:
+        remedy = "it was damaged on the way; resume, and check the network if this happens again"
+        raise ProtocolError.expected(f"a frame that matches its checksum {checksum:08x}", "another content", remedy)
     return HEADER.size + int(length)
 
 

@@ -1,10 +1,13 @@
-"""Frames waiting to leave, or to be read: bounded in bytes, and closable with a reason."""
+"""Frames waiting to leave, or to be read: bounded in bytes and in number, and closable with a reason."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable
+
+MAX_FRAMES = 16_384
+"""Of one queue: empty frames have no bytes to count, and each object takes about 100 of its own."""
 
 
 class FramesEnded(Exception):
@@ -14,15 +17,16 @@ class FramesEnded(Exception):
 class FrameQueue:
     """A first-in, first-out queue between two threads.
 
-    A frame waits to enter while it and those queued are more than `capacity` bytes together; into an empty queue
-    any frame may enter.
+    A frame waits to enter while it and those queued are more than `capacity` bytes together, or `frames` are queued;
+    into an empty queue any frame may enter.
 
     Args:
-        capacity: in bytes.
+        capacity: of all queued frames, in bytes.
+        frames: most frames that are queued, 1 or more.
     """
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:
+        self._capacity, self._most = capacity, frames
         self._frames: deque[bytes] = deque()
         self._bytes = 0
         self._end: str | None = None
@@ -67,7 +71,7 @@ class FrameQueue:
             self._changed.notify_all()
 
     def _has_room(self, size: int) -> bool:
-        return not self._frames or self._bytes + size <= self._capacity
+        return not self._frames or (self._bytes + size <= self._capacity and len(self._frames) < self._most)
 
     def _wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
         if not self._changed.wait_for(ready, timeout):

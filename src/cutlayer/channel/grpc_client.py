@@ -37,7 +37,8 @@ class ClientLink(Links):
         self._channel = grpc.insecure_channel(address, options=channel_options(limits))
         metadata = ((FROM, me.encode()), (TO, peer.encode()), (WIRE, str(WIRE_VERSION)))
         link = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")
-        self._call = link(stream.outgoing(), metadata=metadata, wait_for_ready=True)
+        self._ends = stream.ends
+        self._call = link(stream.outgoing(self._ends), metadata=metadata, wait_for_ready=True)
         self._reader = threading.Thread(target=self._read, name=f"from {peer}", daemon=True)
         self._reader.start()
 
@@ -76,7 +77,7 @@ class ClientLink(Links):
     def _read(self) -> None:
         self._call.initial_metadata()
         self._greeted.set()
-        self._streams[self._peer].pump(self._call)
+        self._streams[self._peer].pump(self._call, self._ends)
 
     def _refusal(self, timeout: float) -> PeerLost | ProtocolError:
         foreign = ProtocolError.expected(f"a cutlayer party at {self._address}", "another service")

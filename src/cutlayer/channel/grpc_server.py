@@ -14,7 +14,7 @@ from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
 from cutlayer.channel.grpc_link import CLOSING, FROM, METHOD, RUN, SERVICE, TO, WIRE, Links, channel_options, text_of
 from cutlayer.channel.port import Port
-from cutlayer.channel.stream import Stream
+from cutlayer.channel.stream import Ends, Stream
 from cutlayer.errors import ConfigError, PeerLost
 
 
@@ -26,12 +26,10 @@ class ServerLinks(Links):
     """
 
     def __init__(self, me: str, peers: Collection[str], run: str, limits: Limits, timeout: float) -> None:
-        super().__init__({peer: Stream(peer, limits, timeout) for peer in peers})
+        super().__init__({peer: Stream(peer, limits, timeout, vacant=True) for peer in peers})
         self.ports = {peer: Port(me, peer, run, stream.transmit) for peer, stream in self._streams.items()}
         self.address = ""
         self._me, self._run, self._timeout = me, run, timeout
-        self._admitting = threading.Lock()
-        self._admitted: set[str] = set()
         self._readers: list[threading.Thread] = []
         # One thread for each link as long as it lasts, and one to refuse everybody else.
         self._threads = ThreadPoolExecutor(len(peers) + 1, "cutlayer-link")
@@ -80,15 +78,14 @@ class ServerLinks(Links):
 
     def _link(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """One peer's stream: gRPC sends what this yields."""
-        stream = self._admit(context)
+        stream, ends = self._admit(context)
         context.send_initial_metadata(((RUN, self._run.encode()),))
-        reader = threading.Thread(target=stream.pump, args=(requests,), name=f"from {stream.peer}", daemon=True)
+        reader = threading.Thread(target=stream.pump, args=(requests, ends), name=f"from {stream.peer}", daemon=True)
         self._readers.append(reader)
         reader.start()
-        stream.opened.set()
-        yield from stream.outgoing()
+        yield from stream.outgoing(ends)
 
-    def _admit(self, context: Any) -> Stream:
+    def _admit(self, context: Any) -> tuple[Stream, Ends]:
         caller = dict(context.invocation_metadata())
         name, wanted, wire = text_of(caller.get(FROM)), text_of(caller.get(TO)), caller.get(WIRE)
         if wire != str(WIRE_VERSION):
@@ -98,11 +95,10 @@ class ServerLinks(Links):
         stream = self._streams.get(name or "")
         if stream is None:
             _refuse(context, "PERMISSION_DENIED", f"this job has no passive party {name!r:.80}")
-        with self._admitting:
-            if stream.peer in self._admitted:
-                _refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
-            self._admitted.add(stream.peer)
-        return stream
+        ends = stream.attach()
+        if ends is None:
+            _refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
+        return stream, ends
 
 
 def serve(

@@ -36,26 +36,36 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a kind of message carries: tensors by name with dtype and rank, fields by name with type."""
+    """What a kind of message carries.
+
+    Attributes:
+        tensors: dtype and rank, by name.
+        fields: type, by name; whole numbers are of 64 bits.
+        texts: most characters of each field that is text; line breaks and control characters are in none.
+    """
 
     tensors: Mapping[str, tuple[torch.dtype, int]] = field(default_factory=dict)
     fields: Mapping[str, type] = field(default_factory=dict)
+    texts: Mapping[str, int] = field(default_factory=dict)
 
 
 SHAPES: Mapping[Kind, Shape] = {
-    Kind.HELLO: Shape(fields={"job": str, "version": str, "rows": int, "ids": str, "resume": int}),
+    Kind.HELLO: Shape(
+        fields={"job": str, "version": str, "rows": int, "ids": str, "resume": int},
+        texts={"job": 64, "version": 16, "ids": 16},
+    ),
     Kind.IDS: Shape(tensors={"digests": (torch.uint8, 2)}, fields={"last": bool}),
     Kind.ORDER: Shape(tensors={"positions": (torch.int64, 1)}, fields={"last": bool}),
-    Kind.READY: Shape(fields={"order": str, "width": int}),
+    Kind.READY: Shape(fields={"order": str, "width": int}, texts={"order": 64}),
     Kind.EMBEDDING: Shape(tensors={"embedding": (torch.float32, 2)}),
     Kind.GRADIENT: Shape(tensors={"gradient": (torch.float32, 2)}),
-    Kind.REQUEST: Shape(fields={"part": str, "batch": int}),
+    Kind.REQUEST: Shape(fields={"part": str, "batch": int}, texts={"part": 16}),
     Kind.EVALUATION: Shape(tensors={"embedding": (torch.float32, 2)}),
     Kind.RELEASE: Shape(tensors={"embedding": (torch.float32, 2)}),
     Kind.VERDICT: Shape(fields={"stop": bool, "best": bool}),
     Kind.COMMITTED: Shape(),
-    Kind.EVIDENCE: Shape(fields={"json": str}),
-    Kind.FAREWELL: Shape(fields={"reason": str}),
+    Kind.EVIDENCE: Shape(fields={"json": str}, texts={"json": 64 * 2**10}),
+    Kind.FAREWELL: Shape(fields={"reason": str}, texts={"reason": 200}),
 }
 
 
@@ -89,7 +99,8 @@ class Message:
         """Return the message itself if its content fits its kind.
 
         Raises:
-            ProtocolError: a tensor or field is missing, unknown, or of another type.
+            ProtocolError: a tensor or field is missing, unknown, or of another type; a number beyond 64 bits; or a text
+                that is too long, or holds what a terminal would not print.
         """
         shape = SHAPES[self.kind]
         if self.tensors.keys() != shape.tensors.keys() or self.fields.keys() != shape.fields.keys():
@@ -106,7 +117,25 @@ class Message:
             if type(self.fields[name]) is not kind:
                 got = reprlib.repr(self.fields[name])
                 raise ProtocolError.expected(f"{self.kind}.{name} of type {kind.__name__}", got)
+            if kind is int and not -(2**63) <= self.fields[name] < 2**63:  # type: ignore[operator]
+                raise ProtocolError.expected(f"{self.kind}.{name} of 64 bits", "a larger number")
+        self._check_texts(shape)
         return self
+
+    def _check_texts(self, shape: Shape) -> None:
+        """A text of a peer may reach an error message, and from there a terminal or a log of lines."""
+        for name, longest in shape.texts.items():
+            text = str(self.fields[name])
+            if len(text) > longest:
+                raise ProtocolError.expected(f"{self.kind}.{name} of at most {longest} characters", len(text))
+            if not text.isprintable():
+                raise ProtocolError.expected(f"{self.kind}.{name} of printable characters", ascii(text[:40]))
+
+    @property
+    def place(self) -> str:
+        """Its kind and where in the schedule it is, for messages about it."""
+        where = [f"{name} {value}" for name, value in (("epoch", self.epoch), ("step", self.step)) if value >= 0]
+        return f"{self.kind} of {', '.join(where)}" if where else str(self.kind)
 
     @property
     def nbytes(self) -> int:

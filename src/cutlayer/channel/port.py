@@ -19,15 +19,20 @@ class Port:
         peer: name of the party at the other end.
         run: id of the run, stamped on every message.
         transmit: takes a message to the other side.
+
+    Attributes:
+        inspect: called with every message before it is counted and transmitted; it refuses one by raising.
     """
 
     def __init__(self, me: str, peer: str, run: str, transmit: Callable[[Message], None]) -> None:
         self.me, self.peer, self.run = me, peer, run
         self.transmit = transmit
+        self.inspect: Callable[[Message], None] | None = None
         self.arrived: deque[Message] = deque()
         self.sent: Counter[Kind] = Counter()
         self.bytes_sent = 0
         self.bytes_received = 0
+        self.heard_last = ""
         self._next_out = 0
         self._next_in = 0
 
@@ -46,6 +51,8 @@ class Port:
         message = Message(
             kind, self.me, self.peer, self.run, epoch, step, self._next_out, rows, carried, fields or {}
         ).checked()
+        if self.inspect is not None:
+            self.inspect(message)
         self._next_out += 1
         self.sent[kind] += 1
         self.bytes_sent += message.nbytes
@@ -69,6 +76,7 @@ class Port:
             )
         self._next_in += 1
         self.bytes_received += message.nbytes
+        self.heard_last = message.place
         self.arrived.append(message.checked())
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 import grpc
 
@@ -16,6 +17,19 @@ from cutlayer.channel.port import Port
 from cutlayer.errors import PeerLost, ProtocolError
 
 
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The two queues of one call: another caller in its place gets new ones."""
+
+    incoming: FrameQueue
+    outgoing: FrameQueue
+
+    def end(self, why: str) -> None:
+        """Take no more frames in either direction."""
+        self.incoming.end(why)
+        self.outgoing.end(why)
+
+
 class Stream:
     """The frames to and from one peer.
 
@@ -23,13 +37,36 @@ class Stream:
         peer: name of the party at the other end.
         limits: of frames and of what may wait in each direction.
         timeout: seconds to wait for the peer, to send or to take.
+        vacant: whether another call may take the place of one that has sent and been sent nothing. A name is no proof
+            until links are authenticated: a stranger who takes it and keeps silent must not lock out its owner.
     """
 
-    def __init__(self, peer: str, limits: Limits, timeout: float) -> None:
+    def __init__(self, peer: str, limits: Limits, timeout: float, *, vacant: bool = False) -> None:
         self.peer, self.limits, self.timeout = peer, limits, timeout
         self.opened = threading.Event()
-        self._outgoing = FrameQueue(limits.queued_bytes)
-        self._incoming = FrameQueue(limits.queued_bytes)
+        self._vacant = vacant
+        self._changing = threading.Lock()
+        self._ends = self._new_ends()
+
+    @property
+    def ends(self) -> Ends:
+        """The queues of the call that has the link."""
+        with self._changing:
+            return self._ends
+
+    def attach(self) -> Ends | None:
+        """Take the link for a call, from a silent one if need be; `None` if it is in use."""
+        with self._changing:
+            if self.opened.is_set() and not self._vacant:
+                return None
+            before = self._ends
+            if self.opened.is_set():
+                self._ends = self._new_ends()
+            ends = self._ends
+            self.opened.set()
+        if before is not ends:
+            before.end("another call took its place")
+        return ends
 
     def transmit(self, message: Message) -> None:
         """Queue a message for the peer; what a `Port` sends through.
@@ -39,12 +76,15 @@ class Stream:
             ProtocolError: the message is larger than a peer accepts.
         """
         frame = encode(message, self.limits)
+        with self._changing:
+            self._vacant = False
+            ends = self._ends
         try:
-            self._outgoing.put(frame, self.timeout)
+            ends.outgoing.put(frame, self.timeout)
         except FramesEnded as end:
-            raise PeerLost(f"lost {self.peer}: {end}") from None
+            raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
         except TimeoutError:
-            raise PeerLost(f"lost {self.peer}: it took nothing for {self.timeout:g} s") from None
+            raise PeerLost(f"lost {self.peer}: it took nothing for {self.timeout:g} s", peer=self.peer) from None
 
     def receive(self, port: Port, timeout: float | None = None) -> Message:
         """Block for the next message on `port`; called from the party's own thread.
@@ -56,7 +96,11 @@ class Stream:
         patience = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + patience
         while not port.arrived:
-            frame = self._next(deadline, patience)
+            try:
+                frame = self._next(deadline, patience)
+            except PeerLost as lost:
+                last = f"; the last that came from it was {port.heard_last}" if port.heard_last else ""
+                raise PeerLost(f"{lost}{last}", peer=self.peer) from None
             try:
                 message = decode(frame, self.limits)
             except ProtocolError as damage:
@@ -64,39 +108,64 @@ class Stream:
             port.deliver(message)
         return port.arrived.popleft()
 
-    def outgoing(self) -> Iterator[bytes]:
+    def outgoing(self, ends: Ends) -> Iterator[bytes]:
         """What the party sent, for gRPC to take, until the stream ends."""
         with suppress(FramesEnded):
             while True:
-                yield self._outgoing.get()
+                yield ends.outgoing.get()
 
-    def pump(self, frames: Iterable[bytes]) -> None:
+    def pump(self, frames: Iterable[bytes], ends: Ends) -> None:
         """Queue what arrives until the peer's side ends, then end this side; the work of a thread of its own."""
         why = "it closed the link"
         try:
             for frame in frames:
+                if not self._heard(ends):
+                    return
                 # A party that has finished reads no more, but its peer must still get everything off its hands.
                 with suppress(FramesEnded):
-                    self._incoming.put(frame)
+                    ends.incoming.put(frame)
         except grpc.RpcError as error:
             why = describe(error)
         finally:
-            self._incoming.end(why)
-            self._outgoing.end(why)
+            self._left(ends, why)
 
     def finish(self) -> None:
         """Send what is queued and then no more; read no more."""
-        self._outgoing.end("this party closed the link")
-        self._incoming.end("this party closed the link")
+        with self._changing:
+            self._vacant = False
+            ends = self._ends
+        ends.end("this party closed the link")
+
+    def _new_ends(self) -> Ends:
+        return Ends(FrameQueue(self.limits.queued_bytes), FrameQueue(self.limits.queued_bytes))
+
+    def _heard(self, ends: Ends) -> bool:
+        """Note that a call has sent something, which makes the link its own; false if another took its place before."""
+        with self._changing:
+            if self._ends is ends:
+                self._vacant = False
+            return self._ends is ends
+
+    def _left(self, ends: Ends, why: str) -> None:
+        """A call has ended: with it the link, unless nothing crossed and its name is free for another one."""
+        with self._changing:
+            if self._vacant and self._ends is ends:
+                self._ends = self._new_ends()
+                self.opened.clear()
+        ends.end(why)
 
     def _next(self, deadline: float, patience: float) -> bytes:
-        try:
-            return self._incoming.get(max(0.0, deadline - time.monotonic()))
-        except FramesEnded as end:
-            raise PeerLost(f"lost {self.peer}: {end}") from None
-        except TimeoutError:
-            silence = "sent nothing" if self.opened.is_set() else "did not connect"
-            raise PeerLost(f"lost {self.peer}: it {silence} within {patience:g} s") from None
+        while True:
+            ends = self._ends
+            try:
+                return ends.incoming.get(max(0.0, deadline - time.monotonic()))
+            except FramesEnded as end:
+                if ends is not self._ends:
+                    continue
+                raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
+            except TimeoutError:
+                silence = "sent nothing" if self.opened.is_set() else "did not connect"
+                raise PeerLost(f"lost {self.peer}: it {silence} within {patience:g} s", peer=self.peer) from None
 
 
 def describe(error: grpc.RpcError) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from cutlayer.durable import make_folder
 from cutlayer.errors import DataError
+from cutlayer.tensor_file import read_tensors, write_tensors
 
 LAYER_ROWS = 2048
 """Rows of a sampled step whose layer outputs are kept: enough for an AUC, a quarter of the memory of a large batch."""
@@ -124,13 +124,9 @@ def file_bytes(steps: list[Step]) -> int:
 
 def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
     """Write the sampled steps of one epoch to one safetensors file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.contiguous().clone() for name, tensor in _named(steps).items()}
+    make_folder(folder)
     header = {"epoch": str(epoch), "steps": json.dumps([step.step for step in steps])}
-    path = folder / f"epoch-{epoch:04d}.safetensors"
-    partial = path.with_suffix(".partial")
-    save_file(tensors, partial, header)
-    partial.replace(path)
+    write_tensors(folder / f"epoch-{epoch:04d}.safetensors", _named(steps), header)
 
 
 def _named(steps: list[Step]) -> dict[str, Tensor]:
@@ -151,11 +147,9 @@ def read_epochs(folder: Path) -> Iterator[tuple[int, list[Step]]]:
     """
     for path in sorted(folder.glob("epoch-*.safetensors")):
         try:
-            with safe_open(path, framework="pt") as file:
-                header = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            tensors, header = read_tensors(path)
             yield int(header["epoch"]), _steps(int(header["epoch"]), json.loads(header["steps"]), tensors)
-        except (SafetensorError, LookupError, TypeError, ValueError) as damage:
+        except (LookupError, TypeError, ValueError) as damage:
             raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -15,13 +16,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from cutlayer.errors import CutlayerError
+from cutlayer.cli.signals import Received, stopped_by_signals
+from cutlayer.errors import CutlayerError, Interrupted
 from cutlayer.report.rounding import plain
 from cutlayer.version import __version__
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 INTERNAL = 70
+FREE_SPACE = (
+    "free space there, for example the transcript and compare folders of runs that you have reported, or give another "
+    "--out; then repeat the command, with --resume if the run folder holds a committed epoch"
+)
 
 Misuse: type[Exception] = typer.BadParameter.__mro__[1]
 """Wrong options and arguments; the class has no public name of its own in all versions of typer."""
@@ -62,7 +68,7 @@ def main() -> None:
     """Run the command line; every failure becomes one message and an exit code.
 
     Exit codes: 0 good, 1 a gate failed or a protection was not applied, 2 bad input, 3 a peer was lost, 70 a fault of
-    this program, 130 interrupted.
+    this program, 129 ended by SIGHUP, 130 by Ctrl-C, 143 by SIGTERM.
     """
     code = _run(sys.argv[1:])
     try:
@@ -73,17 +79,24 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> int:
+    with stopped_by_signals() as received:
+        return _guarded(arguments, received)
+
+
+def _guarded(arguments: list[str], received: Received) -> int:
     as_json = "--json" in arguments
     try:
         with _shown_warnings():
             code = int(app(arguments, prog_name="cutlayer", standalone_mode=False) or 0)
-        return code if code != INTERRUPTED else _report("interrupted", INTERRUPTED, as_json)
+        return code if code != INTERRUPTED else _report("interrupted", received.exit_code(INTERRUPTED), as_json)
     except Misuse as misuse:
         return _misused(misuse, as_json)
+    except Interrupted as interrupted:
+        return _report(str(interrupted), received.exit_code(INTERRUPTED), as_json)
     except CutlayerError as failure:
-        return _report(str(failure), failure.exit_code, as_json)
+        return _report(_noted(str(failure), failure), failure.exit_code, as_json)
     except (KeyboardInterrupt, typer.Abort):
-        return _report("interrupted", INTERRUPTED, as_json)
+        return _report("interrupted", received.exit_code(INTERRUPTED), as_json)
     except Exception as fault:  # the last line of defence: no traceback reaches a user
         return _fault(fault, as_json)
 
@@ -102,14 +115,20 @@ def _fault(fault: Exception, as_json: bool) -> int:
         traceback.print_exc()
     if isinstance(fault, OSError):
         told = ": ".join(filter(None, (str(fault.filename or ""), fault.strerror or str(fault))))
-        return _report(told, BAD_INPUT, as_json)
+        full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
+        return _report(_noted(f"{told}; {FREE_SPACE}" if full else told, fault), BAD_INPUT, as_json)
     if isinstance(fault, MemoryError) or "allocate memory" in str(fault):
-        told = "the machine has too little memory for this job"
+        told = _noted("the machine has too little memory for this job", fault)
         return _report(
             told, BAD_INPUT, as_json, hint="lower train.batch_size or the widths under model; try check first"
         )
-    told = f"a fault of cutlayer itself: {type(fault).__name__}: {fault}"
+    told = _noted(f"a fault of cutlayer itself: {type(fault).__name__}: {fault}", fault)
     return _report(told, INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
+
+
+def _noted(message: str, failure: Exception) -> str:
+    """A message with what was noted on its way up, such as what a run that failed has left to resume."""
+    return "; ".join((message, *getattr(failure, "__notes__", ())))
 
 
 def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:

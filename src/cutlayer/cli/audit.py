@@ -9,12 +9,14 @@ from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.report import RunPath
+from cutlayer.cli.run import AllowModel
 from cutlayer.cli.show import GATE_FAILED, finish
+from cutlayer.models import allowed_models
 from cutlayer.report.account_parts import EmpiricalPart
 from cutlayer.report.guarantee import TESTED, tested_table
 from cutlayer.runs.again import audit_again
-from cutlayer.runs.empirical import CANARIES, check_guarantees
 from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.guarantees import CANARIES, check_guarantees
 
 Attacks = Annotated[
     list[str] | None, typer.Option("--attack", help="An attack to run; may be repeated. Default: the job's.")
@@ -38,15 +40,17 @@ def audit(
     fail_above: Limit = None,
     empirical_epsilon: Empirical = False,
     canaries: Canaries = CANARIES,
+    allow_model: AllowModel = None,
     json: Json = False,
 ) -> None:
     """Repeat the audit of a run from its recorded transcript, with intervals, findings and gates."""
     folder = RunFolder.open(path)
-    tested = check_guarantees(folder, canaries) if empirical_epsilon else None
-    if tested is not None and folder.of_passive:
-        folder.write_json("audit.json", {"empirical": [vars(one) for one in tested]})
-        raise typer.Exit(_show([EmpiricalPart(**vars(one)) for one in tested], as_json=json))
-    audit_again(folder, tuple(attack or ()), fail_above, tested)
+    with folder.locked("an audit"), allowed_models(*allow_model or ()):
+        tested = check_guarantees(folder, canaries) if empirical_epsilon else None
+        if tested is not None and folder.of_passive:
+            folder.write_json("audit.json", {"empirical": [vars(one) for one in tested]})
+            raise typer.Exit(_show([EmpiricalPart(**vars(one)) for one in tested], as_json=json))
+        audit_again(folder, tuple(attack or ()), fail_above, tested)
     raise typer.Exit(finish(folder, as_json=json))
 
 

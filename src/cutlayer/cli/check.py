@@ -8,15 +8,17 @@ from rich.console import Console
 from rich.table import Table
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.cli.run import JobFile
+from cutlayer.cli.run import AllowModel, JobFile
 from cutlayer.config.load import load_job
+from cutlayer.models import allowed_models
 from cutlayer.runs.forecast import Forecast, forecast
 
 
 @app.command()
-def check(job: JobFile, json: Json = False) -> None:
+def check(job: JobFile, allow_model: AllowModel = None, json: Json = False) -> None:
     """Validate everything without training; forecast bytes, memory, time and what the run costs in privacy."""
-    found = forecast(load_job(job))
+    with allowed_models(*allow_model or ()):
+        found = forecast(load_job(job))
     if json:
         emit(asdict(found))
         return
@@ -32,6 +34,8 @@ def _show(found: Forecast, console: Console) -> None:
         sent = ", ".join(f"{party.name} sends {size(party.bytes_opening)}" for party in found.parties)
         epochs = "the first epoch opens" if found.opening == 1 else f"the first {found.opening} epochs open"
         out.add_row("opening", f"{epochs}; in each {sent}")
+    for where, path in found.imports.items():
+        out.add_row("imports", f"{path} for {where}")
     seconds = f"{found.seconds_per_epoch:,.{0 if found.seconds_per_epoch >= 10 else 2}f} s an epoch"
     out.add_row("time", f"{seconds}, by three steps timed on {found.threads} thread{'s' * (found.threads != 1)}")
     out.add_row("memory", f"{size(found.memory_bytes)} besides the libraries")

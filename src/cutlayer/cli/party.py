@@ -10,9 +10,20 @@ from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.progress import TerminalProgress
-from cutlayer.cli.run import JobFile, KeyFile, Out, Resume, interruptible, keys_for
+from cutlayer.cli.run import (
+    AllowModel,
+    Forget,
+    JobFile,
+    KeyFile,
+    Out,
+    Resume,
+    checked_forget,
+    interruptible,
+    keys_for,
+)
 from cutlayer.cli.show import finish
 from cutlayer.config.load import load_job, load_private_part, with_private_part
+from cutlayer.models import allowed_models
 from cutlayer.runs.apart import run_party
 from cutlayer.runs.execute import Options, Progress
 from cutlayer.runs.folder import RunFolder
@@ -29,15 +40,18 @@ def party(
     local: LocalFile,
     out: Out = None,
     resume: Resume = False,
+    forget: Forget = False,
     key: KeyFile = None,
+    allow_model: AllowModel = None,
     timeout: Timeout = 60.0,
     json: Json = False,
 ) -> None:
     """Run one party of a job here; the others run in processes of their own (loopback only, for now)."""
-    whole = with_private_part(load_job(job), name, load_private_part(local))
+    private = load_private_part(local)
+    whole = with_private_part(load_job(job), name, private)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
-    options = Options(keys_for(local.parent, key), resume)
-    with interruptible(folder):
+    options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
+    with interruptible(folder), allowed_models(*private.allow_models, *allow_model or ()):
         if json:
             ran = run_party(whole, name, folder, options, Progress(), timeout)
         else:

@@ -83,7 +83,7 @@ class TerminalProgress(Stages):
         metric = self.task.metric
         parts = [f"{record.rows_per_second / 1000:.0f}k rows/s", f"loss {record.loss:.3f}"]
         parts.append(f"{metric if self.wide else _SHORT.get(metric, metric)} {record.metrics[metric]:.3f}")
-        worst = max(record.leak.items(), key=lambda item: abs(item[1] - 0.5), default=None)
+        worst = max(record.leak.items(), key=lambda item: item[1], default=None)
         if worst:
             parts.append(f"leak {worst[1]:.3f}" + (f" ({worst[0].split('/')[-1]})" if self.wide else ""))
         return ("  " if self.wide else " ").join(parts)

@@ -15,7 +15,8 @@ from cutlayer.cli.progress import TerminalProgress
 from cutlayer.cli.show import finish
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
-from cutlayer.errors import Interrupted
+from cutlayer.errors import ConfigError, Interrupted
+from cutlayer.models import allowed_models
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.keys import read_key
@@ -26,20 +27,41 @@ Out = Annotated[
     typer.Option("--out", help="The run folder to make; default: runs/NAME beside the job file NAME.yaml."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in the folder.")]
+Forget = Annotated[
+    bool,
+    typer.Option(
+        "--forget-peer-progress",
+        help="With --resume: go on although another party lost its progress; rows released again are counted again.",
+    ),
+]
 JobFile = Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)]
 KeyFile = Annotated[
     Path | None,
     typer.Option("--key", help="A 32-byte file used for all noise: repeatable, and marked not private."),
 ]
 
+AllowModel = Annotated[
+    list[str] | None,
+    typer.Option("--allow-model", help="A module that the job may import for a model, and so run; may be repeated."),
+]
+
 
 @app.command()
-def run(job: JobFile, out: Out = None, resume: Resume = False, key: KeyFile = None, json: Json = False) -> None:
+def run(
+    job: JobFile,
+    out: Out = None,
+    resume: Resume = False,
+    forget: Forget = False,
+    key: KeyFile = None,
+    allow_model: AllowModel = None,
+    json: Json = False,
+) -> None:
     """Train a job with all its parties here, audit what crossed, and write the report."""
     loaded = load_job(job)
     folder = out or job.parent / "runs" / job.stem
-    keys = keys_for(job.parent, key)
-    raise typer.Exit(finish(train(loaded, folder, Options(keys, resume), quiet=json), as_json=json))
+    options = Options(keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
+    with allowed_models(*allow_model or ()):
+        raise typer.Exit(finish(train(loaded, folder, options, quiet=json), as_json=json))
 
 
 def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder:
@@ -62,11 +84,25 @@ def interruptible(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if RunFolder(folder).kept:
-            told = f"the last committed epoch stands in {folder}; the same command with --resume continues from it"
+        again = "the same command with --resume continues"
+        if RunFolder(folder).committed:
+            told = f"the last committed epoch stands in {folder}; {again} from it"
+        elif RunFolder(folder).released:
+            told = f"no epoch was committed yet; {folder} keeps the noise and the account of what was released; {again}"
         else:
             told = "no epoch was committed yet, and nothing is kept"
         raise Interrupted(f"interrupted; {told}") from None
+
+
+def checked_forget(forget: bool, resume: bool) -> bool:
+    """Whether a peer's progress is forgotten.
+
+    Raises:
+        ConfigError: on a new run, which has nothing to forget.
+    """
+    if forget and not resume:
+        raise ConfigError.expected("--resume beside --forget-peer-progress", "a new run", "leave it out")
+    return forget
 
 
 def keys_for(beside: Path, supplied: Path | None) -> Keys:

@@ -19,7 +19,8 @@ def finish(folder: RunFolder, *, as_json: bool) -> int:
     Returns:
         The exit code: 1 where a gate failed, or a guarantee that was tested does not hold.
     """
-    report = write_report(folder.path)
+    with folder.locked("a report"):
+        report = write_report(folder.path)
     if as_json:
         emit(report.model_dump(mode="json"))
     else:

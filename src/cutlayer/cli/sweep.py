@@ -13,7 +13,8 @@ from rich.text import Text
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.progress import TerminalProgress
-from cutlayer.cli.run import JobFile, keys_for
+from cutlayer.cli.run import AllowModel, JobFile, keys_for
+from cutlayer.models import allowed_models
 from cutlayer.report.rounding import auc, metric, name_of, plain, times
 from cutlayer.runs.execute import Progress
 from cutlayer.sweeps import Found, LeakKind, Plan, parse_varied, run_sweep
@@ -50,6 +51,7 @@ def sweep(
     storage: Storage = "",
     leak: Leak = LeakKind.ALL,
     out: Out = None,
+    allow_model: AllowModel = None,
     json: Json = False,
 ) -> None:
     """Run a job with other numbers, draw utility against leak, and name the knee; the same command goes on."""
@@ -57,9 +59,10 @@ def sweep(
     plan = Plan(job, [parse_varied(text) for text in vary], folder, trials, storage, leak)
     keys = keys_for(job.parent, None)
     if json:
-        emit(run_sweep(plan, keys, Progress()).to_json())
+        with allowed_models(*allow_model or ()):
+            emit(run_sweep(plan, keys, Progress()).to_json())
         return
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress(Console(stderr=True)) as progress, allowed_models(*allow_model or ()):
         found = run_sweep(plan, keys, progress)
     _show(found, folder, Console())
 

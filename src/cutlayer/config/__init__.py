@@ -9,10 +9,12 @@ from cutlayer.config.job import (
     ModelConfig,
     OptimizerConfig,
     PartyConfig,
+    PrivateFile,
     PrivatePart,
     SplitConfig,
     TrainConfig,
 )
+from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.table import CategoriesConfig, FeaturesConfig, NumbersConfig, TableConfig
 from cutlayer.config.wording import near_miss
 
@@ -23,10 +25,12 @@ __all__ = [
     "EarlyStopConfig",
     "FeaturesConfig",
     "Job",
+    "LimitsConfig",
     "ModelConfig",
     "NumbersConfig",
     "OptimizerConfig",
     "PartyConfig",
+    "PrivateFile",
     "PrivatePart",
     "Section",
     "SplitConfig",

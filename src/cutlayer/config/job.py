@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cutlayer.config.base import Section
+from cutlayer.config.limits import LimitsConfig
+from cutlayer.config.names import ModuleName
 from cutlayer.config.table import FeaturesConfig, TableConfig
 
 Role = Literal["active", "passive"]
@@ -102,6 +104,7 @@ class PrivatePart(Section):
     Attributes:
         fit: how a passive party that releases once fits its bottom model before, by kind; without it its random initial
             weights stand.
+        limits: of the numbers that this party sends and accepts.
     """
 
     table: TableConfig | None = None
@@ -112,6 +115,7 @@ class PrivatePart(Section):
     audit: AuditConfig = AuditConfig()
     fit: Mapping[str, Any] | None = None
     secret: Path | None = None
+    limits: LimitsConfig = LimitsConfig()
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:
@@ -119,11 +123,29 @@ class PrivatePart(Section):
         return {name: options for name, options in self.privacy.items() if name != BUDGET}
 
 
+class PrivateFile(PrivatePart):
+    """A party's private file: its private part, and what it allows on its own machine.
+
+    Attributes:
+        allow_models: modules, each with all below it, whose classes a model of kind `python` may be.
+    """
+
+    allow_models: tuple[ModuleName, ...] = ()
+
+
 class PartyConfig(PrivatePart):
     """One party of the job. On one machine its private part stands in the same file."""
 
     role: Role
     address: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_consent_in_a_job(cls, raw: Any) -> Any:
+        """Whoever wrote the job would consent for the person who runs it."""
+        if isinstance(raw, Mapping) and "allow_models" in raw:
+            raise ValueError("no allow_models in a job, got one; use --allow-model, or a party's private file")
+        return raw
 
 
 class OptimizerConfig(Section):

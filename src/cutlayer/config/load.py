@@ -13,7 +13,7 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import YAMLError
 
 from cutlayer.config.base import validated
-from cutlayer.config.job import Job, PartyConfig, PrivatePart
+from cutlayer.config.job import Job, PartyConfig, PrivateFile, PrivatePart
 from cutlayer.errors import ConfigError
 
 
@@ -27,10 +27,10 @@ def load_job(path: Path) -> Job:
         return validated(Job, absolute(read_yaml(path), path.parent.resolve()), "")
 
 
-def load_private_part(path: Path) -> PrivatePart:
+def load_private_part(path: Path) -> PrivateFile:
     """Read one organisation's private party file."""
     with _told_of(path):
-        return validated(PrivatePart, _absolute_party(read_yaml(path), path.parent.resolve()), "")
+        return validated(PrivateFile, _absolute_party(read_yaml(path), path.parent.resolve()), "")
 
 
 def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
@@ -68,6 +68,10 @@ def read_yaml(path: Path) -> Any:
         problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
         remedy = "; indent with spaces" if "\\t" in problem else ""
         raise ConfigError(f"not YAML: {problem}, {_place(fault)}{remedy}") from None
+    except RecursionError:
+        raise ConfigError.expected("a job of a few levels", "one nested too deeply", "is it the right file?") from None
+    except ValueError as fault:  # a date or number that YAML's grammar admits and its type does not
+        raise ConfigError(f"not YAML: {str(fault)[:200]}; write it in quotes if it is text") from None
     if not isinstance(raw, dict):
         got = "nothing" if raw is None else "a list" if isinstance(raw, list) else f"{str(raw)[:40]!r}"
         raise ConfigError.expected("keys and values, such as parties:", got, "see cutlayer demo --copy for an example")

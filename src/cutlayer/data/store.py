@@ -13,10 +13,12 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor
 
+from cutlayer.checksum import of_file, seal, unseal
 from cutlayer.config import Section
 from cutlayer.data.encoding import ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
+from cutlayer.durable import create, make_folder, sync_file, sync_folder, write_whole
 
 _INDEX, _CODES, _NUMBERS, _IMAGES = "store.json", "codes.npy", "numbers.npy", "images.npy"
 
@@ -24,7 +26,8 @@ _INDEX, _CODES, _NUMBERS, _IMAGES = "store.json", "codes.npy", "numbers.npy", "i
 class _Index(Section):
     """What `store.json` says; it is written last, so a folder with it is complete."""
 
-    format: str = Field(default="cutlayer-store-1", pattern="^cutlayer-store-1$")
+    format: str = Field(default="cutlayer-store-2", pattern="^cutlayer-store-2$")
+    checksums: Mapping[str, str]
     rows: int = Field(ge=1)
     cardinalities: tuple[int, ...]
     numeric: int = Field(ge=0)
@@ -72,14 +75,17 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        """Map the store that `write_store` wrote. The codes are read once, to check their range.
+        """Map the store that `write_store` wrote. All files are read once, to check them against their checksums.
 
         Raises:
             DataError: there is no store, it is damaged, or something else lies there.
         """
         where = f"store {folder}"
         try:
-            index = _Index.model_validate_json((folder / _INDEX).read_bytes())
+            index = _Index.model_validate(unseal((folder / _INDEX).read_bytes()))
+            for name, checksum in index.checksums.items():
+                if of_file(folder / name) != checksum:
+                    raise ValueError(f"{name} does not match its checksum")
             matrices = _matrices(index.columns, index.rows)
             found = {name: _mapped(folder / name, *described) for name, described in matrices.items()}
         except ValidationError as failure:
@@ -138,31 +144,38 @@ def write_store(
         columns: what they are.
         rows: how many come.
         fingerprint: kept for whoever opens the store.
-        beside: further text files by name, which belong to the store and appear with it.
+        beside: further text files by name, which belong to the store and appear with it; readable by their owner alone,
+            as are the matrices.
 
     Raises:
         DataError: the chunks do not fit `columns` or `rows`.
     """
     where = f"store {folder}"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name in (_INDEX, _IMAGES):
         (folder / name).unlink(missing_ok=True)
     beside = dict(beside or {})
     matrices = _matrices(columns, rows)
-    parts = {name: folder / f"{name}.part" for name in (*matrices, *beside, _INDEX)}
+    parts = {name: folder / f"{name}.partial" for name in (*matrices, *beside)}
     try:
         with ExitStack() as opened:
-            files = {name: opened.enter_context(parts[name].open("wb")) for name in matrices}
+            files = {name: opened.enter_context(create(parts[name])) for name in matrices}
             for name, (dtype, shape) in matrices.items():
                 _header(files[name], dtype, shape)
             written = _stream(files, chunks, columns, where)
         if written != rows:
             raise fault(where, f"{rows} rows", f"{written}")
-        beside[_INDEX] = _Index(rows=rows, fingerprint=fingerprint, **asdict(columns)).model_dump_json()
         for name, text in beside.items():
-            parts[name].write_text(text, encoding="utf-8")
+            with create(parts[name]) as file:
+                file.write(text.encode())
+        checksums = {name: of_file(part) for name, part in parts.items()}
+        index = _Index(rows=rows, fingerprint=fingerprint, checksums=checksums, **asdict(columns))
         for name, part in parts.items():
+            sync_file(part)
             part.replace(folder / name)
+        # The index makes the store complete, so it gets its name when all that it lists is on disk.
+        sync_folder(folder)
+        write_whole(folder / _INDEX, seal(index.model_dump(mode="json")))
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ import tempfile
 import weakref
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,6 +23,7 @@ from cutlayer.config import Job, Section, validated
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.estimator.prediction import Evaluation, Models
 from cutlayer.estimator.tables import LABEL, Tables, check_mapping, check_rows, labels_of, read, with_labels
+from cutlayer.models import allowed_models, modules_of
 from cutlayer.protections import REGISTRY, Protection
 from cutlayer.protections.base import Side
 from cutlayer.report import Report, build
@@ -94,7 +95,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         check_rows(tables, len(labels))
         tables[job.active] = with_labels(tables.get(job.active), labels)
         key, out = _checked_key(self.key), self._out()
-        with _process_left_alone():
+        with _process_left_alone(), self._consent():
             keys = Keys(Path(self.secrets or out / "keys"), key)
             folder = execute(job, out / "run", Options(keys, tables=tables), Progress())
             self.folder_, self.job_ = folder, job
@@ -112,7 +113,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             attacks: names; those of the fit where empty.
         """
         check_is_fitted(self, "folder_")
-        audit_again(self.folder_, tuple(attacks))
+        with self._consent():
+            audit_again(self.folder_, tuple(attacks))
         self.report_ = build(self.folder_.path)
         return self.report_
 
@@ -155,6 +157,10 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         tune(top, self._labelled(X, y, gone), gone, self.models_.task, self.job_.train, epochs)
         self.models_.tuned[frozenset(gone)] = top
         return self
+
+    def _consent(self) -> AbstractContextManager[None]:
+        """Whoever names a class in Python has consented to its import."""
+        return allowed_models(*modules_of({"bottom": self.bottom, "top": self.top}))
 
     def _out(self) -> Path:
         """Where the run goes; a folder made for it goes when this estimator does."""

@@ -1,4 +1,4 @@
-"""Confidence interval of a leak AUC by resampling rows, at a cost that does not grow with the table."""
+"""Confidence interval of a leak by resampling rows, at a cost that does not grow with the table."""
 
 from __future__ import annotations
 

@@ -1,91 +1,118 @@
-"""A lower bound on epsilon from a game: many runs of a mechanism on two neighbours, and a test that tells them apart.
+"""Lower bounds on what a mechanism spends, from how well many of its runs on two neighbours are distinguished.
 
-No test of an (epsilon, delta) private mechanism has rates beyond TPR <= e^epsilon FPR + delta, and none of a
-mu-Gaussian private one beyond Phi^-1(TPR) - Phi^-1(FPR) <= mu. So rates that were measured, each bounded by Clopper and
-Pearson, bound epsilon and mu from below.
+No test of a mu-Gaussian private mechanism has rates beyond Phi^-1(TPR) - Phi^-1(FPR) <= mu. Rates that were measured,
+each bounded by Clopper and Pearson, therefore bound mu from below (Nasr et al. 2023, Tight auditing of differentially
+private machine learning, arXiv 2302.07956, section 4). That paper takes the best of many thresholds on the samples
+that it is read on; here one half of the samples fixes the threshold and the other half is read, so that the confidence
+holds as stated. The runs on each neighbour are taken as independent.
 
-Reference: Jagielski, Ullman and Oprea 2020, Auditing differentially private machine learning (arXiv 2006.07709),
-section 3, and Nasr et al. 2021, Adversary instantiation (arXiv 2101.04535), section 3, for epsilon; Nasr et al. 2023,
-Tight auditing of differentially private machine learning (arXiv 2302.07956), section 4, for mu. All three take the best
-of many thresholds on the samples it is read on; here one half of them fixes the threshold and the other half is read,
-so that the confidence holds as stated.
+Randomised response has a tighter bound that assumes no independence: many canaries in one run, each guessed (Steinke,
+Nasr and Jagielski 2023, Privacy auditing with one (1) training run, arXiv 2305.08846, theorem 5.2 and appendix D).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 from scipy.special import ndtri
-from scipy.stats import beta
+from scipy.stats import beta, binom
 from torch import Tensor
 
 from cutlayer.errors import ConfigError, DataError
 
 Array = npt.NDArray[np.float64]
-Value = Callable[[Array, Array], Array]
-"""From a true positive rate and a false positive rate, (k,) each, to what a mechanism with a test of these spends."""
 
 _THRESHOLDS = 512
 
 
-def epsilon_bound(absent: Tensor, present: Tensor, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """The epsilon that a mechanism of these scores has at least, at `delta`.
+def mu_bound(absent: Tensor, present: Tensor, confidence: float = 0.95) -> float:
+    """The mu that a Gaussian private mechanism of these scores has at least.
 
     Args:
         absent: (n,) scores of n independent runs on the one neighbour.
-        present: (m,) of runs on the other, where a test expects larger ones.
-        delta: 0 or more, below 1.
+        present: (m,) scores of m runs on the other, where a test expects larger ones.
         confidence: between 0 and 1, with which the bound holds.
 
     Returns:
         0 or more, finite: with fewer runs less can be shown.
 
     Raises:
-        ConfigError: delta or the confidence is out of range.
+        ConfigError: the confidence is out of range.
         DataError: fewer than 2 scores of either, or one that is not finite.
-
-    >>> import torch
-    >>> round(epsilon_bound(torch.zeros(2000), torch.ones(2000)), 2)
-    5.6
-    """
-    if not 0 <= delta < 1:
-        raise ConfigError.expected("delta from 0 to below 1", delta)
-
-    def spent(tpr: Array, fpr: Array) -> Array:
-        """Of the test, and of its complement, which tells the one neighbour as this tells the other."""
-        return np.maximum(_log_ratio(tpr - delta, fpr), _log_ratio(1 - fpr - delta, 1 - tpr))
-
-    return _bound(absent, present, confidence, spent)
-
-
-def mu_bound(absent: Tensor, present: Tensor, confidence: float = 0.95) -> float:
-    """The mu that a Gaussian private mechanism of these scores has at least; tighter than `epsilon_bound` on those.
-
-    Args, Returns and Raises as `epsilon_bound`.
 
     >>> import torch
     >>> round(mu_bound(torch.zeros(2000), torch.ones(2000)), 2)
     5.36
     """
-
-    def spent(tpr: Array, fpr: Array) -> Array:
-        difference: Array = ndtri(tpr) - ndtri(fpr)
-        return difference
-
-    return _bound(absent, present, confidence, spent)
-
-
-def _bound(absent: Tensor, present: Tensor, confidence: float, value: Value) -> float:
     if not 0 < confidence < 1:
         raise ConfigError.expected("a confidence between 0 and 1", confidence, "0.95 is usual")
     one, two = (_scores(scores) for scores in (absent, present))
     grid = np.unique(np.concatenate((one[::2], two[::2])))
     grid = grid[:: -(-len(grid) // _THRESHOLDS)]
-    seen = value(*_rates(one[::2], two[::2], grid, confidence))
+    seen = _separation(*_rates(one[::2], two[::2], grid, confidence))
     chosen = grid[[int(seen.argmax())]]
-    return max(0.0, float(value(*_rates(one[1::2], two[1::2], chosen, confidence))[0]))
+    return max(0.0, float(_separation(*_rates(one[1::2], two[1::2], chosen, confidence))[0]))
+
+
+def one_run_epsilon(
+    correct: int, guesses: int, delta: float = 0.0, canaries: int | None = None, confidence: float = 0.95
+) -> float:
+    """The epsilon that a mechanism has at least whose one run lets so many of its canaries be guessed.
+
+    Each canary is one of two neighbours, by a fair coin of its own. Of an epsilon private mechanism the number of
+    correct guesses is at most binomial, with e^epsilon / (1 + e^epsilon) each, whatever the canaries have in common.
+
+    Args:
+        correct: right guesses.
+        guesses: guesses made, `correct` or more; the others were abstained from.
+        delta: 0 or more, below 1.
+        canaries: all of them, `guesses` or more; `guesses` if `None`.
+        confidence: between 0 and 1, with which the bound holds.
+
+    Returns:
+        0 or more, finite.
+
+    Raises:
+        ConfigError: a number is out of range.
+
+    >>> round(one_run_epsilon(7311, 10_000), 2)
+    0.96
+    """
+    total = guesses if canaries is None else canaries
+    if not 0 <= correct <= guesses <= total:
+        raise ConfigError.expected("0 <= correct <= guesses <= canaries", f"{correct}, {guesses}, {total}")
+    if not 0 <= delta < 1:
+        raise ConfigError.expected("delta from 0 to below 1", delta)
+    if not 0 < confidence < 1:
+        raise ConfigError.expected("a confidence between 0 and 1", confidence, "0.95 is usual")
+
+    def excess(epsilon: float) -> float:
+        return _one_run_p_value(correct, guesses, total, epsilon, delta) - (1 - confidence)
+
+    if excess(0.0) >= 0:
+        return 0.0
+    high = 1.0
+    while excess(high) < 0:
+        high *= 2
+    return float(brentq(excess, 0.0, high, xtol=1e-9))
+
+
+def _one_run_p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
+    """The largest probability of `correct` or more right guesses under (epsilon, delta) differential privacy."""
+    chance = 1 / (1 + np.exp(-epsilon))
+    tail = float(binom.sf(correct - 1, guesses, chance))
+    if not delta:
+        return tail
+    below = np.cumsum(binom.pmf(correct - np.arange(1, correct + 1), guesses, chance))
+    steepest = float((below / np.arange(1, correct + 1)).max(initial=0.0))
+    return min(1.0, tail + 2 * canaries * delta * steepest)
+
+
+def _separation(tpr: Array, fpr: Array) -> Array:
+    """Phi^-1(TPR) - Phi^-1(FPR), of (k,) rates each."""
+    difference: Array = ndtri(tpr) - ndtri(fpr)
+    return difference
 
 
 def _rates(absent: Array, present: Array, thresholds: Array, confidence: float) -> tuple[Array, Array]:
@@ -102,12 +129,6 @@ def _rates(absent: Array, present: Array, thresholds: Array, confidence: float) 
 
 def _at_or_above(scores: Array, thresholds: Array) -> tuple[npt.NDArray[np.int64], int]:
     return len(scores) - np.searchsorted(np.sort(scores), thresholds), len(scores)
-
-
-def _log_ratio(part: Array, whole: Array) -> Array:
-    """The logarithm; of nothing, or less, minus infinity."""
-    ratio = np.full_like(part, -np.inf)
-    return np.log(part / whole, out=ratio, where=part > 0)
 
 
 def _scores(given: Tensor) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from torch import Tensor
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.noise import BLOCK, derive, encrypt_blocks
 
+_WORDS = 2**64
 _ROWS_AT_A_TIME = 1 << 18  # bounds the copies of the digests to 4 MiB, whatever the table
 
 
@@ -25,13 +27,39 @@ def flip_probability(eps: float, classes: int) -> float:
     return weight / (1 + weight)
 
 
+def flip_threshold(eps: float, classes: int) -> int:
+    """Of the 2^64 values of a word, how many replace a label: the least for which eps-differential privacy is exact.
+
+    The replacement is the remainder of a word by n - 1, and the rarest comes with probability q = floor(2^64 / (n - 1))
+    / 2^64. A threshold t gives eps where (1 - t / 2^64) <= e^eps q t / 2^64, that is from 2^64 / (1 + e^eps q) on. An
+    eps below n 2^-62 is finer than words of 64 bits can express, and is met up to that.
+
+    Args:
+        eps: 0 or more.
+        classes: n, 2 or more.
+
+    Returns:
+        1 to 2^64 - 1.
+
+    >>> flip_threshold(0.0, 2) == 2**63
+    True
+    """
+    with localcontext(Context(prec=60, rounding=ROUND_HALF_EVEN)):
+        rarest = Decimal(_WORDS // (classes - 1)) / _WORDS
+        # From 100 on one word is enough, whatever the classes. The exponential is rounded; less 10^-50 of it, it is not
+        # above the exact one. That of 0 is exact.
+        growth = Decimal(min(eps, 100.0)).exp() * (1 - Decimal("1e-50")) if eps else Decimal(1)
+        return math.ceil(_WORDS / (1 + growth * rarest))
+
+
 def randomized_response(codes: Tensor, digests: Tensor, classes: int, eps: float, secret: bytes, column: str) -> Tensor:
     """Keep each label with probability e^eps / (n - 1 + e^eps), else take one of the others uniformly.
 
     The randomness of a row is AES-256 of its id digest, under a key derived from the secret, the label column, eps, the
     number of classes and the row's label. The first 8 bytes decide whether the label flips, the last 8 where to. So a
     draw does not depend on the order of the rows or on which others are there, and a repeated training
-    releases nothing new. Probabilities are exact to 2^-64, rounded towards more flips.
+    releases nothing new. The probability of a flip is a multiple of 2^-64: the smallest that keeps the ratio of any two
+    labels' probabilities within e^eps, rounding and the uneven remainder included (`flip_threshold`).
 
     Args:
         codes: int64 (n,), 0 to classes - 1.
@@ -56,7 +84,7 @@ def randomized_response(codes: Tensor, digests: Tensor, classes: int, eps: float
     """
     _check(codes, digests, classes, eps)
     keys = [derive(secret, b"cutlayer randomized response", *_purpose(column, eps, classes, c)) for c in range(classes)]
-    threshold = np.uint64(max(1, math.ceil(flip_probability(eps, classes) * 2**64)))
+    threshold = np.uint64(flip_threshold(eps, classes))
     out = codes.clone()
     for start in range(0, len(codes), _ROWS_AT_A_TIME):
         piece = slice(start, start + _ROWS_AT_A_TIME)
@@ -80,7 +108,7 @@ def _draw(
             continue
         words = encrypt_blocks(key, digests[rows]).view("<u8")
         flips = words[:, 0] < threshold
-        # The remainder favours small numbers by less than (classes - 1) / 2^64.
+        # The remainder is uneven by less than (classes - 1) / 2^64, which the threshold makes up for.
         other = (words[flips, 1] % np.uint64(len(keys) - 1)).astype(np.int64)
         codes[rows[flips]] = other + (other >= code)
 

@@ -9,6 +9,7 @@ from cutlayer.config import Section, near_miss, validated
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
+from cutlayer.models.consent import allowed_models, check_allowed, modules_of
 from cutlayer.models.lenet5 import LeNet5Bottom, LeNet5BottomConfig
 from cutlayer.models.linear import LinearBottom, LinearBottomConfig
 from cutlayer.models.mlp import MlpBottom, MlpBottomConfig, MlpTop, MlpTopConfig
@@ -25,29 +26,42 @@ __all__ = [
     "FusedEmbedding",
     "Inputs",
     "TopModel",
+    "allowed_models",
     "build_bottom",
     "build_top",
+    "check_allowed",
     "check_models",
+    "imported_path",
     "layers_of",
+    "modules_of",
+    "stated_width",
     "tapped",
 ]
 
 
 class Kind(NamedTuple):
-    """A kind of model: its section, what builds it, and whether that must know who may leave."""
+    """A kind of model.
+
+    Attributes:
+        config: its section.
+        build: makes the model.
+        told_quitters: whether `build` must know who may leave.
+        width: columns of a bottom model's embedding, by its section; `None` where only the model itself knows.
+    """
 
     config: type[Section]
     build: Callable[..., Any]
     told_quitters: bool = False
+    width: Callable[[Any], int | None] = lambda _section: None
 
 
 BOTTOMS: Mapping[str, Kind] = {
-    "mlp": Kind(MlpBottomConfig, MlpBottom),
-    "wide_deep": Kind(WideDeepBottomConfig, WideDeepBottom),
-    "linear": Kind(LinearBottomConfig, LinearBottom),
-    "cnn": Kind(CnnBottomConfig, CnnBottom),
-    "lenet5": Kind(LeNet5BottomConfig, LeNet5Bottom),
-    "resnet18": Kind(ResNet18BottomConfig, ResNet18Bottom),
+    "mlp": Kind(MlpBottomConfig, MlpBottom, width=lambda section: section.hidden[-1]),
+    "wide_deep": Kind(WideDeepBottomConfig, WideDeepBottom, width=lambda section: section.hidden[-1] + section.wide),
+    "linear": Kind(LinearBottomConfig, LinearBottom, width=lambda section: section.width),
+    "cnn": Kind(CnnBottomConfig, CnnBottom, width=lambda section: section.width),
+    "lenet5": Kind(LeNet5BottomConfig, LeNet5Bottom, width=lambda section: section.width),
+    "resnet18": Kind(ResNet18BottomConfig, ResNet18Bottom, width=lambda section: section.width or 8 * section.channels),
     "python": Kind(UserModelConfig, UserBottom),
 }
 
@@ -101,6 +115,21 @@ def check_models(bottoms: Mapping[str, Mapping[str, Any]], top: Mapping[str, Any
     for party, raw in bottoms.items():
         _section(BOTTOMS, raw, f"model.bottom ({party})")
     _section(TOPS, top, "model.top")
+
+
+def stated_width(raw: Mapping[str, Any]) -> int | None:
+    """Columns of a bottom model's embedding as its section states them; `None` of a user's model.
+
+    Raises:
+        ConfigError: unknown kind, or unknown or invalid key.
+    """
+    kind, section = _section(BOTTOMS, raw, "model.bottom")
+    return kind.width(section)
+
+
+def imported_path(raw: Mapping[str, Any]) -> str | None:
+    """The `package.module:Class` that building a model would import, by its section; `None` of a built-in kind."""
+    return str(raw["path"]) if raw.get("kind") == "python" else None
 
 
 def _section(kinds: Mapping[str, Kind], raw: Mapping[str, Any], where: str) -> tuple[Kind, Section]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import Field
@@ -13,6 +14,7 @@ from cutlayer.models.image import ImageBottom
 
 _BLOCKS = 2
 _STRIDES = (1, 2, 2, 2)
+_GROUPS = 32
 
 
 class ResNet18BottomConfig(Section):
@@ -22,11 +24,14 @@ class ResNet18BottomConfig(Section):
         channels: of the first stage; each further stage has twice those of the one before.
         width: of the cut; without it the mean of each channel of the last stage is the embedding, 8 times `channels`
             columns.
+        norm: `batch` as in the paper, or `group`, which embeds every row on its own, as the protections `dp_embedding`
+            and `dp_bottom` need it.
     """
 
     kind: Literal["resnet18"] = "resnet18"
     channels: int = Field(default=64, ge=1, le=1024)
     width: Width | None = None
+    norm: Literal["batch", "group"] = "batch"
 
 
 class ResNet18Bottom(ImageBottom):
@@ -35,23 +40,25 @@ class ResNet18Bottom(ImageBottom):
     The stem is one convolution of 3 x 3 with stride 1 and no pooling. With 64 channels and no `width` it has the
     11,168,832 parameters of the usual CIFAR ResNet-18 for colour images. The image must have 9 x 9 pixels, so that
     even a batch of one row has a variance to normalise by. Batch normalisation makes the embedding of a training row
-    depend on the other rows of its batch.
+    depend on the other rows of its batch; group normalisation takes mean and variance of a row's own maps, over 32
+    groups of channels, or as many as leave two channels or more in each.
 
     Reference: He, Zhang, Ren, Sun 2016, Deep residual learning for image recognition (arXiv 1512.03385), table 1,
     column "18-layer", and section 4.2 for the stem; where a block changes the shape its shortcut is a projection
-    (option B).
+    (option B). Wu and He 2018, Group normalization (arXiv 1803.08494), section 3, for `norm: group`.
     """
 
     def __init__(self, config: ResNet18BottomConfig, inputs: Inputs) -> None:
         super().__init__(config, inputs, smallest=(9, 9))
         first = config.channels
-        self.stem = ConvNorm(self.image[0], first, 3, 1)
+        group = config.norm == "group"
+        self.stem = ConvNorm(self.image[0], first, 3, 1, group=group)
         blocks: list[nn.Module] = []
         channels_in = first
         for stage, stride in enumerate(_STRIDES):
             channels = first * 2**stage
             for place in range(_BLOCKS):
-                blocks.append(Residual(channels_in, channels, stride if place == 0 else 1))
+                blocks.append(Residual(channels_in, channels, stride if place == 0 else 1, group=group))
                 channels_in = channels
         self.blocks = nn.Sequential(*blocks)
         self.pool = nn.AdaptiveAvgPool2d(1)
@@ -72,12 +79,13 @@ class ResNet18Bottom(ImageBottom):
 
 
 class ConvNorm(Block):
-    """A convolution without bias that keeps the size up to its stride, and batch normalisation."""
+    """A convolution without bias that keeps the size up to its stride, and batch or group normalisation."""
 
-    def __init__(self, channels_in: int, channels_out: int, side: int, stride: int) -> None:
+    def __init__(self, channels_in: int, channels_out: int, side: int, stride: int, *, group: bool) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(channels_in, channels_out, side, stride, padding=side // 2, bias=False)
-        self.norm = nn.BatchNorm2d(channels_out)
+        groups = math.gcd(_GROUPS, max(channels_out // 2, 1))
+        self.norm = nn.GroupNorm(groups, channels_out) if group else nn.BatchNorm2d(channels_out)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised maps (n, channels_out, h / stride, w / stride)."""
@@ -88,12 +96,12 @@ class ConvNorm(Block):
 class Residual(Block):
     """Two convolutions of 3 x 3 beside a shortcut, one layer to whoever reads layer outputs."""
 
-    def __init__(self, channels_in: int, channels_out: int, stride: int) -> None:
+    def __init__(self, channels_in: int, channels_out: int, stride: int, *, group: bool) -> None:
         super().__init__()
-        self.first = ConvNorm(channels_in, channels_out, 3, stride)
-        self.second = ConvNorm(channels_out, channels_out, 3, 1)
+        self.first = ConvNorm(channels_in, channels_out, 3, stride, group=group)
+        self.second = ConvNorm(channels_out, channels_out, 3, 1, group=group)
         same = stride == 1 and channels_in == channels_out
-        self.shortcut = nn.Identity() if same else ConvNorm(channels_in, channels_out, 1, stride)
+        self.shortcut = nn.Identity() if same else ConvNorm(channels_in, channels_out, 1, stride, group=group)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps (n, channels_in, h, w) to (n, channels_out, h / stride, w / stride)."""

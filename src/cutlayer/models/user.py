@@ -1,11 +1,10 @@
-"""The `python` kind: a user's own `nn.Module`, named by its import path."""
+"""The `python` kind: a user's own `nn.Module`, named by its import path and imported only with consent."""
 
 from __future__ import annotations
 
-import importlib
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +14,10 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from cutlayer.config import Section
+from cutlayer.config.names import DOTTED_NAME, NAME
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models.base import BottomModel, Inputs, TopModel
+from cutlayer.models.consent import resolved
 
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -25,7 +26,7 @@ class UserModelConfig(Section):
     """A class to import and call.
 
     Attributes:
-        path: `package.module:Class`.
+        path: `package.module:Class`, a subclass of `nn.Module` whose module this process was allowed to import.
         args: keyword arguments of its constructor, after `inputs` (bottom) or `widths` and `outputs` (top).
     """
 
@@ -36,7 +37,8 @@ class UserModelConfig(Section):
     @field_validator("path")
     @classmethod
     def _names_a_class(cls, path: str) -> str:
-        if not re.fullmatch(r"[\w.]+:\w+", path):
+        module, _, name = path.partition(":")
+        if not (re.fullmatch(DOTTED_NAME, module) and re.fullmatch(NAME, name)):
             raise ValueError("a path as package.module:Class")
         return path
 
@@ -80,14 +82,10 @@ class UserTop(TopModel):
 
 
 def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
-    module_name, _, class_name = config.path.partition(":")
     with _told_of(config.path):
-        try:
-            factory = getattr(importlib.import_module(module_name), class_name)
-        except (ImportError, AttributeError) as failure:
-            wanted = f"an importable {config.path}"
-            raise ConfigError.expected(wanted, failure, "is its folder on PYTHONPATH?") from None
-        module = factory(*arguments, **config.args)
+        kind: Callable[..., object] = resolved(config.path)
+        module = kind(*arguments, **config.args)
+    # A class may build something else in its `__new__`.
     if not isinstance(module, nn.Module):
         raise ConfigError.expected(f"{config.path} to be an nn.Module", type(module).__name__)
     return module

@@ -24,13 +24,16 @@ from cutlayer.kernels.noise import derive
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.evidence import stated_evidence
 from cutlayer.parties.half import Half
 from cutlayer.parties.handshake import DONE, agree_active, agree_order_active, receive
 from cutlayer.parties.local import EVALUATION_ROWS, Local
+from cutlayer.parties.numbers import check_loss, check_own, check_weights
 from cutlayer.parties.observer import EpochRecord, Observer
-from cutlayer.parties.outcome import ActiveOutcome, stated_evidence
+from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.release import ask_for_release, checked_embedding, plan_of
 from cutlayer.parties.stopping import Progress
+from cutlayer.parties.usage import Usage
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise
 from cutlayer.tasks import Task
 
@@ -49,6 +52,7 @@ class ActiveParty:
         self.job, self.local, self.ports, self.observer = job, local, ports, observer
         self.live = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
         self.taught = dict(ports)
+        self.usage = Usage(ports)
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
     def run(self) -> Generator[Port, Message, ActiveOutcome]:
@@ -80,13 +84,14 @@ class ActiveParty:
         part = "test" if len(self.split.test) else self.part
         metrics, logits = yield from self._evaluate(part, -1, self._absent_sets())
         evidence = yield from self._farewell()
+        self.half.chain.close_account()
         return self._outcome(epoch, part, metrics, logits, evidence)
 
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
-        committed = self.checkpoints.committed() if local.resume else None
-        start = int(committed["epoch"]) + 1 if committed else 0
-        agreement = yield from agree_active(job, local.table, local.name, self.ports, start)
+        commits = self.checkpoints.resumable() if local.resume else {}
+        agreement = yield from agree_active(job, local.table, local.name, self.ports, [*commits], local.limits)
+        start = agreement.start
         self.peer_rows = agreement.peer_rows
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
         if len(self.split.train) < job.train.batch_size:
@@ -96,7 +101,7 @@ class ActiveParty:
         self.part = "validation" if len(self.split.validation) else "test"
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
-        widths = yield from agree_order_active(self.ports, prepared.digests)
+        widths = yield from agree_order_active(job, self.ports, prepared.digests)
         self._build(prepared, widths)
         self._protect_labels(prepared)
         self.kept = {
@@ -107,11 +112,13 @@ class ActiveParty:
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.progress = Progress()
-        if committed:
+        if local.resume and local.forget_peer_progress:
+            self.half.chain.allow_repeats(start)
+        if start:
+            commit = commits[start - 1]
             self.half.load(self.checkpoints.load(start - 1))
-            self.progress = Progress(
-                committed["best"], committed["best_epoch"], committed["stale"], stop=committed["stop"]
-            )
+            self.progress = Progress(commit["best"], commit["best_epoch"], commit["stale"], stop=commit["stop"])
+            self.usage.add_earlier(commit["usage"])
         self.observer.started(self.task, self.truth, self.split.part("train"), job.train.epochs, start)
         return start
 
@@ -127,7 +134,8 @@ class ActiveParty:
             self.kept = dict(found[0])
         elif self.kept:
             for name in self.kept:
-                self.kept[name] = yield from ask_for_release(self.ports[name], self.split, self.widths[name])
+                port, limit = self.ports[name], self.local.limits.embedding_norm
+                self.kept[name] = yield from ask_for_release(port, self.split, self.widths[name], limit)
             self.checkpoints.save_release((self.kept, {"rows": self.half.rows}))
 
     def _judge(self, metric: float, epoch: int) -> bool:
@@ -152,7 +160,11 @@ class ActiveParty:
         self.widths = {party: self.widths[party] for party in self.job.parties if party in self.widths}
         self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, quitters=self.job.passives)
         self.half = Half(
-            {**modules, "top": self.top}, self.job.train.optimizer, self.local.chain, prepared.order_digest
+            {**modules, "top": self.top},
+            self.job.train.optimizer,
+            self.local.chain,
+            prepared.order_digest,
+            self.ports.values(),
         )
         if self.half.optimizer is None:
             raise ConfigError("model.top has no parameters to train; use a kind that has some")
@@ -175,12 +187,12 @@ class ActiveParty:
             batch_size=self.job.train.batch_size,
             plan=plan_of(self.job, local.name),
         )
-        chain = self.half.chain
+        chain, log = self.half.chain, local.release_log(self.job, prepared.order_digest)
         chain.setup(context)
         ids = torch.from_numpy(self._draw_ids(prepared)[self.split.train])
         self.labels = torch.full_like(self.truth, -1)
         self.labels[train] = chain.labels(self.truth[train], ids)
-        chain.setup(replace(context, labels=self.labels))
+        chain.setup(replace(context, labels=self.labels), log)
         self.half.sent["labels"] = len(train)
         rows = prepared.order_digest + self.truth.numpy().tobytes()
         self.fingerprint = derive(local.secret, b"ledger", local.label_column.encode(), rows, size=16).hex()
@@ -215,17 +227,21 @@ class ActiveParty:
         view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], received)
         with tapped(self.half.modules if self._layers(step) else None, LAYER_ROWS) as layers:
             loss = self.top.objective(self._ordered(rows, view), view.labels, self.task)
+        value = loss.item()
+        check_loss(value, self.local.name, epoch, step)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = self._protected_gradients(view)
+        for name, gradient in gradients.items():
+            what = f"cut gradient for {name} in epoch {epoch}, step {step}"
+            check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
         for name, port in self.taught.items():
             port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": gradients[name]})
-            self.half.sent["gradient_out"] += 1
         self.optimizer.step()
         if self._sampled(step):
             seen = {name: embedding.detach() for name, embedding in received.items()}
             self.transcript.add(Step(epoch, step, rows, seen, gradients, layers))
-        return loss.item()
+        return value
 
     def _sampled(self, step: int) -> bool:
         return self.local.audit.every != "never" and self.transcript.sampling.takes(step)
@@ -252,7 +268,8 @@ class ActiveParty:
                 received[name] = self.kept[name][rows]
                 continue
             message = yield from receive(port, kind, epoch, step, digest)
-            received[name] = checked_embedding(message, len(rows), self.widths[name])
+            limit = self.local.limits.embedding_norm
+            received[name] = checked_embedding(message, len(rows), self.widths[name], limit)
         return received
 
     def _ordered(self, rows: Tensor, view: ActiveView) -> dict[str, Tensor]:
@@ -293,11 +310,14 @@ class ActiveParty:
 
     def _save(self, epoch: int, best: bool) -> Generator[Port, Message, None]:
         """Every party writes its half of the epoch, this one last."""
+        state = self.half.state()
+        # Before the peers are asked: they keep two epochs, and this one's failure must not use up the older of them.
+        check_weights(state[0], self.local.name, epoch)
         for port in self.ports.values():
             port.send(Kind.VERDICT, epoch=epoch, fields={"stop": self.progress.stop, "best": best})
         for port in self.ports.values():
             yield from receive(port, Kind.COMMITTED, epoch)
-        self.checkpoints.save(epoch, self.half.state(), best=best)
+        self.checkpoints.save(epoch, state, best=best)
 
     def _commit(self, epoch: int) -> None:
         """Declare the epoch the one to resume from, once all that is to be known of it is on disk."""
@@ -309,6 +329,7 @@ class ActiveParty:
                 "best_epoch": progress.best_epoch,
                 "stale": progress.stale,
                 "stop": progress.stop,
+                "usage": self.usage.to_json(),
             },
         )
 

@@ -1,26 +1,34 @@
 """Paired checkpoints: every party writes its half, then the active party commits the epoch for all.
 
-A crash at any point leaves the last committed epoch whole on every side: a party keeps the halves of the last two
-epochs, and only the active party's `committed.json` says which one counts.
+A crash or a power failure at any point leaves the last committed epoch whole on every side: a party stores the halves
+of the last two epochs, and only the active party's `committed.json` says which of them count. A half is on disk before
+the party reports it, and all halves are on disk before the commit. Where a disk damaged the last half of any party,
+the run resumes from the epoch before.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from cutlayer.checksum import seal, unseal
+from cutlayer.durable import make_folder, sync_folder, write_whole
 from cutlayer.errors import CheckpointError
+from cutlayer.tensor_file import read_tensors, write_tensors
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 RELEASED = "released.safetensors"
-_COMMITTED = {"epoch", "best", "best_epoch", "stale", "stop"}
+_COMMITTED = {"epoch", "best", "best_epoch", "stale", "stop", "usage"}
+
+
+class _Damaged(CheckpointError):
+    """A file that no party wrote in this form; a resume can use the epoch before."""
 
 
 class Checkpoints:
@@ -46,25 +54,65 @@ class Checkpoints:
 
     def commit(self, epoch: int, progress: Mapping[str, Any]) -> None:
         """Declare `epoch` the one to resume from (active party only), with what the run needs to go on."""
-        partial = self.folder / "committed.partial"
-        partial.write_text(json.dumps({"epoch": epoch, **progress}))
-        partial.replace(self.folder / "committed.json")
+        before = [known for known in self.commits() if known["epoch"] == epoch - 1]
+        write_whole(self.folder / "committed.json", seal({"commits": [*before, {"epoch": epoch, **progress}]}))
 
-    def committed(self) -> dict[str, Any] | None:
-        """What `commit` wrote last, or `None` before the first."""
+    def commits(self) -> list[dict[str, Any]]:
+        """The last commits, at most two, oldest first; none before the first.
+
+        Raises:
+            CheckpointError: the file is damaged.
+        """
         path = self.folder / "committed.json"
         if not path.exists():
-            return None
+            return []
         try:
-            found: dict[str, Any] = json.loads(path.read_text())
-            if not isinstance(found, dict) or found.keys() != _COMMITTED:
+            commits: list[dict[str, Any]] = unseal(path.read_bytes())["commits"]
+            if any(commit.keys() != _COMMITTED for commit in commits):
                 raise ValueError(f"expected {', '.join(sorted(_COMMITTED))}")
-        except ValueError as damage:
+        except (ValueError, KeyError, AttributeError, TypeError) as damage:
             raise CheckpointError(f"{path} is damaged ({damage}); remove the run folder and start again") from None
+        return commits
+
+    def resumable(self) -> dict[int, dict[str, Any]]:
+        """The commits whose half is whole here, by epoch; empty before the first commit (active party only).
+
+        Raises:
+            CheckpointError: epochs are committed, and none of their halves is whole.
+        """
+        commits = {int(commit["epoch"]): commit for commit in self.commits()}
+        # The half of the older one is dropped before the next commit, so that only the newest must be there.
+        whole = self.whole({*commits} & {*self._saved(), max(commits, default=-1)})
+        if commits and not whole:
+            wanted = f"a whole checkpoint of epoch {' or '.join(map(str, sorted(commits)))} in {self.folder}"
+            raise CheckpointError.expected(wanted, "none", "restore the folder from a copy, or start again")
+        return {epoch: commits[epoch] for epoch in whole}
+
+    def whole(self, epochs: Iterable[int] | None = None) -> list[int]:
+        """Epochs that this party can resume after, ascending; warns of a damaged half, which is left out.
+
+        Args:
+            epochs: those to look for; all that are saved here by default.
+
+        Raises:
+            CheckpointError: a half belongs to another party or job.
+        """
+        found = []
+        for epoch in sorted(self._saved() if epochs is None else epochs):
+            try:
+                self.load(epoch)
+            except _Damaged as damage:
+                warnings.warn(f"{damage}; the run can resume from the epoch before", stacklevel=2)
+            else:
+                found.append(epoch)
         return found
 
     def load(self, epoch: int) -> State:
-        """This party's half of `epoch`."""
+        """This party's half of `epoch`.
+
+        Raises:
+            CheckpointError: it is missing, damaged, or of another party, job or epoch.
+        """
         return self._read(self._path(epoch), epoch)
 
     def load_best(self) -> State:
@@ -81,7 +129,7 @@ class Checkpoints:
         return self._read(path) if path.exists() else None
 
     def latest(self) -> int:
-        """The latest epoch saved here, or -1."""
+        """The latest epoch saved here, whole or not, or -1."""
         return max(self._saved(), default=-1)
 
     def _saved(self) -> set[int]:
@@ -92,34 +140,28 @@ class Checkpoints:
         return self.folder / f"epoch-{epoch:04d}.safetensors"
 
     def _write(self, path: Path, epoch: int, state: State) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         tensors, plain = state
-        header = {"party": self.party, "job": self.job, "epoch": str(epoch), "tensors": str(len(tensors))}
-        header["state"] = json.dumps(plain)
-        partial = path.with_suffix(".partial")
-        save_file({name: tensor.detach().contiguous().clone() for name, tensor in tensors.items()}, partial, header)
-        partial.replace(path)
+        header = {"party": self.party, "job": self.job, "epoch": str(epoch), "state": json.dumps(plain)}
+        write_tensors(path, tensors, header)
 
     def _link(self, source: Path, target: Path) -> None:
         partial = target.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         os.link(source, partial)
         partial.replace(target)
+        sync_folder(self.folder)
 
     def _read(self, path: Path, epoch: int | None = None) -> State:
         if not path.exists():
-            raise CheckpointError.expected(f"a checkpoint at {path}", "none", "the halves do not match; start again")
+            raise _Damaged.expected(f"a checkpoint at {path}", "none")
         try:
-            with safe_open(path, framework="pt") as file:
-                header = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            tensors, header = read_tensors(path)
             party, job, plain = header["party"], header["job"], json.loads(header["state"])
             if epoch is not None and header["epoch"] != str(epoch):
                 raise ValueError(f"it is of epoch {header['epoch']}")
-            if header["tensors"] != str(len(tensors)):
-                raise ValueError(f"it has {len(tensors)} of {header['tensors']} tensors")
-        except (SafetensorError, KeyError, ValueError) as damage:
-            raise CheckpointError(f"{path} is damaged or no checkpoint ({damage}); start again") from None
+        except (OSError, KeyError, ValueError, RecursionError) as damage:
+            raise _Damaged(f"{path} is damaged or no checkpoint ({damage})") from None
         if (party, job) != (self.party, self.job):
             raise CheckpointError.expected(
                 f"a checkpoint of {self.party} for job {self.job[:8]}",

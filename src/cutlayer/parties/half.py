@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import OptimizerConfig
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.checkpoint import State
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.coverage import HOOK_OF
 
 
 class Half:
@@ -23,6 +25,8 @@ class Half:
         optimizer: settings; `None` where the party has nothing to train.
         chain: the party's protections.
         rows: digest of the ids of the common rows, in their order.
+        ports: to the other parties; every message that a protection must have made is compared with what it made,
+            before it leaves.
         wrap: applied to the optimiser, where the party attacks by it.
     """
 
@@ -32,6 +36,7 @@ class Half:
         optimizer: OptimizerConfig,
         chain: Chain,
         rows: bytes,
+        ports: Iterable[Port],
         wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None,
     ) -> None:
         self.modules = nn.ModuleDict(modules)
@@ -41,6 +46,20 @@ class Half:
         self.chain = chain
         self.rows = rows.hex()
         self.sent: Counter[str] = Counter()
+        for port in ports:
+            port.inspect = self._leaving(chain)
+
+    def _leaving(self, chain: Chain) -> Callable[[Message], None]:
+        """Have the chain compare a message with what it returned; then count the message."""
+
+        def inspect(message: Message) -> None:
+            kind = message.kind
+            if kind in HOOK_OF:
+                chain.sending(kind, message.receiver, next(iter(message.tensors.values())))
+                if kind is not Kind.RELEASE:  # counted when it is drawn: it may be sent again, or by a resumed run
+                    self.sent[kind.value] += 1
+
+        return inspect
 
     @property
     def parameters(self) -> int:

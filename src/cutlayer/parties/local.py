@@ -8,9 +8,11 @@ from pathlib import Path
 
 import torch
 
+from cutlayer.accounting import MARKER, ReleaseLog
 from cutlayer.channel.transcript import Sampling
-from cutlayer.config import AuditConfig, Job
+from cutlayer.config import AuditConfig, Job, LimitsConfig
 from cutlayer.data.party_data import PartyTable
+from cutlayer.kernels.noise import derive
 from cutlayer.protections.chain import Chain
 
 EVALUATION_ROWS = 4096
@@ -31,8 +33,14 @@ class Local:
         data: where the encoded columns are stored; several runs on the same rows may share it.
         secret: long-lived, for draws that must repeat in the next run on the same rows.
         noise_key: 32 bytes for this run's noise.
+        starting_key: 32 bytes for the initial weights and all else that is drawn from the global random state.
         audit: what to record.
         resume: continue from the committed checkpoint in `folder`.
+        releases: folder of this party's release logs, beside its secret; `None` where nothing leaves the process or
+            anybody can repeat the noise: they are then in the run folder.
+        forget_peer_progress: go on where a peer names an earlier epoch than this party has saved, and count what is
+            released again.
+        limits: of the numbers that it sends and accepts.
         wrap: what a passive party that attacks does to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
     """
@@ -44,10 +52,31 @@ class Local:
     data: Path
     secret: bytes = field(repr=False)
     noise_key: bytes = field(repr=False)
+    starting_key: bytes = field(repr=False)
     audit: AuditConfig
     label_column: str = ""
     resume: bool = False
+    releases: Path | None = None
+    forget_peer_progress: bool = False
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
+
+    def release_log(self, job: Job, rows: bytes) -> ReleaseLog:
+        """The log of what this run releases, by the run's noise key.
+
+        Logs of one job on the same rows share a folder, whose name tells nobody without the secret which they are.
+
+        Args:
+            job: whose schedule is run.
+            rows: digest of the ids of the common rows, in their order.
+        """
+        own = self.folder / "checkpoint" / self.name
+        which = derive(self.secret, b"release logs", self.name.encode(), job.digest().encode(), rows, size=8).hex()
+        run = derive(self.noise_key, b"release log", size=8).hex()
+        identity = {"party": self.name, "job": job.digest(), "rows": rows.hex(), "folder": str(self.folder.resolve())}
+        if self.releases is None:
+            return ReleaseLog(own / "releases" / which / f"{run}.jsonl", identity)
+        return ReleaseLog(self.releases / which / f"{run}.jsonl", identity, own / MARKER)
 
     def sampling(self, job: Job, steps_per_epoch: int) -> Sampling:
         """Which steps this party records."""

@@ -19,7 +19,7 @@ class EpochRecord:
         epoch: from 0.
         loss: mean over the epoch's rows.
         part: which rows `metrics` are of, `validation` or `test`.
-        leak: leak AUC by `party/message/attack`, of this epoch's sampled steps.
+        leak: leak, 0.5 to 1, by `party/message/attack`, of this epoch's sampled steps.
         protections: the active party's own figures of the epoch, by `protection.figure`; estimates, never a guarantee.
     """
 
@@ -51,7 +51,7 @@ class Observer:
         """Called after every step with its number of rows and its loss."""
 
     def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
-        """Called at the end of an epoch with its sampled steps; returns leak AUCs for the history."""
+        """Called at the end of an epoch with its sampled steps; returns leaks for the history."""
         return {}
 
     def ended(self, record: EpochRecord) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from cutlayer.data.split import Split
-from cutlayer.errors import ProtocolError
 from cutlayer.models.absence import Names
 from cutlayer.protections.base import Evidence
 from cutlayer.tasks import Task
@@ -49,17 +47,3 @@ class ActiveOutcome:
     positive_share: float | None = None
     without: Mapping[Names, Tensor] = field(default_factory=dict)
     extra_heads: tuple[int, ...] = ()
-
-
-def stated_evidence(text: str, party: str) -> list[Evidence]:
-    """A passive party's statements, taken in as data: another party's words, under its own name.
-
-    Raises:
-        ProtocolError: they have another form.
-    """
-    try:
-        stated = TypeAdapter(list[Evidence]).validate_json(text)
-    except ValidationError as mismatch:
-        wrong = mismatch.errors(include_url=False, include_input=False)[0]["msg"]
-        raise ProtocolError(f"{party} sent evidence of another form: {wrong}") from None
-    return [replace(item, party=party) for item in stated]

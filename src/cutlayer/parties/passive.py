@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,9 +18,11 @@ from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, build_bottom, tapped
 from cutlayer.models.fitting import Columns, fit_bottom, no_gradients
 from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.half import Half
 from cutlayer.parties.handshake import DONE, agree_order_passive, agree_passive, check_present, receive
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
+from cutlayer.parties.numbers import check_own, check_received, check_weights
 from cutlayer.parties.release import plan_of, release_batches
 from cutlayer.protections.base import Context, Evidence, Mode, Noise, PassiveView, Update
 
@@ -69,6 +70,7 @@ class PassiveParty:
         """
         epoch = yield from self._prepare()
         while not self.stopped:
+            self._check_epoch(epoch)
             if not self.once:
                 yield from self._train_epoch(epoch)
             elif epoch < self.opening:
@@ -82,7 +84,9 @@ class PassiveParty:
         if self.job.keeps_best:
             self.half.load_weights(self.checkpoints.load_best())
         yield from self._answer_until(Kind.FAREWELL, -1)
-        return self._farewell(epoch)
+        outcome = self._farewell(epoch)
+        self.half.chain.close_account()
+        return outcome
 
     def steps(self) -> Sequence[Step]:
         """Sampled steps of the epoch under way: this party's view, for an audit in the same process."""
@@ -90,7 +94,8 @@ class PassiveParty:
 
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
-        agreement = yield from agree_passive(job, local.table, self.port, self.checkpoints.latest())
+        saved, forget = self.checkpoints.whole(), local.forget_peer_progress
+        agreement = yield from agree_passive(job, local.table, self.port, saved, local.limits, forget=forget)
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
@@ -99,10 +104,14 @@ class PassiveParty:
         self.store = prepared.store
         self.inputs = self.store.columns.inputs
         bottom: BottomModel = build_bottom(job.model.bottom_of(local.name), self.inputs, f"model.bottom ({local.name})")
+        # Before the first message about features: what follows rests on rows that do not move each other.
+        local.chain.check_bottom(bottom, self.inputs)
         self.bottom = bottom
-        self.half = Half({"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, local.wrap)
+        self.half = Half(
+            {"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, [self.port], local.wrap
+        )
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
-        self._set_up_chain()
+        self._set_up_chain(prepared.order_digest)
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.stopped = False
@@ -111,11 +120,24 @@ class PassiveParty:
             self.half.load(state)
             self.stopped = bool(state[1]["stop"])
             self.opened = state[0].get("opened")
+        if local.resume and forget:
+            self.half.chain.allow_repeats(agreement.start)
         if self.once and agreement.start >= self.opening:
             self._release_once()
         return agreement.start
 
-    def _set_up_chain(self) -> None:
+    def _check_epoch(self, epoch: int) -> None:
+        """Raise before an epoch that the job does not have: the ledger states the cost of those that it has.
+
+        Raises:
+            ProtocolError: the active party has not stopped.
+        """
+        epochs = self.job.train.epochs
+        if epoch >= epochs:
+            wanted = f"{self.port.peer} to stop after {epochs} epochs, as train.epochs says"
+            raise ProtocolError.expected(wanted, f"a start of epoch {epoch}", "nothing of it was sent")
+
+    def _set_up_chain(self, rows: bytes) -> None:
         local, train = self.local, self.job.train
         context = Context(
             party=local.name,
@@ -130,7 +152,7 @@ class PassiveParty:
             batch_size=train.batch_size,
             plan=plan_of(self.job, local.name),
         )
-        local.chain.setup(context)
+        local.chain.setup(context, local.release_log(self.job, rows))
 
     def _release_once(self) -> None:
         """Fix the bottom model and draw every row's release; after an interruption, take both as they were.
@@ -148,7 +170,8 @@ class PassiveParty:
         self.released = torch.empty(self.store.rows, self.bottom.width)
         for number, (part, rows) in enumerate(release_batches(self.split, self.bottom.width)):
             mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
-            self.released[rows] = self._protected(PassiveView(mode, -1, number, rows, self._embed))
+            self.released[rows] = self._protected(PassiveView(mode, -1, number, rows, self._embed, part=part))
+            self.half.sent[Kind.RELEASE.value] += 1
         tensors, plain = self.half.state()
         tensors["released"] = self.released
         self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
@@ -167,9 +190,9 @@ class PassiveParty:
     def _protected(self, view: PassiveView) -> Tensor:
         """What is released of a batch that no gradient will come back for."""
         with torch.no_grad():
-            released = self.half.chain.embedding_out(self._embed(view.rows), view)
-        self.half.sent["embedding_out"] += 1
-        return released
+            embedding = self._embed(view.rows)
+            self._check_own(embedding, view.epoch, view.step)
+            return self.half.chain.embedding_out(embedding, view)
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, None]:
         self.bottom.train()
@@ -181,10 +204,10 @@ class PassiveParty:
         digest = rows_digest(rows)
         with tapped(self.bottom if self._layers(step) else None, LAYER_ROWS) as layers:
             embedding = self._embed(rows)
-        view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns)
+        self._check_own(embedding, epoch, step)
+        view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns, part="train")
         released = self.half.chain.embedding_out(embedding, view)
         self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": released})
-        self.half.sent["embedding_out"] += 1
         gradient = yield from self._gradient(epoch, step, digest, released)
         self._learn(embedding, released, replace(view, embedding=released, gradient=gradient))
         if self._sampled(step):
@@ -196,13 +219,19 @@ class PassiveParty:
         """The gradient that the active party returns for a batch.
 
         Raises:
-            ProtocolError: it is not of the shape of the embedding.
+            ProtocolError: it is not of the shape of the embedding, not finite, or a row is beyond this party's limit.
         """
         answer = yield from receive(self.port, Kind.GRADIENT, epoch, step, digest)
         gradient = answer.tensors["gradient"]
         if gradient.shape != like.shape:
             raise ProtocolError.expected(f"a gradient of shape {tuple(like.shape)}", tuple(gradient.shape))
+        check_received(answer, self.local.limits.gradient_norm, "limits.gradient_norm")
         return gradient
+
+    def _check_own(self, embedding: Tensor, epoch: int, step: int) -> None:
+        """Stop at this party's own divergence, while nothing hides it."""
+        what = f"embedding of epoch {epoch}, step {step}"
+        check_own(embedding, self.local.limits.embedding_norm, self.local.name, what)
 
     def _sampled(self, step: int) -> bool:
         return self.local.audit.every != "never" and self.transcript.sampling.takes(step)
@@ -239,6 +268,7 @@ class PassiveParty:
         """Write this party's half of the epoch, with whether training ends here: a resume must know."""
         self.stopped = bool(verdict.fields["stop"])
         tensors, plain = self.half.state()
+        check_weights(tensors, self.local.name, epoch)
         if self.opened is not None and self.released is None:
             tensors["opened"] = self.opened
         self.checkpoints.save(epoch, (tensors, {**plain, "stop": self.stopped}), best=bool(verdict.fields["best"]))
@@ -254,22 +284,36 @@ class PassiveParty:
                 return message
             if message.kind != Kind.REQUEST:
                 raise ProtocolError.expected(f"a request or {last} of epoch {epoch}", message.kind)
-            self._answer(message)
+            self._answer(message, epoch)
 
-    def _answer(self, request: Message) -> None:
+    def _answer(self, request: Message, epoch: int) -> None:
+        """Send a batch of held-out rows that this party's own schedule has at this point.
+
+        Noise and account go by the own epoch and batch, so that a request that is repeated gets the same numbers again.
+
+        Raises:
+            ProtocolError: the schedule has no such batch at this point.
+        """
         if self.released is not None:
             self._answer_again(request, self.released)
             return
         part, number = str(request.fields["part"]), int(request.fields["batch"])
         if part not in HELD_OUT:
             raise ProtocolError.expected(f"a request for {' or '.join(HELD_OUT)} rows", repr(part)[:80])
+        wanted, got = (self._evaluated(epoch), epoch, number), (part, request.epoch, request.step)
+        if wanted != got:
+            named = "a request for {} rows of epoch {}, step {} from " + self.port.peer
+            raise ProtocolError.expected(named.format(*wanted), "{} rows of epoch {}, step {}".format(*got))
         batches = evaluation_batches(self.split.part(part), EVALUATION_ROWS)
         if not 0 <= number < len(batches) or rows_digest(batches[number]) != request.rows:
             raise ProtocolError(f"{self.port.peer} asked for batch {number} of {part}, which holds other rows here")
-        released = self._protected(
-            PassiveView(Mode.EVALUATE, request.epoch, request.step, batches[number], self._embed)
-        )
+        released = self._protected(PassiveView(Mode.EVALUATE, epoch, number, batches[number], self._embed, part=part))
         self._send_rows(Kind.EVALUATION, request, released)
+
+    def _evaluated(self, epoch: int) -> str:
+        """The part of the rows that is evaluated after an epoch, or at the end (-1)."""
+        held_out = HELD_OUT if epoch >= 0 else HELD_OUT[::-1]
+        return next(part for part in held_out if len(self.split.part(part)))
 
     def _answer_again(self, request: Message, released: Tensor) -> None:
         """Send rows of the single release; asked for twice, they are the same numbers."""
@@ -292,7 +336,7 @@ class PassiveParty:
 
     def _farewell(self, epochs: int) -> PassiveOutcome:
         evidence = tuple(self.half.chain.proof(self.half.sent))
-        self.port.send(Kind.EVIDENCE, fields={"json": json.dumps([asdict(item) for item in evidence])})
+        self.port.send(Kind.EVIDENCE, fields={"json": evidence_text(evidence)})
         self.port.send(Kind.FAREWELL, fields={"reason": DONE})
         inputs = self.inputs
         counts = (self.half.parameters, inputs.numbers, len(inputs.cardinalities))

@@ -2,29 +2,71 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from cutlayer.channel import Message, Port
+from cutlayer.kernels.noise import derive, keystream
 
 R = TypeVar("R")
 
-
-def party_seed(seed: int, party: str) -> int:
-    """Seed of one party, derived from the job's: the order of the parties does not matter."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}/{party}".encode(), digest_size=7).digest(), "little")
+_WORDS, _FIRST, _WORD_BYTES = 624, 24, 8
+"""The generator's state has 624 words of 32 bits in 8 bytes each, after a header of 24 bytes."""
 
 
-def isolated(steps: Generator[Port, Message, R], seed: int) -> Generator[Port, Message, R]:
+def starting_key(noise_key: bytes, party: str, seed: int) -> bytes:
+    """The key, 32 bytes, of all that a party draws from the global random state: initial weights, dropout, a fit.
+
+    Args:
+        noise_key: the party's own, 32 bytes. Nobody who lacks it can repeat what is drawn.
+        party: name of the party, so that parties under one supplied key draw different numbers.
+        seed: the job's, so that runs of several seeds under one supplied key differ.
+    """
+    return derive(noise_key, b"initial weights", party.encode(), str(seed).encode())
+
+
+def random_state(key: bytes) -> Tensor:
+    """The state of the tensor library's generator (Mersenne Twister) under a key, uint8 as of `torch.get_rng_state`.
+
+    All 19,937 bits of the state come from the key. A seed would not do: `torch.manual_seed` uses 32 bits of it, and
+    whoever sees an embedding could try them all.
+
+    Args:
+        key: 32 bytes, of one party and one run.
+
+    Reference: Matsumoto and Nishimura 1998, *Mersenne Twister: a 623-dimensionally equidistributed uniform
+    pseudo-random number generator*.
+    """
+    state = torch.Generator().manual_seed(0).get_state()
+    words = np.frombuffer(keystream(key, b"random state", 4 * _WORDS), "<u4").astype("<u8")
+    state[_FIRST : _FIRST + _WORDS * _WORD_BYTES] = torch.from_numpy(words.view(np.uint8))
+    return state
+
+
+@contextmanager
+def drawn_under(key: bytes) -> Iterator[None]:
+    """Draw random numbers as a party with this starting key does at the start of a run."""
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(random_state(key))
+        yield
+
+
+def isolated(steps: Generator[Port, Message, R], key: bytes) -> Generator[Port, Message, R]:
     """Run a party's generator with the global random state swapped for its own around every resume.
 
     User modules contain `nn.Dropout` and initialise themselves from the global state; swapped, they draw the same
     numbers whether the other parties run in this process or elsewhere.
+
+    Args:
+        steps: the party.
+        key: its starting key, 32 bytes.
     """
-    own = torch.Generator().manual_seed(seed).get_state()
+    own = random_state(key)
     message: Message | None = None
     while True:
         outer = torch.get_rng_state()

@@ -16,6 +16,7 @@ from cutlayer.errors import ProtocolError
 from cutlayer.models.fitting import is_independent
 from cutlayer.parties.handshake import receive
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
+from cutlayer.parties.numbers import check_received
 from cutlayer.protections import REGISTRY, Protection
 
 MOST_NUMBERS = 1 << 22
@@ -42,14 +43,20 @@ def release_batches(split: Split, width: int) -> list[tuple[str, Tensor]]:
     return [(part, rows) for part in parts for rows in evaluation_batches(split.part(part), size)]
 
 
-def ask_for_release(port: Port, split: Split, width: int) -> Generator[Port, Message, Tensor]:
+def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Generator[Port, Message, Tensor]:
     """Ask a party that releases once for all its rows, batch after batch.
+
+    Args:
+        port: to the party.
+        split: of the common rows.
+        width: of its embedding.
+        limit: largest norm of a row that is accepted.
 
     Returns:
         The embeddings by row of the common order, float32 (n, width).
 
     Raises:
-        ProtocolError: embeddings of another shape.
+        ProtocolError: embeddings of another shape, not finite, or with a row beyond the limit.
     """
     batches = release_batches(split, width)
     kept = torch.empty(sum(len(rows) for _, rows in batches), width)
@@ -57,18 +64,25 @@ def ask_for_release(port: Port, split: Split, width: int) -> Generator[Port, Mes
         digest = rows_digest(rows)
         port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": part, "batch": number})
         message = yield from receive(port, Kind.RELEASE, -1, number, digest)
-        kept[rows] = checked_embedding(message, len(rows), width)
+        kept[rows] = checked_embedding(message, len(rows), width, limit)
     return kept
 
 
-def checked_embedding(message: Message, rows: int, width: int) -> Tensor:
+def checked_embedding(message: Message, rows: int, width: int, limit: float) -> Tensor:
     """The embedding that a message carries.
 
+    Args:
+        message: its epoch and step checked.
+        rows: how many were asked for.
+        width: of its sender's embedding.
+        limit: largest Euclidean norm of a row that is accepted.
+
     Raises:
-        ProtocolError: it is not (rows, width).
+        ProtocolError: it is not (rows, width), not finite, or a row is longer than the limit.
     """
     embedding = message.tensors["embedding"]
     if embedding.shape != (rows, width):
         wanted = f"an embedding of shape {(rows, width)} from {message.sender}"
         raise ProtocolError.expected(wanted, tuple(embedding.shape))
+    check_received(message, limit, "limits.embedding_norm")
     return embedding

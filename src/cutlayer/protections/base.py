@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor, nn
 
-from cutlayer.accounting import Event, ReleasePlan
+from cutlayer.accounting import ANY_PART, Event, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.noise import derive, fingerprint, standard_laplace, standard_normal
@@ -62,6 +62,12 @@ class Noise:
         """
         place = json.dumps([hook, peer, step, list(content.shape), str(content.dtype)]).encode()
         return derive(self._key, b"cutlayer noise", place, fingerprint(self._content_key, content))
+
+    def digest(self, content: Tensor) -> str:
+        """A keyed digest of what is released, in hexadecimal; equal for equal numbers of one shape alone."""
+        shape = json.dumps([list(content.shape), str(content.dtype)]).encode()
+        digest = fingerprint(self._content_key, content)
+        return derive(self._key, b"cutlayer release", shape, digest, size=16).hex()
 
     def normal(self, shape: tuple[int, ...], *, hook: str, peer: str, step: int, content: Tensor) -> Tensor:
         """Standard normal float32 numbers of a shape; the same only for the same shape and what `key` names."""
@@ -132,11 +138,19 @@ class ActiveView:
 class PassiveView:
     """What a passive party's protections see at one step: no labels.
 
+    Epoch and step are the party's own numbers, and never those of a request: noise and the account hang on them.
+
     Attributes:
+        mode: why the embedding is released.
+        epoch: of this party's own schedule; -1 outside of the epochs; the number of the query when serving.
+        step: this party's own number of the batch: in training of all steps of the run, from 0; else of the batches of
+            the same part.
+        rows: row numbers of the batch, int64 (n,).
         embed: runs the bottom model on other rows, int64 (m,) -> (m, width).
         embedding: the released embedding, with its graph; `None` before the release.
         gradient: what came back; `None` before it came.
         inputs: reads other rows, int64 (m,) -> (m, columns): the numbers, and categories one-hot (`one_hot_columns`).
+        part: the part of the split that the rows are of; empty where they may be of any.
     """
 
     mode: Mode
@@ -147,6 +161,7 @@ class PassiveView:
     embedding: Tensor | None = None
     gradient: Tensor | None = None
     inputs: Callable[[Tensor], Tensor] | None = None
+    part: str = ANY_PART
 
 
 @dataclass(frozen=True)
@@ -169,11 +184,15 @@ class Evidence:
     """What one protection did in a run.
 
     Attributes:
-        unit: what is counted, `messages` or `rows`.
+        protection: its name.
+        party: whose protection it is.
+        unit: what is counted: `embeddings` and `gradients` are messages, `rows` are labels, `batches` are forward
+            passes of the top model, and `steps` are steps of training.
         covered: how many the protection was applied to.
-        sent: how many were sent.
+        sent: how many there were, counted by the sender.
         changed: how many of those differ from what they would have been without it.
         figures: the protection's own numbers, such as labels flipped.
+        kinds: covered messages by kind, such as `embedding` (training) and `evaluation`; empty for other units.
     """
 
     protection: str
@@ -183,6 +202,7 @@ class Evidence:
     sent: int
     changed: int
     figures: Mapping[str, float] = field(default_factory=dict)
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
 
 C = TypeVar("C", bound=Section)
@@ -198,6 +218,8 @@ class Protection(ABC, Generic[C]):
         rank: place in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
         excludes: names of protections it cannot be combined with.
         tasks: the kinds of task it is defined for.
+        needs_row_independence: whether its guarantee holds only if the bottom model embeds every row on its own.
+        needs_no_random_draws: whether, besides, the bottom model may not draw random numbers.
     """
 
     name: ClassVar[str]
@@ -208,6 +230,8 @@ class Protection(ABC, Generic[C]):
     rank: ClassVar[int]
     excludes: ClassVar[frozenset[str]] = frozenset()
     tasks: ClassVar[frozenset[str]] = frozenset({"binary", "multiclass", "regression"})
+    needs_row_independence: ClassVar[bool] = False
+    needs_no_random_draws: ClassVar[bool] = False
 
     def __init__(self, settings: C) -> None:
         self.settings = settings

@@ -9,10 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import Account, ReleasePlan
+from cutlayer.accounting import Account, Occasion, ReleaseLog, ReleasePlan, Slot
+from cutlayer.accounting.slots import Kind as Released
+from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
+from cutlayer.models import BottomModel, Inputs
+from cutlayer.models.row_independence import check_row_independence
 from cutlayer.protections.base import ActiveView, Context, Evidence, PassiveView, Protection, Update
+from cutlayer.protections.coverage import HOOK_OF, UNITS, Coverage, items_of
 
 HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
 
@@ -33,8 +38,9 @@ class Chain:
         self.party, self.budget = party, budget
         self._account: Account | None = None
         self.protections = sorted(protections, key=lambda protection: (protection.rank, protection.name))
-        self._covered: Counter[tuple[str, str]] = Counter()
-        self._changed: Counter[tuple[str, str]] = Counter()
+        self._coverage = Coverage(party)
+        self._once = False
+        self._summed: Mapping[str, Tensor] = {}
         names = Counter(protection.name for protection in protections)
         for protection in protections:
             if names[protection.name] > 1:
@@ -45,52 +51,95 @@ class Chain:
                     f"{party}: {protection.name} without {', '.join(clash)}", "both", "keep one of them"
                 )
 
-    def setup(self, context: Context) -> None:
+    def setup(self, context: Context, log: ReleaseLog | None = None) -> None:
         """Hand every protection its context, and open the account.
 
+        Args:
+            context: of the run.
+            log: of this run's releases; counted in memory alone where `None`.
+
         Raises:
-            BudgetExceeded: the plan costs more than the budget.
+            BudgetExceeded: the plan, and what runs that did not end released, cost more than the budget.
+            CheckpointError: the log is damaged, missing or of another run.
         """
         for protection in self.protections:
             protection.setup(context)
-        self._account = self.account(context.plan)
+        self._context = context
+        self._account = self.account(context.plan, log)
+        self._once = context.plan.once
 
-    def account(self, plan: ReleasePlan) -> Account:
-        """A fresh account of what these protections will release by a schedule.
+    def check_bottom(self, bottom: BottomModel, inputs: Inputs) -> None:
+        """Try out whether the party's bottom model is what its protections' guarantees need.
+
+        Args:
+            bottom: as built; is not changed.
+            inputs: its columns.
+
+        Raises:
+            ConfigError: it mixes rows, and a protection needs every row embedded on its own.
+        """
+        for protection in self.protections:
+            if protection.needs_row_independence:
+                where = f"{protection.name} of {self.party}"
+                check_row_independence(bottom, inputs, where, repeatable=protection.needs_no_random_draws)
+
+    def account(self, plan: ReleasePlan, log: ReleaseLog | None = None) -> Account:
+        """An account of what these protections will release by a schedule.
 
         Raises:
             ConfigError: an unknown event, or a budget that nothing can be counted against.
             BudgetExceeded: the plan costs more than the budget.
         """
-        return Account(self.party, [protection.event(plan) for protection in self.protections], plan, self.budget)
+        events = [protection.event(plan) for protection in self.protections]
+        return Account(self.party, events, plan, self.budget, log)
+
+    def allow_repeats(self, epoch: int) -> None:
+        """Accept that the schedule is run again from an epoch on; see `Account.allow_repeats`."""
+        if self._account is not None:
+            self._account.allow_repeats(epoch)
+
+    def close_account(self) -> None:
+        """Record that the run has ended; see `Account.close`."""
+        if self._account is not None:
+            self._account.close()
+
+    def _charge(self, occasion: Occasion, batch: int, released: Tensor, rows: int) -> None:
+        """Count a release by its own content, after the protections and before it is sent."""
+        if self._account is not None and self._account.counts(occasion.kind):
+            self._account.charge(Slot(occasion, batch), self._context.noise.digest(released), rows)
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels; counted in rows."""
         for protection in self._with("labels"):
             drawn = protection.labels(y, ids)
-            self._count(protection, "labels", len(y), int((drawn != y).sum()))
+            self._coverage.count(protection.name, "labels", len(y), int((drawn != y).sum()))
             y = drawn
         return y
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
-        """Protect an embedding about to be released.
+        """Protect an embedding about to be released, and count it.
 
         Raises:
             BudgetExceeded: a row of it may not be released again.
         """
-        if self._account is not None:
-            self._account.charge(view.rows, view.mode.value)
+        changed = dict[str, bool]()
         for protection in self._with("embedding_out"):
             released = protection.embedding_out(e, view)
-            self._count(protection, "embedding_out", 1, _differs(released, e))
+            changed[protection.name] = _differs(released, e)
             e = released
+        self._charge(self._occasion("embedding", view), view.step, e, len(view.rows))
+        if changed and self._once:
+            self._coverage.released_once(e, changed)
+        elif changed:
+            self._coverage.returned("embedding_out", "", e, changed)
         return e
 
     def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
         """Change the embeddings before the top model sees them; counted in steps."""
         for protection in self._with("embeddings_in"):
             seen = protection.embeddings_in(es, view)
-            self._count(protection, "embeddings_in", 1, any(_differs(seen[name], es[name]) for name in es))
+            changed = any(_differs(seen[name], es[name]) for name in es)
+            self._coverage.count(protection.name, "embeddings_in", 1, int(changed))
             es = seen
         return es
 
@@ -110,24 +159,56 @@ class Chain:
                 raise NotApplied(wrong)
             for party, term in terms.items():
                 added.setdefault(party, []).append(term)
-            self._count(protection, "cut_gradient", 1, bool(terms) or share != 1.0)
+            self._coverage.count(protection.name, "cut_gradient", 1, int(bool(terms) or share != 1.0))
         scaled = view.task_gradients if weight == 1.0 else {k: weight * g for k, g in view.task_gradients.items()}
-        return {party: torch.stack([g, *added[party]]).sum(0) if party in added else g for party, g in scaled.items()}
+        self._summed = {
+            party: torch.stack([g, *added[party]]).sum(0) if party in added else g for party, g in scaled.items()
+        }
+        return self._summed
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
-        """Protect the cut gradient about to be sent to `party`."""
+        """Protect the cut gradient about to be sent to `party`, and count it.
+
+        Raises:
+            NotApplied: `g` lacks the terms of this chain's `cut_gradients`.
+            BudgetExceeded: a row of it may not be released again.
+        """
+        if self._with("cut_gradient") and self._summed.get(party) is not g:
+            names = ", ".join(protection.name for protection in self._with("cut_gradient"))
+            raise NotApplied(f"{self.party}: the gradient for {party} lacks the terms of {names}; it was not sent")
+        changed = dict[str, bool]()
         for protection in self._with("gradient_out"):
             sent = protection.gradient_out(g, party, view)
-            self._count(protection, "gradient_out", 1, _differs(sent, g))
+            changed[protection.name] = _differs(sent, g)
             g = sent
+        occasion = Occasion("gradient", party, view.mode.value, "train", view.epoch)
+        self._charge(occasion, view.step, g, len(view.rows))
+        if self._makes("gradient_out"):
+            self._coverage.returned("gradient_out", party, g, changed)
         return g
+
+    def sending(self, kind: Kind, peer: str, tensor: Tensor) -> None:
+        """Called with the tensor of every message that is about to leave; counts what the protections covered.
+
+        Args:
+            kind: of the message; kinds that no protection makes pass.
+            peer: the receiver.
+            tensor: as it is to be sent.
+
+        Raises:
+            NotApplied: it is not, byte for byte, what this chain returned for the message.
+        """
+        if kind in HOOK_OF and self._makes(HOOK_OF[kind]):
+            hooks = ("cut_gradient", "gradient_out") if kind is Kind.GRADIENT else (HOOK_OF[kind],)
+            names = [protection.name for hook in hooks for protection in self._with(hook)]
+            self._coverage.sending(kind, peer, tensor, names)
 
     def local_loss(self, view: PassiveView) -> Tensor | None:
         """Sum of the protections' own loss terms; counted in steps."""
         total: Tensor | None = None
         for protection in self._with("local_loss"):
             term = protection.local_loss(view)
-            self._count(protection, "local_loss", 1, term is not None)
+            self._coverage.count(protection.name, "local_loss", 1, int(term is not None))
             if term is not None:
                 total = term if total is None else total + term
         return total
@@ -141,7 +222,14 @@ class Chain:
         """Let a protection set the bottom model's gradients; counted in steps."""
         for protection in self._with("update"):
             protection.update(update, view)
-            self._count(protection, "update", 1, True)
+            self._coverage.count(protection.name, "update", 1, 1)
+        gradients = [parameter.grad for parameter in update.bottom.parameters() if parameter.grad is not None]
+        if gradients:
+            taken = torch.cat([gradient.flatten() for gradient in gradients])
+            self._charge(self._occasion("update", view), view.step, taken, len(view.rows))
+
+    def _occasion(self, kind: Released, view: PassiveView) -> Occasion:
+        return Occasion(kind, self._context.peers[0], view.mode.value, view.part, view.epoch)
 
     def epoch_figures(self) -> Mapping[str, float]:
         """What the history keeps of an epoch's protections, by `protection.figure`; called once after each epoch."""
@@ -155,7 +243,7 @@ class Chain:
         """Evidence of every protection, after checking it against what was really sent.
 
         Args:
-            sent: per hook, how many messages, steps or rows there were, counted by the sender and not by the chain.
+            sent: messages by kind, and rows or steps by hook, counted by the sender and not by the chain.
 
         Raises:
             NotApplied: a protection covered fewer.
@@ -163,35 +251,36 @@ class Chain:
         return [self._proof_of(protection, sent) for protection in self.protections]
 
     def _proof_of(self, protection: Protection[Any], sent: Mapping[str, int]) -> Evidence:
-        hooks = hooks_of(protection)
-        for hook in hooks:
-            covered = self._covered[protection.name, hook]
-            if covered < sent[hook]:
-                raise NotApplied(
-                    f"{protection.name} of {self.party} covered {covered} of {sent[hook]} at {hook}; "
-                    "the run is not protected as configured"
-                )
+        name, hooks = protection.name, hooks_of(protection)
+        self._coverage.check(name, hooks, sent)
+        hook = next(hook for hook in UNITS if hook in hooks)
+        covered, changed = self._coverage.totals(name, hook)
         return Evidence(
-            protection.name,
+            name,
             self.party,
-            "rows" if hooks == ["labels"] else "messages",
-            covered=sum(self._covered[protection.name, hook] for hook in hooks),
-            sent=sum(sent[hook] for hook in hooks),
-            changed=sum(self._changed[protection.name, hook] for hook in hooks),
+            UNITS[hook],
+            covered=covered,
+            sent=sum(sent[item] for item in items_of(hook)),
+            changed=changed,
             figures={**protection.figures(), **self._releases(protection)},
+            kinds=self._coverage.kinds(name, hook),
         )
 
     def _releases(self, protection: Protection[Any]) -> Mapping[str, float]:
-        """How often a row was released, beside the figures of each protection that releases them."""
-        released = self._account is not None and _overrides(protection, "embedding_out")
-        return self._account.figures() if self._account is not None and released else {}
+        """How often a row was released, and in how many private steps it was, beside a protection's own figures."""
+        if self._account is None:
+            return {}
+        released = _overrides(protection, "embedding_out") or _overrides(protection, "gradient_out")
+        return {
+            **(self._account.release_figures() if released else {}),
+            **(self._account.step_figures() if _overrides(protection, "update") else {}),
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run continues from: every protection's state and the counts so far."""
         return {
             "protections": {protection.name: protection.state_dict() for protection in self.protections},
-            "covered": {"/".join(key): count for key, count in self._covered.items()},
-            "changed": {"/".join(key): count for key, count in self._changed.items()},
+            "coverage": self._coverage.state_dict(),
             "account": self._account.state_dict() if self._account is not None else {},
         }
 
@@ -199,20 +288,16 @@ class Chain:
         """Continue from `state_dict`."""
         for protection in self.protections:
             protection.load_state_dict(state["protections"].get(protection.name, {}))
-        for counter, name in ((self._covered, "covered"), (self._changed, "changed")):
-            counter.clear()
-            for key, count in state[name].items():
-                protection_name, hook = key.split("/")
-                counter[protection_name, hook] = int(count)
+        self._coverage.load_state_dict(state["coverage"])
         if self._account is not None:
             self._account.load_state_dict(state["account"])
 
+    def _makes(self, hook: str) -> bool:
+        """Whether a protection makes what leaves at a hook: by that hook, or by terms that it added before."""
+        return bool(self._with(hook)) or (hook == "gradient_out" and bool(self._with("cut_gradient")))
+
     def _with(self, hook: str) -> list[Protection[Any]]:
         return [protection for protection in self.protections if _overrides(protection, hook)]
-
-    def _count(self, protection: Protection[Any], hook: str, covered: int, changed: int) -> None:
-        self._covered[protection.name, hook] += covered
-        self._changed[protection.name, hook] += int(changed)
 
 
 def hooks_of(protection: Protection[Any]) -> list[str]:

@@ -7,17 +7,16 @@ from typing import Any, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import nn
 
 from cutlayer.accounting import DPSGD, Event, ReleasePlan
 from cutlayer.config import Section
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
+from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_step, lattice_sum
+from cutlayer.kernels.rounded_normal import rounded_normal
 from cutlayer.kernels.row_gradients import row_gradients
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.protections.base import Asset, PassiveView, Protection, Side, Update
-
-_MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 class DPBottomConfig(Section):
@@ -54,10 +53,13 @@ class DPBottom(Protection[DPBottomConfig]):
     A row's gradient is that of its own loss, n times its share of the batch's mean, by the cut gradient that came back;
     it is clipped to norm C over all weights, and sigma = multiplier x C. The noise is keyed like all other noise, so
     that a resume repeats it. Differs from its paper: batches come in the job's fixed order and are not drawn, so there
-    is no credit for sampling, and neighbours differ in a replaced row, which moves the sum by up to 2C.
+    is no credit for sampling, and neighbours differ in a replaced row, which moves the sum by up to 2C. Row gradients
+    are truncated towards zero onto a lattice, and the noise rounded to it, so that sum and noise add up exactly: what
+    floating point would round tells of the rows (`kernels.lattice`).
 
-    Row gradients come from a second pass by `torch.func`, which works on any module as it is; it cannot be one that
-    mixes the rows of a batch or draws random numbers.
+    Row gradients come from a second pass by `torch.func`, which works on any module as it is. One that mixes the rows
+    of a batch has no row gradients, and one that draws random numbers would draw others in the second pass; both are
+    refused before training.
 
     Reference: Abadi et al. 2016, Deep learning with differential privacy (arXiv 1607.00133), algorithm 1.
 
@@ -74,43 +76,42 @@ class DPBottom(Protection[DPBottomConfig]):
     reference = "Abadi et al. 2016 (arXiv 1607.00133), algorithm 1"
     rank = 20
     excludes = frozenset({"nopeek"})
+    needs_row_independence = True
+    needs_no_random_draws = True
 
     def __init__(self, settings: DPBottomConfig) -> None:
         super().__init__(settings)
         self._steps = 0
 
     def update(self, update: Update, view: PassiveView) -> None:
-        """Put the noisy mean of the clipped row gradients in place of the gradient.
-
-        Raises:
-            ConfigError: a module that mixes rows or draws random numbers.
-        """
-        self._check(update.bottom)
+        """Put the noisy mean of the clipped row gradients in place of the gradient."""
         rows = len(update.upstream)
-        chunks = row_gradients(update.bottom, update.columns, rows * update.upstream)
-        total = torch.stack([clip_rows(chunk, self.settings.clip).sum(0) for chunk in chunks]).sum(0)
-        noise = self.context.noise.normal(
-            tuple(total.shape), hook="dp_bottom", peer=self.context.peers[0], step=view.step, content=total
-        )
-        sigma = self.settings.multiplier(self.context.plan) * self.settings.clip
-        noisy = torch.add(total, noise, alpha=sigma) / rows
+        sigma, step = self._scale(self.context.plan, rows)
+        total = torch.zeros((), dtype=torch.float64)
+        for chunk in row_gradients(update.bottom, update.columns, rows * update.upstream):
+            total = total + lattice_sum(clip_rows(chunk, self.settings.clip), step)  # exact, in whatever order
+        key = self.context.noise.key(hook="dp_bottom", peer=self.context.peers[0], step=view.step, content=total)
+        noise = rounded_normal(key, b"dp_bottom", tuple(total.shape), sigma, step)
+        noisy = ((total + noise) / rows).float()
         parameters = [parameter for parameter in update.bottom.parameters() if parameter.requires_grad]
         for parameter, part in zip(parameters, torch.split(noisy, [one.numel() for one in parameters]), strict=True):
             parameter.grad = part.view_as(parameter).clone()
         self._steps += 1
 
-    def _check(self, bottom: nn.Module) -> None:
-        for module in bottom.modules():
-            if isinstance(module, _MIXING):
-                wanted = "a bottom model for dp_bottom that neither normalises batches nor drops out"
-                raise ConfigError.expected(wanted, type(module).__name__, "take another kind, or leave that out")
+    def _scale(self, plan: ReleasePlan, rows: int) -> tuple[float, float]:
+        """Standard deviation of the noise, and the step of a lattice on which sums of so many rows are exact."""
+        clip = self.settings.clip
+        sigma = self.settings.multiplier(plan) * clip
+        return sigma, lattice_step(sigma, rows * clip, FLOAT64_INTEGERS)
 
     def event(self, plan: ReleasePlan) -> Event:
         """A noisy sum about a row in every epoch.
 
         Raises:
-            ConfigError: rows are released once, before training, and the bottom model is not trained.
+            ConfigError: rows are released once, before training, and the bottom model is not trained; or clip or noise
+                is beyond what float32 can hold.
         """
+        self._scale(plan, rows=1)
         if plan.once:
             raise ConfigError.expected("a release in every step beside dp_bottom", "one release", "leave dp_bottom out")
         return DPSGD(self.settings.multiplier(plan), 1.0, plan.training)

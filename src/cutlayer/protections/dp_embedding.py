@@ -15,6 +15,7 @@ from cutlayer.channel import rows_digest
 from cutlayer.config import Section
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
+from cutlayer.kernels.lattice import lattice_gaussian, lattice_step
 from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
 from cutlayer.protections.base import Asset, Context, Mode, PassiveView, Protection, Side
 from cutlayer.protections.embedding_adjust import AdjustConfig, Adjustment
@@ -85,6 +86,9 @@ class DPEmbeddingConfig(Section):
 class DPEmbedding(Protection[DPEmbeddingConfig]):
     """Clip each row of the embedding to norm C and add N(0, sigma^2) to every entry, sigma = multiplier x 2C.
 
+    Both are rounded to a lattice of some 2^-18 sigma: the rows towards zero, the noise to nearest. In floating point a
+    sum gives the row away; on the lattice it is a post-processing of the mechanism in real numbers.
+
     Training is through the clipped rows, so the gradient that returns passes back through clip and scale. Each release
     has noise of its own, keyed by what it is for, the step, the rows and the content: a message repeated after a
     resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise alone.
@@ -99,8 +103,9 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
     embeddings (arXiv 2308.02362), section 3; Balle and Wang 2018 (arXiv 1805.06530), theorem 8 (calibration).
 
     Guarantee: (epsilon, delta)-differential privacy of a row's features over all its releases, where neighbours differ
-    in one row, replaced; conditional on the bottom model wherever that was fitted on the rows. For real-numbered noise:
-    how float32 rounds a sum is not part of the theorem. None with `rescale: paper`.
+    in one row, replaced; conditional on the bottom model wherever that was fitted on the rows. It holds for the numbers
+    that are sent, not for real numbers alone: they are points of a lattice (`kernels.lattice`). None with `rescale:
+    paper`.
     """
 
     name = "dp_embedding"
@@ -109,6 +114,7 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
     protects = Asset.FEATURES
     reference = "Mi et al. 2023 (arXiv 2308.02362), section 3"
     rank = 20
+    needs_row_independence = True
 
     def __init__(self, settings: DPEmbeddingConfig) -> None:
         super().__init__(settings)
@@ -121,9 +127,13 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         self._adjustment = Adjustment(settings.adjust) if settings.adjust is not None else None
 
     def setup(self, context: Context) -> None:
-        """Fix the noise for the planned releases."""
+        """Fix the noise for the planned releases.
+
+        Raises:
+            ConfigError: clip or noise is beyond what float32 can hold.
+        """
         super().setup(context)
-        self._sigma = self.settings.multiplier(context.plan) * 2 * self.settings.clip
+        self._sigma = self._deviation(context.plan)
         if self._estimated is not None:
             self._estimated.setup(context)
 
@@ -135,14 +145,17 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         if self._estimated is not None:
             bounded = self._estimated.scaled(bounded, view)
         place = f"dp_embedding {view.mode} {view.epoch} {rows_digest(view.rows).hex()}"
-        noise = self.context.noise.normal(
-            tuple(e.shape), hook=place, peer=self.context.peers[0], step=view.step, content=bounded
-        )
-        released = torch.add(bounded, noise, alpha=self._sigma)
+        key = self.context.noise.key(hook=place, peer=self.context.peers[0], step=view.step, content=bounded)
+        released = lattice_gaussian(bounded, self._sigma, self.settings.clip, key)
         self._rows += len(e)
         self._squares += float(torch.linalg.vector_norm(released.detach(), dtype=torch.float64)) ** 2
         self._width = e.shape[1]
         return released
+
+    def _deviation(self, plan: ReleasePlan) -> float:
+        sigma = self.settings.multiplier(plan) * 2 * self.settings.clip
+        lattice_step(sigma, self.settings.clip)  # refuses what has no lattice, here and not in the first step
+        return sigma
 
     def _bounded(self, e: Tensor) -> Tensor:
         settings = self.settings
@@ -165,9 +178,11 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         """A noisy release of every row as often as planned.
 
         Raises:
-            ConfigError: rows are released once, so that no gradient comes back to adjust by.
+            ConfigError: rows are released once, so that no gradient comes back to adjust by; or clip or noise is beyond
+                what float32 can hold.
         """
         settings = self.settings
+        self._deviation(plan)
         if plan.once and settings.adjust is not None:
             raise ConfigError.expected("a release in every step beside adjust", "one release", "leave adjust out")
         if settings.rescale == "paper":

@@ -15,7 +15,11 @@ class ProtectionPart(Section):
     """What one protection was set to, what it did, and what is proved about it.
 
     Attributes:
-        covered, sent, changed: in `unit`s: applied to, sent, and different from what they would have been.
+        unit: what is counted: messages of one kind (embeddings, gradients), label rows, forward passes or steps.
+        covered: how many of them the protection was applied to.
+        sent: how many there were.
+        changed: how many differ from what they would have been without it.
+        kinds: covered messages by kind, such as `embedding` (in training) and `evaluation`; empty for other units.
         figures: the protection's own evidence.
         formal: whether a theorem holds; `statement` is that theorem's sentence, or why there is none.
     """
@@ -25,10 +29,11 @@ class ProtectionPart(Section):
     protects: Literal["labels", "features", "model"]
     reference: str
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    unit: Literal["messages", "rows"]
+    unit: Literal["embeddings", "gradients", "rows", "batches", "steps"]
     covered: int
     sent: int
     changed: int
+    kinds: Mapping[str, int] = Field(default_factory=dict)
     figures: Mapping[str, Figure] = Field(default_factory=dict)
     formal: bool
     statement: str

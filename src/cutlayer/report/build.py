@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from cutlayer.config import validated
+from cutlayer.errors import RunFolderError
 from cutlayer.report.leak_parts import LeakPart
 from cutlayer.report.model import Report
 from cutlayer.runs.execute import THIS_RUN, compared_folder
@@ -22,10 +22,19 @@ def build(path: Path) -> Report:
     """
     folder = RunFolder.open(path)
     facts, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
+    try:
+        raw = _raw(folder, facts, audit)
+    except (KeyError, TypeError, AttributeError) as damage:
+        files = f"{path / 'summary.json'} or {path / 'audit.json'}"
+        raise RunFolderError(f"{files} is damaged ({type(damage).__name__}: {damage}); run the job again") from None
+    return validated(Report, raw, str(path))
+
+
+def _raw(folder: RunFolder, facts: Mapping[str, Any], audit: Mapping[str, Any]) -> dict[str, Any]:
     runs: Mapping[str, Any] = audit["runs"]
-    raw = {
+    return {
         **facts,
-        "run": {**facts["run"], "folder": str(path)},
+        "run": {**facts["run"], "folder": str(folder.path)},
         "history": [line for name in runs for line in _history(folder, name)],
         "leaks": [leak for name, found in runs.items() for leak in _leaks(name, found)],
         "layers": [layer for name, found in runs.items() for layer in _layers(name, found, facts)],
@@ -37,9 +46,8 @@ def build(path: Path) -> Report:
         "limits": [
             f"{name}: {label}: {why}" for name, found in runs.items() for label, why in found["skipped"].items()
         ],
-        "job": (path / "job.yaml").read_text(),
+        "job": (folder.path / "job.yaml").read_text(encoding="utf-8"),
     }
-    return validated(Report, raw, str(path))
 
 
 def _history(folder: RunFolder, name: str) -> Iterator[dict[str, Any]]:
@@ -51,7 +59,7 @@ def _history(folder: RunFolder, name: str) -> Iterator[dict[str, Any]]:
 
 def _leaks(name: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for cell in found["cells"]:
-        if cell["message"] != "layer" and not math.isnan(cell["auc"]):
+        if cell["message"] != "layer" and cell["leak"] is not None:
             kept = {key: value for key, value in cell.items() if key in LeakPart.model_fields}
             yield {"run": name, "protections": found["protections"], **kept}
 
@@ -59,7 +67,7 @@ def _leaks(name: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _layers(name: str, found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     roles = {party["name"]: party["role"] for party in facts["parties"]}
     order: dict[str, int] = {}
-    cells = [cell for cell in found["cells"] if cell["message"] == "layer" and not math.isnan(cell["auc"])]
+    cells = [cell for cell in found["cells"] if cell["message"] == "layer" and cell["leak"] is not None]
     for cell in sorted(cells, key=lambda cell: cell["place"]):
         place = order[cell["party"]] = order.get(cell["party"], -1) + 1
         yield {
@@ -68,6 +76,6 @@ def _layers(name: str, found: Mapping[str, Any], facts: Mapping[str, Any]) -> It
             "side": roles[cell["party"]],
             "layer": cell["layer"],
             "place": place,
-            "auc": cell["auc"],
+            "leak": cell["leak"],
             "epoch": cell["epoch"],
         }

@@ -150,9 +150,7 @@ def _columns(x: Scale, bottom: float) -> Markup:
         parts.append(element("path", class_="grid", d=f"M{x(tick):.1f} 8V{bottom:.1f}"))
         parts.append(element("text", text, class_="tick", x=x(tick), y=bottom + 14, text_anchor="middle"))
     parts.append(element("path", class_="chance", d=f"M{x(0.5):.1f} 8V{bottom:.1f}"))
-    parts.append(
-        element("text", "leak AUC", class_="tick", x=(x.start + x.end) / 2, y=bottom + 29, text_anchor="middle")
-    )
+    parts.append(element("text", "leak", class_="tick", x=(x.start + x.end) / 2, y=bottom + 29, text_anchor="middle"))
     return element("g", *parts)
 
 

@@ -9,7 +9,7 @@ from cutlayer.report.account_parts import ProtectionPart
 from cutlayer.report.completions import kept_said
 from cutlayer.report.features import told_said
 from cutlayer.report.leak_parts import LeakPart
-from cutlayer.report.matrix import Matrix, column_of, covers_chance, matrix_of, turned
+from cutlayer.report.matrix import Matrix, column_of, covers_chance, matrix_of
 from cutlayer.report.model import THIS_RUN, UNDEFENDED, Report
 from cutlayer.report.quitting import said
 from cutlayer.report.rounding import auc, count, interval, metric, name_of, share, times
@@ -28,21 +28,22 @@ class Answer:
 
 
 def verdict(report: Report) -> str:
-    """One sentence: the worst leak of this run, against the same attack undefended."""
+    """Worst leak and utility of this run, each with the undefended baseline's where there is one."""
     matrix = matrix_of(report)
-    worst = matrix.worst(THIS_RUN)
+    worst, baseline = matrix.worst(THIS_RUN), matrix.worst(UNDEFENDED)
     if worst is None:
         return "No leak was measured in this run"
-    sentence = f"The worst leak of this run is AUC {_gain(worst)}"
-    twin = matrix.cell(UNDEFENDED, column_of(worst))
-    if twin is not None:
-        return f"{sentence}; undefended, the same attack reaches {_gain(twin)}"
-    return sentence if report.protections else f"{sentence}, with no protection"
-
-
-def _gain(leak: LeakPart) -> str:
-    """The AUC; one under 0.5 as what it is worth to an attacker, beside what was measured."""
-    return auc(leak.auc) if leak.auc >= 0.5 else f"{auc(turned(leak.auc))} ({auc(leak.auc)} turned round)"
+    sentence = f"Worst leak {auc(worst.leak)}"
+    if baseline is not None:
+        sentence += f" (undefended {auc(baseline.leak)})"
+    elif not report.protections:
+        sentence += ", with no protection"
+    utility = {row.name: row.metrics.get(report.utility.metric) for row in report.utility.rows}
+    own, undefended = utility.get(THIS_RUN), utility.get(UNDEFENDED)
+    if own is None:
+        return sentence
+    beside = "" if undefended is None else f" (undefended {metric(undefended)})"
+    return f"{sentence}, test {name_of(report.utility.metric)} {metric(own)}{beside}"
 
 
 def answers(report: Report) -> tuple[Answer, ...]:
@@ -84,10 +85,13 @@ def _leak(report: Report) -> Answer:
     text = (
         f"{worst.attack} on the {worst.message}s of {worst.party}, read at its worst of "
         f"{times(worst.epochs_seen, 'epoch')} (epoch {worst.epoch}): "
-        f"AUC {_gain(worst)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."
+        f"{auc(worst.leak)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."
     )
     if covers_chance(worst):
         text += " The interval includes chance."
+    baseline = matrix.cell(UNDEFENDED, column_of(worst))
+    if baseline is not None:
+        text += f" On the undefended run the same attack reaches {auc(baseline.leak)}."
     return Answer("Worst leak", f"{text}{_other_worst(matrix, worst)}")
 
 
@@ -97,7 +101,7 @@ def _other_worst(matrix: Matrix, worst: LeakPart) -> str:
     if other is None or column_of(other) == column_of(worst):
         return ""
     where = f"{other.attack} on the {other.message}s of {other.party}"
-    return f" The undefended run leaks most to {where}: AUC {_gain(other)}."
+    return f" The undefended run leaks most to {where}: {auc(other.leak)}."
 
 
 def _utility(report: Report) -> Answer:

@@ -10,10 +10,11 @@ from pathlib import Path
 from jinja2 import Environment
 from markupsafe import Markup
 
+from cutlayer.durable import write_whole
 from cutlayer.report import rounding
 from cutlayer.report.environment import asset, environment
 from cutlayer.report.model import Report
-from cutlayer.report.page import against, cell_class, cell_note, page_of, shown_epochs, turned_note
+from cutlayer.report.page import against, cell_class, cell_note, page_of, shown_epochs
 
 MAX_EMBEDDED = 1_000_000
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -43,11 +44,10 @@ def render_html(report: Report) -> str:
 
 
 def write_html(report: Report, path: Path | str) -> Path:
-    """Write the page in one move and return its path."""
+    """Write the page whole or not at all, readable by others since it is made to be passed on; return its path."""
     path = Path(path)
-    part = path.with_name(path.name + ".part")
-    part.write_text(render_html(report), encoding="utf-8")
-    return part.replace(path)
+    write_whole(path, render_html(report), mode=0o644)
+    return path
 
 
 def embedded(report: Report) -> tuple[Markup, bool]:
@@ -84,6 +84,5 @@ def _environment() -> Environment:
         against=against,
         cell_class=cell_class,
         cell_note=cell_note,
-        turned_note=turned_note,
     )
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
+from cutlayer.durable import write_whole
 from cutlayer.report.account_parts import GatePart
 from cutlayer.report.model import Report
 from cutlayer.report.rounding import metric, plain
@@ -32,7 +33,7 @@ def write_junit(report: Report, path: Path | str) -> Path:
     root.append(suite)
     Xml.indent(root)
     path = Path(path)
-    Xml.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+    write_whole(path, Xml.tostring(root, encoding="utf-8", xml_declaration=True), mode=0o644)
     return path
 
 

@@ -16,12 +16,24 @@ class LeakPart(Section):
     """One cell of the leak matrix: one attack on one kind of message of one party, in one run.
 
     Attributes:
-        auc: the leak AUC at the worst epoch; `low` and `high` bound it (95 % bootstrap).
-        epoch: the worst epoch, from 1; `epochs_seen` is how many the worst was taken over.
-        pooled_auc, batch_auc: over all sampled rows at once, and the mean over batches, at that epoch.
-        also: AUC of other scores the paper names.
-        hard_accuracy, hard_auc: of the attack's own decisions, where the paper defines them.
-        rows, positives: scored at that epoch.
+        run: name of the run.
+        protections: names of the protections that were active in it.
+        party: the passive party on whose link the message crossed.
+        message: kind of message.
+        attack: its name.
+        leak: max(AUC, 1 - AUC) at the worst epoch, 0.5 (chance) to 1.
+        low: lower end of its 95 % bootstrap interval; 0.5 where that includes chance.
+        high: upper end of that interval.
+        epoch: the worst epoch, from 1.
+        epochs_seen: number of epochs that the worst was taken over.
+        pooled_auc: AUC over all sampled rows at once, at that epoch, with its sign.
+        batch_auc: mean of the batches' AUC at that epoch, with its sign.
+        first_epoch_leak: leak at the first epoch.
+        also: AUC of other scores that the paper names.
+        hard_accuracy: accuracy of the attack's own decisions, where the paper defines them.
+        hard_auc: AUC of those decisions.
+        rows: number of rows scored at that epoch.
+        positives: number of positive rows among them.
         knowledge: what the attacker was given.
     """
 
@@ -30,14 +42,14 @@ class LeakPart(Section):
     party: str
     message: Literal["gradient", "embedding"]
     attack: str
-    auc: float
+    leak: float
     low: Figure
     high: Figure
     epoch: int = Field(ge=1)
     epochs_seen: int
     pooled_auc: Figure
     batch_auc: Figure
-    first_epoch_auc: Figure
+    first_epoch_leak: Figure
     also: Mapping[str, Figure] = Field(default_factory=dict)
     hard_accuracy: Figure = None
     hard_auc: Figure = None
@@ -133,12 +145,12 @@ class FeaturePart(Section):
 
 
 class LayerPart(Section):
-    """The leak AUC of one layer's output; `place` is its order along the network."""
+    """The leak of one layer's output, 0.5 to 1; `place` is its order along the network."""
 
     run: str
     party: str
     side: Role
     layer: str
     place: int
-    auc: float
+    leak: float
     epoch: int

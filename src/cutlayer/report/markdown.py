@@ -13,7 +13,7 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[
 
 
 def matrix_markdown(report: Report) -> str:
-    """A line per party, message and attack, a column per run; leak AUC, 95 % interval and worst epoch."""
+    """A line per party, message and attack, a column per run; leak, 95 % interval and worst epoch."""
     matrix = matrix_of(report)
     if not matrix.columns:
         return "No leak was measured.\n"
@@ -89,7 +89,7 @@ def _cell(matrix: Matrix, row: Row, column: Column) -> str:
     leak = matrix.cell(row.run, column)
     if leak is None:
         return "not run"
-    return f"**{auc(leak.auc)}** ({interval(leak.low, leak.high)}), epoch {leak.epoch}"
+    return f"**{auc(leak.leak)}** ({interval(leak.low, leak.high)}), epoch {leak.epoch}"
 
 
 def _escaped(text: str) -> str:

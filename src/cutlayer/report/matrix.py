@@ -52,9 +52,9 @@ class Matrix:
         return self.cells.get((run, column))
 
     def worst(self, run: str) -> LeakPart | None:
-        """The cell of a run that is farthest from chance."""
+        """The cell of a run with the largest leak."""
         own = [leak for (name, _), leak in self.cells.items() if name == run]
-        return max(own, key=lambda leak: distance(leak.auc), default=None)
+        return max(own, key=lambda leak: leak.leak, default=None)
 
 
 def matrix_of(report: Report) -> Matrix:
@@ -99,29 +99,15 @@ def ordered(runs: Iterable[str]) -> tuple[str, ...]:
     return (*(run for run in first if run in seen), *(run for run in seen if run not in first))
 
 
-def distance(auc: float) -> float:
-    """How far from chance: an attacker turns an AUC under 0.5 round."""
-    return abs(auc - 0.5)
-
-
-def turned(auc: float) -> float:
-    """What an attacker gains, who turns scores round that rank backwards.
-
-    >>> turned(0.25), turned(0.75)
-    (0.75, 0.75)
-    """
-    return max(auc, 1 - auc)
-
-
-def strength(auc: float) -> int:
+def strength(leak: float) -> int:
     """Step of the colour scale, 0 (near chance) to 5.
 
-    >>> [strength(auc) for auc in (0.5, 0.54, 0.56, 0.3, 0.75, 0.85, 0.99, 0.02)]
-    [0, 0, 1, 3, 3, 4, 5, 5]
+    >>> [strength(leak) for leak in (0.5, 0.54, 0.56, 0.7, 0.75, 0.85, 0.99)]
+    [0, 0, 1, 3, 3, 4, 5]
     """
-    return sum(round(distance(auc), 9) >= step for step in STEPS)
+    return sum(round(leak - 0.5, 9) >= step for step in STEPS)
 
 
 def covers_chance(leak: LeakPart) -> bool:
-    """Whether 0.5 lies in the interval."""
-    return leak.low is not None and leak.high is not None and leak.low <= 0.5 <= leak.high
+    """Whether the interval includes chance."""
+    return leak.low is not None and leak.low <= 0.5

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from cutlayer.config import Section
+from cutlayer.durable import write_whole
 from cutlayer.errors import RunFolderError
 from cutlayer.report.account_parts import EmpiricalPart, FindingPart, GatePart, LedgerPart, ProtectionPart
 from cutlayer.report.leak_parts import CompletionPart, FeaturePart, LayerPart, LeakPart
@@ -62,7 +63,7 @@ class Report(Section):
             raw = json.loads(path.read_text(encoding="utf-8"))
         except OSError as failure:
             raise RunFolderError.expected(f"a report at {path}", failure.strerror or failure) from None
-        except ValueError as failure:
+        except (ValueError, RecursionError) as failure:
             raise RunFolderError.expected(f"JSON in {path}", failure, "write the report again") from None
         version = raw.get("schema_version", SCHEMA_VERSION) if isinstance(raw, dict) else None
         if version != SCHEMA_VERSION:
@@ -75,8 +76,7 @@ class Report(Section):
             raise RunFolderError.expected(f"a report in {path}", f"{place}: {fault['msg']}") from None
 
     def write(self, path: Path | str) -> Path:
-        """Write `report.json` in one move, so that a reader never meets half of it."""
+        """Write `report.json` whole or not at all, readable by others since it is made to be passed on."""
         path = Path(path)
-        part = path.with_name(path.name + ".part")
-        part.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        return part.replace(path)
+        write_whole(path, self.model_dump_json(indent=1) + "\n", mode=0o644)
+        return path

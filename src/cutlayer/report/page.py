@@ -15,7 +15,7 @@ from cutlayer.report.features import Told, told_of
 from cutlayer.report.guarantee import TESTED, Line, lines_of
 from cutlayer.report.headline import Answer, answers, verdict
 from cutlayer.report.leak_parts import LayerPart, LeakPart
-from cutlayer.report.matrix import Column, Matrix, covers_chance, matrix_of, runs_of, strength, turned
+from cutlayer.report.matrix import Column, Matrix, covers_chance, matrix_of, runs_of, strength
 from cutlayer.report.model import THIS_RUN, Report
 from cutlayer.report.panels import (
     Bar,
@@ -31,7 +31,7 @@ from cutlayer.report.panels import (
     utility_names,
 )
 from cutlayer.report.quitting import Quitting, quitting_of
-from cutlayer.report.rounding import auc, difference
+from cutlayer.report.rounding import difference
 from cutlayer.report.run_parts import EpochPart, UtilityRow
 
 EPOCHS = 100
@@ -161,7 +161,7 @@ def created(stamp: str) -> str:
 def against(row: UtilityRow, report: Report) -> str:
     """This run minus a reference, with the word for it.
 
-    The word spares the reader to remember which way the metric goes.
+    Says `better` or `worse`, so that readers need not know the metric's direction.
     """
     key = report.utility.metric
     own = next((one for one in report.utility.rows if one.name == THIS_RUN), None)
@@ -176,18 +176,12 @@ def against(row: UtilityRow, report: Report) -> str:
 
 def cell_class(leak: LeakPart) -> str:
     """Step of the colour scale of a cell."""
-    return f"h{strength(leak.auc)}"
+    return f"h{strength(leak.leak)}"
 
 
 def cell_note(leak: LeakPart) -> str:
     """The small text under a cell's interval."""
     return f"epoch {leak.epoch}" + (", ≈ chance" if covers_chance(leak) else "")
-
-
-def turned_note(leak: LeakPart) -> str:
-    """What scores that rank backwards are worth; empty for the others."""
-    backwards = leak.auc < 0.5 and not covers_chance(leak)
-    return f"turned {auc(turned(leak.auc))}" if backwards else ""
 
 
 def _spans(keys: Sequence[tuple[str, ...]]) -> tuple[Span, ...]:

@@ -51,15 +51,13 @@ def leak_panels(report: Report, history: Sequence[EpochPart]) -> tuple[Group, ..
     """Leak per epoch: one panel per party, message and attack, all on one scale."""
     columns = leak_columns(report)
     values = [value for part in history for value in part.leak.values() if value is not None]
-    domain = auc_domain(values)
+    domain = leak_domain(values)
     runs = runs_of(report)
     groups: dict[str, list[Panel]] = {}
     for column in columns:
         series = _series(runs, history, _leak(column.key))
         if series:
-            label = (
-                f"Leak AUC per epoch, {column.attack} on the {column.message}s of {column.party}. {_extremes(series)}"
-            )
+            label = f"Leak per epoch, {column.attack} on the {column.message}s of {column.party}. {_extremes(series)}"
             svg = charts.lines(series, label, domain, reference=0.5, write=auc)
             groups.setdefault(column.party, []).append(Panel(column.attack, f"on {column.message}s", svg))
     return tuple(Group(party, tuple(panels)) for party, panels in groups.items())
@@ -83,7 +81,7 @@ def training_panels(report: Report, history: Sequence[EpochPart]) -> tuple[Panel
 def layer_panels(report: Report) -> tuple[Panel, ...]:
     """Leak per layer: one panel per party, passive parties first, as the data flow."""
     runs = runs_of(report)
-    domain = auc_domain([part.auc for part in report.layers])
+    domain = leak_domain([part.leak for part in report.layers])
     parts = sorted(report.layers, key=lambda part: (part.side == "active", part.place))
     owners = dict.fromkeys((part.party, part.side) for part in parts)
     panels = []
@@ -91,7 +89,7 @@ def layer_panels(report: Report) -> tuple[Panel, ...]:
         own = [part for part in parts if (part.party, part.side) == (party, side)]
         layers = list(dict.fromkeys(part.layer for part in own))
         series = _profiles(runs, own, layers)
-        label = f"Leak AUC per layer of {party}, {side} side. {_extremes(series)}"
+        label = f"Leak per layer of {party}, {side} side. {_extremes(series)}"
         panels.append(Panel(party, f"{side} side", charts.profile(layers, series, label, domain)))
     return tuple(panels)
 
@@ -149,17 +147,13 @@ def utility_names(report: Report) -> tuple[str, ...]:
     return tuple(dict.fromkeys([report.utility.metric, *(name for row in report.utility.rows for name in row.metrics)]))
 
 
-def auc_domain(values: Sequence[float]) -> tuple[float, float]:
-    """A scale for leak AUC that always shows chance, rounded outward to twentieths.
+def leak_domain(values: Sequence[float]) -> tuple[float, float]:
+    """A scale for leaks that always shows chance, its upper end rounded up to twentieths.
 
-    >>> auc_domain([0.52, 0.97]), auc_domain([0.31]), auc_domain([])
-    ((0.45, 1.0), (0.25, 0.7), (0.45, 0.7))
+    >>> leak_domain([0.52, 0.97]), leak_domain([0.82]), leak_domain([])
+    ((0.5, 1.0), (0.5, 0.85), (0.5, 0.7))
     """
-    low = min([0.5, *values])
-    high = max([0.7, *values])
-    return max(0.0, math.floor(low * 20 - 1e-9) / 20 - (0.05 if low < 0.5 else 0.0)), min(
-        1.0, math.ceil(high * 20 - 1e-9) / 20
-    )
+    return 0.5, min(1.0, math.ceil(max([0.7, *values]) * 20 - 1e-9) / 20)
 
 
 def _loss(part: EpochPart) -> float | None:
@@ -186,18 +180,18 @@ def _series(runs: Sequence[str], history: Sequence[EpochPart], value: Read) -> t
 def _profiles(runs: Sequence[str], parts: Sequence[LayerPart], layers: Sequence[str]) -> tuple[Series, ...]:
     made = []
     for style, run in enumerate(runs):
-        points = tuple((float(layers.index(part.layer)), part.auc) for part in parts if part.run == run)
+        points = tuple((float(layers.index(part.layer)), part.leak) for part in parts if part.run == run)
         if points:
             made.append(Series(run, style, points))
     return tuple(made)
 
 
 def _extremes(series: Sequence[Series]) -> str:
-    """Each run's value farthest from chance, in words."""
+    """Each run's largest leak, in words."""
     said = []
     for one in series:
-        worst = max((value for _, value in one.points if value is not None), key=lambda found: abs(found - 0.5))
-        said.append(f"{one.name}: farthest from chance {auc(worst)}")
+        worst = max(value for _, value in one.points if value is not None)
+        said.append(f"{one.name}: worst {auc(worst)}")
     return "; ".join(said) + "."
 
 

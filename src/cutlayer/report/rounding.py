@@ -22,7 +22,7 @@ def plain(text: str) -> str:
 
 
 def auc(value: float | None) -> str:
-    """Three digits: a leak AUC is rarely known better.
+    """Three digits: a leak is rarely known better.
 
     >>> auc(0.55249), auc(None)
     ('0.552', 'n/a')

@@ -140,7 +140,7 @@ class EpochPart(Section):
 
     Attributes:
         metrics: on held-out rows.
-        leak: leak AUC of this epoch by "party/message/attack".
+        leak: leak of this epoch by "party/message/attack".
     """
 
     run: str

@@ -114,8 +114,8 @@ def _leaks(report: Report) -> Iterator[RenderableType]:
         yield from (Padding(_text(limit), (0, 0, 0, 2)) for limit in report.limits)
         yield ""
         return
-    yield _heading("Leak AUC at the worst epoch (e), 95 % interval below")
-    yield Text("0.5 is chance; scores that rank backwards leak as much, so 0.2 is worth 0.8", "dim")
+    yield _heading("Leak at the worst epoch (e), 95 % interval below")
+    yield Text("max(AUC, 1 - AUC) of each attack: 0.5 is chance, 1 is every label", "dim")
     for start in range(0, len(matrix.rows), RUNS_ABREAST):
         yield leak_table(matrix, matrix.rows[start : start + RUNS_ABREAST])
     if report.limits:
@@ -135,7 +135,7 @@ def _attack(column: Column) -> Text:
 def _cell(leak: LeakPart | None) -> Text:
     if leak is None:
         return Text("not run", "dim")
-    figure = Text(auc(leak.auc), _HEAT[strength(leak.auc)])
+    figure = Text(auc(leak.leak), _HEAT[strength(leak.leak)])
     return figure + Text(f" e{leak.epoch}", "dim") + Text(f"\n{interval(leak.low, leak.high)}", "dim")
 
 

@@ -36,8 +36,8 @@ def audit_again(
         RunFolderError, DataError: the run has not ended, or its transcript is damaged.
     """
     job = load_job(folder.path / "job.yaml")
-    facts = folder.read_json("summary.json")
-    before = folder.read_json("audit.json")
+    facts = folder.read_json("summary.json", "task.classes", "utility.rows", "utility.metric", "protections")
+    before = folder.read_json("audit.json", f"runs.{THIS_RUN}.protections")
     job = _with_gate(_with_attacks(job, attacks), fail_above)
     if tested is None:
         tested = [GuaranteeTest(**one) for one in before.get("empirical", ())]

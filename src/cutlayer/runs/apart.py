@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.address import check_fixed_port
 from cutlayer.channel.drive import drive
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import Links
 from cutlayer.channel.grpc_server import serve
 from cutlayer.config import Job
-from cutlayer.errors import ConfigError, CutlayerError
+from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.handshake import farewell_reason
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
-from cutlayer.parties.random_state import isolated, party_seed
+from cutlayer.parties.random_state import isolated
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import THIS_RUN, Options, Progress, chance_reference, conclude, describe
 from cutlayer.runs.feature_audit import audit_features
@@ -32,6 +33,9 @@ from cutlayer.runs.together import Trained, local_side, open_table
 from cutlayer.runs.watch import Watcher, read_truth
 
 R = TypeVar("R")
+
+GRACE = 2.0
+"""Seconds that a passive party waits longer than the active one, which knows whom it waits for and then says so."""
 
 
 def run_party(job: Job, name: str, out: Path, options: Options, progress: Progress, timeout: float) -> RunFolder:
@@ -47,15 +51,25 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         PeerLost: a peer stopped answering; resume when it is back.
         CutlayerError: bad input, here or at a peer.
     """
-    check_job(job)
+    check_job(job, name)
     address = job.parties[job.active].address
     if address is None:
         raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
+    check_fixed_port(address)
     table = open_table(job, name, options.tables)
     with RunFolder.begun(out, job, resume=options.resume) as folder:
         threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
         keep_freed_memory()
-        local = local_side(job, name, folder, out / "data", options.keys, table, resume=options.resume)
+        local = local_side(
+            job,
+            name,
+            folder,
+            out / "data",
+            options.keys,
+            table,
+            resume=options.resume,
+            forget_peer_progress=options.forget_peer_progress,
+        )
         if name == job.active:
             _lead(job, local, folder, address, options, progress, threads, timeout)
         else:
@@ -73,22 +87,20 @@ def _lead(
     threads: int,
     timeout: float,
 ) -> None:
-    began = time.perf_counter()
     progress.stage(THIS_RUN)
     watcher = Watcher(folder, local.audit, local.name, job.train.seed, {}, progress)
     with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, watcher)
-        outcome = _driven(party.run(), links, party_seed(job.train.seed, local.name))
-        ports = dict(links.ports)
+        outcome = _driven(party.run(), links, local.starting_key)
     if local.audit.every == "end":
         watcher.replay_all()
     trained = Trained(
         active=outcome,
         passives={},
-        traffic=_traffic(local.name, ports),
+        traffic=party.usage.by_party(local.name),
         rows_own={local.name: local.table.rows, **party.peer_rows},
-        seconds=time.perf_counter() - began,
+        seconds=party.usage.seconds,
         auditor=watcher.auditor if local.audit.every != "never" else None,
     )
     described = describe(job, folder, trained, threads, options)
@@ -99,25 +111,27 @@ def _lead(
 def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: float) -> None:
     with connect(address, local.name, job.active, timeout=timeout) as link:
         party = PassiveParty(job, local, link.port)
-        outcome: PassiveOutcome = _driven(party.run(), link, party_seed(job.train.seed, local.name))
+        outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key, timeout + GRACE)
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     found = audit_features(job, {THIS_RUN: folder}, folder, None)
     folder.write_json("audit.json", {"features": found.to_json(), "skipped": found.skipped})
 
 
-def _driven(party: Generator[Port, Message, R], links: Links, seed: int) -> R:
-    """Drive a party; if it fails, its peers are told that it left, but not what it saw."""
+def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float | None = None) -> R:
+    """Drive a party; if it fails or is stopped, its peers are told that it left, but not what it saw.
+
+    Args:
+        party: its run.
+        links: to its peers.
+        key: of its own random numbers, 32 bytes.
+        patience: seconds to wait for a message; by default those that the links were opened with.
+    """
     try:
-        return drive(isolated(party, seed), links.receive)
-    except CutlayerError as failure:
+        return drive(isolated(party, key), lambda port: links.receive(port, patience))
+    except (CutlayerError, KeyboardInterrupt) as failure:
+        reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else farewell_reason(failure)
         for port in links.ports.values():
             with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must
-                port.send(Kind.FAREWELL, fields={"reason": type(failure).__name__})
+                port.send(Kind.FAREWELL, fields={"reason": reason})
         raise
-
-
-def _traffic(name: str, ports: Mapping[str, Port]) -> dict[str, tuple[int, int]]:
-    """Bytes sent and received by every party, as the active one counted them."""
-    own = (sum(port.bytes_sent for port in ports.values()), sum(port.bytes_received for port in ports.values()))
-    return {name: own, **{peer: (port.bytes_received, port.bytes_sent) for peer, port in ports.items()}}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from cutlayer.attacks import resolve, resolve_features
 from cutlayer.config import Job, near_miss
 from cutlayer.errors import ConfigError
-from cutlayer.models import check_models
+from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit
 from cutlayer.parties.release import plan_of
 from cutlayer.protections import Chain
@@ -15,15 +15,23 @@ from cutlayer.protections.chain import hooks_of
 from cutlayer.runs.ledger import chain_of
 
 
-def check_job(job: Job) -> None:
+def check_job(job: Job, only: str | None = None) -> None:
     """Validate models, protections and attacks by their own sections, and budgets by the planned releases.
 
+    Nothing is imported, called, read or written.
+
+    Args:
+        job: the whole job, or one with a single party's private part.
+        only: the only party whose models are built in this process; `None` where all are.
+
     Raises:
-        ConfigError: an unknown kind, key or name, or a value out of range.
+        ConfigError: an unknown kind, key or name, a value out of range, or a user's module that was not allowed.
         NotApplicable: an attack or protection that does not fit the task.
         BudgetExceeded: the run would cost a party more than its budget.
     """
     check_models({name: job.model.bottom_of(name) for name in job.parties}, job.model.top)
+    for where, path in imports_of(job, only).items():
+        check_allowed(path, where)
     check_release(job)
     for name, party in job.parties.items():
         chain = chain_of(job, name)
@@ -47,6 +55,19 @@ def check_job(job: Job) -> None:
         raise ConfigError.expected(
             wanted, f"none for task {job.task}", "name one in audit.attacks, or leave the gate out"
         )
+
+
+def imports_of(job: Job, only: str | None = None) -> dict[str, str]:
+    """What building the models of a job imports, as `package.module:Class`, by the place in the job.
+
+    Args:
+        job: with valid `model` sections.
+        only: the only party whose models are built in this process; `None` where all are.
+    """
+    built = {f"model.bottom ({name})": job.model.bottom_of(name) for name in job.parties if only in (None, name)}
+    if only in (None, job.active):
+        built["model.top"] = job.model.top
+    return {where: path for where, section in built.items() if (path := imported_path(section)) is not None}
 
 
 def check_release(job: Job) -> None:

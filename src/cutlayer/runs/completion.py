@@ -22,9 +22,10 @@ from cutlayer.data.split import Split, split_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import Diverged, NotApplicable
 from cutlayer.models import BottomModel, build_bottom
+from cutlayer.parties.random_state import drawn_under
 from cutlayer.runs.compare import malicious_run
 from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.references import drawn_as
+from cutlayer.runs.keys import starting_keys
 from cutlayer.runs.trained import load_bottom
 from cutlayer.runs.utility import interval
 from cutlayer.runs.watch import read_truth
@@ -70,7 +71,7 @@ class Quitter:
 
     def untrained(self) -> QuitterView:
         """The same party with the bottom model it began with."""
-        with drawn_as(self.job, self.party):
+        with drawn_under(starting_keys(self.folder.path, [self.party])[self.party]):
             bottom = build_bottom(self.job.model.bottom_of(self.party), self.inputs)
         return self._view(bottom, trained=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from cutlayer.runs.completion import Completed, complete_runs
 from cutlayer.runs.feature_audit import FeatureAudit, audit_features
 from cutlayer.runs.finetune import FineTuned, finetune_top
 from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.keys import starting_keys
 from cutlayer.runs.ledger import ledger_after
 from cutlayer.runs.memory import keep_freed_memory
 from cutlayer.runs.quitting import (
@@ -62,12 +63,15 @@ class Options:
     Attributes:
         keys: where secrets come from.
         resume: continue an interrupted run.
+        forget_peer_progress: on a resume, go on where another party has lost its progress, and count what is released
+            again.
         tables: data in memory, by party, in place of the files the job names.
     """
 
     keys: Keys
     resume: bool = False
     tables: Mapping[str, Any] = field(default_factory=dict)
+    forget_peer_progress: bool = False
 
 
 def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFolder:
@@ -104,7 +108,15 @@ def _run_all(
         progress.stage(name)
         runs[name] = _compared(other, folder, name, tables, options, threads, progress)
     progress.stage(THIS_RUN)
-    trained = train_together(job, folder, tables, options.keys, progress, resume=options.resume)
+    trained = train_together(
+        job,
+        folder,
+        tables,
+        options.keys,
+        progress,
+        resume=options.resume,
+        forget_peer_progress=options.forget_peer_progress,
+    )
     runs[THIS_RUN] = describe(job, folder, trained, threads, options)
     references = _references(job, folder, trained, progress)
     if resolve_completions(job.parties[job.active].audit.attacks, job.task):
@@ -185,7 +197,8 @@ def _compared(
     folder.write_job(job)
     data = parent.path / "data"
     wraps = wraps_of(job, name)
-    trained = train_together(job, folder, tables, options.keys, progress, data=data, wraps=wraps, resume=begun)
+    keys = replace(options.keys, simulated=True)
+    trained = train_together(job, folder, tables, keys, progress, data=data, origin=parent, wraps=wraps, resume=begun)
     described = describe(job, folder, trained, threads, options)
     folder.write_json("summary.json", described)
     return described
@@ -233,9 +246,10 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
         wanted |= dict(retrained_stores(job, stores))
     found: dict[str, dict[str, Any]] = {}
     truth, _ = read_truth(folder.transcript(job.active))
+    keys = starting_keys(folder.path, job.parties) if wanted else {}
     for name, chosen in wanted.items():
         progress.stage(name)
-        reference = train_reference(job, chosen, active.task, truth, active.split, active.part)
+        reference = train_reference(job, chosen, active.task, keys, truth, active.split, active.part)
         found[name] = _measured(reference, active, job)
     for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
         progress.stage(finetuned_name(absent))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from cutlayer.accounting import MARKER
+from cutlayer.checksum import seal, unseal
 from cutlayer.config import Job
 from cutlayer.config.load import dump_job, load_job
+from cutlayer.durable import append_line, locked, make_folder, write_whole
 from cutlayer.errors import CheckpointError, RunFolderError
 from cutlayer.parties.checkpoint import RELEASED
 
+_JOB, _HISTORY, _LOCK = "job.yaml", "history.jsonl", "run.lock"
 _FIXED = ("id", "label", "features", "privacy", "fit")
 """What a party cannot change between the epochs of one run."""
 
@@ -35,15 +40,15 @@ class RunFolder:
         Raises:
             RunFolderError: it exists and is not to be resumed, or the other way round.
         """
-        stands = (path / "job.yaml").exists()
+        stands = (path / _JOB).exists()
         if resume and not stands:
             raise RunFolderError.expected(f"a run to resume at {path}", "none", "leave --resume out to start one")
         if not resume and stands:
             raise RunFolderError(f"{path} exists already; choose another folder with --out, or --resume it")
         try:
-            if not resume and path.exists() and any(path.iterdir()):
+            if not resume and path.exists() and any(not _is_leftover(child) for child in path.iterdir()):
                 raise RunFolderError.expected(f"a new or empty folder at {path}", "other files", "choose another one")
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
         except OSError as failure:
             raise RunFolderError(f"{path} cannot be made: {failure.strerror}; choose another with --out") from None
         return cls(path)
@@ -53,7 +58,9 @@ class RunFolder:
     def begun(cls, path: Path, job: Job, *, resume: bool) -> Iterator[RunFolder]:
         """Make the folder of a job, or take it up again, and hold the job as run in it.
 
-        Where the run ends in an error before the first epoch was kept, what was made for it is removed again.
+        Where the run ends in an error before the first epoch was kept and before anything was released that costs
+        privacy, what was made for it is removed again. A release without its noise key would be made again with other
+        noise, so after the first one the folder stays, and the error says so.
 
         Raises:
             RunFolderError: as `create`.
@@ -61,35 +68,71 @@ class RunFolder:
         """
         made = [place for place in (path, *path.parents) if not place.exists()]
         folder = cls.create(path, resume=resume)
-        try:
-            folder.write_job(job)
-            yield folder
-        except BaseException:
-            if not resume and not folder.kept:
-                folder.clear()
-                with suppress(OSError):  # a folder above it may by now hold another run
-                    for place in made:
-                        place.rmdir()
-            raise
+        with folder.locked("a run"):
+            cls.create(path, resume=resume)  # again: before the lock, another process may have made a run here
+            folder.remove_leftovers()
+            try:
+                folder.write_job(job)
+                yield folder
+            except BaseException as failure:
+                if folder.released and not folder.committed:
+                    failure.add_note(
+                        f"rows were released before any epoch was saved; {path} keeps the noise and the account of it: "
+                        "continue it with --resume, a new run would pay for both"
+                    )
+                if not resume and not folder.kept:
+                    folder.clear()
+                    with suppress(OSError):  # a folder above it may by now hold another run
+                        for place in made:
+                            place.rmdir()
+                raise
+
+    @contextmanager
+    def locked(self, holder: str) -> Iterator[None]:
+        """Keep every other process from writing to the folder.
+
+        Args:
+            holder: what this process does, for the message of a process that comes second.
+
+        Raises:
+            RunFolderError: another process holds the folder.
+        """
+        with locked(self.path / _LOCK, holder):
+            yield
 
     @property
     def kept(self) -> bool:
         """Whether an epoch of this run, or of one it is compared with, is there to resume from.
 
-        So is what a party releases once: thrown away after it was sent, it would be drawn and sent again.
+        So is what was released: thrown away after it was sent, it would be drawn and sent again.
         """
-        patterns = ("epoch-*.safetensors", RELEASED)
-        return any(found for pattern in patterns for found in self.path.glob(f"**/checkpoint/*/{pattern}"))
+        return self.committed or self.released
+
+    @property
+    def committed(self) -> bool:
+        """Whether a party of this run, or of one it is compared with, has saved an epoch."""
+        return any(self.path.glob("**/checkpoint/*/epoch-*.safetensors"))
+
+    @property
+    def released(self) -> bool:
+        """Whether a party of this run has released what costs privacy, or what it releases once."""
+        return any(found for name in (MARKER, RELEASED) for found in self.path.glob(f"**/checkpoint/*/{name}"))
 
     @property
     def of_passive(self) -> bool:
         """Whether this is a passive party's own folder of a run between organisations."""
         return (self.path / "outcome.json").exists()
 
+    def remove_leftovers(self) -> None:
+        """Remove files that a killed process left half written; only the holder of the lock may."""
+        for path in self.path.rglob("*"):
+            if path.name != _LOCK and path.is_file() and _is_leftover(path):
+                path.unlink()
+
     def clear(self) -> None:
-        """Remove everything in the folder."""
+        """Remove everything in the folder; the target of a link is not touched."""
         for child in self.path.iterdir():
-            shutil.rmtree(child) if child.is_dir() else child.unlink()
+            shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
 
     def write_job(self, job: Job) -> None:
         """Keep the job as run; a run taken up again must be the same job.
@@ -97,10 +140,12 @@ class RunFolder:
         Raises:
             CheckpointError: the folder holds a run of another job.
         """
-        path = self.path / "job.yaml"
+        path, text = self.path / _JOB, dump_job(job)
         if path.exists():
             _check_same(load_job(path), job, path)
-        path.write_text(dump_job(job), encoding="utf-8")
+            if path.read_bytes() == text.encode():
+                return
+        write_whole(path, text)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -109,31 +154,40 @@ class RunFolder:
         Raises:
             RunFolderError: there is none.
         """
-        if not (path / "job.yaml").exists():
+        if not (path / _JOB).exists():
             raise RunFolderError.expected(f"a run folder at {path}", "none (no job.yaml in it)")
         return cls(path)
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write a JSON file whole or not at all."""
-        self._replace(name, json.dumps(value, indent=1, allow_nan=True) + "\n")
+        """Write strict JSON whole or not at all; a number that is not finite becomes `null`."""
+        write_whole(self.path / name, json.dumps(_finite(value), indent=1, allow_nan=False) + "\n")
 
-    def read_json(self, name: str) -> Any:
+    def read_json(self, name: str, *entries: str) -> Any:
         """Read a JSON file of this run.
+
+        Args:
+            entries: dotted names of what it must hold, such as `task.classes`.
 
         Raises:
             RunFolderError: it is missing or damaged.
         """
         try:
-            return json.loads((self.path / name).read_text())
+            value = json.loads((self.path / name).read_bytes())
+            for entry in entries:
+                inner = value
+                for key in entry.split("."):
+                    if not isinstance(inner, dict) or key not in inner:
+                        raise ValueError(f"expected {entry} in it")
+                    inner = inner[key]
+            return value
         except OSError as failure:
             raise RunFolderError(f"{self.path / name}: {failure.strerror}; has the run ended?") from None
-        except ValueError as damage:
+        except (ValueError, RecursionError) as damage:
             raise RunFolderError(f"{self.path / name} is damaged ({damage}); run the job again") from None
 
     def append_history(self, line: Mapping[str, Any]) -> None:
-        """Add one epoch to `history.jsonl`."""
-        with (self.path / "history.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        """Add one epoch to `history.jsonl` and return once it is on disk: the commit of the epoch comes after it."""
+        append_line(self.path / _HISTORY, seal(line))
 
     def history(self) -> list[dict[str, Any]]:
         """All epochs so far.
@@ -141,23 +195,19 @@ class RunFolder:
         Raises:
             RunFolderError: a line is damaged.
         """
-        path = self.path / "history.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as damage:
-            raise RunFolderError(f"{path} is damaged ({damage}); run the job again") from None
+        return [self._epoch(number, line) for number, line in enumerate(self._history_lines(), start=1)]
 
     def truncate_history(self, epochs: int) -> None:
         """Drop what was recorded from `epochs` on, before those epochs are run again.
 
         So is a last line without its end: the machine went down over it, before its epoch was committed.
         """
-        path = self.path / "history.jsonl"
-        text = path.read_text() if path.exists() else ""
-        self._replace("history.jsonl", text[: text.rfind("\n") + 1])
-        kept = [line for line in self.history() if line["epoch"] < epochs]
-        self._replace("history.jsonl", "".join(json.dumps(line) + "\n" for line in kept))
+        path = self.path / _HISTORY
+        if not path.exists():
+            return
+        *lines, _ = path.read_bytes().split(b"\n")
+        stays = [line for number, line in enumerate(lines, start=1) if self._epoch(number, line)["epoch"] < epochs]
+        write_whole(path, b"".join(line + b"\n" for line in stays))
 
     def transcript(self, party: str) -> Path:
         """Folder of one party's transcript."""
@@ -167,10 +217,40 @@ class RunFolder:
         """Folder of one party's encoded data."""
         return self.path / "data" / party
 
-    def _replace(self, name: str, text: str) -> None:
-        partial = self.path / f"{name}.partial"
-        partial.write_text(text)
-        partial.replace(self.path / name)
+    def _history_lines(self) -> list[bytes]:
+        path = self.path / _HISTORY
+        return path.read_bytes().splitlines() if path.exists() else []
+
+    def _epoch(self, number: int, line: bytes) -> dict[str, Any]:
+        """One line of the history.
+
+        Raises:
+            RunFolderError: it is damaged.
+        """
+        try:
+            epoch = unseal(line)
+            if not isinstance(epoch.get("epoch"), int):
+                raise ValueError("it has no epoch")
+        except ValueError as damage:
+            told = f"{self.path / _HISTORY} is damaged (line {number}: {damage})"
+            raise RunFolderError(f"{told}; remove that line, and the report leaves its epoch out") from None
+        return epoch
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_leftover(path: Path) -> bool:
+    """Whether a file is no part of a run: the lock, or what a killed process had not finished to write.
+
+    The safetensors library writes under a temporary name of its own before it renames the file.
+    """
+    return path.name == _LOCK or path.suffix == ".partial" or path.name.startswith(".tmp")
 
 
 def _check_same(begun: Job, job: Job, path: Path) -> None:

@@ -21,8 +21,8 @@ from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
 from cutlayer.models import tapped
 from cutlayer.parties.half import build_optimizer
-from cutlayer.runs.check import check_job
-from cutlayer.runs.ledger import ledger_of
+from cutlayer.runs.check import check_job, imports_of
+from cutlayer.runs.ledger import chain_of, ledger_of
 from cutlayer.runs.memory import keep_freed_memory
 from cutlayer.runs.references import Joint, evaluate
 from cutlayer.runs.threads import set_threads
@@ -60,7 +60,11 @@ class PartyForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The whole job's cost; times are an estimate from a few steps, the byte counts are exact."""
+    """The whole job's cost; times are an estimate from a few steps, the byte counts are exact.
+
+    Attributes:
+        imports: the user's classes that the models are, as `package.module:Class`, by the place in the job.
+    """
 
     rows: int
     train: int
@@ -76,6 +80,7 @@ class Forecast:
     seconds_per_epoch: float
     guarantees: tuple[str, ...]
     totals: tuple[Total, ...]
+    imports: Mapping[str, str]
 
 
 def forecast(job: Job) -> Forecast:
@@ -119,6 +124,7 @@ def forecast(job: Job) -> Forecast:
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         totals=ledger.totals,
+        imports=imports_of(job),
     )
 
 
@@ -133,7 +139,9 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
     stores = {name: found.store for name, found in prepared.items() if found.store is not None}
     with torch.random.fork_rng(devices=[]):
-        model = Joint(job, stores, task)
+        model = Joint(job, stores, task, dict.fromkeys(job.parties, bytes(32)))  # it is timed, and thrown away
+        for (name, store), bottom in zip(stores.items(), model.bottoms, strict=True):
+            chain_of(job, name).check_bottom(bottom, store.columns.inputs)  # type: ignore[arg-type]
         optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
         batches = [rows for rows, _ in zip(schedule.epoch(0), range(TIMED_STEPS + 1), strict=False)]
         began = time.perf_counter()
@@ -183,7 +191,7 @@ def _party(
 def _outputs(model: Joint) -> int:
     """How many numbers the linear maps, convolutions and normalisations give for one row."""
     counts: list[int] = []
-    kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d)
+    kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm)
     layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
     handles = [layer.register_forward_hook(lambda *seen: counts.append(seen[2].numel())) for layer in layers]
     evaluate(model, torch.zeros(1, dtype=torch.int64))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
+from cutlayer.durable import make_folder, sync_file, sync_folder, write_whole
 from cutlayer.errors import CheckpointError, ConfigError
+from cutlayer.parties.random_state import starting_key
 
 LENGTH = 32
 _FINGERPRINT = b"cutlayer key"
@@ -21,32 +25,72 @@ def load_or_make(path: Path) -> bytes:
     """
     if path.exists():
         return read_key(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     whole = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secrets.token_bytes(LENGTH))
     try:
+        sync_file(whole)
         os.link(whole, path)  # whole or not at all; the first of several runs wins
     except FileExistsError:
         pass
     finally:
         whole.unlink()
+    sync_folder(path.parent)  # nothing may be drawn under a key that a power failure could take away
     return read_key(path)
 
 
 def read_key(path: Path) -> bytes:
-    """Read a 32-byte key.
+    """Read a 32-byte key that only its owner can read.
 
     Raises:
-        ConfigError: there is no such file, or it holds something else.
+        ConfigError: there is no such file, it holds something else, or other users may read or write it.
     """
     try:
-        key = path.read_bytes()
+        key, mode = path.read_bytes(), path.stat().st_mode
     except OSError as failure:
         raise ConfigError(f"the key {path} cannot be read: {failure.strerror}") from None
     if len(key) != LENGTH:
         raise ConfigError.expected(f"{LENGTH} bytes of key in {path}", f"{len(key)} bytes")
+    if mode & 0o077:
+        raise ConfigError.expected(
+            f"a key that only its owner can read at {path}",
+            f"mode {mode & 0o777:04o}",
+            f"run chmod 600 {shlex.quote(str(path))}, and replace the key if other people use this machine",
+        )
     return key
+
+
+def load_or_derive_start(run: Path, party: str, noise_key: bytes, seed: int) -> bytes:
+    """The starting key of a party of a run, 32 bytes, kept in the run folder: its initial weights are drawn under it.
+
+    It is kept although the noise key gives it, because a supplied noise key is not, and what is compared with the run
+    later must start from the same weights.
+
+    Args:
+        run: the run folder.
+        party: name of the party.
+        noise_key: the party's own, of this run.
+        seed: the job's.
+    """
+    path = _start(run, party)
+    if not path.exists():
+        make_folder(path.parent)
+        write_whole(path, starting_key(noise_key, party, seed))
+    return read_key(path)
+
+
+def starting_keys(run: Path, parties: Iterable[str]) -> dict[str, bytes]:
+    """The starting keys of some parties of a run, each 32 bytes, by name.
+
+    Raises:
+        ConfigError: one of them is not in the run folder, or is damaged.
+    """
+    return {party: read_key(_start(run, party)) for party in parties}
+
+
+def _start(run: Path, party: str) -> Path:
+    return run / "checkpoint" / party / "initial.key"
 
 
 def check_same_keys(path: Path, keys: tuple[bytes, ...]) -> None:
@@ -61,8 +105,8 @@ def check_same_keys(path: Path, keys: tuple[bytes, ...]) -> None:
     """
     found = blake2b(b"".join(keys), digest_size=16, person=_FINGERPRINT).hexdigest()
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(found + "\n")
-    elif path.read_text().strip() != found:
+        make_folder(path.parent)
+        write_whole(path, found + "\n")
+    elif path.read_bytes().strip() != found.encode():
         wanted = f"the keys the run was begun with (fingerprint {path})"
         raise CheckpointError.expected(wanted, "others", "resume with the same --key and secret, or start a new run")

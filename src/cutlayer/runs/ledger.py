@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cutlayer.accounting import DELTA, Entry, Event, GaussianRelease, Ledger, RandomizedResponse, ReleasePlan
+from cutlayer.accounting import DELTA, DPSGD, Entry, Event, GaussianRelease, Ledger, RandomizedResponse, ReleasePlan
 from cutlayer.config import Job
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.release import plan_of
@@ -68,13 +68,23 @@ def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
 
 
 def _released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
-    """The event, with all the releases that the budget allowed where there were more than planned.
+    """The event with the releases of unfinished runs, and with all that were allowed where the plan was exceeded.
 
     How many there were depends on what was asked for; how many were allowed was fixed before the first.
     """
     event = entry.event
     for item in evidence:
-        mine = (item.party, item.protection) == (entry.party, entry.protection)
-        if mine and isinstance(event, GaussianRelease) and item.figures.get("releases", 0) > event.count:
-            return replace(event, releases=ReleasePlan(training=int(item.figures["releases_allowed"])))
+        if (item.party, item.protection) != (entry.party, entry.protection):
+            continue
+        if isinstance(event, GaussianRelease) and "releases" in item.figures:
+            count = _stated(item.figures, "releases")
+            return replace(event, releases=replace(event.releases, beyond=max(0, count - event.count)))
+        if isinstance(event, DPSGD) and "row_steps" in item.figures:
+            return replace(event, steps=max(event.steps, _stated(item.figures, "row_steps")))
     return event
+
+
+def _stated(figures: Mapping[str, float], name: str) -> int:
+    """What the ledger states of a count: the plan, or the limit where the plan was exceeded."""
+    exceeded = figures[name] > figures[f"{name}_planned"]
+    return int(figures[f"{name}_allowed" if exceeded else f"{name}_planned"])

@@ -7,8 +7,7 @@ active party's own bottom model only.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +20,7 @@ from cutlayer.data.store import Store
 from cutlayer.models import BottomModel, build_bottom, build_top
 from cutlayer.parties.half import build_optimizer
 from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.random_state import party_seed
+from cutlayer.parties.random_state import drawn_under
 from cutlayer.parties.stopping import Progress
 from cutlayer.tasks import Task
 
@@ -38,18 +37,24 @@ class Reference:
 class Joint(nn.Module):
     """The bottom models of the given parties and a top model, in one module.
 
-    Every party's modules start from the weights that they have in the split run of the same job.
+    Every party's modules start from the weights that they have in the run whose starting keys are given.
+
+    Args:
+        job: as run.
+        stores: encoded columns of the parties that take part, by name, in the job's order.
+        task: with its classes.
+        keys: starting keys, 32 bytes each, of those parties and the active one.
     """
 
-    def __init__(self, job: Job, stores: Mapping[str, Store], task: Task) -> None:
+    def __init__(self, job: Job, stores: Mapping[str, Store], task: Task, keys: Mapping[str, bytes]) -> None:
         super().__init__()
         self.stores = stores
         bottoms: dict[str, BottomModel] = {}
         for name, store in stores.items():
             if name != job.active:
-                with drawn_as(job, name):
+                with drawn_under(keys[name]):
                     bottoms[name] = _bottom(job, name, store)
-        with drawn_as(job, job.active):
+        with drawn_under(keys[job.active]):
             if job.active in stores:
                 bottoms[job.active] = _bottom(job, job.active, stores[job.active])
             widths = {name: bottoms[name].width for name in stores}
@@ -67,16 +72,26 @@ class Joint(nn.Module):
 
 
 def train_reference(
-    job: Job, stores: Mapping[str, Store], task: Task, labels: Tensor, split: Split, part: str
+    job: Job,
+    stores: Mapping[str, Store],
+    task: Task,
+    keys: Mapping[str, bytes],
+    labels: Tensor,
+    split: Split,
+    part: str,
 ) -> Reference:
     """Train on one machine, by the job's schedule, early stopping and choice of epoch.
 
     Args:
+        job: as run.
         stores: encoded columns of the parties that take part.
+        task: with its classes.
+        keys: starting keys of the run that this is compared with, by party.
         labels: true labels by row.
+        split: which rows train and which are held out.
         part: which held-out rows to report.
     """
-    model = Joint(job, stores, task)
+    model = Joint(job, stores, task, keys)
     optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
     assert optimizer is not None  # noqa: S101 - a top model always has parameters
     with torch.random.fork_rng(devices=[]):
@@ -108,14 +123,6 @@ def _fit(model: Joint, optimizer: torch.optim.Optimizer, job: Job, task: Task, l
         return epoch
     model.load_state_dict(kept)
     return progress.best_epoch
-
-
-@contextmanager
-def drawn_as(job: Job, party: str) -> Iterator[None]:
-    """Draw random numbers as a party does at the start of a run."""
-    with torch.random.fork_rng(devices=[]):
-        torch.set_rng_state(torch.Generator().manual_seed(party_seed(job.train.seed, party)).get_state())
-        yield
 
 
 def _bottom(job: Job, name: str, store: Store) -> BottomModel:

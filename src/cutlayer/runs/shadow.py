@@ -30,6 +30,7 @@ from cutlayer.protections import build_chain
 from cutlayer.protections.base import Context, Mode, Noise, PassiveView
 from cutlayer.protections.chain import Chain
 from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.keys import starting_keys
 from cutlayer.runs.references import Joint
 from cutlayer.runs.trained import load_bottom, load_top
 from cutlayer.runs.watch import read_truth
@@ -62,6 +63,7 @@ class ShadowRoom:
 
     def __init__(self, job: Job, run: RunFolder, folder: RunFolder, classes: tuple[str, ...]) -> None:
         self.job, self.run = job, run
+        self.keys = starting_keys(folder.path, job.parties)
         names = [name for name in job.parties if (folder.data(name) / "store.json").exists()]
         self.stores = {name: Store.open(folder.data(name)) for name in names}
         self.labels, training = read_truth(run.transcript(job.active))
@@ -115,7 +117,7 @@ class ShadowRoom:
     def _shadow(self, inside: Tensor, number: int) -> Callable[[Tensor], Views]:
         """Train one shadow, by the job's schedule; the same halves come again for every party, so one is enough."""
         job, train = self.job, self.job.train
-        joint = Joint(job, self.stores, self.task)
+        joint = Joint(job, self.stores, self.task, self.keys)
         bottoms: dict[str, BottomModel] = dict(zip(self.stores, joint.bottoms, strict=True))  # type: ignore[arg-type]
         models = Models(bottoms, joint.top, self._chains(joint.widths, inside))
         optimizer = build_optimizer(train.optimizer, list(joint.parameters()))

@@ -96,6 +96,7 @@ def _protection(item: Evidence, protection: Protection[Any] | None, entry: Entry
         "covered": item.covered,
         "sent": item.sent,
         "changed": item.changed,
+        "kinds": dict(item.kinds),
         "figures": dict(item.figures),
     }
     if protection is None or entry is None:
@@ -126,13 +127,13 @@ def _cell(auditor: Auditor, cell: Cell) -> dict[str, Any]:
         "attack": cell.attack,
         "layer": cell.layer,
         "place": cell.place,
-        "auc": series.worst.batch_auc,
+        "leak": series.worst.value,
         "low": low,
         "high": high,
         "epoch": series.worst_epoch + 1,
         "epochs_seen": len(series.leaks),
-        "first_epoch_auc": series.leaks[min(series.leaks)].batch_auc,
-        "last_epoch_auc": series.leaks[max(series.leaks)].batch_auc,
+        "first_epoch_leak": series.leaks[min(series.leaks)].value,
+        "last_epoch_leak": series.leaks[max(series.leaks)].value,
         "knowledge": sorted(ATTACKS[cell.attack].needs),
         **worst,
     }
@@ -144,7 +145,7 @@ def leak_figures(cells: Iterable[Mapping[str, Any]]) -> list[LeakFigure]:
         LeakFigure(
             label=f"{cell['party']}/{cell['message']}/{cell['attack']}",
             attack=cell["attack"],
-            auc=_number(cell["auc"]),
+            value=_number(cell["leak"]),
             low=_number(cell["low"]),
             high=_number(cell["high"]),
             positives=cell["positives"],

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,10 @@ from cutlayer.parties.local import Local
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
-from cutlayer.parties.random_state import isolated, party_seed
+from cutlayer.parties.random_state import isolated
 from cutlayer.protections import build_chain
 from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.keys import check_same_keys, load_or_make
+from cutlayer.runs.keys import check_same_keys, load_or_derive_start, load_or_make
 from cutlayer.runs.watch import Watcher
 
 
@@ -35,10 +34,13 @@ class Keys:
     Attributes:
         folder: of each party's long-lived secret, unless its file names another.
         supplied: 32 bytes that replace every run key, so that noise repeats: reproducible, not private.
+        simulated: nothing that is released leaves this process, as in a run that another is compared with; releases are
+            then counted within the run alone.
     """
 
     folder: Path
-    supplied: bytes | None = None
+    supplied: bytes | None = field(default=None, repr=False)
+    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Trained:
     """A finished run in this process.
 
     Attributes:
-        traffic: bytes sent and received by every party.
+        traffic: bytes sent and received by every party, over all starts of the run.
+        seconds: wall time of all starts of the run.
         auditor: with the leaks of all epochs; `None` where nothing was audited.
     """
 
@@ -59,12 +62,35 @@ class Trained:
 
 
 def local_side(
-    job: Job, name: str, folder: RunFolder, data: Path, keys: Keys, table: PartyTable, *, resume: bool
+    job: Job,
+    name: str,
+    folder: RunFolder,
+    data: Path,
+    keys: Keys,
+    table: PartyTable,
+    *,
+    resume: bool,
+    forget_peer_progress: bool = False,
+    origin: RunFolder | None = None,
 ) -> Local:
-    """One party's own side of a job: its table, protections and keys."""
-    party = job.parties[name]
-    secret = keys.supplied or load_or_make(party.secret or keys.folder / f"{name}.key")
-    noise_key = keys.supplied or load_or_make(folder.path / "checkpoint" / name / "noise.key")
+    """One party's own side of a job: its table, protections, keys and release log.
+
+    Args:
+        job: with this party's private part.
+        name: of the party.
+        folder: of the run.
+        data: where the encoded columns are stored.
+        keys: where secrets come from.
+        table: the party's rows.
+        resume: continue from the last committed epoch in `folder`.
+        forget_peer_progress: start again with a peer that has lost its progress, and count what is released again.
+        origin: the run that this one is compared with, whose initial weights it starts from; itself by default.
+    """
+    party, start = job.parties[name], (origin or folder).path
+    secret_path = party.secret or keys.folder / f"{name}.key"
+    secret = keys.supplied or load_or_make(secret_path)
+    noise_key = keys.supplied or load_or_make(_noise_key(folder.path, name))
+    starting_noise = keys.supplied or load_or_make(_noise_key(start, name))
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
     return Local(
@@ -75,10 +101,18 @@ def local_side(
         data=data,
         secret=secret,
         noise_key=noise_key,
+        starting_key=load_or_derive_start(start, name, starting_noise, job.train.seed),
         audit=party.audit,
         label_column=party.label or "",
         resume=resume,
+        releases=None if keys.supplied or keys.simulated else secret_path.with_name(f"{secret_path.name}.releases"),
+        forget_peer_progress=forget_peer_progress,
+        limits=party.limits,
     )
+
+
+def _noise_key(run: Path, name: str) -> Path:
+    return run / "checkpoint" / name / "noise.key"
 
 
 def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
@@ -106,8 +140,10 @@ def train_together(
     progress: Observer,
     *,
     data: Path | None = None,
+    origin: RunFolder | None = None,
     wraps: Mapping[str, OptimizerHook] | None = None,
     resume: bool = False,
+    forget_peer_progress: bool = False,
 ) -> Trained:
     """Train a job with all its parties in this process.
 
@@ -115,10 +151,12 @@ def train_together(
         tables: of every party.
         progress: told of every step and epoch.
         data: where encoded columns are stored, if not in `folder`.
+        origin: the run whose initial weights this one starts from, if not from its own.
         wraps: what passive parties that attack do to their own optimisers, by party.
         resume: continue from the last committed epoch in `folder`.
+        forget_peer_progress: where a party has lost its progress, have the others start again with it and count what
+            they release again.
     """
-    began = time.perf_counter()
     ends: dict[str, list[Port]] = {name: [] for name in job.parties}
     run = secrets.token_hex(8)
     store = data or folder.path / "data"
@@ -126,7 +164,20 @@ def train_together(
         here, there = link(job.active, name, run)
         ends[job.active].append(here)
         ends[name].append(there)
-    sides = {name: local_side(job, name, folder, store, keys, tables[name], resume=resume) for name in job.parties}
+    sides = {
+        name: local_side(
+            job,
+            name,
+            folder,
+            store,
+            keys,
+            tables[name],
+            resume=resume,
+            forget_peer_progress=forget_peer_progress,
+            origin=origin,
+        )
+        for name in job.parties
+    }
     sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
     others = {name: party.steps for name, party in passives.items()}
@@ -134,18 +185,14 @@ def train_together(
     watcher = Watcher(folder, audit, job.active, job.train.seed, others, progress)
     leader = ActiveParty(job, sides[job.active], {port.peer: port for port in ends[job.active]}, watcher)
     parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
-    seeds = {name: party_seed(job.train.seed, name) for name in parties}
-    results = drive_together({name: isolated(party, seeds[name]) for name, party in parties.items()})
+    results = drive_together({name: isolated(party, sides[name].starting_key) for name, party in parties.items()})
     if audit.every == "end" and watcher.auditor is not None:
         watcher.replay_all()
     return Trained(
         active=results[job.active],
         passives={name: results[name] for name in job.passives},
-        traffic={
-            name: (sum(port.bytes_sent for port in ports), sum(port.bytes_received for port in ports))
-            for name, ports in ends.items()
-        },
+        traffic=leader.usage.by_party(job.active),
         rows_own={name: tables[name].rows for name in job.parties},
-        seconds=time.perf_counter() - began,
+        seconds=leader.usage.seconds,
         auditor=watcher.auditor if audit.every != "never" else None,
     )

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cutlayer.attacks import resolve
 from cutlayer.audit import Auditor
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import AuditConfig
+from cutlayer.durable import make_folder
 from cutlayer.errors import DataError
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.runs.folder import RunFolder
 from cutlayer.tasks import Task
+from cutlayer.tensor_file import read_tensors, write_tensors
 
 TRUTH = "truth.safetensors"
 
@@ -82,8 +82,8 @@ class Watcher(Observer):
 
 def write_truth(folder: Path, truth: Tensor, training: Tensor) -> None:
     """Keep the active party's labels beside its transcript, for a later audit; no other party reads them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({"truth": truth.contiguous(), "training": training.contiguous()}, folder / TRUTH)
+    make_folder(folder)
+    write_tensors(folder / TRUTH, {"truth": truth, "training": training}, {})
 
 
 def read_truth(folder: Path) -> tuple[Tensor, Tensor]:
@@ -93,9 +93,9 @@ def read_truth(folder: Path) -> tuple[Tensor, Tensor]:
         DataError: this run recorded none.
     """
     try:
-        found = load_file(folder / TRUTH)
+        found, _ = read_tensors(folder / TRUTH)
         return found["truth"], found["training"]
-    except (OSError, SafetensorError, KeyError) as failure:
+    except (OSError, ValueError, KeyError) as failure:
         raise DataError(f"{folder / TRUTH} cannot be read ({failure}); run the job again") from None
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from cutlayer.durable import write_whole
 from cutlayer.kernels.pareto import knee, pareto_front
 from cutlayer.sweeps.measure import Measured
 from cutlayer.sweeps.space import Value, told_of
@@ -103,9 +104,7 @@ class Found:
 
     def write(self, path: Path) -> None:
         """Write `sweep.json` whole or not at all."""
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_whole(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n", mode=0o644)
 
     def _figures(self) -> tuple[list[float], list[float]]:
         return [one.utility for _, one in self.complete], [one.leak for _, one in self.complete]

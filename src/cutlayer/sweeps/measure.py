@@ -12,7 +12,6 @@ from typing import Any
 
 from cutlayer.config import Job
 from cutlayer.errors import DataError
-from cutlayer.report.matrix import distance, turned
 from cutlayer.report.model import THIS_RUN
 from cutlayer.runs.execute import Options, Progress, execute
 
@@ -37,8 +36,8 @@ class Measured:
     Attributes:
         utility: headline metric on the rows it is chosen by: validation rows, or test rows where there are no others.
         test: the same metric on the held-out rows of the report; `low` and `high` bound it (95 % bootstrap).
-        leak: max(AUC, 1 - AUC) of the strongest attack at its worst epoch, 0.5 to 1.
-        leak_auc: as measured; `leak_low` and `leak_high` bound it (95 % bootstrap).
+        leak: max(AUC, 1 - AUC) of the strongest attack at its worst epoch, 0.5 to 1; `leak_low` and `leak_high` bound
+            it (95 % bootstrap).
         where: `party/message/attack`; `epoch` is the worst one, from 1.
         seconds: of training.
     """
@@ -48,7 +47,6 @@ class Measured:
     low: float | None
     high: float | None
     leak: float
-    leak_auc: float
     leak_low: float | None
     leak_high: float | None
     where: str
@@ -73,19 +71,18 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
     row = next(row for row in summary["utility"]["rows"] if row["name"] == THIS_RUN)
     kept = next(line for line in ran.history() if line["epoch"] == summary["run"]["kept_epoch"] - 1)
     utility, test = kept["metrics"][metric], row["metrics"][metric]
-    if math.isnan(utility) or math.isnan(test):
+    if math.isnan(utility) or test is None:
         raise DataError(f"{metric} is not defined on the held-out rows; hold out more rows")
     worst = _worst(audit, leak)
     _keep_small(folder)
     return Measured(
         utility=utility,
         test=test,
-        low=_finite(row["low"]),
-        high=_finite(row["high"]),
-        leak=turned(worst["auc"]),
-        leak_auc=worst["auc"],
-        leak_low=_finite(worst["low"]),
-        leak_high=_finite(worst["high"]),
+        low=row["low"],
+        high=row["high"],
+        leak=worst["leak"],
+        leak_low=worst["low"],
+        leak_high=worst["high"],
         where=f"{worst['party']}/{worst['message']}/{worst['attack']}",
         epoch=worst["epoch"],
         seconds=summary["run"]["seconds"],
@@ -93,17 +90,13 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
 
 
 def _worst(audit: Mapping[str, Any], leak: LeakKind) -> Mapping[str, Any]:
-    """The cell farthest from chance, as the report's headline has it."""
-    cells = [cell for cell in audit["cells"] if cell["message"] in leak.messages and not math.isnan(cell["auc"])]
+    """The cell with the largest leak, as the report's headline has it."""
+    cells = [cell for cell in audit["cells"] if cell["message"] in leak.messages and cell["leak"] is not None]
     if not cells:
         why = "".join(f"; {label}: {reason}" for label, reason in audit["skipped"].items())
         raise DataError(f"no leak of the {' or '.join(leak.messages)} messages was measured{why}")
-    worst: Mapping[str, Any] = max(cells, key=lambda cell: distance(cell["auc"]))
+    worst: Mapping[str, Any] = max(cells, key=lambda cell: float(cell["leak"]))
     return worst
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
 
 
 def _keep_small(folder: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from cutlayer.config import Job
+from cutlayer.durable import locked, write_whole
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted, RunFolderError
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.runs.execute import Options, Progress
@@ -172,11 +173,10 @@ class _Sweep:
             storage=self.storage,
             trials=tuple(self._swept(trial) for trial in self.shared.trials()),
         )
-        found.write(self.plan.out / "sweep.json")
-        page = self.plan.out / "sweep.html"
-        partial = page.with_name(f"{page.name}.partial")
-        partial.write_text(render_page(found), encoding="utf-8")
-        partial.replace(page)
+        # Every process of the sweep writes these two files.
+        with locked(self.plan.out / "sweep.lock", "a sweep", wait=True):
+            found.write(self.plan.out / "sweep.json")
+            write_whole(self.plan.out / "sweep.html", render_page(found), mode=0o644)
         return found
 
     def _swept(self, trial: FrozenTrial) -> SweptTrial:

@@ -1,0 +1,318 @@
+"""What a run has released, on disk before it is sent: counts that no checkpoint and no peer can take back."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from cutlayer.accounting.slots import Occasion, Slot, Tally
+from cutlayer.durable import append_line, make_folder, sync_file, write_whole
+from cutlayer.errors import CheckpointError
+
+MARKER = "release_log.json"
+"""Name of the file in a run folder that says where the release log of a party lies."""
+_VERSION = 1
+_RECENT = 4
+"""Occasions whose contents are held in memory: those of the epoch under way, and of the one before."""
+_RESTORE = "restore it from a backup; without it, what the run released is missing from every later account"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a release and a step cost, as squared parameters of Gaussian differential privacy, which add up.
+
+    Attributes:
+        release: mu squared of one release of a row.
+        step: mu squared of one private step that a row is in.
+    """
+
+    release: float
+    step: float
+
+
+class ReleaseLog:
+    """One party's releases in one run: a file that only grows, each line on disk before what it counts is sent.
+
+    An entry names a slot of the party's own schedule and the keyed digest of what is released there. The same content
+    at the same slot has the same noise, so that a repetition tells nothing new and is not counted; another content is.
+    The file lies outside of the run folder, beside the party's long-lived secret: neither an older copy of the folder
+    nor its removal takes anything back.
+
+    Args:
+        path: of the file, made by the first release; `None` counts in memory alone.
+        identity: what the log is of, for its first line: `party`, `job`, `rows` and `folder`.
+        marker: a file of the run folder that is made with the log, so that a log that is lost is noticed; `None` for
+            none.
+    """
+
+    def __init__(
+        self, path: Path | None = None, identity: Mapping[str, str] | None = None, marker: Path | None = None
+    ) -> None:
+        self.path, self.identity, self.marker = path, dict(identity or {}), marker
+        self.tally = Tally()
+        self.entries, self.allowed_releases, self.allowed_steps = 0, 0, 0
+        self.closed = False
+        self._seen: OrderedDict[Occasion, dict[int, set[str]]] = OrderedDict()
+        self._size = 0
+
+    def open(self, costs: Costs) -> None:
+        """Read what the run has released so far.
+
+        A last line that is not whole was being written when the machine went down, before its message was sent; it is
+        dropped. One that only lacks its line break counts.
+
+        Raises:
+            CheckpointError: the log is damaged, missing, or of another job, other rows or other noise.
+        """
+        self.identity |= {"release_cost": costs.release.hex(), "step_cost": costs.step.hex()}
+        if self.path is None:
+            return
+        if not self.path.exists():
+            self._check_never_made()
+            return
+        whole = 0
+        for entry, end in self._lines():
+            self._take(entry)
+            whole = end
+        if whole != self.path.stat().st_size:
+            self._cut(whole)
+        self._size = whole
+
+    def contents(self, slot: Slot) -> int:
+        """How many different contents were released at a slot."""
+        return len(self._contents_of(slot.occasion).get(slot.batch, ()))
+
+    def has(self, slot: Slot, digest: str) -> bool:
+        """Whether this content was released at this slot before."""
+        return digest in self._contents_of(slot.occasion).get(slot.batch, ())
+
+    def append(self, slot: Slot, digest: str, rows: int) -> None:
+        """Count a release; returns once that is on disk.
+
+        Args:
+            slot: where in the schedule.
+            digest: keyed digest of what is released, in hexadecimal.
+            rows: how many rows it is of.
+        """
+        number = self.contents(slot) + 1
+        self._write({**slot.occasion._asdict(), "batch": slot.batch, "digest": digest, "rows": rows, "number": number})
+        self._contents_of(slot.occasion).setdefault(slot.batch, set()).add(digest)
+
+    def allow(self, releases: int, steps: int) -> None:
+        """Record that so many releases and steps beyond the plan are accepted by the owner."""
+        if releases or steps:
+            self._write({"allow": releases, "steps": steps})
+
+    def close(self) -> None:
+        """Record that the run has ended: a later run of the same job does not count its releases."""
+        if self.entries and not self.closed:
+            self._write({"end": True})
+
+    def unfinished(self) -> tuple[float, tuple[str, ...]]:
+        """What other runs of the same job on the same rows released that did not come to their end.
+
+        Returns:
+            The sum of their squared parameters of Gaussian differential privacy, and the folders they were run in.
+
+        Raises:
+            CheckpointError: one of their logs is damaged.
+        """
+        spent, folders = 0.0, []
+        others = sorted(self.path.parent.glob("*.jsonl")) if self.path is not None else []
+        for path in others:
+            other = ReleaseLog(path)
+            if path == self.path or other._ends_closed():
+                continue
+            for entry, _ in other._lines():
+                other._take(entry)
+            if other.tally.highest:
+                spent += other._spent()
+                folders.append(other.identity["folder"])
+        return spent, tuple(folders)
+
+    def _spent(self) -> float:
+        release, step = (float.fromhex(self.identity[name]) for name in ("release_cost", "step_cost"))
+        tally = self.tally
+        return tally.releases("embedding", "gradient") * release + tally.releases("update") * step
+
+    def _ends_closed(self) -> bool:
+        """Whether the last line is that of `close`: read alone, since a log may be long."""
+        if self.path is None:
+            return False
+        with self.path.open("rb") as file:
+            file.seek(max(0, self.path.stat().st_size - 4096))
+            last = file.read().splitlines(keepends=True)[-1:]
+        return bool(last) and _parsed(last[0]) == {"end": True}
+
+    def _check_never_made(self) -> None:
+        """Raise where the run folder says that there is a log, and there is none."""
+        if self.path is None or self.marker is None or not self.marker.exists():
+            return
+        made = _log_named(self.marker)
+        if made.parts[-2:-1] != self.path.parts[-2:-1]:
+            wanted = f"the common rows that the releases in {made} are of, in every party's table"
+            raise CheckpointError.expected(wanted, "other common rows", "bring them back, or start a new run")
+        raise CheckpointError(
+            f"expected the release log {self.path}, as {self.marker} says, got none; it lies beside the secret of its "
+            "party: move it along with that, or restore it from a backup"
+        )
+
+    def _lines(self) -> Iterator[tuple[dict[str, Any], int]]:
+        """Every entry with the byte at which its line ends; stops at a last line without its end.
+
+        Raises:
+            CheckpointError: a line is damaged.
+        """
+        if self.path is None:
+            return
+        end = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                entry = _parsed(line)
+                if not line.endswith(b"\n"):
+                    entry = entry or _parsed(line[:-1])
+                    if entry is None:
+                        return
+                    line = _line(entry).encode() + b"\n"
+                if entry is None:
+                    raise CheckpointError(f"{self.path} is damaged at byte {end:,}; {_RESTORE}")
+                end += len(line)
+                yield entry, end
+
+    def _cut(self, whole: int) -> None:
+        """End the file after its last whole line."""
+        if self.path is not None:
+            with self.path.open("r+b") as file:
+                file.truncate(whole)
+                file.seek(max(0, whole - 1))
+                file.write(b"\n" if whole else b"")
+            sync_file(self.path)
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        """Count what a line says.
+
+        Raises:
+            CheckpointError: the first line does not say what the log is of, or says another thing.
+        """
+        if not self.entries and "version" not in entry:
+            raise CheckpointError.expected(f"a first line of {self.path} that says what it is of", "an entry", _RESTORE)
+        self.entries += 1
+        self.closed = "end" in entry
+        if "version" in entry:
+            self._check_identity(entry)
+        elif "allow" in entry:
+            self.allowed_releases += entry["allow"]
+            self.allowed_steps += entry["steps"]
+        elif "digest" in entry:
+            occasion = Occasion(*(entry[name] for name in Occasion._fields))
+            if occasion in self._seen or occasion not in self.tally.highest:
+                self._recent(occasion).setdefault(entry["batch"], set()).add(entry["digest"])
+            self.tally.add(occasion, entry["number"])
+
+    def _check_identity(self, header: Mapping[str, Any]) -> None:
+        """Raise unless the log is of this job, these rows and this noise; another log is taken as it is."""
+        found = {name: value for name, value in header.items() if name not in ("version", "folder")}
+        mine = {name: value for name, value in self.identity.items() if name != "folder"}
+        if mine and found != mine:
+            differing = ", ".join(sorted(name for name in found | mine if found.get(name) != mine.get(name)))
+            raise CheckpointError.expected(
+                f"{self.path} of this job, rows and protections",
+                f"one of another {differing}",
+                "resume with what the run was begun with, or start a new run",
+            )
+        self.identity |= {name: value for name, value in header.items() if name != "version"}
+
+    def _contents_of(self, occasion: Occasion) -> dict[int, set[str]]:
+        """Digests by batch; those of an occasion long ago are read from the file again."""
+        if occasion in self._seen or occasion not in self.tally.highest:
+            return self._recent(occasion)
+        found: dict[int, set[str]] = {}
+        for entry, _ in self._lines():
+            if "digest" in entry and all(entry[name] == getattr(occasion, name) for name in Occasion._fields):
+                found.setdefault(entry["batch"], set()).add(entry["digest"])
+        self._recent(occasion).update(found)
+        return self._seen[occasion]
+
+    def _recent(self, occasion: Occasion) -> dict[int, set[str]]:
+        """The contents of an occasion held in memory, and no more than a few occasions at once."""
+        contents = self._seen.setdefault(occasion, {})
+        self._seen.move_to_end(occasion)
+        while self.path is not None and len(self._seen) > _RECENT:
+            self._seen.popitem(last=False)
+        return contents
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        """Append an entry, after the header and the marker where it is the first."""
+        if self.path is not None:
+            if not self.entries:
+                make_folder(self.path.parent)
+                self._append({"version": _VERSION, **self.identity})
+                if self.marker is not None:
+                    # After the log and before the first entry: a marker without a log would refuse a resume, and
+                    # entries without a marker would let an error remove the key that their noise hangs on.
+                    make_folder(self.marker.parent)
+                    write_whole(self.marker, json.dumps({"log": str(self.path)}) + "\n")
+                self.entries += 1
+            self._append(entry)
+        self.entries += 1
+        self.closed = "end" in entry
+        if "allow" in entry:
+            self.allowed_releases += entry["allow"]
+            self.allowed_steps += entry["steps"]
+        elif "digest" in entry:
+            self.tally.add(Occasion(*(entry[name] for name in Occasion._fields)), entry["number"])
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        """Write a line to its end.
+
+        Raises:
+            CheckpointError: another process wrote to the log meanwhile, whose releases are not counted here.
+        """
+        if self.path is None:
+            return
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size != self._size:
+            raise CheckpointError.expected(
+                f"{self.path} as this run left it, {self._size:,} bytes",
+                f"{size:,} bytes",
+                "another process runs from a copy of the same run folder; end it, then resume",
+            )
+        line = _line(entry)
+        append_line(self.path, line)
+        self._size += len(line.encode()) + 1
+
+
+def _log_named(marker: Path) -> Path:
+    """The log that a marker names.
+
+    Raises:
+        CheckpointError: the marker is damaged.
+    """
+    try:
+        return Path(json.loads(marker.read_text())["log"])
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{marker} is damaged; {_RESTORE}") from None
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    body = json.dumps(entry, sort_keys=True, separators=(",", ":"))
+    return f'{{"check":"{_check(body)}","entry":{body}}}'
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The entry of a line, or `None` where the line is damaged."""
+    try:
+        whole = json.loads(line)
+        entry: dict[str, Any] = whole["entry"]
+        return entry if _line(entry).encode() == line.rstrip(b"\n") else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _check(body: str) -> str:
+    return blake2b(body.encode(), digest_size=8, person=b"release log").hexdigest()

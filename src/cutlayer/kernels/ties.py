@@ -1,0 +1,63 @@
+"""Scores that differ by rounding alone are made equal, so that no rank depends on the last bit of the input."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+RESOLUTION = 1e-6
+"""Relative difference below which two numbers computed from float32 values count as equal: about eight units in the
+last place, more than the kernels of different processors disagree by."""
+
+_MAX_WIDTH = 4.0
+"""Widest group, in tolerances: scores that lie close to each other all along their range must not become one group."""
+
+
+def merge_ties(values: Tensor, scale: Tensor | float = 0.0) -> Tensor:
+    """Replace scores that differ by rounding alone by one value, the lowest of them.
+
+    The AUC ranks scores, so two scores that are equal in theory and differ in the last bit count as if one were really
+    the higher: gradients of one length after clipping, or cosines of collinear rows, then give an AUC that depends on
+    the processor and on the alignment of the tensor. Rounding scores to a grid would not help, since equal scores can
+    lie on either side of a grid's border. Here neighbours in the sorted order are joined where they are at most a
+    tolerance apart, `RESOLUTION` times the larger of their own size and `scale`; a group is cut where it would be wider
+    than four tolerances.
+
+    Args:
+        values: float (n,) or (n, columns), finite; columns are merged each on its own.
+        scale: size of the terms whose sum or difference each score is, float (n,), or one number for all rows: 1 for
+            cosines and log-odds, the length of the row for its projection. 0 where no terms cancel.
+
+    Returns:
+        float64, of the shape of `values`.
+
+    >>> merge_ties(torch.tensor([1.0, 0.5, 1.0 - 1e-9], dtype=torch.float64)).tolist()
+    [0.999999999, 0.5, 0.999999999]
+    """
+    if not values.numel():
+        return values.double()
+    columns = values.detach().double().reshape(len(values), -1).numpy()
+    sizes = np.broadcast_to(np.asarray(scale, dtype=np.float64), len(columns))
+    merged = [_merged(column, RESOLUTION * np.maximum(np.abs(column), sizes)) for column in columns.T]
+    return torch.from_numpy(np.stack(merged, axis=1).reshape(tuple(values.shape)))
+
+
+def _merged(values: npt.NDArray[np.float64], tolerance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    order = np.argsort(values, kind="stable")
+    ordered, tolerance = values[order], tolerance[order]
+    apart = np.diff(ordered) > np.maximum(tolerance[1:], tolerance[:-1])
+    lowest = _lowest(ordered, apart)
+    width = _MAX_WIDTH * _lowest(tolerance, apart)
+    part = np.floor(np.divide(ordered - lowest, width, out=np.zeros_like(ordered), where=width > 0))
+    merged = np.empty_like(values)
+    merged[order] = _lowest(ordered, apart | (np.diff(part) != 0))
+    return merged
+
+
+def _lowest(ordered: npt.NDArray[np.float64], apart: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """The first entry of each entry's group; `apart` says where a new group starts, bool (n - 1,)."""
+    starts = np.concatenate([[True], apart])
+    first: npt.NDArray[np.float64] = ordered[starts][np.cumsum(starts) - 1]
+    return first

@@ -1,0 +1,110 @@
+"""Which modules of users this process may import: none without the consent of the person who runs it.
+
+The path of a model of kind `python` stands in the part of a job that all parties share, so that a partner may have
+written it. To import a module is to run it. Consent is therefore never read from a job: it comes from the command line,
+from a party's private file, or from a caller in Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from torch import nn
+
+from cutlayer.config.names import module_name
+from cutlayer.errors import ConfigError
+
+_ALLOWED: ContextVar[frozenset[str]] = ContextVar("allowed_models", default=frozenset())
+"""A thread that a run starts begins with none, and so refuses."""
+
+
+@contextmanager
+def allowed_models(*modules: str) -> Iterator[None]:
+    """Consent to the import of modules while the context is open, beside those allowed around it.
+
+    Args:
+        modules: dotted names; each stands for the module and for all modules below it.
+
+    Raises:
+        ConfigError: a name is no dotted name of a module.
+
+    >>> with allowed_models("my_models"):
+    ...     is_allowed("my_models.towers"), is_allowed("my_models_2")
+    (True, False)
+    """
+    try:
+        added = frozenset(map(module_name, modules))
+    except ValueError as unfit:
+        raise ConfigError(f"expected {unfit}") from None
+    token = _ALLOWED.set(_ALLOWED.get() | added)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
+
+
+def is_allowed(module: str) -> bool:
+    """Whether the module, or a package that it is in, may be imported."""
+    return any(module == allowed or module.startswith(f"{allowed}.") for allowed in _ALLOWED.get())
+
+
+def check_allowed(path: str, where: str) -> None:
+    """Refuse a path that nobody consented to; nothing is imported.
+
+    Args:
+        path: `package.module:Class`.
+        where: dotted path of the model's section, for the message.
+
+    Raises:
+        ConfigError: there is no consent for its module.
+    """
+    module = path.partition(":")[0]
+    if not is_allowed(module):
+        remedy = (
+            "a job may come from somebody else, and an import runs code: read the module, then allow it by "
+            f"--allow-model {module} or, for a party, by allow_models: [{module}] in its private file"
+        )
+        raise ConfigError.expected(f"consent before {where} imports {path}", "none", remedy)
+
+
+def resolved(path: str, where: str = "model") -> type[nn.Module]:
+    """Import the class that a path names, without calling it.
+
+    Args:
+        path: `package.module:Class`.
+        where: dotted path of the model's section, for messages.
+
+    Raises:
+        ConfigError: no consent; nothing of that name; no subclass of `nn.Module`; or a class of a module that was not
+            allowed, which the allowed one merely imports.
+    """
+    check_allowed(path, where)
+    module, _, name = path.partition(":")
+    try:
+        found: object = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as failure:
+        raise ConfigError.expected(f"an importable {path}", failure, "is its folder on PYTHONPATH?") from None
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        got = f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
+        raise ConfigError.expected(f"{path} to be a subclass of nn.Module", got)
+    if not is_allowed(found.__module__):
+        remedy = f"name it there and allow {found.__module__} if you trust it"
+        raise ConfigError.expected(f"{path} to be defined in {module}", f"a class of {found.__module__}", remedy)
+    return found
+
+
+def modules_of(model: Mapping[str, Any]) -> tuple[str, ...]:
+    """The modules that a `model` section of a job names, for a caller in Python who has written it.
+
+    Args:
+        model: with `bottom` and `top`; sections of any form, which are checked elsewhere.
+    """
+    bottom = model.get("bottom")
+    by_party = isinstance(bottom, Mapping) and "kind" not in bottom
+    sections = [model.get("top"), *(bottom.values() if isinstance(bottom, Mapping) and by_party else [bottom])]
+    paths = [one.get("path") for one in sections if isinstance(one, Mapping) and one.get("kind") == "python"]
+    return tuple(path.partition(":")[0] for path in paths if isinstance(path, str) and ":" in path)

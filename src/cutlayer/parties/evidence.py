@@ -1,0 +1,90 @@
+"""What a passive party states of its protections, on its way to the active party and into the report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from cutlayer.config import Section
+from cutlayer.errors import ProtocolError
+from cutlayer.protections import REGISTRY
+from cutlayer.protections.base import Evidence, Side
+
+MAX_FIGURES = 64
+MAX_NAME_LENGTH = 64
+
+
+def _figure_name(name: str) -> str:
+    if not (0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()):
+        raise ValueError(f"a figure's name of 1 to {MAX_NAME_LENGTH} printable characters")
+    return name
+
+
+def _passive_protection(name: str) -> str:
+    if name not in REGISTRY or REGISTRY[name].side != Side.PASSIVE:
+        raise ValueError("a protection that passive parties have")
+    return name
+
+
+Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Statement(Section):
+    """One entry as it may arrive: everything that the report takes, and nothing that it does not."""
+
+    protection: Annotated[str, AfterValidator(_passive_protection)]
+    party: Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
+    unit: Literal["messages", "rows"]
+    covered: Count
+    sent: Count
+    changed: Count
+    figures: Annotated[dict[Annotated[str, AfterValidator(_figure_name)], Finite], Field(max_length=MAX_FIGURES)]
+
+
+_STATEMENTS: TypeAdapter[list[_Statement]] = TypeAdapter(
+    Annotated[list[_Statement], Field(max_length=sum(kind.side == Side.PASSIVE for kind in REGISTRY.values()))]
+)
+
+
+def evidence_text(evidence: Iterable[Evidence]) -> str:
+    """A passive party's evidence as strict JSON; a figure that is not finite is not defined, and left out."""
+    stated = [asdict(item) for item in evidence]
+    for item in stated:
+        item["figures"] = {name: value for name, value in item["figures"].items() if math.isfinite(value)}
+    return json.dumps(stated, allow_nan=False)
+
+
+def stated_evidence(text: str, party: str) -> list[Evidence]:
+    """A passive party's statements, taken in as data: another party's words, under its own name.
+
+    What passes here can be reported: the report is written after the whole training, too late to refuse anything.
+
+    Args:
+        text: JSON from the party.
+        party: that sent it; a name in the text counts for nothing.
+
+    Raises:
+        ProtocolError: they are of another form, out of range, or say what an honest party cannot have to say.
+    """
+    try:
+        stated = _STATEMENTS.validate_json(text)
+    except ValidationError as mismatch:
+        wrong = mismatch.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, wrong["loc"]))[:MAX_NAME_LENGTH]
+        told = f"{where}: {wrong['msg']}" if where.isprintable() else str(wrong["msg"])
+        raise ProtocolError(f"{party} sent evidence of another form: {told[:200]}") from None
+    names = [item.protection for item in stated]
+    if len(set(names)) != len(names):
+        raise ProtocolError.expected(f"evidence of {party} with each protection once", "one twice")
+    for item in stated:
+        if not item.changed <= item.covered or not item.sent <= item.covered:
+            got = f"{item.covered} covered, {item.sent} sent, {item.changed} changed"
+            wanted = f"evidence of {party} that {item.protection} covered all that was sent, and more than it changed"
+            raise ProtocolError.expected(wanted, got, "a party that misses some stops its run by itself")
+    return [Evidence(**{**dict(item), "party": party}) for item in stated]

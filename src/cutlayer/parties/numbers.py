@@ -1,0 +1,83 @@
+"""Numbers that would destroy a model: refused where they arrive, stopped where they arise, and never saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from cutlayer.channel import Message
+from cutlayer.errors import Diverged, ProtocolError
+from cutlayer.kernels.row_bounds import largest_norm, rows_within
+
+_REMEDY = "lower train.optimizer.lr, or scale the columns"
+
+
+def check_received(message: Message, limit: float, key: str) -> None:
+    """Refuse an embedding or a gradient that is not finite, or whose rows are longer than this party accepts.
+
+    One NaN would spread to all weights with the next step, and from there into every later checkpoint.
+
+    Args:
+        message: with one float32 matrix (n, d), its epoch and step checked.
+        limit: largest Euclidean norm of a row, above 0.
+        key: of the private part that holds the limit, for the message.
+
+    Raises:
+        ProtocolError: names the sender, the epoch and the step.
+    """
+    for name, rows in message.tensors.items():
+        if not rows_within(rows, limit):
+            which = f"{name} of {message.sender} for epoch {message.epoch}, step {message.step}"
+            norm = largest_norm(rows)
+            if math.isfinite(norm):
+                remedy = f"its training diverged, or it is no honest one; {key} is this party's own limit"
+                raise ProtocolError.expected(f"rows of norm up to {limit:g} in the {which}", f"{norm:.3g}", remedy)
+            raise ProtocolError.expected(f"finite numbers in the {which}", "NaN or infinity", "its training diverged")
+
+
+def check_own(rows: Tensor, limit: float, party: str, what: str) -> None:
+    """Stop before a party protects and sends what no peer would accept.
+
+    Before, because noise on a row of NaN, or a clipped one, would look like any other.
+
+    Args:
+        rows: float32 (n, d), of this party's own model.
+        limit: largest Euclidean norm of a row, above 0.
+        party: name of this party.
+        what: the rows are, with epoch and step, for the message.
+
+    Raises:
+        Diverged: a number is not finite, or a row is longer.
+    """
+    if not rows_within(rows, limit):
+        norm = largest_norm(rows)
+        got = f"a row of norm {norm:.3g}, above {limit:g}" if math.isfinite(norm) else "NaN or infinity"
+        raise Diverged(f"training diverged: the {what} at {party} has {got}; {_REMEDY}")
+
+
+def check_loss(loss: float, party: str, epoch: int, step: int) -> None:
+    """Raise `Diverged` if a loss is not finite: its gradients would be the peers' to suffer."""
+    if not math.isfinite(loss):
+        raise Diverged(f"training diverged: the loss at {party} is {loss} in epoch {epoch}, step {step}; {_REMEDY}")
+
+
+def check_weights(tensors: Mapping[str, Tensor], party: str, epoch: int) -> None:
+    """Stop before weights, or an optimiser's state, that are not finite replace a good checkpoint.
+
+    Args:
+        tensors: a party's half as a checkpoint holds it.
+        party: whose half.
+        epoch: after which it would be saved.
+
+    Raises:
+        Diverged: a number is not finite; names the party and the epoch.
+    """
+    mine = {k: t for k, t in tensors.items() if k.startswith(("module/", "optimizer/")) and t.is_floating_point()}
+    broken = [name for name, tensor in mine.items() if not bool(tensor.isfinite().all())]
+    if broken:
+        raise Diverged(
+            f"training diverged: after epoch {epoch} {broken[0]} and {len(broken) - 1} more tensors of {party} hold "
+            f"NaN or infinity; nothing of that epoch was saved and the checkpoint before it stands; {_REMEDY}"
+        )

@@ -1,0 +1,163 @@
+"""What the protections of one party covered: counted by kind of message, and compared with the bytes that were sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from cutlayer.channel import Kind
+from cutlayer.errors import NotApplied
+from cutlayer.kernels.noise import fingerprint
+
+HOOK_OF: Mapping[Kind, str] = {
+    Kind.EMBEDDING: "embedding_out",
+    Kind.EVALUATION: "embedding_out",
+    Kind.RELEASE: "embedding_out",
+    Kind.GRADIENT: "gradient_out",
+}
+"""Messages whose tensor a protection may have to make, and the hook that makes it."""
+UNITS: Mapping[str, str] = {
+    "labels": "rows",
+    "embedding_out": "embeddings",
+    "gradient_out": "gradients",
+    "cut_gradient": "steps",
+    "embeddings_in": "batches",
+    "update": "steps",
+    "local_loss": "steps",
+}
+"""What is counted at each hook. Evidence states the first hook in this order at which a protection acts."""
+_CONTENT_KEY = b"what a chain returned, not secret"[:32]
+
+
+class Coverage:
+    """Counts of what each protection covered, and digests of what the chain returned for sending.
+
+    A message is covered when its tensor equals, byte for byte, what the chain returned for it. The check is made before
+    the message leaves, so that a tensor which bypassed the protections is never sent. A digest costs one pass over the
+    tensor at memory speed; it is there to tell contents apart and is no secret of its own.
+
+    Args:
+        party: whose protections are counted, for messages.
+    """
+
+    def __init__(self, party: str) -> None:
+        self.party = party
+        self._covered: Counter[tuple[str, str]] = Counter()
+        self._changed: Counter[tuple[str, str]] = Counter()
+        self._pending: dict[tuple[str, str], tuple[str, Mapping[str, bool]]] = {}
+        self._released: set[str] = set()
+
+    def count(self, protection: str, item: str, covered: int, changed: int) -> None:
+        """Add to the counts of one protection.
+
+        Args:
+            protection: its name.
+            item: a hook, or the value of a message's kind.
+            covered: how many the protection was applied to.
+            changed: how many of those it changed.
+        """
+        self._covered[protection, item] += covered
+        self._changed[protection, item] += changed
+
+    def returned(self, hook: str, peer: str, tensor: Tensor, changed: Mapping[str, bool]) -> None:
+        """Note what the chain returned for the next message of a hook.
+
+        Args:
+            hook: `embedding_out` or `gradient_out`.
+            peer: the receiver; empty at a hook that has one receiver alone.
+            tensor: as returned.
+            changed: by name of each protection that was applied, whether it changed the tensor.
+        """
+        self._pending[hook, peer] = _digest(tensor), dict(changed)
+
+    def released_once(self, tensor: Tensor, changed: Mapping[str, bool]) -> None:
+        """Note a batch of a single release, which is sent later, perhaps after a resume and more than once."""
+        self._released.add(_digest(tensor))
+        for protection, differs in changed.items():
+            self.count(protection, Kind.RELEASE.value, 1, int(differs))
+
+    def sending(self, kind: Kind, peer: str, tensor: Tensor, protections: Iterable[str]) -> None:
+        """Compare a message that is about to leave with what the chain returned, and count it.
+
+        Args:
+            kind: of the message, one of `HOOK_OF`.
+            peer: the receiver.
+            tensor: as it is to be sent.
+            protections: names of those that act at the message's hook.
+
+        Raises:
+            NotApplied: the chain did not return this tensor for this message.
+        """
+        hook = HOOK_OF[kind]
+        digest = _digest(tensor)
+        if kind is Kind.RELEASE:
+            if digest not in self._released:
+                raise self._bypassed(kind, peer, protections)
+            return
+        expected, changed = self._pending.pop((hook, peer if hook == "gradient_out" else ""), ("", {}))
+        if digest != expected:
+            raise self._bypassed(kind, peer, protections)
+        for protection, differs in changed.items():
+            self.count(protection, kind.value, 1, int(differs))
+
+    def check(self, protection: str, hooks: Iterable[str], sent: Mapping[str, int]) -> None:
+        """Raise `NotApplied` if a protection covered fewer than were sent at one of its hooks."""
+        for hook in hooks:
+            covered, total = self._sum(self._covered, protection, hook), sum(sent[item] for item in items_of(hook))
+            if covered < total:
+                raise NotApplied(
+                    f"{protection} of {self.party} covered {covered} of {total} at {hook}; "
+                    "the run is not protected as configured"
+                )
+
+    def totals(self, protection: str, hook: str) -> tuple[int, int]:
+        """How many a protection covered at a hook, and how many of those it changed."""
+        return self._sum(self._covered, protection, hook), self._sum(self._changed, protection, hook)
+
+    def kinds(self, protection: str, hook: str) -> Mapping[str, int]:
+        """How many messages of each kind a protection covered; empty at a hook that makes no message."""
+        counted = {item: self._covered[protection, item] for item in items_of(hook) if item != hook}
+        return {kind: count for kind, count in counted.items() if count}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run continues from: the counts, and the digests of a single release."""
+        return {
+            "covered": {"/".join(key): count for key, count in self._covered.items()},
+            "changed": {"/".join(key): count for key, count in self._changed.items()},
+            "released": sorted(self._released),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        for counter, name in ((self._covered, "covered"), (self._changed, "changed")):
+            counter.clear()
+            for key, count in state[name].items():
+                protection, item = key.split("/")
+                counter[protection, item] = int(count)
+        self._released = set(state["released"])
+
+    def _sum(self, counter: Counter[tuple[str, str]], protection: str, hook: str) -> int:
+        return sum(counter[protection, item] for item in items_of(hook))
+
+    def _bypassed(self, kind: Kind, peer: str, protections: Iterable[str]) -> NotApplied:
+        names = ", ".join(protections)
+        return NotApplied(
+            f"{self.party}: the {kind} for {peer} is not what its protections returned ({names}); it was not sent; "
+            "the run is not protected as configured"
+        )
+
+
+def items_of(hook: str) -> tuple[str, ...]:
+    """What is counted at a hook: the kinds of message that it makes, or the calls of the hook itself.
+
+    >>> items_of("gradient_out"), items_of("labels")
+    (('gradient',), ('labels',))
+    """
+    return tuple(kind.value for kind, maker in HOOK_OF.items() if maker == hook) or (hook,)
+
+
+def _digest(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {tensor.dtype} {fingerprint(_CONTENT_KEY, tensor).hex()}"

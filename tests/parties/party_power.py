@@ -1,0 +1,106 @@
+"""A disk that loses power: what survives of a folder at every moment of a run.
+
+Only what was synced is certain to survive. A file holds what it held at its last sync, and a folder lists what it
+listed at its last sync. A real file system may write names earlier than that, so there are two images of each moment:
+one with the synced names, one with the names of that moment; in both, content that was never synced is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Image = tuple[tuple[str, bytes | None], ...]
+"""Every path below the root in order, with its content; `None` for a folder."""
+
+
+class Disk:
+    """Watches the files below a folder.
+
+    Args:
+        root: of the disk; whatever happens below it is recorded.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self.images: dict[Image, str] = {}
+        self._content: dict[int, bytes] = {}
+        self._names: dict[int, dict[str, int]] = {}
+        self._held: list[int] = []  # an open file keeps its number, so that no later file can take it over
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Take images while the block runs: at every sync, rename, link and removal."""
+        with pytest.MonkeyPatch.context() as patched:
+            for name in ("fsync", "fdatasync"):
+                patched.setattr(os, name, self._syncing(getattr(os, name)))
+            for name in ("replace", "rename", "link", "unlink", "mkdir"):
+                patched.setattr(os, name, self._naming(getattr(os, name)))
+            try:
+                yield
+            finally:
+                for descriptor in self._held:
+                    os.close(descriptor)
+
+    def _syncing(self, sync: Callable[[int], None]) -> Callable[[int], None]:
+        def synced(descriptor: int) -> None:
+            sync(descriptor)
+            path = Path(f"/proc/self/fd/{descriptor}").readlink()
+            if not path.is_relative_to(self.root):
+                return
+            self._held.append(os.open(path, os.O_RDONLY))
+            found = os.fstat(descriptor)
+            if stat.S_ISDIR(found.st_mode):
+                self._names[found.st_ino] = {entry.name: entry.inode() for entry in os.scandir(path)}
+            else:
+                self._content[found.st_ino] = path.read_bytes()
+            self._take(f"sync {path.name}")
+
+        return synced
+
+    def _naming(self, work: Callable[..., None]) -> Callable[..., None]:
+        def named(path: Any, *args: Any, **options: Any) -> None:
+            work(path, *args, **options)
+            if Path(path).is_relative_to(self.root):
+                self._take(f"{work.__name__} {Path(path).name}")
+
+        return named
+
+    def _take(self, moment: str) -> None:
+        now = {path.stat().st_ino: path for path in (self.root, *self.root.rglob("*"))}
+        synced = tuple(self._below(self.root.stat().st_ino, "", now, self._names.get))
+        eager = tuple(self._below(self.root.stat().st_ino, "", now, lambda folder: _listed(now[folder])))
+        self.images.setdefault(synced, f"{moment}, synced names")
+        self.images.setdefault(eager, f"{moment}, all names")
+
+    def _below(
+        self, folder: int, prefix: str, now: dict[int, Path], names: Callable[[int], dict[str, int] | None]
+    ) -> Iterator[tuple[str, bytes | None]]:
+        for name, number in sorted((names(folder) or {}).items()):
+            if number in self._names or (number in now and now[number].is_dir()):
+                yield f"{prefix}{name}", None
+                yield from self._below(number, f"{prefix}{name}/", now, names)
+            else:
+                yield f"{prefix}{name}", self._content.get(number, b"")
+
+
+def _listed(folder: Path) -> dict[str, int]:
+    return {entry.name: entry.inode() for entry in os.scandir(folder)}
+
+
+def written_out(image: Image, root: Path) -> Path:
+    """Make a disk that holds an image."""
+    root.mkdir(parents=True)
+    for name, content in image:
+        if content is None:
+            (root / name).mkdir(mode=0o700)
+        else:
+            (root / name).write_bytes(content)
+            (root / name).chmod(0o600)
+    return root

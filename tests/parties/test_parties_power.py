@@ -1,0 +1,72 @@
+"""A machine that loses power at any moment: the run resumes from what was on its disk and ends with equal weights."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from party_interruptions import halves, history
+from party_power import Disk, Image, written_out
+from party_runs import ACTIVE, DROPOUT, PASSIVES, make_job, tables
+
+from cutlayer.config import Job
+from cutlayer.runs.execute import Options, Progress, execute
+from cutlayer.runs.together import Keys
+
+PROTECTED = {"label_dp": {"eps": 2.0}, "max_norm": {}}
+RECORDED = {"rows": 64, "attacks": ["norm"], "layers": False}
+JOBS = {
+    "every step": make_job(bottom=DROPOUT, privacy=PROTECTED, audit=RECORDED, epochs=2),
+    "released once": make_job(privacy={"label_dp": {"eps": 2.0}}, audit=RECORDED, epochs=2, release="once"),
+}
+GIVEN = tables()
+SECRETS = [f"keys/{ACTIVE}.key", *(f"run/checkpoint/{name}/noise.key" for name in (ACTIVE, PASSIVES[0]))]
+
+
+def start(job: Job, disk: Path) -> Path:
+    """What a user does after the machine is up again: resume the run if there is one, and start it otherwise."""
+    folder = disk / "run"
+    resume = (folder / "job.yaml").exists()
+    options = Options(Keys(disk / "keys"), resume=resume, tables=GIVEN)
+    return execute(job, folder, options, Progress()).path
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Path, Disk]:
+    """An uninterrupted run, with an image of its disk at every moment."""
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("needs /proc to read what a descriptor names")
+    job, root = JOBS[request.param], tmp_path_factory.mktemp("disk")
+    disk = Disk(root)
+    with disk.watched():
+        start(job, root)
+    return job, root, disk
+
+
+def assert_resumed(job: Job, whole: Path, image: Image, disk: Path) -> None:
+    folder = start(job, written_out(image, disk))
+    names = dict(image)
+    if any(secret not in names for secret in SECRETS):
+        assert not any(name.endswith(".safetensors") for name in names), "a half without its key"
+        return  # nothing was sent before the keys were on disk, so that others are as good
+    mine, theirs = halves(folder, job), halves(whole / "run", job)
+    for party, tensors in theirs.items():
+        assert mine[party].keys() == tensors.keys()
+        assert all(torch.equal(mine[party][name], tensor) for name, tensor in tensors.items()), party
+    assert history(folder) == history(whole / "run")
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_every_third_image_resumes(recorded: tuple[Job, Path, Disk], tmp_path: Path, turn: int) -> None:
+    job, whole, disk = recorded
+    images = [*disk.images.items()]
+    assert len(images) > 60, "the run syncs less than it should"
+    for number, (image, moment) in enumerate(images):
+        if number % 9 == 3 * turn:
+            try:
+                assert_resumed(job, whole, image, tmp_path / "image")
+            except Exception as failure:
+                raise AssertionError(f"power lost at: {moment}; {sorted(dict(image))}") from failure
+            shutil.rmtree(tmp_path / "image")
