@@ -1,10 +1,11 @@
-"""Normals from AES in counter mode against `torch.randn`'s, and what bounds ours: the keystream and its transform.
+"""Normals from AES against `torch.randn`'s, releases on a lattice against releases in float32, and what bounds both.
 
 `torch.randn` draws in one thread whatever their number, and so do we: a piece is too small for PyTorch to share out.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ import torch
 
 from benchmarks.pairs import Comparison, compare
 from cutlayer.kernels import noise
+from cutlayer.kernels.lattice import lattice_gaussian
+from cutlayer.runs.memory import keep_freed_memory
 
 NORMALS = 1 << 20
 """Of one draw: a message of 8192 x 128."""
@@ -21,6 +24,8 @@ NORMALS = 1 << 20
 DRAWS = 16
 _KEY = bytes(range(32))
 _WORDS = 1 << 15
+_WIDTH = 128
+_SIGMA = 2.0
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,16 @@ class NoiseSpeeds:
 
     Attributes:
         ratio: normals per second of ours over torch's in one thread, the median over the repeats; goal 0.8.
-        lowest, highest: of the same over the repeats.
-        threads_1, threads_2: the whole comparisons.
-        keystream_bytes: that AES makes per second, into one buffer over and over.
-        keystream_normals: per second, if nothing else took time (6 bytes each).
-        transform_normals: per second, if the words cost nothing.
+        lowest: lowest such ratio of the repeats.
+        highest: highest such ratio of the repeats.
+        threads_1: the comparison with one thread.
+        threads_2: the comparison with two threads.
+        lattice: rows released with noise on the lattice, against float32 noise added to float32 rows; one thread.
+        keystream_bytes: bytes per second that AES makes, into one buffer over and over.
+        keystream_normals: normals per second, if nothing but the keystream took time (6 bytes each).
+        transform_normals: normals per second, if the words cost nothing.
+        lattice_limit: normals per second of the lattice, if only its keystream (8 bytes each), logarithm, square root,
+            cosine and sine took time.
     """
 
     name: str
@@ -42,17 +52,29 @@ class NoiseSpeeds:
     highest: float
     threads_1: Comparison
     threads_2: Comparison
+    lattice: Comparison
     keystream_bytes: int
     keystream_normals: int
     transform_normals: int
+    lattice_limit: int
 
 
 def noise_speeds(repeats: int) -> NoiseSpeeds:
     """Compare at one and two threads, then time the two halves of ours."""
     one, two = (_against_torch(repeats, threads) for threads in (1, 2))
+    lattice = compare(
+        "lattice",
+        (f"rows and noise on a lattice, {DRAWS} releases of {NORMALS // _WIDTH} x {_WIDTH}", lattice_side),
+        ("float32 noise added to float32 rows", float_side),
+        (DRAWS, NORMALS),
+        DRAWS * NORMALS,
+        repeats,
+        threads=1,
+    )
     torch.set_num_threads(1)
     nbytes = 6 * NORMALS
     keystream = nbytes / _median(_keystream_pieces, repeats)
+    functions = _median(_lattice_functions(), repeats)
     return NoiseSpeeds(
         name="noise",
         ratio=one.ratio,
@@ -60,14 +82,16 @@ def noise_speeds(repeats: int) -> NoiseSpeeds:
         highest=one.highest,
         threads_1=one,
         threads_2=two,
+        lattice=lattice,
         keystream_bytes=round(keystream),
         keystream_normals=round(keystream / 6),
         transform_normals=round(NORMALS / _median(_transform_pieces(), repeats)),
+        lattice_limit=round(NORMALS / (8 * NORMALS / keystream + functions)),
     )
 
 
 def _against_torch(repeats: int, threads: int) -> Comparison:
-    ours = (f"AES-256-CTR and Box-Muller, 64-bit radii, {DRAWS} draws of {NORMALS} float32", ours_side)
+    ours = (f"AES-256 and Box-Muller, 64-bit radii, {DRAWS} draws of {NORMALS} float32", ours_side)
     return compare("noise", ours, ("torch.randn", torch_side), (DRAWS, NORMALS), DRAWS * NORMALS, repeats, threads)
 
 
@@ -79,6 +103,28 @@ def ours_side(draws: int, normals: int) -> Callable[[], float]:
 def torch_side(draws: int, normals: int) -> Callable[[], float]:
     """The default generator."""
     return _timed(draws, lambda _: torch.randn(normals))
+
+
+def lattice_side(draws: int, normals: int) -> Callable[[], float]:
+    """Releases under a key each, of rows clipped to norm 1, with noise of deviation 2."""
+    rows = _rows(normals)
+    return _timed(draws, lambda number: lattice_gaussian(rows, _SIGMA, 1.0, number.to_bytes(16, "little")))
+
+
+def float_side(draws: int, normals: int) -> Callable[[], float]:
+    """The same without a lattice, which is not private: its values exclude rows."""
+    rows = _rows(normals)
+
+    def release(number: int) -> torch.Tensor:
+        drawn = noise.standard_normal(_KEY, number.to_bytes(16, "little"), tuple(rows.shape))
+        return torch.add(rows, drawn, alpha=_SIGMA)
+
+    return _timed(draws, release)
+
+
+def _rows(normals: int) -> torch.Tensor:
+    keep_freed_memory()
+    return torch.nn.functional.normalize(torch.randn(math.ceil(normals / _WIDTH), _WIDTH))
 
 
 def _timed(draws: int, draw: Callable[[int], torch.Tensor]) -> Callable[[], float]:
@@ -104,6 +150,18 @@ def _transform_pieces() -> Callable[[], None]:
     def once() -> None:
         for _ in range(NORMALS // 2 // _WORDS):
             noise._box_muller(words, out, uniform, radius, angle)
+
+    return once
+
+
+def _lattice_functions() -> Callable[[], None]:
+    numbers = torch.rand(_WORDS, dtype=torch.float64)
+    out = torch.empty_like(numbers)
+
+    def once() -> None:
+        for _ in range(NORMALS // 2 // _WORDS):
+            for function in (torch.log, torch.sqrt, torch.cos, torch.sin):
+                function(numbers, out=out)
 
     return once
 

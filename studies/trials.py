@@ -123,7 +123,7 @@ def run_trials(study: Study, data: Path, out: Path, seeds: int, progress: Progre
 def run_trial(study: Study, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
     """Run the trial's job and read the study's values from its run folder, which is then removed."""
     shutil.rmtree(work, ignore_errors=True)
-    keys = Keys(work.parent / "keys", study_key(trial.job))
+    keys = Keys(work.parent / "keys", study_key(trial.job), simulated=True)
     folder = execute(trial.job, work, Options(keys, tables=trial.tables), progress)
     summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
     own = next(row for row in summary["utility"]["rows"] if row["name"] == "this run")

@@ -97,7 +97,7 @@ def widths(group: str, method: str) -> tuple[int, ...]:
 
 
 def auc_bound(total: float, releases: int = 1) -> float:
-    """Bound on the ROC AUC of any test of a binary fact about a row, from one of several releases of a total budget.
+    """Bound on the ROC AUC between two values of a row, from one of several releases of a total budget.
 
     Args:
         total: Epsilon of all releases together, at `DELTA`.

@@ -183,13 +183,12 @@ def _bounds() -> str:
         for group, about in GROUPS.items()
     )
     return (
-        f"Why noise must cost: at a total of epsilon {GOAL:g} and delta {DELTA:g}, and given the bottom model, no "
-        f"test of a binary fact about a row can have a higher ROC AUC than {auc_bound(GOAL):.3f}, from everything "
-        "that one party releases of it. So from that alone no top model can predict the class of a row better than "
-        f"this. A single release may use the whole bound; one release per epoch must share it: {each}. And the bottom "
-        "model then learns from gradients of embeddings with that much noise. *Given the bottom model*: it was fitted "
-        "on the same rows, and what its weights reveal of them is not in the account; the ledger states that of every "
-        "total here."
+        f"Why noise must cost: at a total of epsilon {GOAL:g} and delta {DELTA:g}, and given the bottom model and the "
+        "encoding, two values of one row, all else known, cannot be distinguished with a higher ROC AUC than "
+        f"{auc_bound(GOAL):.3f}, from everything that one party releases of it. A single release may use the whole "
+        f"bound; one release per epoch must share it: {each}. And the bottom model then learns from gradients of "
+        "embeddings with that much noise. *Given the bottom model and the encoding*: both were fitted on the same "
+        "rows, and what they reveal of them is not in the account; the ledger states that of every total here."
     )
 
 

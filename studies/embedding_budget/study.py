@@ -97,7 +97,7 @@ def spent(ledger: Ledger) -> dict[str, Any]:
 
     Returns:
         `condition` and `why`, of which one is empty. Where a theorem holds, also `epsilon`, `releases`, and the
-        bounds on the ROC AUC of a binary fact, from all releases of a row (`auc_all`) and from one (`auc_one`).
+        bounds on the ROC AUC between two values of a row, from all its releases (`auc_all`) and from one (`auc_one`).
     """
     totals = [total for total in ledger.totals if total.protects == "features"]
     if not totals:

@@ -65,9 +65,10 @@ _BUDGETS = (
     f"Epsilon at delta {DELTA:g}. *Stated*: of one release, by the formula sqrt(2 ln(1.25/delta))/epsilon of the "
     f"paper, which is proven for epsilon below 1. *Exact*: what that noise gives. *All*: of the {EPOCHS} releases of "
     f"a row, which the paper does not compose, by the exact Gaussian account; the budget of `{PER_RUN}` and `{ONCE}`. "
-    "*Bound*: ROC AUC that no test of a binary fact about a row can exceed, given all of them. A scale estimated from "
-    "other rows has no guarantee: for `+rescale` and `full` these numbers are of the noise alone. Where the bound is "
-    "1.000 such a total guarantees nothing; what smaller ones buy: [embedding budgets](embedding-budget.md)."
+    "*Bound*: ROC AUC with which two values of one row, all else known, can be distinguished at best. A scale "
+    "estimated from other rows has no guarantee: for `+rescale` and `full` these numbers are of the noise alone. "
+    "Where the bound is 1.000 such a total guarantees nothing; what smaller ones buy: [embedding "
+    "budgets](embedding-budget.md)."
 )
 _REBUILT = (
     "The best, the median and the worst reconstruction of the first seed, from the release that gave the higher R²; "

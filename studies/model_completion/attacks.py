@@ -94,7 +94,7 @@ class CompletedModels:
         job, folder = self.trial.job, RunFolder.create(self.folder.path / "malicious", resume=False)
         tables = {name: open_table(job, name, self.trial.tables) for name in job.parties}
         attack = ActiveModelCompletion()
-        keys = Keys(self.folder.path.parent / "keys", study_key(job))
+        keys = Keys(self.folder.path.parent / "keys", study_key(job), simulated=True)
         data, wraps = self.folder.path / "data", {PASSIVE: attack.optimizer_hook()}
         trained = train_together(job, folder, tables, keys, Observer(), data=data, origin=self.folder, wraps=wraps)
         return {

@@ -24,6 +24,7 @@ from cutlayer.errors import ConfigError
 PLAN = ReleasePlan(training=20, validation=20, test=1)
 LABELS = Entry("label_dp", "bank", "labels", ("telco", "shop"), RandomizedResponse(1.0, 2), fingerprint="ab")
 NOISE = Entry("dp_embedding", "telco", "features", ("bank",), GaussianRelease(2.6843, PLAN))
+BOTH = "conditional on the bottom model and the encoding"
 EMPIRICAL = Entry("max_norm", "bank", "labels", ("telco", "shop"), NoFormalGuarantee("directions stay"))
 
 
@@ -96,15 +97,41 @@ def test_private_training_alone_does_not_cover_the_embeddings():
 def test_private_training_lifts_the_condition_and_is_paid_for():
     trained = Entry("dp_bottom", "telco", "features", ("bank",), DPSGD(8.0, 1.0, 20))
     alone, both = only(Ledger([NOISE])), only(Ledger([NOISE, trained]))
-    assert (alone.condition, both.condition) == ("conditional on the bottom model", "unconditional")
-    assert "conditional on the bottom model" in alone.statement
+    assert (alone.condition, both.condition) == (BOTH, "conditional on the encoding")
+    assert BOTH in alone.statement
     assert both.epsilon > alone.epsilon
     assert both.epsilon == Composition.of([NOISE.event, trained.event]).epsilon(1e-5)
 
 
-def test_an_independent_bottom_model_is_unconditional():
+def test_an_independent_bottom_model_over_public_ranges_is_unconditional():
     free = replace(NOISE, event=replace(NOISE.event, condition="unconditional"))
     assert only(Ledger([free])).condition == "unconditional"
+    assert only(Ledger([free, NOISE])).condition == BOTH
+
+
+@pytest.mark.parametrize(
+    ("bottom", "encoding", "condition"),
+    [
+        ("fitted", "fitted", BOTH),
+        ("fitted", "public", "conditional on the bottom model"),
+        ("private", "fitted", "conditional on the encoding"),
+        ("independent", "fitted", "conditional on the encoding"),
+        ("independent", "public", "unconditional"),
+        ("private", "public", "unconditional"),
+    ],
+)
+def test_a_total_names_all_that_was_fitted_on_the_rows(bottom, encoding, condition):
+    plan = replace(PLAN, bottom=bottom, encoding=encoding)
+    entry = replace(NOISE, event=GaussianRelease(2.6843, plan, plan.condition))
+    total = only(Ledger.from_json(Ledger([entry]).to_json()))
+    assert total.condition == condition
+    assert f", {condition}; so two values of one row, all else known, cannot be distinguished" in total.statement
+    assert entry.statement.endswith(condition)
+
+
+def test_label_totals_are_about_training_rows():
+    assert only(Ledger([LABELS])).statement.startswith("the labels of the training rows of bank, towards telco, shop:")
+    assert LABELS.statement.startswith("the labels of the training rows of bank, towards telco, shop:")
 
 
 def test_parties_assets_and_receivers_do_not_mix():

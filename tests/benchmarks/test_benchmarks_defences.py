@@ -62,10 +62,14 @@ def test_distances_and_their_product_are_timed():
 def test_noise_is_timed_beside_torchs_and_beside_its_own_limits(monkeypatch):
     assert 0 < noise.ours_side(2, 100)() < 10
     assert 0 < noise.torch_side(2, 100)() < 10
+    assert 0 < noise.lattice_side(2, 300)() < 10
+    assert 0 < noise.float_side(2, 300)() < 10
     one = noise.Comparison("noise", "a", "b", 0.9, 0.8, 1.0, 1, 1, 1.0, 1.0, 1.0, 1.0)
     monkeypatch.setattr(noise, "_against_torch", lambda repeats, threads: one)
+    monkeypatch.setattr(noise, "compare", lambda *_, **__: one)
     threads = torch.get_num_threads()
     found = noise.noise_speeds(1)
     torch.set_num_threads(threads)
     assert found.keystream_normals == pytest.approx(found.keystream_bytes / 6, abs=1)
     assert found.transform_normals > 0
+    assert 0 < found.lattice_limit < found.keystream_bytes / 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -161,3 +162,15 @@ def test_a_class_named_in_python_is_consent_to_it_alone(spy: Place) -> None:
     fitted = VerticalClassifier("bank", bottom=USER, **sizes).fit(tables, labels)
     assert imported(spy)
     assert len(fitted.predict(tables)) == 300
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "..", "/etc", "a/b", "a\\b", "", ".hidden", "x\n"])
+def test_a_foreign_run_folder_leads_to_no_other(finished: Path, place: Place, name: str) -> None:
+    path = finished / "audit.json"
+    audit = json.loads(path.read_text())
+    audit["runs"][name] = audit["runs"]["undefended"]
+    path.write_text(json.dumps(audit))
+    for verb in ("report", "audit"):
+        told = place.call(verb, finished)
+        assert told.code == 2
+        assert f"expected names of compared runs in {finished}, got {name!a}" in told.error

@@ -12,8 +12,8 @@ def test_check_shows_total_condition_and_bound(place):
     place.change({TELCO: {"dp_embedding": NOISE}, "train.epochs": 20})
     told = " ".join(place.call("check", place.file).out.split())
     assert "the features of telco, towards bank: epsilon 8 at delta 1e-05 per row (exact Gaussian" in told
-    assert "conditional on the bottom model" in told
-    assert "can exceed an AUC of 0.881" in told
+    assert "conditional on the bottom model and the encoding" in told
+    assert "two values of one row, all else known, cannot be distinguished better than AUC 0.881" in told
     (total,) = [t for t in place.call("check", place.file, "--json").document()["totals"] if t["party"] == "telco"]
     assert total["epsilon"] == pytest.approx(8.0, rel=1e-9)
     assert total["releases"] == 20

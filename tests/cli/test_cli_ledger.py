@@ -23,7 +23,7 @@ def test_check_shows_the_total_before_anything_runs(place):
 def test_check_says_where_there_is_no_guarantee(place):
     place.change({BANK: {"max_norm": None}})
     told = " ".join(place.call("check", place.file).out.split())
-    assert "the labels of bank, towards telco: no formal guarantee" in told
+    assert "the labels of the training rows of bank, towards telco: no formal guarantee" in told
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
@@ -47,4 +47,5 @@ def test_the_ledger_of_a_run_is_in_its_folder_and_in_its_report(place):
     page = (place.run_folder / "report.html").read_text()
     assert "Total privacy cost" in page
     shown = " ".join(place.call("report", place.run_folder).out.split())
-    assert "Formal privacy cost of the whole run the labels of bank, towards telco: epsilon 2 per row" in shown
+    cost = "the labels of the training rows of bank, towards telco: epsilon 2 per row"
+    assert f"Formal privacy cost of the whole run {cost}" in shown

@@ -59,6 +59,16 @@ def test_an_address_nobody_can_listen_at(apart, address):
     assert kept(apart) == before
 
 
+@pytest.mark.parametrize("name", ["bank", "telco"])
+def test_port_0_is_no_address_that_peers_can_know(apart, name):
+    apart.write(changed(JOB, {**PUBLIC, "parties.bank.address": "127.0.0.1:0"}))
+    before = kept(apart)
+    result = apart.call("party", "job.yaml", "--as", name, "--local", f"{name}.yaml", "--timeout", "0.3")
+    assert result.code == 2
+    assert "expected an address with a port from 1 to 65535, got '127.0.0.1:0'; name one that is free" in result.error
+    assert kept(apart) == before
+
+
 def test_without_an_address(apart):
     apart.write(changed(JOB, PUBLIC))
     result = apart.call("party", "job.yaml", "--as", "bank", "--local", "bank.yaml")

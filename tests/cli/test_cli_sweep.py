@@ -50,6 +50,8 @@ def test_a_grid_is_run_drawn_and_its_knee_named(place, folder):
     assert "validation" in words
     assert words.count("front") + words.count("knee ") >= len(told["front"])
     assert str(folder / "sweep.html") in words
+    for said in (words, told["uncounted"], (folder / "sweep.html").read_text()):
+        assert "no ledger counts the trials together, or the choice (Papernot and Steinke 2022)" in said
 
 
 def test_the_figures_are_those_of_the_runs(place, folder):

@@ -44,6 +44,16 @@ def test_pieces_of_words_are_the_keystream():
     assert torch.cat(pieces).numpy().tobytes() == bytes(noise.keystream(KEY, b"nonce", 84))
 
 
+@pytest.mark.parametrize("count", [1, 5, 2048, 5000])
+def test_a_buffer_of_words_is_filled_with_the_keystream(count):
+    words, refill = noise.word_buffer(KEY, b"nonce", count)
+    filled = b""
+    for _ in range(3):
+        refill()
+        filled += words.numpy().tobytes()
+    assert filled == bytes(noise.keystream(KEY, b"nonce", 24 * count))
+
+
 @given(st.binary(max_size=200), st.binary(max_size=200), st.integers(16, 300))
 def test_streams_repeat_and_never_meet(first, second, nbytes):
     assert noise.keystream(KEY, first, nbytes) == noise.keystream(KEY, first, nbytes)

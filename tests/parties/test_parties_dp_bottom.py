@@ -56,7 +56,7 @@ def test_without_noise_and_clipping_it_is_plain_training(tmp_path: Path) -> None
             torch.testing.assert_close(mine[name], tensor, rtol=1e-3, atol=1e-4)
 
 
-def test_the_total_adds_both_costs_and_is_unconditional() -> None:
+def test_the_total_adds_both_costs_and_lifts_the_condition_on_the_bottom_model() -> None:
     assert plan_of(JOB, TELCO).bottom == "private"
     (total,) = ledger_of(JOB).totals
     mu = mp.sqrt(EPOCHS / 4.0**2 + EPOCHS * (2 / 2.0) ** 2)
@@ -66,9 +66,9 @@ def test_the_total_adds_both_costs_and_is_unconditional() -> None:
         return mp.log(here - mp.exp(epsilon) * there) - mp.log(mp.mpf(10) ** -5)
 
     assert total.epsilon == pytest.approx(float(mp.findroot(excess, 5 * mu)), rel=1e-6)
-    assert total.condition == "unconditional"
+    assert total.condition == "conditional on the encoding"
     (alone,) = ledger_of(job(dp_embedding=EMBEDDING)).totals
-    assert alone.condition == "conditional on the bottom model"
+    assert alone.condition == "conditional on the bottom model and the encoding"
     (without,) = ledger_of(job(dp_bottom=BOTTOM)).totals
     assert (without.epsilon, "without noise" in without.why) == (None, True)
 

@@ -45,7 +45,11 @@ def test_twenty_epochs_spend_the_whole_budget_and_no_more(tmp_path: Path) -> Non
     ledger = ledger_after(whole, done.active)
     (entry,), (total,) = ledger.entries, ledger.totals
     assert total.epsilon == pytest.approx(8.0, rel=1e-9)
-    assert (total.delta, total.releases, total.condition) == (1e-5, 20, "conditional on the bottom model")
+    assert (total.delta, total.releases, total.condition) == (
+        1e-5,
+        20,
+        "conditional on the bottom model and the encoding",
+    )
     assert (total.party, total.protects, total.towards) == (TELCO, "features", ("bank",))
     assert total.auc_bound == pytest.approx(0.881, abs=5e-4)
     assert "conditional on the bottom model" in entry.statement

@@ -1,4 +1,4 @@
-"""Initial weights are drawn under each party's own key: the shared job does not give them; comparisons share them."""
+"""Initial weights come from each party's own key: the job does not give them away, and comparisons share them."""
 
 from __future__ import annotations
 

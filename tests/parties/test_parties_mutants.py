@@ -234,9 +234,9 @@ class SkipsLabels(ActiveParty):
 class SkipsOneEmbedding(PassiveParty):
     """Answers one evaluation with the bare embedding."""
 
-    def _answer(self, request: Message) -> None:
+    def _answer(self, request: Message, epoch: int) -> None:
         chain, self.half.chain = self.half.chain, Chain("nobody", [])
-        super()._answer(request)
+        super()._answer(request, epoch)
         self.half.chain = chain
 
 

@@ -183,10 +183,10 @@ def test_the_ledger_says_one_release(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fit", "bottom", "condition"),
     [
-        (None, "independent", "unconditional"),
-        ({"kind": "none"}, "independent", "unconditional"),
-        ({"kind": "pca"}, "fitted", "conditional on the bottom model"),
-        ({"kind": "autoencoder"}, "fitted", "conditional on the bottom model"),
+        (None, "independent", "conditional on the encoding"),
+        ({"kind": "none"}, "independent", "conditional on the encoding"),
+        ({"kind": "pca"}, "fitted", "conditional on the bottom model and the encoding"),
+        ({"kind": "autoencoder"}, "fitted", "conditional on the bottom model and the encoding"),
     ],
 )
 def test_what_the_release_covers(fit: dict[str, Any] | None, bottom: str, condition: str) -> None:
@@ -198,7 +198,18 @@ def test_what_the_release_covers(fit: dict[str, Any] | None, bottom: str, condit
 
 
 def test_a_party_that_releases_every_step_is_conditional() -> None:
-    assert release.plan_of(once(release="every_step"), TELCO).condition == "conditional on the bottom model"
+    plan = release.plan_of(once(release="every_step"), TELCO)
+    assert plan.condition == "conditional on the bottom model and the encoding"
+
+
+def test_public_ranges_and_vocabularies_lift_the_condition_on_the_encoding() -> None:
+    numbers, kind = [f"{TELCO}_{column}" for column in range(3)], f"{TELCO}_kind"
+    stated = {"ranges": dict.fromkeys(numbers, (-4, 4)), "vocabulary": {kind: ["a", "b", "c", "d"]}}
+    raw = once().model_dump(mode="json", exclude_unset=True)
+    for include, lifted in (([*numbers, kind], True), ("all", False), ([*numbers, kind, "further"], False)):
+        raw["parties"][TELCO]["features"] = {"include": include, **stated}
+        (total,) = ledger_of(validated(Job, raw, "")).totals
+        assert (total.condition == "unconditional") == lifted
 
 
 def test_a_budget_pays_for_one_release() -> None:

@@ -113,7 +113,7 @@ def load_labels(trained: Any) -> Tensor:
 
 def test_the_ledger_counts_one_release_on_a_fitted_bottom_model() -> None:
     (total,) = ledger_of(JOB).totals
-    assert (total.releases, total.condition) == (1, "conditional on the bottom model")
+    assert (total.releases, total.condition) == (1, "conditional on the bottom model and the encoding")
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from protection_setup import KEY, context
@@ -15,9 +17,14 @@ from torch import Tensor, nn
 from cutlayer.accounting import DPSGD, Composition, ReleasePlan
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import row_gradients as kernel
+from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_step
+from cutlayer.kernels.noise import standard_normal
+from cutlayer.kernels.roc import roc_auc
+from cutlayer.kernels.rounded_normal import rounded_normal
 from cutlayer.kernels.row_gradients import row_gradients
+from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.models import BottomModel, Inputs, build_bottom
-from cutlayer.protections import DPBottom, build, build_chain
+from cutlayer.protections import DPBottom, build, build_chain, dp_bottom
 from cutlayer.protections.base import Mode, Noise, PassiveView, Update
 
 TABLE, IMAGE = Inputs((5, 3), 4), Inputs((), 64, (1, 8, 8))
@@ -134,6 +141,90 @@ def test_a_replaced_row_moves_the_sum_by_twice_the_clip_at_most() -> None:
         sums.append(9 * gradients(bottom))
     assert float((sums[0] - sums[1]).norm()) == pytest.approx(1.0, rel=1e-3)
     assert float((sums[0] - sums[2]).norm()) == pytest.approx(0.5, rel=1e-3)
+
+
+def norm_squared(values: Tensor) -> Fraction:
+    return sum((Fraction(value) ** 2 for value in values.tolist()), Fraction(0))
+
+
+def test_the_sum_moves_by_twice_the_clip_at_most_in_exact_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums that the noise is added to, of eight rows and of the same with a row replaced by its opposite."""
+    bottom, (codes, numbers), upstream = made(*BOTTOMS[0], n=8)
+    sums = list[Tensor]()
+    original = dp_bottom.lattice_sum
+
+    def watched(rows: Tensor, step: float) -> Tensor:
+        sums.append(original(rows, step))
+        assert torch.equal(sums[-1] / step, (sums[-1] / step).round())
+        return sums[-1]
+
+    monkeypatch.setattr(dp_bottom, "lattice_sum", watched)
+    for clip in (0.3, 1.0, 7.7):
+        sums.clear()
+        for factor in (1e6, -1e6):
+            other = upstream.clone()
+            other[4] *= factor
+            protection(n=3.0, clip=clip).update(Update(bottom, (codes, numbers), other), view())
+        assert norm_squared(sums[0] - sums[1]) <= 4 * Fraction(clip) ** 2
+        assert norm_squared(sums[0] - sums[1]) > 3.99 * Fraction(clip) ** 2
+
+
+def test_the_gradient_is_the_rounded_mean_of_exact_sum_and_noise() -> None:
+    bottom, columns, upstream = made(*BOTTOMS[0])
+    guard = protection(n=1.3, clip=0.7)
+    seen: dict[str, Tensor] = {}
+
+    class Watched(Noise):
+        def key(self, *, hook: str, peer: str, step: int, content: Tensor) -> bytes:
+            seen["total"] = content
+            return KEY
+
+    guard.context = replace(guard.context, noise=Watched(KEY))
+    guard.update(Update(bottom, columns, upstream), view())
+    sigma = 1.3 * 0.7
+    step = lattice_step(sigma, 9 * 0.7, FLOAT64_INTEGERS)
+    noise = rounded_normal(KEY, b"dp_bottom", tuple(seen["total"].shape), sigma, step)
+    exact = [(Fraction(a) + Fraction(b)) / 9 for a, b in zip(seen["total"].tolist(), noise.tolist(), strict=True)]
+    assert gradients(bottom).tolist() == [float(np.float32(float(value))) for value in exact]
+
+
+def impossible(released: Tensor, total: Tensor, sigma: float) -> int:
+    """How many entries of sum and noise no float32 noise gives from this sum, added as float32."""
+    nearest = ((released.double() - total.double()) / float(np.float32(sigma))).float().numpy()
+    possible = torch.zeros(released.shape, dtype=torch.bool)
+    for direction in (-np.inf, np.inf):
+        noise = nearest
+        for _ in range(4):
+            possible |= torch.add(total, torch.from_numpy(noise), alpha=sigma) == released
+            noise = np.nextafter(noise, np.float32(direction))
+    return int((~possible).sum())
+
+
+@pytest.mark.parametrize("lattice", [True, False])
+def test_no_value_of_the_gradient_excludes_a_row(lattice: bool) -> None:
+    """The attacker knows every row but one, of which there are two candidates; eight rows divide without rounding."""
+    bottom, columns, upstream = made(*BOTTOMS[2], n=8)
+    other = upstream.clone()
+    other[4] += 1e-3
+    clipped = [clip_rows(by_hand(bottom, columns, 8 * one), 1.0) for one in (upstream, other)]
+    steps, sigma = 200, 1.9  # under a power of two, float32 noise leaves out few values
+    bit = torch.rand(steps, generator=torch.Generator().manual_seed(2)) < 0.5
+    score = torch.zeros(steps)
+    for step in range(steps):
+        if lattice:
+            protection(n=sigma).update(Update(bottom, columns, other if bit[step] else upstream), view(step))
+            released = 8 * gradients(bottom)
+        else:
+            total = clipped[int(bit[step])].sum(0)
+            released = torch.add(total, standard_normal(KEY, b"%d" % step, tuple(total.shape)), alpha=sigma)
+        score[step] = impossible(released, clipped[0].sum(0), sigma) - impossible(released, clipped[1].sum(0), sigma)
+    auc = roc_auc(score, bit)
+    assert abs(auc - 0.5) < 0.12 if lattice else auc > 0.95
+
+
+def test_noise_that_no_lattice_holds_is_refused() -> None:
+    with pytest.raises(ConfigError, match="standard deviation of the noise from 2"):
+        protection(n=1e-20, clip=1e-20).event(ReleasePlan(training=1))
 
 
 @pytest.mark.parametrize("epochs", [1, 20])

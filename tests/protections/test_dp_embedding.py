@@ -11,6 +11,7 @@ from scipy import stats
 
 from cutlayer.accounting import Account, GaussianRelease, NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.lattice import lattice_step
 from cutlayer.protections import build, build_chain
 from cutlayer.protections.base import Mode, Noise, PassiveView
 
@@ -80,7 +81,7 @@ def test_the_events_total_is_the_budget_it_was_calibrated_to():
     for options, epsilon in ((BUDGET, 8.0), ({**BUDGET, "epsilon": 0.5}, 0.5)):
         event = passive(options).event(PLAN)
         assert isinstance(event, GaussianRelease)
-        assert (event.condition, event.delta) == ("conditional on the bottom model", 1e-5)
+        assert (event.condition, event.delta) == ("conditional on the bottom model and the encoding", 1e-5)
         mu = math.sqrt(20) / event.noise_multiplier
         assert mu == pytest.approx(mu_of(epsilon, 1e-5), rel=1e-6)
     event = passive({**BUDGET, "per": "release"}).event(PLAN)
@@ -89,7 +90,7 @@ def test_the_events_total_is_the_budget_it_was_calibrated_to():
 
 
 def test_the_condition_is_that_of_the_plan_and_one_release_leaves_nothing_to_adjust():
-    once = ReleasePlan(1, 1, 1, once=True, bottom="independent")
+    once = ReleasePlan(1, 1, 1, once=True, bottom="independent", encoding="public")
     event = passive(BUDGET, once).event(once)
     assert (event.condition, event.count) == ("unconditional", 1)
     assert event.noise_multiplier == pytest.approx(1 / mu_of(8, 1e-5), rel=1e-6)
@@ -148,6 +149,27 @@ def test_sphere_and_public_scales_do_what_they_say():
     assert torch.allclose(sphere.norm(dim=1), torch.tensor(CLIP), rtol=1e-5)
     public = passive({**quiet, "rescale": "public", "scale": 0.5}).embedding_out(e, seen(300))
     assert torch.allclose(public, (e / 2) * (CLIP / (e / 2).norm(dim=1, keepdim=True)).clamp(max=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"rescale": "sphere"}, {"rescale": "public", "scale": 50.0}])
+def test_what_is_released_is_whole_steps_from_the_truncated_rows(options):
+    """Exactly representable lattice points, whatever the rescaling; broken rows count as zeros."""
+    one = passive({**BUDGET, **options})
+    e = embedding(300)
+    e[3, 0] = float("nan")
+    released = one.embedding_out(e, seen(300)).double() / lattice_step(one.figures()["sigma"], CLIP)
+    assert torch.equal(released, released.round())
+    assert float(released.abs().max()) < 2**24
+    low = torch.bincount(released.long().flatten() % 8, minlength=8)
+    assert stats.chisquare(low.numpy()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("clip", [1e-31, 1e31])
+def test_a_clip_that_no_lattice_holds_is_refused_before_anything_is_sent(clip):
+    with pytest.raises(ConfigError, match=r"from 2\^-100 to 2\^100 .* scale rows, clip and noise"):
+        build("dp_embedding", {**BUDGET, "clip": clip}, "privacy").event(PLAN)
+    with pytest.raises(ConfigError, match=r"from 2\^-100 to 2\^100"):
+        passive({**BUDGET, "clip": clip})
 
 
 def test_a_broken_row_is_released_as_noise_alone():

@@ -60,6 +60,22 @@ def test_each_class_gets_the_variances_of_the_optimum(share):
     assert spent == pytest.approx(2.0 * distance, rel=0.02)
 
 
+def test_the_noises_of_all_rows_and_directions_are_independent():
+    signs = torch.tensor([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])
+    # The classes' means differ in the first column alone, so that the last two hold no noise along the difference. The
+    # narrow class gets noise in every direction, the wide one along the difference only.
+    narrow, wide = torch.full((4, 1), -1.0), torch.full((4, 1), 1.0)
+    g = torch.cat([torch.cat([narrow, 0.1 * signs], 1), torch.cat([wide, 2 * signs], 1)])
+    labels = torch.tensor([0] * 4 + [1] * 4)
+    drawn = noises(protection("marvell", {"s": 2.0}), g, labels, draws=1000)
+    noised = drawn.reshape(len(drawn), -1)[:, (drawn.std(0) > 1e-6).reshape(-1)]
+    assert noised.shape[1] == 4 * 3 + 4
+    # Noises that share their random bits need not correlate, but their squares do.
+    for values in (noised, noised**2):
+        correlations = np.corrcoef(values.T) - np.eye(noised.shape[1])
+        assert abs(correlations).max() < 6 / math.sqrt(len(drawn))
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e-10])
 def test_the_noised_batch_has_the_sum_kl_that_was_asked_for(scale):
     g, labels = gradients(400, 8, scale=scale)

@@ -223,7 +223,8 @@ PROTECTIONS = [
         "changed": 10508,
         "figures": {"labels_flipped": 10508.0, "flip_probability": 0.26894},
         "formal": True,
-        "statement": "the labels of bank, towards census, employer: 1-label differential privacy per row",
+        "statement": "the labels of the training rows of bank, towards census, employer: "
+        "1-label differential privacy per row",
     },
     {
         "name": "max_norm",

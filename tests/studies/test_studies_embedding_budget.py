@@ -190,7 +190,7 @@ def test_a_training_gives_the_active_party_alone_and_what_was_spent(trials: list
     assert set(bare.measured) == {"alone"}
     assert 0.4 < bare.measured["alone"] < 1
     once = one_epoch(trials, "Adult", budgeted(PCA.name, 8.0, 4), tmp_path)
-    assert once.measured["condition"] == "conditional on the bottom model"
+    assert once.measured["condition"] == "conditional on the bottom model and the encoding"
     assert (once.measured["releases"], round(once.measured["epsilon"], 6)) == (1, 8.0)
     paper = one_epoch(trials, "Adult", budgeted(PAPER_FORM, 8.0, 4), tmp_path)
     assert set(paper.measured) == {"condition", "why"}
@@ -310,7 +310,7 @@ def test_the_page_shows_every_method_total_and_width(tmp_path: Path) -> None:
                 if method != PAPER_FORM:
                     each = 1 if method != PER_EPOCH else about.epochs
                     bounds = f"{auc_bound(total, each):.3f} | {auc_bound(total):.3f}"
-                    ledger = f"| {each} | {bounds} | conditional on the bottom model |"
+                    ledger = f"| {each} | {bounds} | conditional on the bottom model and the encoding |"
                 assert row.endswith(ledger)
                 assert "formal" not in shares
     assert f"`{PCA.name}` at width 64, since a passive party has 27 columns" in " ".join(page.split())

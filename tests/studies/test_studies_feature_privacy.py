@@ -181,7 +181,7 @@ def test_images_that_are_released_once_are_shown_as_rebuilt(tmp_path: Path) -> N
     assert inversion(LAST)(result) == inversion(ONLY)(result) == inversion(MEAN)(result)
     assert (result.measured["ledger"]["releases"], result.measured["ledger"]["condition"]) == (
         1,
-        "conditional on the bottom model",
+        "conditional on the bottom model and the encoding",
     )
     assert result.measured["ledger"]["strict"] > result.measured["ledger"]["epsilon"] > 0
     assert any("purity" in key for key in result.measured["diagnostics"]["left"])  # of the opening

@@ -5,15 +5,14 @@ from cutlayer.accounting.composition import DELTA, Composition
 from cutlayer.accounting.events import (
     DPSGD,
     Composed,
-    Condition,
     Event,
     GaussianRelease,
     NoFormalGuarantee,
     RandomizedResponse,
 )
 from cutlayer.accounting.ledger import Entry, Ledger, Total
-from cutlayer.accounting.plan import ReleasePlan
-from cutlayer.accounting.release_log import MARKER, ReleaseLog
+from cutlayer.accounting.plan import Bottom, Condition, ReleasePlan
+from cutlayer.accounting.release_log import MARKER, ReleaseLog, kept_log
 from cutlayer.accounting.slots import ANY_PART, Occasion, Slot
 
 __all__ = [
@@ -22,6 +21,7 @@ __all__ = [
     "DPSGD",
     "MARKER",
     "Account",
+    "Bottom",
     "Composed",
     "Composition",
     "Condition",
@@ -36,4 +36,5 @@ __all__ = [
     "ReleasePlan",
     "Slot",
     "Total",
+    "kept_log",
 ]

@@ -71,7 +71,7 @@ class Composition:
 
     @property
     def auc_bound(self) -> float | None:
-        """What the ROC AUC of no test of a yes-or-no fact about a row can exceed; for Gaussian releases alone."""
+        """ROC AUC of the best test between two values of one row, all else known; for Gaussian releases alone."""
         return gaussian.best_auc(self.mu) if self.accountant == "exact Gaussian" else None
 
     def epsilon(self, delta: float) -> float:

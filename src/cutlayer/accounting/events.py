@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
-from cutlayer.accounting.plan import ReleasePlan
+from cutlayer.accounting.plan import Condition, ReleasePlan
 from cutlayer.errors import ConfigError
-
-Condition = Literal["unconditional", "conditional on the bottom model"]
-"""A row's noisy embedding is private given the bottom model; what that was fitted on decides whether this says all."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,14 @@ class GaussianRelease:
         noise_multiplier: standard deviation of the noise over the L2 sensitivity, which for rows clipped to norm C is
             2C.
         releases: how often each row is released with fresh noise, by the part of the rows it belongs to.
-        condition: `unconditional` where the bottom model was not fitted on the private rows.
+        condition: `unconditional` where neither the bottom model nor the encoding was fitted on the private rows.
         repeats: every later release of a row repeats its first bit for bit, and so costs nothing.
         delta: what the noise was calibrated at, if it was; the ledger then states epsilon there.
     """
 
     noise_multiplier: float
     releases: ReleasePlan
-    condition: Condition = "conditional on the bottom model"
+    condition: Condition = "conditional on the bottom model and the encoding"
     repeats: bool = False
     delta: float | None = None
 

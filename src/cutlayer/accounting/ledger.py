@@ -9,7 +9,8 @@ from typing import Any, Literal, Self
 
 from cutlayer.accounting import wording
 from cutlayer.accounting.composition import DELTA, Composition
-from cutlayer.accounting.events import DPSGD, Condition, Event, Formal, GaussianRelease, NoFormalGuarantee, singles
+from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, NoFormalGuarantee, singles
+from cutlayer.accounting.plan import Condition, condition_of
 from cutlayer.accounting.records import event_from_json, event_to_json
 from cutlayer.errors import ConfigError
 
@@ -51,7 +52,7 @@ class Entry:
         told = "; ".join(wording.of_event(event) for event in singles([self.event]))
         if self.epsilon is None:
             return told
-        return f"the {self.protects} of {self.party}, towards {', '.join(self.towards)}: {told}"
+        return f"{wording.of_asset(self.protects, self.party)}, towards {', '.join(self.towards)}: {told}"
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,10 @@ class Total:
         delta: 0 where epsilon is pure.
         accountant: which account it is: `pure`, `exact Gaussian` or `PLD`.
         rdp_epsilon: by Renyi differential privacy, for comparison; it is looser. `None` where that is not known.
-        condition: `unconditional`, or that it holds given the bottom model.
+        condition: `unconditional`, or that it holds given the bottom model, the encoding of the columns, or both.
         curve: pairs (epsilon, delta) that hold as well.
-        auc_bound: what the ROC AUC of no test of a yes-or-no fact about a row can exceed, for Gaussian releases alone.
+        auc_bound: ROC AUC that nobody exceeds who tells two values of one row apart, all else known; for Gaussian
+            releases alone.
         releases: of the row that is released most often, where rows are released with noise.
     """
 
@@ -182,11 +184,13 @@ def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
 
 
 def _condition(events: Sequence[Event]) -> Condition:
-    """A privately trained bottom model lifts the condition: its cost is in the total."""
-    if any(isinstance(event, DPSGD) for event in events):
-        return "unconditional"
-    told = [event.condition for event in events if isinstance(event, GaussianRelease)]
-    return "conditional on the bottom model" if "conditional on the bottom model" in told else "unconditional"
+    """What the releases rest on. Private training lifts the condition on the bottom model: its cost is in the total."""
+    stated = [event.condition for event in events if isinstance(event, GaussianRelease)]
+    trained = any(isinstance(event, DPSGD) for event in events)
+    return condition_of(
+        bottom=not trained and any("bottom model" in condition for condition in stated),
+        encoding=any("encoding" in condition for condition in stated),
+    )
 
 
 def _entry_to_json(entry: Entry) -> dict[str, Any]:

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from cutlayer.config.job import TrainConfig
 
-if TYPE_CHECKING:
-    from cutlayer.accounting.events import Condition
-
 Bottom = Literal["independent", "private", "fitted"]
 """What a bottom model owes to the private rows: nothing, a private training whose cost is counted, or a fit."""
+
+Encoding = Literal["public", "fitted"]
+"""Whether the columns are encoded by stated ranges and vocabularies alone, or by any that was fitted on the rows."""
+
+
+Condition = Literal[
+    "unconditional",
+    "conditional on the encoding",
+    "conditional on the bottom model",
+    "conditional on the bottom model and the encoding",
+]
+"""A row's noisy embedding is private given the bottom model and the encoding of the columns. Where these were fitted on
+the rows, through them one row moves what is released of others, which the noise does not cover."""
+
+
+def condition_of(*, bottom: bool, encoding: bool) -> Condition:
+    """The condition by its parts.
+
+    Args:
+        bottom: whether the bottom model was fitted on the rows, at no cost that is counted.
+        encoding: whether scales or codes of the columns were.
+    """
+    if bottom:
+        return "conditional on the bottom model and the encoding" if encoding else "conditional on the bottom model"
+    return "conditional on the encoding" if encoding else "unconditional"
 
 
 @dataclass(frozen=True)
@@ -26,12 +48,13 @@ class ReleasePlan:
         validation: of a validation row: one evaluation after every epoch; a last one where no test rows are held out.
         test: of a test row: one evaluation of the finished model; one after every epoch too where there are no
             validation rows.
-        serving: queries that each row may be asked for, beside these.
+        serving: predictions that each row may be released for, beside these.
         beyond: releases of any row that the schedule does not hold: by runs of the same job that did not come to their
             end, and by repetitions with other content.
-        once: every row is released a single time, before the epochs that use it.
+        once: every row is released a single time by the schedule, before the epochs that use it.
         bottom: `independent` where no private row has a part in the bottom model, `private` where it is trained by a
-            protection whose cost is counted, else `fitted`. The encoding of the columns counts as public.
+            protection whose cost is counted, else `fitted`.
+        encoding: `public` where every column is encoded by a range or vocabulary that the party states, else `fitted`.
     """
 
     training: int
@@ -41,21 +64,40 @@ class ReleasePlan:
     beyond: int = 0
     once: bool = False
     bottom: Bottom = "fitted"
+    encoding: Encoding = "fitted"
 
     @classmethod
-    def of(cls, train: TrainConfig, *, once: bool = False, bottom: Bottom = "fitted") -> Self:
-        """The plan of a job's schedule; stopping early only releases less."""
+    def of(
+        cls,
+        train: TrainConfig,
+        *,
+        once: bool = False,
+        bottom: Bottom = "fitted",
+        encoding: Encoding = "fitted",
+        serving: int = 0,
+    ) -> Self:
+        """The plan of a job's schedule; stopping early only releases less.
+
+        Args:
+            train: the schedule.
+            once: every row is released a single time in it.
+            bottom: what the bottom model owes to the private rows.
+            encoding: what the encoding of the columns owes to them.
+            serving: releases of each row for predictions, after the schedule.
+        """
         epochs, split = train.epochs, train.split
         if once:
-            return cls(1, int(split.validation > 0), int(split.test > 0), once=True, bottom=bottom)
-        if not split.validation:
-            return cls(epochs, test=epochs + 1, bottom=bottom)
-        return cls(epochs, epochs, 1, bottom=bottom) if split.test else cls(epochs, epochs + 1, bottom=bottom)
+            counts = 1, int(split.validation > 0), int(split.test > 0)
+        elif not split.validation:
+            counts = epochs, 0, epochs + 1
+        else:
+            counts = (epochs, epochs, 1) if split.test else (epochs, epochs + 1, 0)
+        return cls(*counts, serving=serving, once=once, bottom=bottom, encoding=encoding)
 
     @property
     def condition(self) -> Condition:
         """What the privacy of a row's released embedding rests on."""
-        return "conditional on the bottom model" if self.bottom == "fitted" else "unconditional"
+        return condition_of(bottom=self.bottom == "fitted", encoding=self.encoding == "fitted")
 
     @property
     def most(self) -> int:

@@ -287,6 +287,23 @@ class ReleaseLog:
         self._size += len(line.encode()) + 1
 
 
+def kept_log(own: Path) -> Path:
+    """The release log of a party that a finished run has.
+
+    Args:
+        own: the party's folder in the run folder, which says where the log lies or holds it.
+
+    Raises:
+        CheckpointError: there is none, or the file that says where it lies is damaged.
+    """
+    marker = own / MARKER
+    logs = [_log_named(marker)] if marker.exists() else sorted((own / "releases").glob("*/*.jsonl"))
+    if len(logs) != 1 or not logs[0].exists():
+        got = ", ".join(map(str, logs)) or "none"
+        raise CheckpointError.expected(f"the release log of the run in {own}", got, _RESTORE)
+    return logs[0]
+
+
 def _log_named(marker: Path) -> Path:
     """The log that a marker names.
 

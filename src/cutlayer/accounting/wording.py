@@ -26,7 +26,7 @@ def of_event(event: Single) -> str:
 
 def of_total(total: Total) -> str:
     """One line for a terminal."""
-    about = f"the {total.protects} of {total.party}, towards {', '.join(total.towards)}"
+    about = f"{of_asset(total.protects, total.party)}, towards {', '.join(total.towards)}"
     if total.epsilon is None:
         return f"{about}: no formal guarantee: {total.why}"
     if total.accountant == "pure":
@@ -35,8 +35,19 @@ def of_total(total: Total) -> str:
     told = f"{about}: epsilon {total.epsilon:.4g} at delta {total.delta:.4g} per row ({total.accountant}{beside})"
     told += f", {total.condition}"
     if total.auc_bound is not None:
-        told += f"; so no test of a yes-or-no fact about a row can exceed an AUC of {total.auc_bound:.3f}"
+        told += (
+            f"; so two values of one row, all else known, cannot be distinguished better than AUC {total.auc_bound:.3f}"
+        )
     return told
+
+
+def of_asset(asset: str, party: str) -> str:
+    """What a guarantee is about. Labels of held-out rows are used to evaluate, and no draw protects them.
+
+    >>> of_asset("labels", "bank"), of_asset("features", "telco")
+    ('the labels of the training rows of bank', 'the features of telco')
+    """
+    return f"the labels of the training rows of {party}" if asset == "labels" else f"the {asset} of {party}"
 
 
 def releases(plan: ReleasePlan) -> str:
@@ -50,8 +61,10 @@ def releases(plan: ReleasePlan) -> str:
 
 
 def _scheduled(plan: ReleasePlan) -> str:
-    if plan.once:
+    if plan.once and not plan.serving:
         return "every row once"
+    if plan.once:
+        return f"every row once, any row {_times(plan.serving)} for predictions"
     parts = [f"a training row {_times(plan.training)} (once in each epoch)"] if plan.training else []
     held_out = [
         f"a {part} row {_times(count)}"
@@ -61,7 +74,7 @@ def _scheduled(plan: ReleasePlan) -> str:
     if held_out:
         parts.append(f"{', '.join(held_out)} (evaluations)")
     if plan.serving:
-        parts.append(f"any row {_times(plan.serving)} for serving queries")
+        parts.append(f"any row {_times(plan.serving)} for predictions")
     return ", ".join(parts)
 
 
@@ -79,15 +92,14 @@ def _response(event: RandomizedResponse) -> str:
 def _release(event: GaussianRelease) -> str:
     if event.repeats:
         often = "released once; every later release of a row repeats its first"
-    elif event.releases.once and not event.releases.beyond:
+    elif event.releases.once and not event.releases.beyond and not event.releases.serving:
         often = "released once; the epochs after that use it again"
     else:
         spent = f"the cost is that of the {event.releases.whose}"
         often = f"released {_times(event.count)} at most: {releases(event.releases)}; {spent}"
     return (
         f"Gaussian noise of {event.noise_multiplier:.4g} times the sensitivity (neighbours differ in one row's "
-        f"features, replaced by others; {often}; the order is fixed, so no credit for sampling), {event.condition}; "
-        "the columns' encoding counts as public"
+        f"features, replaced by others; {often}; the order is fixed, so no credit for sampling), {event.condition}"
     )
 
 

@@ -31,6 +31,7 @@ class ServerLinks(Links):
         self.address = ""
         self._me, self._run, self._timeout = me, run, timeout
         self._readers: list[threading.Thread] = []
+        self._reading = threading.Lock()
         # One thread for each link as long as it lasts, and one to refuse everybody else.
         self._threads = ThreadPoolExecutor(len(peers) + 1, "cutlayer-link")
         self._server = grpc.server(self._threads, options=channel_options(limits))
@@ -81,8 +82,9 @@ class ServerLinks(Links):
         stream, ends = self._admit(context)
         context.send_initial_metadata(((RUN, self._run.encode()),))
         reader = threading.Thread(target=stream.pump, args=(requests, ends), name=f"from {stream.peer}", daemon=True)
-        self._readers.append(reader)
         reader.start()
+        with self._reading:  # calls that come and go must not add up
+            self._readers = [*(each for each in self._readers if each.is_alive()), reader]
         yield from stream.outgoing(ends)
 
     def _admit(self, context: Any) -> tuple[Stream, Ends]:

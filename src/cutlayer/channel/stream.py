@@ -19,7 +19,12 @@ from cutlayer.errors import PeerLost, ProtocolError
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """The two queues of one call: another caller in its place gets new ones."""
+    """The two queues of one call: another caller in its place gets new ones.
+
+    Attributes:
+        incoming: frames from the peer that wait to be read.
+        outgoing: frames to the peer that wait to leave.
+    """
 
     incoming: FrameQueue
     outgoing: FrameQueue

@@ -18,6 +18,7 @@ from cutlayer.models import allowed_models
 from cutlayer.report.rounding import auc, metric, name_of, plain, times
 from cutlayer.runs.execute import Progress
 from cutlayer.sweeps import Found, LeakKind, Plan, parse_varied, run_sweep
+from cutlayer.sweeps.found import UNCOUNTED
 from cutlayer.sweeps.page import verdict
 from cutlayer.sweeps.space import written
 
@@ -72,6 +73,7 @@ def _show(found: Found, folder: Path, console: Console) -> None:
     console.print(trial_table(found))
     if found.failed:
         console.print(Text(f"{times(len(found.failed), 'trial')} failed; the page says why.", "yellow"))
+    console.print(Text(UNCOUNTED, "dim"))
     console.print(Text(f"{'page':<11}", "dim") + Text(plain(str(folder / "sweep.html"))), soft_wrap=True)
 
 

@@ -25,6 +25,7 @@ Reference = Literal["centralised", "alone", "undefended", "each", "retrained", "
 LONGEST_NAME = 64
 MOST_EPOCHS = 10_000
 MOST_THREADS = 1024
+MAX_SERVING = 1_000_000
 
 
 def party_name(name: str) -> str:
@@ -104,6 +105,8 @@ class PrivatePart(Section):
     Attributes:
         fit: how a passive party that releases once fits its bottom model before, by kind; without it its random initial
             weights stand.
+        serving: how often a passive party may release each row for predictions after the training; noise, ledger and
+            budget cover these releases beside those of the schedule.
         limits: of the numbers that this party sends and accepts.
     """
 
@@ -114,6 +117,7 @@ class PrivatePart(Section):
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
     audit: AuditConfig = AuditConfig()
     fit: Mapping[str, Any] | None = None
+    serving: int = Field(default=0, ge=0, le=MAX_SERVING)
     secret: Path | None = None
     limits: LimitsConfig = LimitsConfig()
 

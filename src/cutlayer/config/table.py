@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from cutlayer.config.base import Section
 
@@ -121,6 +122,32 @@ class CategoriesConfig(Section):
     missing: Literal["code", "error"] = "code"
 
 
+def _ascending(span: tuple[float, float]) -> tuple[float, float]:
+    low, high = span
+    if not (math.isfinite(high - low) and low < high):
+        raise ValueError(f"[low, high] of finite numbers, low < high, got [{low:g}, {high:g}]")
+    return span
+
+
+def _as_text(value: Any) -> Any:
+    """A value of a vocabulary as the text that its column has."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
+
+
+def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        raise ValueError("a value or more, got none")
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        raise ValueError(f"every value once, got {twice[0]!r} more than once")
+    return values
+
+
+Value = Annotated[str, BeforeValidator(_as_text)]
+
+
 class FeaturesConfig(Section):
     """Which columns are features, and of which kind.
 
@@ -129,13 +156,42 @@ class FeaturesConfig(Section):
         exclude: names to leave out.
         categorical: names to treat as categories whatever their type (text and booleans always are); in a CSV file
             these columns are read as the text that stands there, so that codes such as 007 or 05db9164 survive.
+        ranges: of numeric columns, by name: the lowest and the highest value that is public knowledge. Such a column is
+            clipped to its range and scaled by it alone; nothing is fitted on rows.
+        vocabulary: of categorical columns, by name: all values that are public knowledge. Such a column is a category
+            whatever its type; a value that is not among them counts as unknown, and nothing is fitted on rows.
     """
 
     include: Literal["all", "none"] | Names = "all"
     exclude: Names = ()
     categorical: Names = ()
+    ranges: Mapping[str, Annotated[tuple[float, float], AfterValidator(_ascending)]] = Field(default_factory=dict)
+    vocabulary: Mapping[str, Annotated[tuple[Value, ...], AfterValidator(_distinct)]] = Field(default_factory=dict)
     numbers: NumbersConfig = NumbersConfig()
     categories: CategoriesConfig = CategoriesConfig()
+
+    @property
+    def public_encoding(self) -> bool:
+        """Whether no feature's encoding is fitted on rows: the columns are named, each with a range or a vocabulary."""
+        if isinstance(self.include, str):
+            return self.include == "none"
+        return set(self.include) - set(self.exclude) <= self.ranges.keys() | self.vocabulary.keys()
+
+    @field_validator("ranges", "vocabulary", mode="after")
+    @classmethod
+    def _names_written_out(cls, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: stated for names, stated in columns.items() for name in expand((names,))}
+
+    @model_validator(mode="after")
+    def _one_kind_for_each_column(self) -> FeaturesConfig:
+        twice = sorted(self.ranges.keys() & {*self.vocabulary, *self.categorical})
+        if twice:
+            raise ValueError(f"a range for numeric columns alone, got one for the category {twice[0]!r}")
+        wide = [name for name, values in self.vocabulary.items() if len(values) + 2 > self.categories.max_codes]
+        if wide:
+            most = self.categories.max_codes
+            raise ValueError(f"a vocabulary within max_codes {most}, two reserved, got more for {wide[0]!r}")
+        return self
 
     @field_validator("include", mode="before")
     @classmethod

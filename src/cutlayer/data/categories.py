@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -25,7 +26,7 @@ class CategoryEncoder(Section):
     Attributes:
         name: of the column.
         cardinality: number of codes, the two reserved ones included.
-        values: the training values of codes 2, 3, ... in ascending order; empty if hashed.
+        values: the training values, or the stated ones, of codes 2, 3, ... in ascending order; empty if hashed.
         hashed: the column was wider than `max_codes`: every value, seen in training or not, has the code
             2 + FNV-1a-64(UTF-8 bytes) mod (cardinality - 2), and code 1 is not used.
         missing: `code`, or `error` to refuse missing values.
@@ -53,6 +54,17 @@ class CategoryEncoder(Section):
             return cls(name=name, cardinality=config.max_codes, hashed=True, missing=config.missing)
         values = tuple(sorted(frequent.to_pylist()))
         return cls(name=name, cardinality=FIRST + len(values), values=values, missing=config.missing)
+
+    @classmethod
+    def stated(cls, name: str, values: Sequence[str], config: CategoriesConfig) -> CategoryEncoder:
+        """Codes of a public vocabulary: no row is looked at.
+
+        Args:
+            name: of the column.
+            values: distinct, in any order.
+            config: what to do about missing values.
+        """
+        return cls(name=name, cardinality=FIRST + len(values), values=tuple(sorted(values)), missing=config.missing)
 
     def apply(self, text: pa.ChunkedArray) -> npt.NDArray[np.int32]:
         """Codes of values.

@@ -1,4 +1,4 @@
-"""A party's encoder: fitted on training rows, then frozen; tables in, integer codes, numbers and images out."""
+"""A party's encoder: fitted on training rows or stated, then frozen; tables in, codes, numbers and images out."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Encoder(Section):
 
     @classmethod
     def fit(cls, table: pa.Table, features: FeaturesConfig, where: str, rows: Rows | None = None) -> Encoder:
-        """Fit one encoder per feature column.
+        """Fit one encoder per feature column; one with a stated range or vocabulary sees no row.
 
         Args:
             table: holds the feature columns; id and label must not be among them.
@@ -84,7 +84,8 @@ class Encoder(Section):
             rows: int64 (n,), the training rows of the table, the only ones that are looked at; all if None.
 
         Raises:
-            DataError: a column is absent, of a type that is no feature, or holds infinity; or two columns hold images.
+            DataError: a column is absent, of a type that is no feature, or holds infinity; a range is stated for a
+                column that is not numeric; or two columns hold images.
         """
         names = feature_names(table.column_names, features, where)
         fitted = tuple(_fitted(table, name, features, where, rows) for name in names)
@@ -210,8 +211,14 @@ def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
 def _fitted(
     table: pa.Table, name: str, features: FeaturesConfig, where: str, rows: Rows | None
 ) -> CategoryEncoder | NumberEncoder | ImageEncoder:
+    if name in features.vocabulary:
+        return CategoryEncoder.stated(name, features.vocabulary[name], features.categories)
     if name not in features.categorical:
         kind = kind_of(name, table.schema.field(name).type, where)
+        if name in features.ranges:
+            if kind != "number":
+                raise fault(where, f"a range for numbers, in column {name!r}", kind, "state a vocabulary, or neither")
+            return NumberEncoder.stated(name, features.ranges[name], features.numbers)
         if kind == "image":
             return ImageEncoder.fit(name, images_of(table.column(name), name, where), rows)
         if kind == "number":

@@ -41,7 +41,7 @@ def feature_names(
     """
     named = () if isinstance(features.include, str) else features.include
     there = set(known)
-    for name in (*named, *features.exclude, *features.categorical):
+    for name in (*named, *features.exclude, *features.categorical, *features.ranges, *features.vocabulary):
         if name not in there:
             raise missing_column(where, name, tuple(known))
     for name in named:

@@ -1,7 +1,8 @@
-"""A numeric column as scaled float32, fitted on training rows."""
+"""A numeric column as scaled float32, by training rows or by a public range."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ class NumberEncoder(Section):
         offset, width: of the scale; width 0 marks a column that was constant in training, which becomes 0.
         clipped: values outside of the training range are cut to 0 and 1 (`minmax`).
         missing: `fill`, or `error` to refuse missing values.
+        low, high: the stated range that values are clipped to before the transform; `None` where none was stated.
     """
 
     kind: Literal["number"] = "number"
@@ -35,6 +37,40 @@ class NumberEncoder(Section):
     width: float = 1.0
     clipped: bool = False
     missing: Literal["fill", "error"] = "fill"
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def stated(cls, name: str, span: tuple[float, float], config: NumbersConfig) -> NumberEncoder:
+        """The scale of a public range: no row is looked at.
+
+        `minmax` maps the range to 0 to 1; `standard` gives numbers spread evenly over the transformed range mean 0 and
+        deviation 1. A missing number becomes the middle of the transformed range, or zero as near as the range has it.
+
+        Args:
+            name: of the column.
+            span: lowest and highest value, finite and ascending.
+            config: transform, scale, and what a missing number becomes.
+        """
+        ends = _transformed(np.array([*span, min(max(0.0, span[0]), span[1])]), config.transform)
+        low, high, zero = (float(end) for end in ends)
+        middle = low + (high - low) / 2
+        offset, width = {
+            "standard": (middle, (high - low) / math.sqrt(12)),
+            "minmax": (low, high - low),
+            "none": (0.0, 1.0),
+        }[config.scale]
+        return cls(
+            name=name,
+            transform=config.transform,
+            fill=zero if config.missing == "zero" else middle,
+            offset=offset,
+            width=width,
+            clipped=config.scale == "minmax",
+            missing="error" if config.missing == "error" else "fill",
+            low=span[0],
+            high=span[1],
+        )
 
     @classmethod
     def fit(cls, name: str, values: Floats, config: NumbersConfig, where: str) -> NumberEncoder:
@@ -77,6 +113,8 @@ class NumberEncoder(Section):
         """
         if self.width == 0:
             return np.zeros(len(values), dtype=np.float32)
+        if self.low is not None:
+            values = np.clip(values, self.low, self.high)
         values = _transformed(values, self.transform)
         values = np.where(np.isnan(values), self.fill, values)
         with np.errstate(over="ignore"):

@@ -187,7 +187,8 @@ class PartyTable:
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
         reserved = {name for name in (self._id, self.label) if name is not None}
         names = feature_names(self._source.names, features, self.where, reserved)
-        categorical = tuple(name for name in features.categorical if name in set(names))
+        named = dict.fromkeys((*features.categorical, *features.vocabulary))
+        categorical = tuple(name for name in named if name in set(names))
         return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})
 
     def _read(self) -> pa.Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -11,11 +11,13 @@ from torch import Tensor
 from cutlayer.config import Job
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
+from cutlayer.data.store import Store
 from cutlayer.errors import DataError
 from cutlayer.estimator.tables import Tables, check_mapping, check_rows, read
 from cutlayer.models import BottomModel, TopModel
 from cutlayer.runs.finetune import checked_absent
 from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.serving import Serving
 from cutlayer.runs.trained import load_bottom, load_top
 from cutlayer.runs.watch import read_truth
 from cutlayer.tasks import Task
@@ -72,8 +74,13 @@ class Models:
         """The absent parties in the job's order; see `checked_absent`."""
         return checked_absent(names, [*self.encoders], self.active, epochs)
 
-    def embed(self, tables: Tables, absent: Collection[str]) -> dict[str, Tensor]:
-        """Embeddings (n, width) of all parties that have features; zeros for those who are absent.
+    @property
+    def widths(self) -> dict[str, int]:
+        """Width of the embedding of each party that has features, in the job's order."""
+        return {name: bottom.width for name, bottom in self.bottoms.items()}
+
+    def encode(self, tables: Tables, absent: Collection[str]) -> dict[str, Store]:
+        """Encoded columns of the parties that answer, in the job's order; nothing is released by it.
 
         Raises:
             DataError: a table is missing or does not hold what was trained on, or the tables differ in their rows.
@@ -87,15 +94,28 @@ class Models:
             raise DataError.expected(wanted, got, "name who is absent in `absent`" if passive else "")
         found = read(tables, needed)
         check_rows(found)
-        rows = next(iter(found.values())).num_rows
+        return {name: PartyTable(name, found[name], encoder=self.encoders[name]).encode_all() for name in needed}
+
+    def embed(self, stores: Mapping[str, Store], servings: Mapping[str, Serving]) -> dict[str, Tensor]:
+        """Embeddings (n, width) of all parties that have features; zeros for those without columns here.
+
+        Args:
+            stores: from `encode`.
+            servings: what each passive party releases through; the embeddings of a party that is not named are bare.
+
+        Raises:
+            ConfigError, BudgetExceeded: a party has no prediction left.
+        """
+        rows = next(iter(stores.values())).rows
         made: dict[str, Tensor] = {}
-        with torch.no_grad():
-            for name, bottom in self.bottoms.items():
-                if name in absent:
-                    made[name] = torch.zeros(rows, bottom.width)
-                    continue
-                encoded = PartyTable(name, found[name], encoder=self.encoders[name]).encode_all()
-                made[name] = bottom(*encoded.gather(torch.arange(rows)))
+        for name, bottom in self.bottoms.items():
+            if name not in stores:
+                made[name] = torch.zeros(rows, bottom.width)
+            elif name in servings:
+                made[name] = servings[name].release(_embedding(bottom, stores[name]), rows)
+            else:
+                with torch.no_grad():
+                    made[name] = _embedding(bottom, stores[name])(torch.arange(rows))
         return made
 
     def answer(self, embeddings: Mapping[str, Tensor], absent: Collection[str]) -> Tensor:
@@ -106,3 +126,13 @@ class Models:
                 return logits
             top = self.tuned.get(frozenset(absent), self.top)
             return top.answer(embeddings, embeddings.keys() - set(absent))
+
+
+def _embedding(bottom: BottomModel, store: Store) -> Callable[[Tensor], Tensor]:
+    """The bottom model on some rows of a store, int64 (m,) -> (m, width)."""
+
+    def embed(rows: Tensor) -> Tensor:
+        embedding: Tensor = bottom(*store.gather(rows))
+        return embedding
+
+    return embed

@@ -19,21 +19,20 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from cutlayer.config import Job, Section, validated
+from cutlayer.config import Job, validated
+from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.estimator.prediction import Evaluation, Models
+from cutlayer.estimator.privacy import Protections, privacy_of
 from cutlayer.estimator.tables import LABEL, Tables, check_mapping, check_rows, labels_of, read, with_labels
 from cutlayer.models import allowed_models, modules_of
-from cutlayer.protections import REGISTRY, Protection
-from cutlayer.protections.base import Side
 from cutlayer.report import Report, build
 from cutlayer.runs.again import audit_again
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.finetune import EPOCHS, Labelled, tune
 from cutlayer.runs.keys import LENGTH
+from cutlayer.runs.serving import servings
 from cutlayer.runs.together import Keys
-
-Protections = Sequence[Section] | Mapping[str, Sequence[Section]]
 
 
 class _Vertical(BaseEstimator):  # type: ignore[misc]
@@ -59,6 +58,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         run_dir: str | Path | None = None,
         secrets: str | Path | None = None,
         key: bytes | None = None,
+        predictions: int = 0,
     ) -> None:
         self.active = active
         self.bottom = bottom
@@ -77,6 +77,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.run_dir = run_dir
         self.secrets = secrets
         self.key = key
+        self.predictions = predictions
 
     def fit(self, X: Tables, y: Any) -> Self:
         """Train on the parties' tables.
@@ -104,6 +105,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
                 self.classes_ = np.unique(labels)
             self.models_ = Models.load(job, folder, self.report_.task.classes)
             self.encoders_ = self.models_.encoders
+            self._supplied = key
         return self
 
     def audit(self, attacks: Sequence[str] = ()) -> Report:
@@ -119,7 +121,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         return self.report_
 
     def evaluate(self, X: Tables, y: Any, absent: Collection[str] = ()) -> Evaluation:
-        """Metrics of the answers to rows with known labels.
+        """Metrics of the answers to rows with known labels; each call is a prediction, as `predictions` counts them.
 
         Args:
             X: tables as in `fit`; an absent party's need not be given.
@@ -127,11 +129,31 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             absent: passive parties that no longer answer.
 
         Raises:
-            CutlayerError: an unknown party, nobody left with features, or labels that were not trained on.
+            CutlayerError: an unknown party, nobody left with features, labels that were not trained on, or no
+                prediction left.
         """
+        return self._evaluation(X, y, absent, protected=True)
+
+    def evaluate_unprotected(self, X: Tables, y: Any, absent: Collection[str] = ()) -> Evaluation:
+        """The same on bare embeddings, which no protection touched and nothing counts.
+
+        It shows what the models could do in one place. Nothing of it could be had between the parties, and it says
+        nothing of a protected run.
+
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            y: labels (n,).
+            absent: passive parties that no longer answer.
+
+        Raises:
+            CutlayerError: as `evaluate`, but that it takes no prediction.
+        """
+        return self._evaluation(X, y, absent, protected=False)
+
+    def _evaluation(self, X: Tables, y: Any, absent: Collection[str], *, protected: bool) -> Evaluation:
         check_is_fitted(self, "folder_")
         gone = self.models_.absent(absent)
-        rows = self._labelled(X, y, gone)
+        rows = self._labelled(X, y, gone, protected=protected)
         metrics = self.models_.task.evaluate(self.models_.answer(rows.embeddings, gone), rows.labels)
         contributed = tuple(name for name in self.encoders_ if name not in gone)
         return Evaluation(metrics, contributed, gone, len(rows.labels))
@@ -140,7 +162,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         """After a quit, train the top model on with the remaining parties, all bottom models as they are.
 
         From then on `predict` and `evaluate` use the result for exactly these absent parties. It starts from the top
-        model of the fit; all rows train, and the last epoch stands.
+        model of the fit; all rows train, and the last epoch stands. The remaining parties release the rows once more,
+        as for one prediction.
 
         Args:
             X: tables as in `fit`; an absent party's need not be given.
@@ -154,7 +177,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "folder_")
         gone = self.models_.absent(absent, epochs)
         top = copy.deepcopy(self.models_.top)
-        tune(top, self._labelled(X, y, gone), gone, self.models_.task, self.job_.train, epochs)
+        tune(top, self._labelled(X, y, gone, protected=True), gone, self.models_.task, self.job_.train, epochs)
         self.models_.tuned[frozenset(gone)] = top
         return self
 
@@ -175,11 +198,12 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
     def _job(self, tables: Tables, labels: npt.NDArray[Any]) -> Job:
         check_mapping(tables)
         names = [self.active, *(name for name in tables if name != self.active)]
-        privacy = self._privacy(names)
+        privacy = privacy_of(self.protections, self.active, names)
         parties: dict[str, Any] = {
-            name: {"role": "active" if name == self.active else "passive", "privacy": privacy[name]} for name in names
+            name: {"role": "passive", "privacy": privacy[name], "serving": self.predictions} for name in names
         }
-        parties[self.active] |= {"label": LABEL, "audit": {"attacks": self.attacks}}
+        owner = {"role": "active", "label": LABEL, "audit": {"attacks": self.attacks}}
+        parties[self.active] = {"privacy": privacy[self.active], **owner}
         if self.active not in tables:
             parties[self.active]["features"] = {"include": "none"}
         model = {key: value for key, value in (("bottom", self.bottom), ("top", self.top)) if value is not None}
@@ -195,30 +219,6 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         raw = {"task": self._kind(labels), "parties": parties, "model": model, "train": train, "compare": self.compare}
         return validated(Job, raw, type(self).__name__)
 
-    def _privacy(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Protections by party: a plain list goes to the side each protection belongs to."""
-        wanted: dict[str, dict[str, Any]] = {name: {} for name in names}
-        for name, one in self._given(names):
-            if name not in wanted:
-                raise ConfigError.expected(f"protections of {', '.join(names)}", name)
-            protection = _protection(one)
-            if protection.name in wanted[name]:
-                raise ConfigError.expected(f"{name}: {protection.name} once", "it twice", "keep one of them")
-            wanted[name][protection.name] = one.model_dump()
-        return wanted
-
-    def _given(self, names: Sequence[str]) -> Iterator[tuple[str, Section]]:
-        """Each protection with its party: the one the mapping says, or all of the side it is for."""
-        by_party = self.protections if isinstance(self.protections, Mapping) else {None: self.protections}
-        for party, some in by_party.items():
-            if not isinstance(some, list | tuple):
-                got = type(some).__name__
-                raise ConfigError.expected("protections in a list", got, "such as [LabelDPConfig(eps=1.0)]")
-            for one in some:
-                active = _protection(one).side == Side.ACTIVE
-                owners = [name for name in names if active == (name == self.active)] if party is None else [party]
-                yield from ((owner, one) for owner in owners)
-
     @abstractmethod
     def _kind(self, labels: npt.NDArray[Any]) -> str:
         """The kind of task these labels make."""
@@ -227,20 +227,28 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
     def _codes(self, labels: npt.NDArray[Any]) -> Tensor:
         """Labels as the task's loss and metrics take them."""
 
-    def _predict(self, X: Tables, absent: Collection[str]) -> npt.NDArray[np.float64]:
+    def _predict(self, X: Tables, absent: Collection[str], *, protected: bool) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "folder_")
         gone = self.models_.absent(absent)
-        logits = self.models_.answer(self.models_.embed(X, gone), gone)
+        stores = self.models_.encode(X, gone)
+        logits = self.models_.answer(self._embed(stores, protected=protected), gone)
         predicted: npt.NDArray[np.float64] = self.models_.task.predict(logits.double()).numpy()
         return predicted
 
-    def _labelled(self, X: Tables, y: Any, gone: Collection[str]) -> Labelled:
-        labels, embeddings = labels_of(y), self.models_.embed(X, gone)
-        counts = {len(labels), *(len(e) for e in embeddings.values())}
+    def _embed(self, stores: Mapping[str, Store], *, protected: bool) -> dict[str, Tensor]:
+        """Embeddings as the parties release them for a prediction, or bare ones."""
+        job, models = self.job_, self.models_
+        widths = {name: models.widths[name] for name in job.passives if name in stores}
+        return models.embed(stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
+
+    def _labelled(self, X: Tables, y: Any, gone: Collection[str], *, protected: bool) -> Labelled:
+        labels, stores = labels_of(y), self.models_.encode(X, gone)
+        counts = {len(labels), *(store.rows for store in stores.values())}
         if len(counts) > 1:
             got = ", ".join(f"{count:,}" for count in sorted(counts))
             raise DataError.expected("as many labels in y as rows", got)
-        return Labelled(embeddings, self._codes(labels))
+        codes = self._codes(labels)
+        return Labelled(self._embed(stores, protected=protected), codes)
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
@@ -259,7 +267,11 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         run_dir: keeps the run folder, as `run_dir/run`; `None` uses a temporary one.
         secrets: folder of the parties' long-lived secrets, made if absent: with it, `label_dp` draws each row's label
             once over all fits. `None` makes new ones for every fit, and the eps of the fits add up.
-        key: 32 bytes for all noise, so that it repeats: reproducible, not private.
+        key: 32 bytes for all noise and all initial weights, so that both repeat: reproducible, not private. Without it
+            each party draws both under keys of its own, and two fits differ.
+        predictions: how many predictions are planned: calls of `predict`, `predict_proba`, `score`, `evaluate` and
+            `finetune_top` on this fit, each of which releases every row of its tables once more. Noise that is counted
+            (`DPEmbeddingConfig`) is drawn for so many, and further calls are refused.
 
     Attributes:
         report_: the run's `Report`. classes_: as in scikit-learn. folder_: the run folder.
@@ -276,17 +288,33 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         return torch.from_numpy(np.searchsorted(self.classes_, labels).astype(np.int64))
 
     def predict_proba(self, X: Tables, absent: Collection[str] = ()) -> npt.NDArray[np.float64]:
-        """Probabilities (n, classes) of rows given by all parties.
+        """Probabilities (n, classes) of rows given by all parties, from what each releases through its protections.
+
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            absent: passive parties that no longer answer.
+
+        Raises:
+            ConfigError: a party counts its releases, and no `predictions` were planned.
+            BudgetExceeded: as many predictions as were planned have been made.
+            CutlayerError: bad input; says which party and what to do.
+        """
+        return self._predict(X, absent, protected=True)
+
+    def predict_proba_unprotected(self, X: Tables, absent: Collection[str] = ()) -> npt.NDArray[np.float64]:
+        """Probabilities (n, classes) from bare embeddings, which no protection touched and nothing counts.
+
+        What the models could say in one place: nothing of it could be had between the parties.
 
         Args:
             X: tables as in `fit`; an absent party's need not be given.
             absent: passive parties that no longer answer.
         """
-        return self._predict(X, absent)
+        return self._predict(X, absent, protected=False)
 
     def predict(self, X: Tables, absent: Collection[str] = ()) -> npt.NDArray[Any]:
         """The likeliest class of each row; arguments as of `predict_proba`."""
-        likeliest = self._predict(X, absent).argmax(axis=1)
+        likeliest = self._predict(X, absent, protected=True).argmax(axis=1)
         chosen: npt.NDArray[Any] = self.classes_[likeliest]
         return chosen
 
@@ -304,13 +332,27 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
             raise DataError.expected("numbers in y", labels.dtype) from None
 
     def predict(self, X: Tables, absent: Collection[str] = ()) -> npt.NDArray[np.float64]:
-        """Predicted values (n,).
+        """Predicted values (n,), from what each party releases through its protections.
+
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            absent: passive parties that no longer answer.
+
+        Raises:
+            ConfigError: a party counts its releases, and no `predictions` were planned.
+            BudgetExceeded: as many predictions as were planned have been made.
+            CutlayerError: bad input; says which party and what to do.
+        """
+        return self._predict(X, absent, protected=True)
+
+    def predict_unprotected(self, X: Tables, absent: Collection[str] = ()) -> npt.NDArray[np.float64]:
+        """Predicted values (n,) from bare embeddings, which no protection touched and nothing counts.
 
         Args:
             X: tables as in `fit`; an absent party's need not be given.
             absent: passive parties that no longer answer.
         """
-        return self._predict(X, absent)
+        return self._predict(X, absent, protected=False)
 
 
 def _checked_key(key: bytes | None) -> bytes | None:
@@ -318,16 +360,6 @@ def _checked_key(key: bytes | None) -> bytes | None:
         return key
     got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
     raise ConfigError.expected(f"key as {LENGTH} bytes", got, f"such as secrets.token_bytes({LENGTH})")
-
-
-def _protection(settings: object) -> type[Protection[Any]]:
-    """The protection that these settings are of."""
-    kinds = {kind.config: kind for kind in REGISTRY.values()}
-    found = next((kind for config, kind in kinds.items() if type(settings) is config), None)
-    if found is None:
-        known = ", ".join(sorted(config.__name__ for config in kinds))
-        raise ConfigError.expected(f"a protection's settings ({known})", type(settings).__name__)
-    return found
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def classical(epsilon: float, delta: float) -> float:
 
 
 def best_auc(mu: float) -> float:
-    """What no test of a yes-or-no fact about a row can exceed: Phi(mu / sqrt 2), its ROC AUC under mu-Gaussian privacy.
+    """ROC AUC of the best test between two values of a row, all else known: Phi(mu / sqrt 2), mu-Gaussian privacy.
 
     The best trade-off of the two errors is that of N(0, 1) against N(mu, 1), and this is the area under it.
 

@@ -12,7 +12,11 @@ which makes no row longer: two rows of norm C or less remain 2C apart or less.
 
 What remains approximate is the generator (`rounded_normal`): each integer differs from round(X) of real-number
 arithmetic with probability 2^-29 at most, so that d integers are within d * 2^-29 of the exact mechanism in total
-variation.
+variation: 2.4e-6 for 20 releases of width 64. As likelihoods, a pair of integers at distance t from (0, 0) has a
+probability within a factor 1 +- (2^-47 t + 2^-10 / (t + 1)) of the exact one. By Chernoff's bound over independent
+pairs, (epsilon, delta) becomes (epsilon + 0.007, 1.01 delta + 2e-12 (1 + e^epsilon)) at most, for up to two million
+integers. Truncation costs utility alone: less than a step of every entry, 2^-18 of the noise, unless sigma is far below
+the bound.
 
 Reference: Mironov 2012, *On significance of the least significant bits for differential privacy* (CCS), sections 4 and
 5 (the attack, and rounding to a lattice); Jin, McMurtry, Rubinstein and Ohrimenko 2022, *Are we there yet? Timing and
@@ -114,7 +118,7 @@ def lattice_sum(rows: Tensor, step: float) -> Tensor:
 
 
 def _in_steps(rows: Tensor, step: float) -> Tensor:
-    """Each entry divided by the step, exactly, and cut off behind the point, so that no row gets longer."""
+    """Each entry divided by the step, which is exact, and without its fraction, so that no row gets longer."""
     return (rows * (1.0 / step)).trunc_()
 
 
@@ -126,10 +130,11 @@ class _Released(torch.autograd.Function):
         out, start = torch.empty_like(rows, memory_format=torch.contiguous_format), 0
         entries, released = rows.reshape(-1), out.view(-1)
         for noise in rounded_pieces(key, b"lattice %r" % (tuple(rows.shape),), rows.numel(), sigma, step):
-            piece = slice(start, start + len(noise))
+            end = start + len(noise)
+            steps = torch.mul(entries[start:end], 1.0 / step, out=released[start:end]).trunc_()
             # -0.0 of a truncated negative entry becomes +0.0 here, since no zero of the noise is negative.
-            torch.add(noise, _in_steps(entries[piece], step), alpha=step, out=released[piece])
-            start += len(noise)
+            torch.add(noise, steps, alpha=step, out=steps)
+            start = end
         return out
 
     @staticmethod

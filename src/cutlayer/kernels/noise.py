@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ _BLAKE2B_KEY_LIMIT = 64
 # The intermediates of one piece stay in the second-level cache, and PyTorch gives no piece of this size to a second
 # thread: the numbers do not depend on how many there are.
 _AT_A_TIME = 1 << 15
+_ZEROS = 1 << 14
 _SMALLEST = torch.tensor(SMALLEST_UNIFORM, dtype=torch.float64)
 _ANGLE = math.pi * 2.0**-31
 _HALF_AN_ANGLE = torch.tensor(_ANGLE / 2)
@@ -219,6 +220,29 @@ def word_pieces(key: bytes, nonce: bytes, count: int, words_each: int, at_a_time
         taken = words_each * min(count - start, at_a_time)
         counter.update_into(zeros[: 4 * taken], stream)
         yield words[:taken]
+
+
+def word_buffer(key: bytes, nonce: bytes, count: int) -> tuple[Tensor, Callable[[], None]]:
+    """Room for 64-bit words of `keystream`, and what fills it with the next ones, all of it each time.
+
+    Args:
+        key: as of `keystream`.
+        nonce: as of `keystream`.
+        count: number of words, 1 or more.
+
+    Returns:
+        Int64 (count,), and the function that overwrites it.
+    """
+    counter, stream = _counter(key, nonce), memoryview(bytearray(8 * count))
+    # A small source of zeros, used again for each part, stays in the first-level cache.
+    zeros = memoryview(bytes(min(8 * count, _ZEROS)))
+    parts = [stream[start : start + _ZEROS] for start in range(0, 8 * count, _ZEROS)]
+
+    def refill() -> None:
+        for part in parts:
+            counter.update_into(zeros[: len(part)], part)
+
+    return torch.frombuffer(stream, dtype=torch.int64), refill
 
 
 def _to_uniform(words: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.noise import uniform64, word_pieces
+from cutlayer.kernels.noise import uniform64, word_buffer
 
 REACH = math.sqrt(2 * 127 * math.log(2))
 """The largest standard normal that can be drawn, 13.27: the radius of the smallest uniform, 2^-127."""
@@ -86,34 +86,33 @@ def rounded_pieces(key: bytes, nonce: bytes, count: int, sigma: float, step: flo
     if not (step > 0 and math.frexp(step)[0] == 0.5 and 0 < sigma <= MAX_SCALE * step):
         wanted = "noise above 0, at most 2^19 steps wide, and a power of two as the step"
         raise ConfigError.expected(wanted, f"sigma {sigma} and step {step}")
-    pairs = (count + 1) // 2
-    if not pairs:
+    if not count:
         return
-    size = min(pairs, _AT_A_TIME)
-    scratch = tuple(torch.empty(size, dtype=torch.float64) for _ in range(3))
+    pairs = (count + 1) // 2
+    # Pieces of one size, so that every view is made once; the last one may hold a few numbers more than are wanted.
+    pieces = -(-pairs // _AT_A_TIME)
+    size = -(-pairs // pieces)
+    words, refill = word_buffer(key, nonce, 2 * size)
+    radius_words, angle_words = words.view(2, size)
+    radius, angle, product = torch.empty(3, size, dtype=torch.float64)
     out = torch.empty(2 * size)
-    done = 0
-    for words in word_pieces(key, nonce, pairs, 4, _AT_A_TIME):
-        m = len(words) // 4
-        fine = b"%s, refined %d" % (nonce, done)
-        _box_muller(words.view(torch.int64), out[: 2 * m], scratch, sigma, step, key, fine)
-        yield out[: min(2 * m, count - done)]
-        done += 2 * m
-
-
-def _box_muller(
-    words: Tensor, out: Tensor, scratch: tuple[Tensor, ...], sigma: float, step: float, key: bytes, fine: bytes
-) -> None:
-    """Turn 2m words int64 into 2m numbers: m cosines, then m sines. Each scratch tensor has room for m or more."""
-    m = len(words) // 2
-    radius, angle, product = (numbers[:m] for numbers in scratch)
-    _uniforms(words[:m], radius, key, fine)
-    radius.log_().mul_(-2.0 * sigma * sigma).sqrt_()
-    angle.copy_(words[m:]).mul_(_TO_ANGLE)
+    cosines, sines = out.view(2, size)
     rounding = torch.tensor(_ROUNDING_STEPS * step, dtype=torch.float64)
-    for function, half in ((torch.cos, out[:m]), (torch.sin, out[m:])):
-        torch.addcmul(rounding, radius, function(angle, out=product), out=product)
-        half.copy_(product.sub_(rounding))
+    for number in range(pieces):
+        refill()
+        _uniforms(radius_words, radius, key, b"%s, refined %d" % (nonce, number))
+        radius.log_().mul_(-2.0 * sigma * sigma).sqrt_()
+        angle.copy_(angle_words).mul_(_TO_ANGLE)
+        # Not in one call for both: above 2^15 numbers PyTorch shares the work out.
+        _project(radius, torch.cos(angle, out=product), rounding, cosines)
+        _project(radius, torch.sin(angle, out=product), rounding, sines)
+        yield out if number + 1 < pieces else out[: count - 2 * size * number]
+
+
+def _project(radius: Tensor, part: Tensor, rounding: Tensor, out: Tensor) -> None:
+    """Products of radius and cosine or sine (m,), rounded; in place of the latter, and as float32 in `out`."""
+    torch.addcmul(rounding, radius, part, out=part)
+    out.copy_(part.sub_(rounding))
 
 
 def _uniforms(words: Tensor, out: Tensor, key: bytes, fine: bytes) -> None:

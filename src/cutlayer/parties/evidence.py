@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
@@ -14,6 +14,7 @@ from cutlayer.config import Section
 from cutlayer.errors import ProtocolError
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Evidence, Side
+from cutlayer.protections.coverage import HOOK_OF, UNITS
 
 MAX_FIGURES = 64
 MAX_NAME_LENGTH = 64
@@ -31,6 +32,18 @@ def _passive_protection(name: str) -> str:
     return name
 
 
+def _unit(name: str) -> str:
+    if name not in UNITS.values():
+        raise ValueError(f"{', '.join(sorted(set(UNITS.values())))}")
+    return name
+
+
+def _message_kind(name: str) -> str:
+    if name not in [kind.value for kind in HOOK_OF]:
+        raise ValueError("a kind of message that a protection makes")
+    return name
+
+
 Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -40,11 +53,12 @@ class _Statement(Section):
 
     protection: Annotated[str, AfterValidator(_passive_protection)]
     party: Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
-    unit: Literal["messages", "rows"]
+    unit: Annotated[str, AfterValidator(_unit)]
     covered: Count
     sent: Count
     changed: Count
     figures: Annotated[dict[Annotated[str, AfterValidator(_figure_name)], Finite], Field(max_length=MAX_FIGURES)]
+    kinds: Annotated[dict[Annotated[str, AfterValidator(_message_kind)], Count], Field(max_length=len(HOOK_OF))]
 
 
 _STATEMENTS: TypeAdapter[list[_Statement]] = TypeAdapter(

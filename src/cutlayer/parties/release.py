@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import ReleasePlan
+from cutlayer.accounting.plan import Bottom, Encoding
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
@@ -24,12 +25,20 @@ MOST_NUMBERS = 1 << 22
 
 
 def plan_of(job: Job, party: str) -> ReleasePlan:
-    """How often a party of the job releases each row, and what its bottom model owes to them."""
+    """How often a party releases each row, predictions included; what bottom model and encoding owe to the rows."""
     once, part = job.train.releases_once(party), job.parties[party]
-    if once:
-        return ReleasePlan.of(job.train, once=True, bottom="independent" if is_independent(part.fit) else "fitted")
-    privately = any(REGISTRY[name].update is not Protection.update for name in part.protections if name in REGISTRY)
-    return ReleasePlan.of(job.train, bottom="private" if privately else "fitted")
+    encoding: Encoding = "public" if part.features.public_encoding else "fitted"
+    bottom: Bottom = "fitted"
+    if once and is_independent(part.fit):
+        bottom = "independent"
+    elif not once and any(_trains(name) for name in part.protections):
+        bottom = "private"
+    return ReleasePlan.of(job.train, once=once, bottom=bottom, encoding=encoding, serving=part.serving)
+
+
+def _trains(protection: str) -> bool:
+    """Whether a protection sets the updates of the bottom model, and counts what they cost."""
+    return protection in REGISTRY and REGISTRY[protection].update is not Protection.update
 
 
 def release_batches(split: Split, width: int) -> list[tuple[str, Tensor]]:

@@ -16,7 +16,7 @@ from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.models import BottomModel, Inputs
 from cutlayer.models.row_independence import check_row_independence
-from cutlayer.protections.base import ActiveView, Context, Evidence, PassiveView, Protection, Update
+from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, PassiveView, Protection, Update
 from cutlayer.protections.coverage import HOOK_OF, UNITS, Coverage, items_of
 
 HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
@@ -64,7 +64,7 @@ class Chain:
         """
         for protection in self.protections:
             protection.setup(context)
-        self._context = context
+        self._noise, self._receiver = context.noise, next(iter(context.peers), "")
         self._account = self.account(context.plan, log)
         self._once = context.plan.once
 
@@ -103,10 +103,17 @@ class Chain:
         if self._account is not None:
             self._account.close()
 
-    def _charge(self, occasion: Occasion, batch: int, released: Tensor, rows: int) -> None:
+    def _charge(
+        self, kind: Released, receiver: str, part: str, view: PassiveView | ActiveView, released: Tensor
+    ) -> None:
         """Count a release by its own content, after the protections and before it is sent."""
-        if self._account is not None and self._account.counts(occasion.kind):
-            self._account.charge(Slot(occasion, batch), self._context.noise.digest(released), rows)
+        if self._account is not None and self._account.counts(kind):
+            slot = Slot(Occasion(kind, receiver, view.mode.value, part, view.epoch), view.step)
+            self._account.charge(slot, self._noise.digest(released), len(view.rows))
+
+    def _charge_passive(self, kind: Released, view: PassiveView, released: Tensor) -> None:
+        if self._account is not None:
+            self._charge(kind, self._receiver, view.part, view, released)
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels; counted in rows."""
@@ -127,8 +134,8 @@ class Chain:
             released = protection.embedding_out(e, view)
             changed[protection.name] = _differs(released, e)
             e = released
-        self._charge(self._occasion("embedding", view), view.step, e, len(view.rows))
-        if changed and self._once:
+        self._charge_passive("embedding", view, e)
+        if changed and self._once and view.mode is not Mode.SERVE:
             self._coverage.released_once(e, changed)
         elif changed:
             self._coverage.returned("embedding_out", "", e, changed)
@@ -181,8 +188,7 @@ class Chain:
             sent = protection.gradient_out(g, party, view)
             changed[protection.name] = _differs(sent, g)
             g = sent
-        occasion = Occasion("gradient", party, view.mode.value, "train", view.epoch)
-        self._charge(occasion, view.step, g, len(view.rows))
+        self._charge("gradient", party, "train", view, g)
         if self._makes("gradient_out"):
             self._coverage.returned("gradient_out", party, g, changed)
         return g
@@ -226,10 +232,7 @@ class Chain:
         gradients = [parameter.grad for parameter in update.bottom.parameters() if parameter.grad is not None]
         if gradients:
             taken = torch.cat([gradient.flatten() for gradient in gradients])
-            self._charge(self._occasion("update", view), view.step, taken, len(view.rows))
-
-    def _occasion(self, kind: Released, view: PassiveView) -> Occasion:
-        return Occasion(kind, self._context.peers[0], view.mode.value, view.part, view.epoch)
+            self._charge_passive("update", view, taken)
 
     def epoch_figures(self) -> Mapping[str, float]:
         """What the history keeps of an epoch's protections, by `protection.figure`; called once after each epoch."""

@@ -67,7 +67,7 @@ class TotalPart(Section):
         accountant: which account that is; `rdp_epsilon` is that of another, for comparison.
         condition: `unconditional`, or what it depends on.
         curve: pairs (epsilon, delta) that hold as well.
-        auc_bound: what the ROC AUC of no test of a yes-or-no fact about a row can exceed.
+        auc_bound: ROC AUC that nobody exceeds who tells two values of one row apart, all else known.
         releases: of the row that is released most often.
     """
 

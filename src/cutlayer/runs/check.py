@@ -43,6 +43,9 @@ def check_job(job: Job, only: str | None = None) -> None:
                 kinds = " or ".join(sorted(protection.tasks))
                 where = f"parties.{name}.privacy.{protection.name}"
                 raise ConfigError.expected(f"{where} on a task of kind {kinds}", job.task, "leave it out")
+        if party.role == "active" and party.serving:
+            wanted = f"no parties.{name}.serving at the active party, which releases no embedding"
+            raise ConfigError.expected(wanted, party.serving, "set it at the passive parties")
         if party.role == "passive":
             resolve_features(party.audit.attacks, job.task)
         if party.role == "passive" and party.audit.fail_above:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from cutlayer.audit import GuaranteeTest, findings_of, gates_of
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
+from cutlayer.errors import RunFolderError
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections.base import Evidence
@@ -205,8 +207,20 @@ def _compared(
 
 
 def compared_folder(parent: RunFolder, name: str) -> Path:
-    """Where a compared run lies."""
-    return parent.path / "compare" / name.replace(" ", "-")
+    """Where a compared run lies.
+
+    Args:
+        parent: folder of the run.
+        name: of the compared one; it may stand in a folder that somebody else has made.
+
+    Raises:
+        RunFolderError: the name would lead out of the folder.
+    """
+    place = name.replace(" ", "-")
+    if not re.fullmatch(r"\w[\w.-]*", place):
+        wanted = f"names of compared runs in {parent.path}"
+        raise RunFolderError.expected(wanted, ascii(name[:80]), "run the job again")
+    return parent.path / "compare" / place
 
 
 def describe(job: Job, folder: RunFolder, trained: Trained, threads: int, options: Options) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from cutlayer.errors import CheckpointError, RunFolderError
 from cutlayer.parties.checkpoint import RELEASED
 
 _JOB, _HISTORY, _LOCK = "job.yaml", "history.jsonl", "run.lock"
-_FIXED = ("id", "label", "features", "privacy", "fit")
+_FIXED = ("id", "label", "features", "privacy", "fit", "serving")
 """What a party cannot change between the epochs of one run."""
 
 

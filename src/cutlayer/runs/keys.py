@@ -61,6 +61,11 @@ def read_key(path: Path) -> bytes:
     return key
 
 
+def noise_key_path(run: Path, party: str) -> Path:
+    """Where a party of a run keeps the key of its noise, unless one was supplied."""
+    return run / "checkpoint" / party / "noise.key"
+
+
 def load_or_derive_start(run: Path, party: str, noise_key: bytes, seed: int) -> bytes:
     """The starting key of a party of a run, 32 bytes, kept in the run folder: its initial weights are drawn under it.
 

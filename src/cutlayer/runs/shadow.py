@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import ReleasePlan
 from cutlayer.attacks.feature_base import ActiveView
 from cutlayer.attacks.knowledge import SHADOW_ROWS
 from cutlayer.attacks.membership import Shadows
@@ -26,6 +25,7 @@ from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.half import build_optimizer, chain_state
 from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.release import plan_of
 from cutlayer.protections import build_chain
 from cutlayer.protections.base import Context, Mode, Noise, PassiveView
 from cutlayer.protections.chain import Chain
@@ -188,7 +188,7 @@ class ShadowRoom:
                 noise=Noise(key),
                 epochs=train.epochs,
                 batch_size=train.batch_size,
-                plan=ReleasePlan.of(train),
+                plan=plan_of(job, name),
             )
             for protection in chain.protections:
                 protection.setup(context)

@@ -23,7 +23,7 @@ from cutlayer.parties.passive import PassiveOutcome, PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.protections import build_chain
 from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.keys import check_same_keys, load_or_derive_start, load_or_make
+from cutlayer.runs.keys import check_same_keys, load_or_derive_start, load_or_make, noise_key_path
 from cutlayer.runs.watch import Watcher
 
 
@@ -34,8 +34,8 @@ class Keys:
     Attributes:
         folder: of each party's long-lived secret, unless its file names another.
         supplied: 32 bytes that replace every run key, so that noise repeats: reproducible, not private.
-        simulated: nothing that is released leaves this process, as in a run that another is compared with; releases are
-            then counted within the run alone.
+        simulated: nothing that is released leaves this process, as in a trial of a sweep or a run that another is
+            compared with; releases are then counted within the run alone.
     """
 
     folder: Path
@@ -89,8 +89,8 @@ def local_side(
     party, start = job.parties[name], (origin or folder).path
     secret_path = party.secret or keys.folder / f"{name}.key"
     secret = keys.supplied or load_or_make(secret_path)
-    noise_key = keys.supplied or load_or_make(_noise_key(folder.path, name))
-    starting_noise = keys.supplied or load_or_make(_noise_key(start, name))
+    noise_key = keys.supplied or load_or_make(noise_key_path(folder.path, name))
+    starting_noise = keys.supplied or load_or_make(noise_key_path(start, name))
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
     return Local(
@@ -109,10 +109,6 @@ def local_side(
         forget_peer_progress=forget_peer_progress,
         limits=party.limits,
     )
-
-
-def _noise_key(run: Path, name: str) -> Path:
-    return run / "checkpoint" / name / "noise.key"
 
 
 def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:

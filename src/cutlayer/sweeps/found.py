@@ -16,6 +16,11 @@ from cutlayer.sweeps.space import Value, told_of
 from cutlayer.version import __version__
 
 State = Literal["complete", "failed", "running", "waiting"]
+UNCOUNTED = (
+    "The trials ran on private data, and choosing among them depends on it: no ledger counts the trials together, or "
+    "the choice (Papernot and Steinke 2022)."
+)
+"""What no guarantee of a single run covers."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ class Found:
             "storage": self.storage,
             "front": list(self.front),
             "knee": self.knee,
+            "uncounted": UNCOUNTED,
             "trials": [asdict(trial) for trial in self.trials],
         }
 

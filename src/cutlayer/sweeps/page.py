@@ -11,7 +11,7 @@ from markupsafe import Markup
 from cutlayer.report import rounding
 from cutlayer.report.environment import asset, environment
 from cutlayer.report.svg import Scale, element, marker, padded, tick_texts, ticks
-from cutlayer.sweeps.found import Found, SweptTrial
+from cutlayer.sweeps.found import UNCOUNTED, Found, SweptTrial
 from cutlayer.sweeps.measure import Measured
 from cutlayer.sweeps.space import written
 
@@ -40,6 +40,7 @@ def render_page(found: Found) -> str:
             chart=front_chart(found),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
             measured=found.complete,
+            uncounted=UNCOUNTED,
         )
     )
 

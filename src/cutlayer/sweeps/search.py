@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,7 +99,7 @@ class _Sweep:
         self, plan: Plan, variants: Variants, shared: SharedTrials, keys: Keys, progress: Progress, storage: str
     ) -> None:
         self.plan, self.variants, self.shared, self.storage = plan, variants, shared, storage
-        self.options, self.progress = Options(keys), progress
+        self.options, self.progress = Options(replace(keys, simulated=True)), progress
         self.names = short_names([one.path for one in plan.varied])
 
     def run(self) -> Found:

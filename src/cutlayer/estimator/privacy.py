@@ -1,0 +1,61 @@
+"""Protections as they are handed to an estimator, made into the parties' private settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cutlayer.config import Section
+from cutlayer.errors import ConfigError
+from cutlayer.protections import REGISTRY, Protection
+from cutlayer.protections.base import Side
+
+Protections = Sequence[Section] | Mapping[str, Sequence[Section]]
+"""Settings such as `LabelDPConfig(eps=1.0)`: a list, or lists by party."""
+
+
+def privacy_of(protections: Protections, active: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The `privacy` of every party; in a plain list each protection goes to the side that it belongs to.
+
+    What was not set is left out: a default beside what was set can exclude it.
+
+    Args:
+        protections: as given.
+        active: name of the active party.
+        names: of all parties.
+
+    Raises:
+        ConfigError: no protection's settings, an unknown party, or one protection twice.
+    """
+    wanted: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for name, settings in _given(protections, active, names):
+        if name not in wanted:
+            raise ConfigError.expected(f"protections of {', '.join(names)}", name)
+        protection = _protection(settings)
+        if protection.name in wanted[name]:
+            raise ConfigError.expected(f"{name}: {protection.name} once", "it twice", "keep one of them")
+        wanted[name][protection.name] = settings.model_dump(exclude_unset=True)
+    return wanted
+
+
+def _given(protections: Protections, active: str, names: Sequence[str]) -> Iterator[tuple[str, Section]]:
+    """Each protection with its party: the one that the mapping names, or all of the side it is for."""
+    by_party = protections if isinstance(protections, Mapping) else {None: protections}
+    for party, some in by_party.items():
+        if not isinstance(some, list | tuple):
+            got = type(some).__name__
+            raise ConfigError.expected("protections in a list", got, "such as [LabelDPConfig(eps=1.0)]")
+        for settings in some:
+            for_active = _protection(settings).side == Side.ACTIVE
+            owners = [name for name in names if for_active == (name == active)] if party is None else [party]
+            yield from ((owner, settings) for owner in owners)
+
+
+def _protection(settings: object) -> type[Protection[Any]]:
+    """The protection that these settings are of."""
+    kinds = {kind.config: kind for kind in REGISTRY.values()}
+    found = next((kind for config, kind in kinds.items() if type(settings) is config), None)
+    if found is None:
+        known = ", ".join(sorted(config.__name__ for config in kinds))
+        raise ConfigError.expected(f"a protection's settings ({known})", type(settings).__name__)
+    return found
