@@ -12,9 +12,10 @@ from pathlib import Path
 from rich.console import Console
 
 from cutlayer.cli.progress import TerminalProgress
-from cutlayer.errors import CutlayerError
+from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.runs.execute import Progress
-from studies import STUDIES, run_study
+from studies.record import Record
+from studies.registry import STUDIES, render_study, run_study
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
@@ -50,24 +51,29 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, help="folder of results; default: runs/study-NAME")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each setting; default: 3")
     parser.add_argument("--full", action="store_true", help="the paper's sizes, where a study has them: days on a CPU")
+    parser.add_argument("--render", action="store_true", help="write the page again from NAME.json in --out")
     parser.add_argument("--json", action="store_true", help="print the results as one JSON document")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.data is None:
-        sys.stderr.write("error expected --data, the folder of data sets\n")
-        return BAD_INPUT
     folder = options.out or Path("runs") / f"study-{options.name}{'-full' * options.full}"
-    arguments = (options.name, options.data, folder, options.seeds)
     if options.json:
-        results = run_study(*arguments, Progress(), full=options.full)
-        sys.stdout.write(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+        record = _results(options, folder, Progress())
+        sys.stdout.write(json.dumps([asdict(result) for result in record.results], indent=1) + "\n")
         return 0
     with TerminalProgress(Console(stderr=True)) as progress:
-        run_study(*arguments, progress, full=options.full)
-    sys.stdout.write((folder / "page.md").read_text(encoding="utf-8"))
+        _results(options, folder, progress)
+    sys.stdout.write((folder / f"{options.name}.md").read_text(encoding="utf-8"))
     return 0
+
+
+def _results(options: argparse.Namespace, folder: Path, progress: Progress) -> Record:
+    if options.render:
+        return render_study(options.name, folder)
+    if options.data is None:
+        raise ConfigError.expected("--data, the folder of data sets", "none", "name it, or render what is there")
+    return run_study(options.name, options.data, folder, options.seeds, progress, full=options.full)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,11 @@ import pytest
 from docs_reading import ROOT, block, blocks
 
 from cutlayer import attacks, protections
+from cutlayer.runs.check import check_job
+from cutlayer.runs.execute import Progress
+from studies import registry
+from studies.results import TrialResult
+from studies.trials import Study, Trial
 
 PAGE = ROOT / "CONTRIBUTING.md"
 
@@ -52,7 +58,27 @@ def test_an_attack_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: p
     assert name in [one.name for one in attacks.resolve("auto", "binary")]
 
 
+def test_a_study_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = example("max_norm_cost.py", tmp_path, monkeypatch).MaxNormCost
+    made_up = {"undefended": 0.9, "max_norm": 0.895}
+
+    def train(self: Study, trial: Trial, work: Path, progress: Progress) -> dict:
+        check_job(trial.job)
+        metric = made_up[trial.setting] + trial.seed / 1000
+        return asdict(TrialResult(trial.group, trial.setting, trial.seed, metric, 1.0, {}, {}))
+
+    monkeypatch.setattr(kind, "train", train)
+    monkeypatch.setattr(registry, "STUDIES", {**registry.STUDIES, kind.name: kind})
+    record = registry.run_study(kind.name, tmp_path, tmp_path / "out", 3, Progress())
+    assert len(record.results) == 6
+    page = (tmp_path / "out" / "max-norm-cost.md").read_text(encoding="utf-8")
+    assert "Of 1 claims, 1 holds." in page
+    assert "| max_norm | 0.897 ± 0.002 | 0.005 ± 0.000 |" in page
+    assert (tmp_path / "out" / "figures" / "max-norm-cost-auc.svg").exists()
+
+
 def test_the_examples_are_not_registered_yet() -> None:
+    assert "max-norm-cost" not in registry.STUDIES
     assert "sign_only" not in protections.REGISTRY
     assert "nearest" not in attacks.REGISTRY
 

@@ -14,21 +14,20 @@ import pytest
 import torch
 from written_pages import page_of
 
-import studies.completing as completing
+import studies.model_completion.attacks as completion
 from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
 from cutlayer.attacks.completion_base import Effort
 from cutlayer.data.images import image_column
 from cutlayer.runs.check import check_job
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.together import Keys
-from studies.base import Cell, Found, run_cell, study_key
-from studies.claims import Runs, Verdict
-from studies.completing import ALL, FEW, FROZEN, MORE, TUNED, embedding_size
-from studies.completion_claims import (
+from studies.claims import Verdict, any_holds
+from studies.image_halves import LABEL, ImageHalves
+from studies.model_completion.attacks import ALL, FEW, FROZEN, MORE, TUNED, embedding_size
+from studies.model_completion.claims import (
     DROPOUT,
     LAMS,
-    OTHERS,
-    UNDEFENDED,
+    OTHER_DEFENCES,
     WITHOUT,
     CompletionClaims,
     alone,
@@ -38,15 +37,15 @@ from studies.completion_claims import (
     dimip_setting,
     earlier,
     ended_after,
-    some,
     with_sgd,
 )
-from studies.halves import LABEL, Images
-from studies.model_completion import ModelCompletionStudy
+from studies.model_completion.study import ModelCompletionStudy
+from studies.results import UNDEFENDED, Results, TrialResult
+from studies.trials import Trial, run_trial, study_key
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 GROUP = "MNIST halves"
-TINY = Images(
+TINY = ImageHalves(
     "tiny", "", {"kind": "cnn", "channels": (4, 4), "width": 8}, 5, 16, optimizer={"kind": "adam", "lr": 1e-2}
 )
 
@@ -69,7 +68,7 @@ def training(model: float, attack: float, after: float = 0.7, **changes: Any) ->
     } | changes
 
 
-def as_told() -> dict[str, dict[str, Any]]:
+def as_in_the_paper() -> dict[str, dict[str, Any]]:
     """Results by setting in which every claim of the paper holds."""
     controls = {
         "scratch": {FEW: {TUNED[0]: 0.52}, MORE: {TUNED[0]: 0.8}, ALL: {TUNED[0]: 0.92}},
@@ -85,30 +84,30 @@ def as_told() -> dict[str, dict[str, Any]]:
     settings |= {dimip_setting(lam, WITHOUT): training(0.96, 0.3) for lam in (0.5, 0.9)}
     settings[dimip_setting(0.5, DROPOUT)] = training(0.955, 0.1, after=0.75)
     settings |= {
-        f"{other} {strength}": training(0.97 - lost, attack)
-        for other in OTHERS
+        f"{defence} {strength}": training(0.97 - lost, attack)
+        for defence in OTHER_DEFENCES
         for strength, lost, attack in (("weak", 0.01, 0.7), ("strong", 0.12, 0.11))
     }
     return settings
 
 
-def pretended(settings: dict[str, dict[str, Any]], seeds: int = 3) -> list[Found]:
+def made_up(settings: dict[str, dict[str, Any]], seeds: int = 3) -> list[TrialResult]:
     draw = np.random.default_rng(0)
-    found = []
+    results = []
     for seed in range(1, seeds + 1):
         for setting, values in settings.items():
             measured = {key: value for key, value in values.items() if key != "model"}
             metric = values["model"] + float(draw.normal(0, 0.0005))
-            found.append(Found(GROUP, setting, seed, metric, 60.0, {}, {}, measured))
-    return found
+            results.append(TrialResult(GROUP, setting, seed, metric, 60.0, {}, {}, measured))
+    return results
 
 
 def verdicts_of(settings: dict[str, dict[str, Any]], seeds: int = 3) -> list[Verdict]:
-    return [claim.verdict for claim in CompletionClaims(Runs(pretended(settings, seeds)), [GROUP]).all()]
+    return [claim.verdict for claim in CompletionClaims(Results(made_up(settings, seeds)), [GROUP]).all()]
 
 
 @pytest.fixture
-def tiny() -> Cell:
+def tiny() -> Trial:
     """400 images of 8 x 8 with two bright rows that tell their class, in two halves."""
     draw = np.random.default_rng(0)
     classes = np.repeat([0, 1, 2], 134)[:400]
@@ -119,51 +118,53 @@ def tiny() -> Cell:
     tables = {side: pa.table({"image": image_column(half, side)}) for side, half in sides.items()}
     tables["left"] = tables["left"].append_column(LABEL, pa.array(classes))
     job = TINY.job(1, {"party_dropout": {"rate": 0.1}}, compare=("alone",), keep="last")
-    return Cell("tiny", UNDEFENDED, 1, job, tables)
+    return Trial("tiny", UNDEFENDED, 1, job, tables)
 
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """One variant of each kind, and attacks that train for a moment."""
     effort = Effort(epochs=30, least=150)
-    monkeypatch.setattr(completing, "FROZEN", ("frozen MLP_sim, supervised",))
-    monkeypatch.setattr(completing, "TUNED", ("tuned MLP_sim, supervised",))
-    monkeypatch.setattr(completing, "MORE_PER_CLASS", 20)
-    monkeypatch.setattr(completing, "ModelCompletion", lambda: ModelCompletion(effort))
-    monkeypatch.setattr(completing, "ActiveModelCompletion", lambda: ActiveModelCompletion(effort))
+    monkeypatch.setattr(completion, "FROZEN", ("frozen MLP_sim, supervised",))
+    monkeypatch.setattr(completion, "TUNED", ("tuned MLP_sim, supervised",))
+    monkeypatch.setattr(completion, "MORE_PER_CLASS", 20)
+    monkeypatch.setattr(completion, "ModelCompletion", lambda: ModelCompletion(effort))
+    monkeypatch.setattr(completion, "ActiveModelCompletion", lambda: ActiveModelCompletion(effort))
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_training_gives_both_attacks_the_controls_and_the_embedding(tiny: Cell, tmp_path: Path) -> None:
-    one = Found(**json.loads(json.dumps(run_cell(ModelCompletionStudy(), tiny, tmp_path / "work", Progress()))))
-    found = one.measured
-    assert found["labels"] == {FEW: 42, MORE: 60, ALL: 340}
-    assert {run: set(found[run]) for run in ("honest", "malicious", "scratch")} == {
+def test_a_training_gives_both_attacks_the_controls_and_the_embedding(tiny: Trial, tmp_path: Path) -> None:
+    result = TrialResult(
+        **json.loads(json.dumps(run_trial(ModelCompletionStudy(), tiny, tmp_path / "work", Progress())))
+    )
+    measured = result.measured
+    assert measured["labels"] == {FEW: 42, MORE: 60, ALL: 340}
+    assert {run: set(measured[run]) for run in ("honest", "malicious", "scratch")} == {
         "honest": {FEW, MORE, ALL},
         "malicious": {FEW, ALL},
         "scratch": {FEW, MORE, ALL},
     }
-    assert set(found["honest"][ALL]) == {"frozen MLP_sim, supervised", "tuned MLP_sim, supervised"}
-    assert (completed("honest", FEW, "frozen")(one) or 0) > 0.9
-    assert (completed("scratch", FEW)(one) or 1) < (completed("honest", FEW, "frozen")(one) or 0)
-    assert found["probe"] > 0.9
-    assert found["malicious"] != found["honest"]
-    assert found["spread"] > 0
-    assert 0 < found["after"] <= 1
-    assert 0.3 < (alone(one) or 0) <= 1
+    assert set(measured["honest"][ALL]) == {"frozen MLP_sim, supervised", "tuned MLP_sim, supervised"}
+    assert (completed("honest", FEW, "frozen")(result) or 0) > 0.9
+    assert (completed("scratch", FEW)(result) or 1) < (completed("honest", FEW, "frozen")(result) or 0)
+    assert measured["probe"] > 0.9
+    assert measured["malicious"] != measured["honest"]
+    assert measured["spread"] > 0
+    assert 0 < measured["after"] <= 1
+    assert 0.3 < (alone(result) or 0) <= 1
 
 
 @pytest.mark.usefixtures("hasty")
-def test_without_controls_nothing_is_trained_from_scratch(tiny: Cell, tmp_path: Path) -> None:
+def test_without_controls_nothing_is_trained_from_scratch(tiny: Trial, tmp_path: Path) -> None:
     defended = replace(tiny, setting=dimip_setting(0.5))
-    found = run_cell(ModelCompletionStudy(), defended, tmp_path / "work", Progress())["measured"]
-    assert "scratch" not in found
-    assert set(found["honest"]) == {FEW, ALL}
+    measured = run_trial(ModelCompletionStudy(), defended, tmp_path / "work", Progress())["measured"]
+    assert "scratch" not in measured
+    assert set(measured["honest"]) == {FEW, ALL}
 
 
 @pytest.mark.parametrize("privacy", [{}, {"dimip": {"lam": 0.5}}, {"dimip": {"lam": 0.5, "random_labels": False}}])
 def test_a_training_that_ends_early_is_the_beginning_of_a_longer_one(
-    tiny: Cell, privacy: dict[str, Any], tmp_path: Path
+    tiny: Trial, privacy: dict[str, Any], tmp_path: Path
 ) -> None:
     def losses(epochs: int) -> list[float]:
         job = replace(TINY, epochs=epochs).job(1, privacy, keep="last")
@@ -175,11 +176,11 @@ def test_a_training_that_ends_early_is_the_beginning_of_a_longer_one(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_training_that_ended_early_is_completed_on_its_frozen_extractor_alone(tiny: Cell, tmp_path: Path) -> None:
+def test_a_training_that_ended_early_is_completed_on_its_frozen_extractor_alone(tiny: Trial, tmp_path: Path) -> None:
     early = replace(tiny, setting=ended_after(UNDEFENDED, 3))
-    found = run_cell(ModelCompletionStudy(), early, tmp_path / "work", Progress())["measured"]
-    assert set(found) == {"references", "honest", "norm", "spread"}
-    assert set(found["honest"]) == {FEW}
+    measured = run_trial(ModelCompletionStudy(), early, tmp_path / "work", Progress())["measured"]
+    assert set(measured) == {"references", "honest", "norm", "spread"}
+    assert set(measured["honest"]) == {FEW}
 
 
 def test_the_size_of_an_embedding() -> None:
@@ -191,10 +192,10 @@ def test_the_size_of_an_embedding() -> None:
 def test_every_job_is_valid_and_named_once() -> None:
     if not DATA.exists():
         pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")
-    cells = list(ModelCompletionStudy().cells(DATA, 2))
-    assert len({cell.slug for cell in cells}) == len(cells)
-    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
-    of = {group: {cell.setting for cell in cells if cell.group == group} for group in (GROUP, "CIFAR-10 halves")}
+    trials = list(ModelCompletionStudy().trials(DATA, 2))
+    assert len({trial.slug for trial in trials}) == len(trials)
+    assert [trial.seed for trial in trials] == sorted(trial.seed for trial in trials)
+    of = {group: {trial.setting for trial in trials if trial.group == group} for group in (GROUP, "CIFAR-10 halves")}
     early = {
         group: {ended_after(s, epochs) for s in by_epoch() for epochs in earlier(n)}
         for group, n in zip(of, (5, 12), strict=True)
@@ -205,17 +206,17 @@ def test_every_job_is_valid_and_named_once() -> None:
     assert set(map(by_sgd, with_sgd())) < settings
     settings -= set(map(by_sgd, with_sgd()))
     assert set(map(dimip_setting, LAMS)) | {UNDEFENDED, dimip_setting(0.5, DROPOUT)} < settings
-    assert all(any(name.startswith(other) for name in settings) for other in OTHERS)
-    for cell in cells[: len(cells) // 2]:
-        check_job(cell.job)
-        assert not cell.job.keeps_best
-        assert ("alone" in cell.job.compare) == (cell.setting in (UNDEFENDED, by_sgd(UNDEFENDED)))
-        assert (cell.job.train.optimizer.kind == "sgd") == cell.setting.endswith("by SGD")
-        assert bool(cell.job.parties["left"].protections) == (not cell.setting.startswith(UNDEFENDED))
+    assert all(any(name.startswith(defence) for name in settings) for defence in OTHER_DEFENCES)
+    for trial in trials[: len(trials) // 2]:
+        check_job(trial.job)
+        assert not trial.job.keeps_best
+        assert ("alone" in trial.job.compare) == (trial.setting in (UNDEFENDED, by_sgd(UNDEFENDED)))
+        assert (trial.job.train.optimizer.kind == "sgd") == trial.setting.endswith("by SGD")
+        assert bool(trial.job.parties["left"].protections) == (not trial.setting.startswith(UNDEFENDED))
 
 
 def test_results_as_in_the_paper_hold_every_claim() -> None:
-    assert set(verdicts_of(as_told())) == {Verdict.HOLDS}
+    assert set(verdicts_of(as_in_the_paper())) == {Verdict.HOLDS}
 
 
 @pytest.mark.parametrize(
@@ -226,15 +227,17 @@ def test_results_as_in_the_paper_hold_every_claim() -> None:
         ("ppdl strong", training(0.93, 0.11), "every other defence"),
     ],
 )
-def test_one_result_that_is_otherwise_fails_its_claim(setting: str, values: dict[str, Any], failing: str) -> None:
-    claims = CompletionClaims(Runs(pretended({**as_told(), setting: values})), [GROUP]).all()
+def test_a_single_different_result_fails_its_claim(setting: str, values: dict[str, Any], failing: str) -> None:
+    claims = CompletionClaims(Results(made_up({**as_in_the_paper(), setting: values})), [GROUP]).all()
     (failed,) = [claim.text for claim in claims if claim.verdict == Verdict.FAILS]
     assert failing in failed
 
 
 def test_chance_that_costs_the_model_too_much_or_leaves_the_active_party_nothing_is_no_protection() -> None:
-    dear = {name: {**one, "model": 0.88} if name.startswith("dimip") else one for name, one in as_told().items()}
-    claims = CompletionClaims(Runs(pretended(dear)), [GROUP]).all()
+    dear = {
+        name: {**own, "model": 0.88} if name.startswith("dimip") else own for name, own in as_in_the_paper().items()
+    }
+    claims = CompletionClaims(Results(made_up(dear)), [GROUP]).all()
     failed = [claim.text for claim in claims if claim.verdict == Verdict.FAILS]
     assert [("passive attack" in text, "active attack:" in text, "better than" in text) for text in failed[:3]] == [
         (True, False, False),
@@ -244,36 +247,36 @@ def test_chance_that_costs_the_model_too_much_or_leaves_the_active_party_nothing
 
 
 def test_an_undefended_attack_that_is_no_better_than_scratch_fails_its_claims() -> None:
-    weak = as_told()
+    weak = as_in_the_paper()
     weak[UNDEFENDED]["honest"] = {FEW: figures(0.4, 0.45), MORE: figures(0.7, 0.8), ALL: figures(0.7, 0.8)}
     assert [verdict == Verdict.FAILS for verdict in verdicts_of(weak)[:3]] == [True] * 3
 
 
 @pytest.mark.parametrize("seeds", [0, 1])
 def test_too_few_seeds_resolve_nothing(seeds: int) -> None:
-    assert set(verdicts_of(as_told(), seeds)) == ({Verdict.NOT_RUN} if seeds == 0 else {Verdict.OPEN})
+    assert set(verdicts_of(as_in_the_paper(), seeds)) == ({Verdict.NOT_RUN} if seeds == 0 else {Verdict.UNRESOLVED})
 
 
-def test_one_of_several_holds() -> None:
-    holds, fails, unresolved, absent = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.NOT_RUN
-    assert some([fails, holds, absent]) == holds
-    assert some([fails, unresolved]) == unresolved
-    assert some([fails, absent]) == absent
-    assert some([fails, fails]) == fails
-    assert some([]) == absent
+def test_a_claim_of_alternatives_holds_where_any_does() -> None:
+    holds, fails, unresolved, absent = Verdict.HOLDS, Verdict.FAILS, Verdict.UNRESOLVED, Verdict.NOT_RUN
+    assert any_holds([fails, holds, absent]) == holds
+    assert any_holds([fails, unresolved]) == unresolved
+    assert any_holds([fails, absent]) == absent
+    assert any_holds([fails, fails]) == fails
+    assert any_holds([]) == absent
 
 
 def test_the_best_variant_counts() -> None:
-    one = Found(GROUP, UNDEFENDED, 1, 0.9, 1.0, {}, {}, training(0.9, 0.4))
-    assert completed("honest", FEW)(one) == 0.52
-    assert completed("honest", FEW, "frozen")(one) == 0.4
-    assert completed("scratch", FEW)(one) is None
+    result = TrialResult(GROUP, UNDEFENDED, 1, 0.9, 1.0, {}, {}, training(0.9, 0.4))
+    assert completed("honest", FEW)(result) == 0.52
+    assert completed("honest", FEW, "frozen")(result) == 0.4
+    assert completed("scratch", FEW)(result) is None
 
 
 def test_the_page_shows_every_setting(tmp_path: Path) -> None:
-    page = page_of(ModelCompletionStudy(), pretended(as_told()), tmp_path / "whole")
+    page = page_of(ModelCompletionStudy(), made_up(as_in_the_paper()), tmp_path / "whole")
     assert "not run" not in page
-    assert all((f"| {setting} |" in page) != (", after " in setting) for setting in as_told())
+    assert all((f"| {setting} |" in page) != (", after " in setting) for setting in as_in_the_paper())
     assert page.index("alone, by SGD: 0.350") < page.index(f"| {by_sgd(dimip_setting(0.1))} | 0.400")
     assert re.search(r"\| 1 \| – \| – \| – \| – \| – \| – \|\n\| 3 \| 0\.250", page)
     assert re.search(r"\n\| 5 \| 0\.800 ± 0\.\d+ \| 0\.100 .* \| 0\.970 ", page)

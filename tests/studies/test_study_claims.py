@@ -7,21 +7,22 @@ from collections.abc import Callable
 import pytest
 from scipy import stats
 
-from studies.base import Found, Mean, worst_leaks
-from studies.claims import Claim, Runs, Verdict, above, below, every, leak, metric, within
-from studies.forward_claims import PAPER_PAIRS, Forms, ForwardClaims
-from studies.gradient_page import ORDER, GradientPage
-from studies.label_dp_page import EPOCHS, LabelDPPage, right_by_vote, told_by_one_draw
+from studies.claims import Claim, Verdict, above, all_hold, below, within
+from studies.forward_leakage.claims import PAPER_PAIRS, Forms, ForwardClaims
+from studies.gradient_leakage.claims import ORDER, gradient_claims
+from studies.label_dp.claims import EPOCHS, label_dp_claims, majority_accuracy, one_draw_auc
+from studies.results import Mean, Results, TrialResult, leak, metric
+from studies.trials import worst_leaks
 
-HOLDS, FAILS, OPEN, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.NOT_RUN
+HOLDS, FAILS, OPEN, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNRESOLVED, Verdict.NOT_RUN
 KEYS = ("embedding/spectral", "gradient/norm", "gradient/direction", "gradient/hint", "gradient/spectral")
 FORMS = Forms(lambda a: f"dcor alpha {a:g}, best", lambda a: f"dcor alpha {a:g}, paper", (0.002, 0.03, 0.05), ())
 
 
-def runs_of(group: str, settings: dict[str, tuple[float, float]], spread: float = 0.001) -> list[Found]:
+def runs_of(group: str, settings: dict[str, tuple[float, float]], spread: float = 0.001) -> list[TrialResult]:
     """Three seeds of each setting: test metric and the leak of every attack, give or take the spread."""
     return [
-        Found(
+        TrialResult(
             group,
             setting,
             seed,
@@ -37,8 +38,8 @@ def runs_of(group: str, settings: dict[str, tuple[float, float]], spread: float 
 
 def verdict(claims: list[Claim], *words: str) -> Verdict:
     """Of the one claim that has all these words."""
-    (found,) = [claim.verdict for claim in claims if all(word in claim.text for word in words)]
-    return found
+    (results,) = [claim.verdict for claim in claims if all(word in claim.text for word in words)]
+    return results
 
 
 @pytest.mark.parametrize(
@@ -69,27 +70,27 @@ def test_a_number_is_the_papers_only_where_the_whole_interval_is_near() -> None:
     ],
 )
 def test_a_claim_of_parts_holds_where_all_do(parts: list[Verdict], expected: Verdict) -> None:
-    assert every(parts) == expected
+    assert all_hold(parts) == expected
 
 
 def test_differences_are_paired_by_seed() -> None:
     """Seeds differ by 0.1, the setting by 0.01: only the paired difference can tell, and only common seeds count."""
-    found = runs_of("A", {"undefended": (0.7, 0.8), "noise": (0.69, 0.8)}, spread=0.1)
-    lost = Runs(found).loss(("A", "noise"))
+    results = runs_of("A", {"undefended": (0.7, 0.8), "noise": (0.69, 0.8)}, spread=0.1)
+    lost = Results(results).loss(("A", "noise"))
     assert lost is not None
     assert lost.value == pytest.approx(0.01)
-    assert lost.half == pytest.approx(0.0, abs=1e-12)
-    fewer = Runs(found[1:]).loss(("A", "noise"))
+    assert lost.half_width == pytest.approx(0.0, abs=1e-12)
+    fewer = Results(results[1:]).loss(("A", "noise"))
     assert fewer is not None
     assert fewer.value == pytest.approx(0.01)
-    assert Runs(found).loss(("A", "other")) is None
+    assert Results(results).loss(("A", "other")) is None
 
 
 def test_a_leak_counts_whichever_way_it_points() -> None:
-    (one, *_) = runs_of("A", {"undefended": (0.7, 0.2)}, spread=0.0)
-    assert leak("gradient/norm")(one) == pytest.approx(0.8)
-    assert leak("gradient/other")(one) is None
-    assert metric(one) == 0.7
+    (result, *_) = runs_of("A", {"undefended": (0.7, 0.2)}, spread=0.0)
+    assert leak("gradient/norm")(result) == pytest.approx(0.8)
+    assert leak("gradient/other")(result) is None
+    assert metric(result) == 0.7
 
 
 def forward(changes: dict[str, tuple[float, float]], spread: float = 0.001) -> list[Claim]:
@@ -103,7 +104,7 @@ def forward(changes: dict[str, tuple[float, float]], spread: float = 0.001) -> l
         "dcor alpha 0.03, paper": (0.5, 0.51),
         **changes,
     }
-    return ForwardClaims(Runs(runs_of("Criteo", settings, spread)), FORMS).all()
+    return ForwardClaims(Results(runs_of("Criteo", settings, spread)), FORMS).all()
 
 
 def test_what_collapses_does_not_hold() -> None:
@@ -128,15 +129,15 @@ def test_only_cheap_strengths_are_asked_whether_they_protect() -> None:
 
 def test_tables_2_to_5_are_judged_by_leak_and_by_loss() -> None:
     for group in PAPER_PAIRS:
-        found = runs_of(group, {"undefended": (0.72, 0.76), "dcor alpha 0.03, best": (0.70, 0.52)})
-        claims = ForwardClaims(Runs(found), FORMS).all()
+        results = runs_of(group, {"undefended": (0.72, 0.76), "dcor alpha 0.03, best": (0.70, 0.52)})
+        claims = ForwardClaims(Results(results), FORMS).all()
         assert verdict(claims, f"{group}: dCor") == HOLDS
         assert verdict(claims, f"{group}: and costs") == FAILS
 
 
 def gradient(leaks: Callable[[int], float], tests: dict[str, float]) -> list[Claim]:
     settings = {name: (tests.get(name, 0.7), leaks(place)) for place, name in enumerate(ORDER)}
-    return GradientPage(Runs(runs_of("Criteo", settings))).claims()["Criteo"]
+    return gradient_claims(Results(runs_of("Criteo", settings)), "Criteo")
 
 
 def test_the_order_of_the_leaks_is_the_reports_or_not() -> None:
@@ -155,16 +156,16 @@ def test_losses_are_the_reports_or_not() -> None:
 
 def test_theory_of_a_vote_agrees_with_the_binomial_sum() -> None:
     for eps, draws in ((0.5, 12), (1.0, 15), (2.0, 1)):
-        right = told_by_one_draw(eps)
+        right = one_draw_auc(eps)
         more = sum(stats.binom.pmf(k, draws, right) for k in range(draws // 2 + 1, draws + 1))
         even = stats.binom.pmf(draws // 2, draws, right) / 2 if draws % 2 == 0 else 0
-        assert right_by_vote(eps, draws) == pytest.approx(more + even, rel=1e-12)
+        assert majority_accuracy(eps, draws) == pytest.approx(more + even, rel=1e-12)
 
 
 def test_the_cost_of_redrawing_is_judged_against_theory() -> None:
-    found = [
-        Found(
-            "Criteo, in one place",
+    results = [
+        TrialResult(
+            "Criteo, centralised",
             f"eps 1, {how}",
             seed,
             test + seed / 1e4,
@@ -175,23 +176,28 @@ def test_the_cost_of_redrawing_is_judged_against_theory() -> None:
         )
         for how, test, right in (
             ("drawn once", 0.7, 0.73),
-            ("drawn in every epoch", 0.72, right_by_vote(1, EPOCHS["Criteo"])),
+            ("drawn in every epoch", 0.72, majority_accuracy(1, EPOCHS["Criteo"])),
         )
         for seed in (1, 2, 3)
     ]
-    claims = LabelDPPage(Runs(found)).claims()
+    claims = label_dp_claims(Results(results))
     assert verdict(claims, "eps 1: a vote") == HOLDS
     assert verdict(claims, "eps 1: the spectral") == HOLDS
     assert verdict(claims, "eps 2: a vote") == NOT_RUN
 
 
 def test_of_several_parties_the_one_that_learns_most_counts() -> None:
-    def cell(attack: str, auc: float, named: float | None = None) -> dict[str, object]:
+    def trial(attack: str, auc: float, named: float | None = None) -> dict[str, object]:
         also = {} if named is None else {"best_assignment": named}
         figures = {"batch_auc": auc, "epoch": 3, "last_epoch_leak": 0.5, "also": also}
         return {"message": "embedding", "attack": attack, **figures}
 
-    cells = [cell("spectral", 0.44, 0.93), cell("spectral", 0.3, 0.6), cell("spectral", 0.6, 0.7), cell("norm", 0.51)]
-    found = {name: worst["auc"] for name, worst in worst_leaks(cells).items()}
-    assert found == {"embedding/spectral": 0.3, "embedding/spectral, best assignment": 0.93, "embedding/norm": 0.51}
-    assert worst_leaks(cells)["embedding/spectral"] == {"auc": 0.3, "epoch": 3, "last": 0.5}
+    trials = [
+        trial("spectral", 0.44, 0.93),
+        trial("spectral", 0.3, 0.6),
+        trial("spectral", 0.6, 0.7),
+        trial("norm", 0.51),
+    ]
+    results = {name: worst["auc"] for name, worst in worst_leaks(trials).items()}
+    assert results == {"embedding/spectral": 0.3, "embedding/spectral, best assignment": 0.93, "embedding/norm": 0.51}
+    assert worst_leaks(trials)["embedding/spectral"] == {"auc": 0.3, "epoch": 3, "last": 0.5}

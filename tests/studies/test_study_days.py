@@ -14,11 +14,11 @@ from cutlayer.kernels.roc import roc_auc
 from cutlayer.runs.execute import Progress
 from cutlayer.runs.folder import RunFolder
 from cutlayer.runs.watch import read_truth
-from studies.base import Cell, Found, run_cell
-from studies.by_day import held_out_logits, measure_days
-from studies.claims import Runs
-from studies.days import TEST, Days
-from studies.gradient_leakage import GradientLeakage
+from studies.gradient_leakage.by_day import held_out_logits, measure_days
+from studies.gradient_leakage.days import TEST, Days
+from studies.gradient_leakage.study import GradientLeakageStudy
+from studies.results import Results, TrialResult
+from studies.trials import Trial, run_trial
 
 ROWS = 1200
 SHARES = {"14102105": 0.2, "14102223": 0.5, "14102300": 0.8}
@@ -33,7 +33,7 @@ def table() -> pa.Table:
     return pa.table({"click": labels.astype(int), "hour": hours, "a": x, "b": draw.normal(size=ROWS)})
 
 
-def cell(privacy: dict[str, Any]) -> Cell:
+def trial(privacy: dict[str, Any]) -> Trial:
     owner = {"role": "active", "label": "click", "features": {"include": "none"}, "privacy": privacy}
     raw = {
         "parties": {
@@ -51,50 +51,55 @@ def cell(privacy: dict[str, Any]) -> Cell:
         },
     }
     job: Job = validated(Job, raw, "days")
-    return Cell("Avazu, by day", "undefended", 5, job, {"bank": table(), "shop": table()})
+    return Trial("Avazu, by day", "undefended", 5, job, {"bank": table(), "shop": table()})
 
 
-class Looking(GradientLeakage):
+class Looking(GradientLeakageStudy):
     """Keeps what else is needed to check the figures."""
 
-    def measure(self, cell: Cell, folder: RunFolder) -> dict[str, Any]:
+    def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         truth, _ = read_truth(folder.transcript("bank"))
-        test = split_rows(ROWS, cell.job.train.split, 5).part("test")
-        own = roc_auc(held_out_logits(cell.job, folder, test), truth[test] == 1)
-        return {**measure_days(cell, folder), "auc": own, "rows": len(test), "positives": int((truth[test] == 1).sum())}
+        test = split_rows(ROWS, trial.job.train.split, 5).part("test")
+        own = roc_auc(held_out_logits(trial.job, folder, test), truth[test] == 1)
+        return {
+            **measure_days(trial, folder),
+            "auc": own,
+            "rows": len(test),
+            "positives": int((truth[test] == 1).sum()),
+        }
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def results(tmp_path_factory: pytest.TempPathFactory) -> TrialResult:
     work = tmp_path_factory.mktemp("days") / "work"
-    return Found(**run_cell(Looking(), cell({}), work, Progress()))
+    return TrialResult(**run_trial(Looking(), trial({}), work, Progress()))
 
 
-def test_the_models_answer_as_they_did_in_the_run(found: Found) -> None:
-    assert found.measured["auc"] == pytest.approx(found.metric, abs=1e-12)
+def test_the_models_answer_as_they_did_in_the_run(results: TrialResult) -> None:
+    assert results.measured["auc"] == pytest.approx(results.metric, abs=1e-12)
 
 
-def test_every_test_row_is_of_its_day(found: Found) -> None:
-    days = found.measured["days"]
+def test_every_test_row_is_of_its_day(results: TrialResult) -> None:
+    days = results.measured["days"]
     assert list(days) == ["141021", "141022", "141023"]
-    assert sum(day["rows"] for day in days.values()) == found.measured["rows"]
-    assert sum(day["positives"] for day in days.values()) == found.measured["positives"]
+    assert sum(day["rows"] for day in days.values()) == results.measured["rows"]
+    assert sum(day["positives"] for day in days.values()) == results.measured["positives"]
     for day, share in zip(days.values(), SHARES.values(), strict=True):
         assert day["positives"] / day["rows"] == pytest.approx(share, abs=0.12)
         assert 0.6 < day["auc"] < 0.95
         assert 0.01 < day["deviation"] < 0.1
 
 
-def test_every_leak_is_measured_on_every_day(found: Found) -> None:
-    for day in found.measured["days"].values():
-        assert day["leaks"].keys() == found.leaks.keys()
-        assert day["leaks"]["gradient/spectral"] == pytest.approx(found.leaks["gradient/spectral"]["auc"], abs=0.1)
+def test_every_leak_is_measured_on_every_day(results: TrialResult) -> None:
+    for day in results.measured["days"].values():
+        assert day["leaks"].keys() == results.leaks.keys()
+        assert day["leaks"]["gradient/spectral"] == pytest.approx(results.leaks["gradient/spectral"]["auc"], abs=0.1)
 
 
-def made(setting: str, tests: dict[tuple[int, str], float], leak: float = 0.8) -> list[Found]:
+def made(setting: str, tests: dict[tuple[int, str], float], leak: float = 0.8) -> list[TrialResult]:
     """Results whose test AUC is given by seed and day."""
     return [
-        Found(
+        TrialResult(
             "by day",
             setting,
             seed,
@@ -119,19 +124,19 @@ def test_intervals_are_over_days_or_over_seeds() -> None:
     base = {(seed, day): 0.7 for seed in (1, 2) for day in ("a", "b", "c")}
     lost = {(seed, day): 0.7 - 0.01 * seed for seed, day in base}
     days = Days(
-        Runs([*made("undefended", base), *made("noise", lost, 0.3)]), "by day", ("undefended", "noise"), ("norm",)
+        Results([*made("undefended", base), *made("noise", lost, 0.3)]), "by day", ("undefended", "noise"), ("norm",)
     )
     by_day, by_seed = (days.difference("undefended", "noise", TEST, by) for by in ("day", "seed"))
     assert by_day is not None
     assert by_seed is not None
     assert by_day.value == pytest.approx(0.015)
     assert by_seed.value == pytest.approx(0.015)
-    assert by_day.half == pytest.approx(0, abs=1e-9)
-    assert by_seed.half == pytest.approx(12.706 * 0.005, rel=1e-3)
+    assert by_day.half_width == pytest.approx(0, abs=1e-9)
+    assert by_seed.half_width == pytest.approx(12.706 * 0.005, rel=1e-3)
     assert days.values("noise", "gradient/norm") == pytest.approx(dict.fromkeys(base, 0.2))
 
 
 def test_a_day_with_one_class_only_is_left_out() -> None:
     results = made("undefended", {(1, "a"): float("nan"), (1, "b"): 0.7, (2, "a"): 0.6, (2, "b"): 0.7})
-    days = Days(Runs(results), "by day", ("undefended",), ())
+    days = Days(Results(results), "by day", ("undefended",), ())
     assert days.values("undefended", TEST) == {(1, "b"): 0.7, (2, "a"): 0.6, (2, "b"): 0.7}

@@ -1,15 +1,21 @@
-"""Figures say what the numbers say, and stand on their own."""
+"""Charts show the numbers, and need no style sheet of a page."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from studies.figures import Dot, Dots, plot
+from studies.charts import Chart, Point, Series, series_of
+from studies.results import Mean
 
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+def plot_of(lines: list[Series], axes: tuple[str, str], label: str, **further: Any) -> str:
+    return Chart("chart.svg", label, axes, tuple(lines), **further).svg()
 
 
 def marks(picture: str) -> dict[str, tuple[float, float]]:
@@ -24,7 +30,7 @@ def marks(picture: str) -> dict[str, tuple[float, float]]:
 
 
 def ticks(picture: str, axis: str) -> dict[float, float]:
-    """Place of each number written along an axis."""
+    """Condition of each number written along an axis."""
     anchor = "middle" if axis == "x" else "end"
     texts = ElementTree.fromstring(picture).iter(f"{SVG}text")
     return {
@@ -35,8 +41,8 @@ def ticks(picture: str, axis: str) -> dict[float, float]:
 
 
 def test_a_mark_stands_where_the_axes_say() -> None:
-    dots = (Dot(0.5, 0.6, tip="low"), Dot(0.7, 0.8, half_x=0.02, half_y=0.05, tip="high"))
-    picture = plot([Dots("a", dots)], ("test AUC", "leak"), "both", 0.5)
+    points = (Point(0.5, 0.6, tip="low"), Point(0.7, 0.8, half_x=0.02, half_y=0.05, tip="high"))
+    picture = plot_of([Series("a", points)], ("test AUC", "leak"), "both", reference=0.5)
     placed = marks(picture)
     for axis, place in (("x", 0), ("y", 1)):
         written = ticks(picture, axis)
@@ -48,19 +54,24 @@ def test_a_mark_stands_where_the_axes_say() -> None:
 
 
 def test_whiskers_are_drawn_for_what_has_an_interval() -> None:
-    dots = (Dot(1, 0.6), Dot(2, 0.7, half_y=0.05), Dot(3, 0.7, half_x=0.1, half_y=0.05))
-    picture = plot([Dots("a", dots)], ("x", "y"), "some")
+    points = (Point(1, 0.6), Point(2, 0.7, half_y=0.05), Point(3, 0.7, half_x=0.1, half_y=0.05))
+    picture = plot_of([Series("a", points)], ("x", "y"), "some")
     assert len(re.findall(r'class="whisker', picture)) == 3
     assert 'class="line' in picture.partition("swatch")[0]
-    apart = plot([Dots("a", dots, joined=False)], ("x", "y"), "some")
+    apart = plot_of([Series("a", points, joined=False)], ("x", "y"), "some")
     assert 'class="line' not in apart.partition("swatch")[0]
 
 
 def test_names_are_escaped_and_legends_complete() -> None:
-    picture = plot([Dots("<a&b>", (Dot(0, 1),)), Dots("none", ())], ("x", "y"), "label", names=("one<", "two"))
+    picture = plot_of([Series("<a&b>", (Point(0, 1),)), Series("none", ())], ("x", "y"), "label", names=("one<", "two"))
     texts = [text.text for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
     assert {"<a&b>", "none", "one<", "two"} <= set(texts)
 
 
 def test_nothing_to_draw_is_an_empty_frame() -> None:
-    assert not marks(plot([Dots("a", ())], ("x", "y"), "nothing"))
+    assert not marks(plot_of([Series("a", ())], ("x", "y"), "nothing"))
+
+
+def test_what_is_not_known_is_left_out_of_a_series() -> None:
+    line = series_of("a", [(1.0, Mean(0.5, 0.1), "first"), (2.0, None, "second"), (Mean(3.0, 0.2), 0.7, "third")])
+    assert line.points == (Point(1.0, 0.5, None, 0.1, "first"), Point(3.0, 0.7, 0.2, None, "third"))

@@ -13,11 +13,11 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import DataError
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.together import Keys
-from studies.base import Cell, study_key
-from studies.data import with_epochs, with_positives
-from studies.label_dp import LabelDPStudy
-from studies.label_dp_page import right_by_vote, told_by_one_draw
-from studies.redrawing import train_with_draws
+from studies.datasets import with_epochs, with_positives
+from studies.label_dp.claims import majority_accuracy, one_draw_auc
+from studies.label_dp.redrawing import train_with_draws
+from studies.label_dp.study import LabelDPStudy
+from studies.trials import Trial, study_key
 
 EPOCHS = 6
 
@@ -61,9 +61,9 @@ def test_without_flips_it_is_the_run_of_the_same_job(task: str, classes: int, tm
 def test_a_vote_recovers_what_is_drawn_in_every_epoch_and_nothing_else() -> None:
     once = train_with_draws(job(), tables(), 1.0, each_epoch=False)["measured"]
     again = train_with_draws(job(), tables(), 1.0, each_epoch=True)["measured"]
-    assert once["right_once"] == once["right_vote"] == pytest.approx(told_by_one_draw(1.0), abs=0.03)
-    assert again["right_once"] == pytest.approx(told_by_one_draw(1.0), abs=0.03)
-    assert again["right_vote"] == pytest.approx(right_by_vote(1.0, EPOCHS), abs=0.025)
+    assert once["right_once"] == once["right_vote"] == pytest.approx(one_draw_auc(1.0), abs=0.03)
+    assert again["right_once"] == pytest.approx(one_draw_auc(1.0), abs=0.03)
+    assert again["right_vote"] == pytest.approx(majority_accuracy(1.0, EPOCHS), abs=0.025)
     assert once["vote_auc"] < 0.85
     assert again["vote_auc"] > 0.88
 
@@ -75,9 +75,9 @@ def test_the_study_trains_in_one_place_what_is_named_so(monkeypatch: pytest.Monk
         asked.append((eps, each_epoch))
         return {"metric": 0.7, "seconds": 1.0, "measured": {}}
 
-    monkeypatch.setattr("studies.label_dp.train_with_draws", pretend)
+    monkeypatch.setattr("studies.label_dp.study.train_with_draws", pretend)
     for setting in ("eps 0.5, drawn once", "eps 2, drawn in every epoch"):
-        found = LabelDPStudy().train(Cell("Criteo, in one place", setting, 1, job()), tmp_path, Progress())
+        found = LabelDPStudy().train(Trial("Criteo, centralised", setting, 1, job()), tmp_path, Progress())
         assert found["setting"] == setting
     assert asked == [(0.5, False), (2.0, True)]
 

@@ -1,22 +1,25 @@
-"""The page of a study as a reader finds it."""
+"""The page of a study as it is written."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from studies import write_page
-from studies.base import Found, Study
+from studies.record import Record, write_page
+from studies.results import TrialResult
+from studies.trials import Study
 
 
-def page_of(study: Study, found: list[Found], out: Path) -> str:
-    """The page as written; its figures are there, are pictures, and there are no others."""
+def page_of(study: Study, results: Sequence[TrialResult], out: Path) -> str:
+    """The page; its figures exist, are pictures, and there are no others."""
     out.mkdir()
-    write_page(study, found, out, 3)
-    page = (out / "page.md").read_text()
-    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
-    assert sorted(shown) == sorted(path.name for path in (out / "figures").iterdir())
-    for name in shown:
-        assert ElementTree.parse(out / "figures" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    write_page(study, Record(study.name, "0.0.0", 3, study.full, "", tuple(results)), out)
+    page = (out / f"{study.name}.md").read_text(encoding="utf-8")
+    linked = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", page)
+    folder = out / "figures"
+    assert sorted(linked) == sorted(path.name for path in folder.iterdir())
+    for name in linked:
+        assert ElementTree.parse(folder / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     return page

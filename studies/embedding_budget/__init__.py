@@ -1,0 +1,1 @@
+"""What a total privacy budget of embeddings buys, spent in every epoch or once."""

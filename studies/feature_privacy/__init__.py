@@ -1,0 +1,1 @@
+"""Private embeddings of features as published and as done here."""

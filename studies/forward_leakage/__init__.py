@@ -1,0 +1,1 @@
+"""Label leakage from embeddings, with distance correlation, Marvell and label DP."""

@@ -1,0 +1,182 @@
+"""The claims of Sun et al. 2022 about embeddings, judged by the results of the forward-leakage study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from studies.claims import Claim, above, all_hold, below
+from studies.results import UNDEFENDED, Results, formatted, layer_leak, leak, metric
+
+CUT, GRADIENT = leak("embedding/spectral"), leak("gradient/spectral")
+HIDDEN, COST = 0.55, 0.01
+"""A leak AUC below this counts as hidden (the worst of twelve epochs of pure chance comes to about 0.52); a loss of
+test AUC below this counts as small."""
+PAPER_COST = {
+    "Criteo, 1 top layer": {0.003: 0.7769, 0.005: 0.7763, 0.02: 0.7528, 0.03: 0.7082, 0.04: 0.5848},
+    "Criteo": {0.003: 0.7777, 0.005: 0.7773, 0.02: 0.7645, 0.03: 0.7518, 0.04: 0.7152},
+}
+"""Test AUC by alpha in table 1 of Sun et al. 2022; `Criteo` has three top layers."""
+PAPER_PAIRS = {
+    "Avazu": ("table 2", 0.7262, 0.7532, 0.5089, 0.7502),
+    "Criteo, 45% positives": ("table 3", 0.7607, 0.7823, 0.5048, 0.7824),
+    "Criteo, 49% positives": ("table 4", 0.7814, 0.7849, 0.5069, 0.7837),
+    "Criteo, 50% positives": ("table 5", 0.7817, 0.7829, 0.5061, 0.7826),
+}
+"""Leak and test AUC, undefended and then at alpha 0.03, in tables 2 to 5."""
+FIGURE_2 = (UNDEFENDED, "marvell s 8", "label_dp eps 0.5")
+LAYERS = "publisher/layers."
+ALPHA = 0.03
+"""Weight of the term in tables 2 to 5, and of all forms that are compared."""
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The forms of the distance correlation term that were run.
+
+    Attributes:
+        best: Name of the setting in the form with a floor, by alpha.
+        paper: Name of the setting in the paper's form, by alpha.
+        alphas: Weights of the trade-off between leak and utility.
+        compared: Settings at alpha 0.03 that are compared with each other.
+    """
+
+    best: Callable[[float], str]
+    paper: Callable[[float], str]
+    alphas: Sequence[float]
+    compared: Sequence[str]
+
+
+class ForwardClaims:
+    """Judges every claim of the paper.
+
+    Args:
+        results: Results of the study.
+        forms: Forms of the term that were run.
+    """
+
+    def __init__(self, results: Results, forms: Forms) -> None:
+        self.results, self.forms = results, forms
+
+    def all(self) -> tuple[Claim, ...]:
+        """In the order of the paper's figures and tables."""
+        return (
+            *self._undefended(),
+            *self._gradient_defences(),
+            *self._term(),
+            *self._combined(),
+            *self._table_1(),
+            *self._tables_2_to_5(),
+        )
+
+    def _undefended(self) -> list[Claim]:
+        condition = ("Criteo", UNDEFENDED)
+        gap = self.results.difference(condition, condition, CUT, metric)
+        layers = {name for result in self.results.all(condition) for name in result.layers if name.startswith(LAYERS)}
+        ends = [layer_leak(name) for name in (*sorted(layers)[-1:], *sorted(layers)[:1])]
+        growth = self.results.difference(condition, condition, *ends) if ends else None
+        leaked, reached = (formatted(self.results.mean(condition, value)) for value in (CUT, metric))
+        return [
+            Claim(
+                "Undefended, the cut leaks what the model predicts: leak AUC at most 0.03 below the test AUC",
+                "0.78 at 0.78",
+                f"{leaked} at {reached}; difference {formatted(gap)}",
+                above(gap, -0.03),
+            ),
+            Claim(
+                "Deeper layers leak more: the last layer more than the first",
+                "figure 2",
+                f"{formatted(growth)} more",
+                above(growth, 0.0),
+            ),
+        ]
+
+    def _gradient_defences(self) -> list[Claim]:
+        claims = []
+        for setting in FIGURE_2[1:]:
+            value = self.results.mean(("Criteo", setting), CUT)
+            text = f"`{setting}` does not protect the embedding: cut leak above 0.6"
+            claims.append(Claim(text, "about 0.75", formatted(value), above(value, 0.6)))
+        cheap = [setting for setting in family(self.results, "marvell s", "label_dp eps") if self._cheap(setting)]
+        values = {setting: self.results.mean(("Criteo", setting), CUT) for setting in cheap}
+        least = min((value.value for value in values.values() if value), default=None)
+        text = "No strength of Marvell or label DP that costs less than 0.02 of test AUC brings the cut leak below 0.6"
+        ours = f"{len(cheap)} such strengths, least leak {least:.3f}" if least is not None else "no such strength"
+        return [*claims, Claim(text, "figures 3, 6", ours, all_hold(above(value, 0.6) for value in values.values()))]
+
+    def _term(self) -> list[Claim]:
+        claims = []
+        for name, form in (("paper's form", self.forms.paper), ("form with a floor", self.forms.best)):
+            test, cut = (self.results.mean(("Criteo", form(ALPHA)), value) for value in (metric, CUT))
+            claims += [
+                Claim(
+                    f"dCor at alpha 0.03 from the first step, {name}: trains (test AUC above 0.6)",
+                    "0.7518",
+                    formatted(test),
+                    above(test, 0.6),
+                ),
+                Claim(
+                    f"dCor at alpha 0.03, {name}: hides the labels (cut leak below {HIDDEN:g})",
+                    "about 0.5 (figure 4)",
+                    formatted(cut),
+                    below(cut, HIDDEN),
+                ),
+            ]
+        low, high = min(self.forms.alphas), max(self.forms.alphas)
+        fall = self.results.difference(("Criteo", self.forms.best(low)), ("Criteo", self.forms.best(high)), CUT)
+        text = f"A larger alpha hides more: cut leak falls from alpha {low:g} to {high:g}"
+        return [*claims, Claim(text, "figure 4", f"falls by {formatted(fall)}", above(fall, 0.0))]
+
+    def _combined(self) -> list[Claim]:
+        claims = []
+        for defence in ("marvell s 8", "label_dp eps 2"):
+            alone, both = ("Criteo", self.forms.best(ALPHA)), ("Criteo", f"{self.forms.best(ALPHA)} + {defence}")
+            cut, gradient = (self.results.mean(both, value) for value in (CUT, GRADIENT))
+            change = self.results.difference(alone, both, GRADIENT)
+            text = (
+                f"Combined with `{defence}`: cut leak below {HIDDEN:g}, and gradients leak less than under dCor alone"
+            )
+            ours = f"cut {formatted(cut)}; gradients {formatted(gradient)}, {formatted(change)} less"
+            claims.append(Claim(text, "figures 5, 7", ours, all_hold((below(cut, HIDDEN), above(change, 0.0)))))
+        return claims
+
+    def _table_1(self) -> list[Claim]:
+        three, single = PAPER_COST["Criteo"], PAPER_COST["Criteo, 1 top layer"]
+        claims = []
+        for alpha, paper in three.items():
+            setting = self.forms.best(alpha)
+            saved = self.results.difference(("Criteo", setting), ("Criteo, 1 top layer", setting), metric)
+            text = f"Three top layers lose less test AUC than one at alpha {alpha:g}"
+            claims.append(Claim(text, f"+{paper - single[alpha]:.4f}", formatted(saved), above(saved, 0.0)))
+        return claims
+
+    def _tables_2_to_5(self) -> list[Claim]:
+        claims = []
+        for group, (source, leak_0, test_0, leak_1, test_1) in PAPER_PAIRS.items():
+            condition = (group, self.forms.best(ALPHA))
+            cut, lost = self.results.mean(condition, CUT), self.results.loss(condition)
+            undefended = self.results.mean((group, UNDEFENDED), CUT)
+            claims += [
+                Claim(
+                    f"{group}: dCor at alpha 0.03 brings the cut leak below {HIDDEN:g} ({source})",
+                    f"{leak_0:.4f} to {leak_1:.4f}",
+                    f"{formatted(undefended)} to {formatted(cut)}",
+                    below(cut, HIDDEN),
+                ),
+                Claim(
+                    f"{group}: and costs less than {COST:g} of test AUC ({source})",
+                    f"{test_0 - test_1:.4f}",
+                    formatted(lost),
+                    below(lost, COST),
+                ),
+            ]
+        return claims
+
+    def _cheap(self, setting: str) -> bool:
+        lost = self.results.loss(("Criteo", setting))
+        return lost is not None and lost.value < 0.02
+
+
+def family(results: Results, *heads: str) -> list[str]:
+    """Criteo's settings of one defence alone, in the order they were run."""
+    return [name for name in results.settings("Criteo") if name.startswith(heads) and " + " not in name]

@@ -1,0 +1,1 @@
+"""Label leakage from gradients, with sumKL-minimising noise and max norm alignment."""

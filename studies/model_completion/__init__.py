@@ -1,0 +1,1 @@
+"""Model completion by a departed party, with DIMIP and the gradient defences."""

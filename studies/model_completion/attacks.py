@@ -1,0 +1,150 @@
+"""Completion attacks of a departed party after one training of the model-completion study."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
+from cutlayer.attacks.completion_base import CHUNK, CompletionAttack, QuitterView
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.parties.observer import Observer
+from cutlayer.runs.completion import Quitter
+from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.together import Keys, open_table, train_together
+from cutlayer.tasks import Task
+from studies.image_halves import PASSIVE
+from studies.trials import Trial, study_key
+
+FEW, MORE, ALL = "few", "more", "all"
+MORE_PER_CLASS = 40
+"""400 labels of ten classes, the number of the paper's figure."""
+FROZEN = tuple(variant for variant in ModelCompletion.variants if variant.startswith("frozen"))
+TUNED = ("tuned MLP, MixMatch", "tuned MLP, supervised")
+"""Variants that train the extractor too: with all labels each pass costs as much as an epoch of training."""
+Accuracies = dict[str, dict[str, float]]
+
+
+class CompletedModels:
+    """Completes the passive party's model of a finished run, and of a run with the active attack.
+
+    Args:
+        trial: Trial of the study.
+        folder: Its run folder.
+    """
+
+    def __init__(self, trial: Trial, folder: RunFolder) -> None:
+        self.trial, self.folder = trial, folder
+        self.summary = folder.read_json("summary.json")
+        task = Task(trial.job.task, tuple(self.summary["task"]["classes"]))
+        self.departed = Quitter(trial.job, folder, PASSIVE, task)
+        few, everything = self.departed.knowledge()
+        self.known = {FEW: few, ALL: everything}
+
+    def measured(self, *, controls: bool) -> dict[str, Any]:
+        """Accuracy of every completed model, by number of labels and variant, and the size of the embedding.
+
+        Args:
+            controls: Whether to train from scratch, with `MORE_PER_CLASS` labels of each class, and a linear probe
+                besides; one run of each seed needs these.
+        """
+        view = self.departed.kept(self.folder)
+        (own,) = [row for row in self.summary["quitting"]["rows"] if row["absent"] == [PASSIVE]]
+        measured: dict[str, Any] = {
+            "labels": {name: len(known.known) for name, known in self.known.items()},
+            "after": own["metrics"]["accuracy"],
+            "references": self._references(),
+            "honest": self._values(ModelCompletion(), view, {FEW: (*FROZEN, *TUNED), ALL: FROZEN}),
+            **embedding_size(view.embeddings),
+        }
+        if controls:
+            self.known[MORE] = self._more()
+            measured["labels"][MORE] = len(self.known[MORE].known)
+            wider = self._values(ModelCompletion(), view, {MORE: (*FROZEN, *TUNED), ALL: TUNED})
+            measured["honest"][MORE] = wider[MORE]
+            measured["honest"][ALL] |= wider[ALL]
+            controls_of = dict.fromkeys(self.known, TUNED)
+            measured["scratch"] = self._values(ModelCompletion(), self.departed.untrained(), controls_of)
+            measured["probe"] = self._probe(view)
+        return {**measured, **self._malicious()}
+
+    def frozen_alone(self) -> dict[str, Any]:
+        """Accuracy of the model completed on the frozen extractor with few labels, and the size of the embedding."""
+        view = self.departed.kept(self.folder)
+        return {
+            "references": self._references(),
+            "honest": self._values(ModelCompletion(), view, {FEW: FROZEN}),
+            **embedding_size(view.embeddings),
+        }
+
+    def _references(self) -> dict[str, float]:
+        return {row["name"]: row["metrics"]["accuracy"] for row in self.summary["utility"]["rows"]}
+
+    def _malicious(self) -> dict[str, Any]:
+        """Train the same job with the malicious optimiser at the passive party, and complete that model."""
+        job, folder = self.trial.job, RunFolder.create(self.folder.path / "malicious", resume=False)
+        tables = {name: open_table(job, name, self.trial.tables) for name in job.parties}
+        attack = ActiveModelCompletion()
+        keys = Keys(self.folder.path.parent / "keys", study_key(job), simulated=True)
+        data, wraps = self.folder.path / "data", {PASSIVE: attack.optimizer_hook()}
+        trained = train_together(job, folder, tables, keys, Observer(), data=data, origin=self.folder, wraps=wraps)
+        return {
+            "malicious": self._values(attack, self.departed.kept(folder), {FEW: FROZEN, ALL: FROZEN}),
+            "malicious_accuracy": trained.active.metrics["accuracy"],
+        }
+
+    def _values(self, attack: CompletionAttack, view: QuitterView, variants: Mapping[str, Sequence[str]]) -> Accuracies:
+        """Accuracy by number of labels and variant; `variants` names those to train by number of labels."""
+        return {
+            labels: {
+                model.variant: model.value for model in self.departed.try_all(attack, view, self.known[labels], names)
+            }
+            for labels, names in variants.items()
+        }
+
+    def _more(self) -> Knowledge:
+        """`MORE_PER_CLASS` labels of each class, drawn at random."""
+        truth, training = self.departed.truth, self.departed.training.numpy()
+        draw, codes = np.random.default_rng([self.trial.seed, MORE_PER_CLASS]), truth[training].numpy()
+        rows = {
+            int(row): code
+            for code in range(len(self.departed.task.classes))
+            for row in draw.permutation(training[codes == code])[:MORE_PER_CLASS]
+        }
+        return Knowledge(known=rows)
+
+    def _probe(self, view: QuitterView) -> float:
+        """Accuracy of a logistic regression on the embeddings, with all labels."""
+        departed = self.departed
+        with torch.no_grad():
+            parts = [view.bottom.eval()(*view.encoded(rows)) for rows in torch.split(departed.held_out, CHUNK)]
+        model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # its accuracy settles long before
+            model.fit(view.embeddings.numpy(), departed.truth[departed.training].numpy())
+        return float(model.score(torch.cat(parts).numpy(), departed.truth[departed.held_out].numpy()))
+
+
+def embedding_size(embeddings: Tensor) -> dict[str, float]:
+    """Mean length of the rows, and their root mean square distance from the mean row: 0 if all rows are equal.
+
+    Args:
+        embeddings: Embeddings of training rows, float32 (n, width).
+
+    >>> embedding_size(torch.tensor([[3.0, 4.0], [3.0, 4.0]]))
+    {'norm': 5.0, 'spread': 0.0}
+    """
+    centred = embeddings - embeddings.mean(dim=0)
+    return {
+        "norm": float(embeddings.norm(dim=1).mean()),
+        "spread": float(centred.square().sum(dim=1).mean().sqrt()),
+    }

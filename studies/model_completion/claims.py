@@ -1,0 +1,215 @@
+"""The claims of Sun, Du et al. 2023 about model completion, judged by the results of the model-completion study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from cutlayer.runs.quitting import alone_name
+from studies.claims import Claim, Verdict, above, all_hold, any_holds, below
+from studies.image_halves import ACTIVE
+from studies.model_completion.attacks import ALL, FEW, MORE
+from studies.results import UNDEFENDED, Condition, Mean, Results, TrialResult, Value, formatted, measured, metric
+
+LAMS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+WITHOUT, DROPOUT = "without L_R", "with party dropout 0.05"
+CLASSES: Mapping[str, int] = {"MNIST halves": 10, "CIFAR-10 halves": 10, "CIFAR-100 halves": 100}
+GROUPS = ("MNIST halves", "CIFAR-10 halves")
+OTHER_DEFENCES = ("noisy_gradient", "gradient_compression", "ppdl", "discrete_sgd", "dcor")
+QUARTERS = (0.25, 0.5, 0.75)
+"""Shares of the epochs after which the trainings of `by_epoch` end."""
+CLOSE, CHEAP, DEAR = 0.03, 0.03, 0.09
+"""Distance from chance that counts as chance; loss of model accuracy that counts as small; the least loss of the
+paper's other defences for the same protection."""
+RUNS = {"honest": "passive attack", "malicious": "active attack"}
+
+
+def dimip_setting(lam: float, variant: str = "") -> str:
+    """A setting's name, such as `dimip lam 0.5, without L_R`."""
+    return f"dimip lam {lam:g}" + (f", {variant}" if variant else "")
+
+
+def with_sgd() -> tuple[str, ...]:
+    """The settings that are also trained by SGD, as the paper's are."""
+    return UNDEFENDED, *map(dimip_setting, (0.1, 0.5, 0.9))
+
+
+def by_sgd(setting: str) -> str:
+    """Name of a setting that is trained by SGD."""
+    return f"{setting}, by SGD"
+
+
+def by_epoch() -> tuple[str, ...]:
+    """The settings that are also attacked after fewer epochs."""
+    return UNDEFENDED, dimip_setting(0.5), dimip_setting(0.5, WITHOUT)
+
+
+def earlier(epochs: int) -> tuple[int, ...]:
+    """These numbers of epochs, rounded to the nearest whole number, halves up."""
+    return tuple(max(1, math.floor(epochs * share + 0.5)) for share in QUARTERS)
+
+
+def ended_after(setting: str, epochs: int) -> str:
+    """Name of a setting whose training ended after so many epochs."""
+    return f"{setting}, after {epochs}"
+
+
+def completed(run: str, labels: str, extractor: str = "") -> Value:
+    """Accuracy of the completed model, by the best of its variants.
+
+    Args:
+        run: `honest`, `malicious` or `scratch`.
+        labels: `few`, `more` or `all`.
+        extractor: `frozen` or `tuned`; both if empty.
+    """
+
+    def value(result: TrialResult) -> float | None:
+        variants = result.measured.get(run, {}).get(labels, {})
+        return max((float(reached) for name, reached in variants.items() if name.startswith(extractor)), default=None)
+
+    return value
+
+
+def alone(result: TrialResult) -> float | None:
+    """Accuracy of the active party alone, known for the undefended trial: a model below it is worth nothing."""
+    value = result.measured.get("references", {}).get(alone_name(ACTIVE))
+    return None if value is None else float(value)
+
+
+class CompletionClaims:
+    """Judges every claim for every data set.
+
+    Args:
+        results: Results of the study.
+        groups: Data sets.
+    """
+
+    def __init__(self, results: Results, groups: Sequence[str] = GROUPS) -> None:
+        self.results, self.groups = results, groups
+
+    def all(self) -> tuple[Claim, ...]:
+        """By data set."""
+        return tuple(claim for group in self.groups for claim in self._of(group))
+
+    def _of(self, group: str) -> list[Claim]:
+        return [
+            *self._attacks(group),
+            *(self._chance(group, run) for run in RUNS),
+            self._other_defences(group),
+            self._floor(group),
+            self._no_gain(group),
+            *(self._random_labels(group, lam) for lam in (0.5, 0.9)),
+            self._combined(group),
+        ]
+
+    def _attacks(self, group: str) -> list[Claim]:
+        undefended, results = (group, UNDEFENDED), self.results
+        few = results.difference(undefended, undefended, completed("honest", FEW), completed("scratch", FEW))
+        behind = results.difference(undefended, undefended, completed("scratch", ALL), completed("honest", MORE))
+        linear = results.difference(undefended, undefended, measured("probe"), completed("honest", ALL))
+        frozen = completed("malicious", FEW), completed("honest", FEW, "frozen")
+        active = results.difference(undefended, undefended, *frozen)
+        pair = (completed("honest", MORE), completed("scratch", ALL))
+        return [
+            Claim(
+                f"{group}: undefended, completion with few labels beats training from scratch on them",
+                "yes (Fu et al.)",
+                f"{formatted(few)} more",
+                above(few, 0.0),
+            ),
+            Claim(
+                f"{group}: undefended, completion with 40 labels of each class ends less than 0.02 below training from "
+                "scratch on all",
+                "0.5802 against 0.5973",
+                " against ".join(formatted(results.mean(undefended, value)) for value in pair),
+                below(behind, 0.02),
+            ),
+            Claim(
+                f"{group}: undefended, completion with all labels ends less than 0.02 below a linear probe",
+                "–",
+                f"{formatted(linear)} below",
+                below(linear, 0.02),
+            ),
+            Claim(
+                f"{group}: undefended, the active attack gains more than the passive one, extractor frozen, few labels",
+                "yes (Fu et al.)",
+                f"{formatted(active)} more",
+                above(active, 0.0),
+            ),
+        ]
+
+    def _chance(self, group: str, run: str) -> Claim:
+        conditions = [(group, dimip_setting(lam)) for lam in LAMS]
+        parts = [all_hold((self._hidden(own, run), below(self.results.loss(own), CHEAP))) for own in conditions]
+        text = (
+            f"{group}, {RUNS[run]}: some lambda brings completion on the frozen extractor with few labels within "
+            f"{CLOSE:g} of chance at less than {CHEAP:g} of model accuracy"
+        )
+        return Claim(text, "0.10 at 0.02 to 0.03", self._best(conditions, run), any_holds(parts))
+
+    def _other_defences(self, group: str) -> Claim:
+        conditions = [(group, name) for name in self.results.settings(group) if name.startswith(OTHER_DEFENCES)]
+        parts = [
+            any_holds((above(self._attack(own), self._limit(group)), above(self.results.loss(own), DEAR)))
+            for own in conditions
+        ]
+        text = f"{group}: every other defence that does so costs more than {DEAR:g}"
+        return Claim(text, "0.09 to 0.12", self._best(conditions, "honest"), all_hold(parts))
+
+    def _floor(self, group: str) -> Claim:
+        base, parts = (group, UNDEFENDED), []
+        for lam in LAMS:
+            defended = (group, dimip_setting(lam))
+            margin = self.results.difference(defended, base, metric, alone)
+            parts.append(all_hold((self._hidden(defended), above(margin, 0.0))))
+        text = f"{group}: some lambda does so and leaves a model that is better than the active party alone"
+        return Claim(text, "yes", f"alone {formatted(self.results.mean(base, alone))}", any_holds(parts))
+
+    def _no_gain(self, group: str) -> Claim:
+        base, parts, gains = (group, UNDEFENDED), [], []
+        for lam in LAMS:
+            defended = (group, dimip_setting(lam))
+            gain = self.results.difference(defended, base, completed("honest", FEW), completed("scratch", FEW))
+            parts.append(all_hold((below(gain, CLOSE), below(self.results.loss(defended), CHEAP))))
+            gains += [f"{gain.value:.3f} at {lam:g}"] if gain else []
+        text = (
+            f"{group}: some lambda leaves less than {CLOSE:g} over training from scratch on few labels, whatever the "
+            f"attack trains, at less than {CHEAP:g} of model accuracy"
+        )
+        return Claim(text, "–", "; ".join(gains) or "–", any_holds(parts))
+
+    def _random_labels(self, group: str, lam: float) -> Claim:
+        value = completed("honest", FEW, "frozen")
+        fall = self.results.difference((group, dimip_setting(lam, WITHOUT)), (group, dimip_setting(lam)), value)
+        text = f"{group}: L_R makes the attack on the frozen extractor weaker at lambda {lam:g}"
+        return Claim(text, "yes", f"{formatted(fall)} less", above(fall, 0.0))
+
+    def _combined(self, group: str) -> Claim:
+        combined, single = (group, dimip_setting(0.5, DROPOUT)), (group, dimip_setting(0.5))
+        gain = self.results.difference(combined, single, measured("after"))
+        text = f"{group}: at lambda 0.5 party dropout 0.05 gives DIMIP a higher accuracy after the departure"
+        return Claim(text, "about 0.05 more", f"{formatted(gain)} more", above(gain, 0.0))
+
+    def _attack(self, condition: Condition, run: str = "honest") -> Mean | None:
+        return self.results.mean(condition, completed(run, FEW, "frozen"))
+
+    def _limit(self, group: str) -> float:
+        return 1 / CLASSES[group] + CLOSE
+
+    def _hidden(self, condition: Condition, run: str = "honest") -> Verdict:
+        return below(self._attack(condition, run), self._limit(condition[0]))
+
+    def _best(self, conditions: Sequence[Condition], run: str) -> str:
+        """The weakest attack among all settings, and among those of small loss."""
+        known = [
+            (attack.value, lost.value, condition[1])
+            for condition in conditions
+            if (attack := self._attack(condition, run)) and (lost := self.results.loss(condition))
+        ]
+        cheap = [entry for entry in known if entry[1] < CHEAP]
+        parts = [
+            f"{words} {attack:.3f} at {lost:.3f} lost (`{setting}`)"
+            for words, entries in (("least", known), (f"least under {CHEAP:g}", cheap))
+            for attack, lost, setting in sorted(entries)[:1]
+        ]
+        return "; ".join(parts) or "–"

@@ -1,0 +1,163 @@
+"""The page of the model-completion study: sections of settings by values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from studies.charts import Chart, series_of
+from studies.model_completion.attacks import ALL, FEW, MORE
+from studies.model_completion.claims import (
+    CLASSES,
+    DROPOUT,
+    GROUPS,
+    OTHER_DEFENCES,
+    WITHOUT,
+    CompletionClaims,
+    alone,
+    by_epoch,
+    by_sgd,
+    completed,
+    earlier,
+    ended_after,
+    with_sgd,
+)
+from studies.page import Block, ClaimsTable, Page, Section, Table, file_name, table
+from studies.results import UNDEFENDED, Condition, Mean, Results, Value, formatted, measured, metric
+
+ATTACK: Value = completed("honest", FEW, "frozen")
+SIZE: Mapping[str, Value] = {"norm": measured("norm"), "spread": measured("spread")}
+COLUMNS: Mapping[str, Value] = {
+    "after the departure": measured("after"),
+    "passive, few, frozen": ATTACK,
+    "passive, few, tuned": completed("honest", FEW, "tuned"),
+    "passive, all, frozen": completed("honest", ALL, "frozen"),
+    "active, few, frozen": completed("malicious", FEW, "frozen"),
+    "active, all, frozen": completed("malicious", ALL, "frozen"),
+    **SIZE,
+}
+CONTROLS = {
+    "completed, frozen extractor": ("honest", "frozen"),
+    "completed, tuned extractor": ("honest", "tuned"),
+    "completed after the active attack, frozen": ("malicious", ""),
+    "from scratch": ("scratch", ""),
+}
+_READING = (
+    "Every attack accuracy is that of the best variant on test rows, picked afterwards: slightly too high, for "
+    "attacks and controls alike. *Frozen*: only a head was trained, so that it reads what is in the extractor. "
+    "*Tuned*: the extractor was trained too, so that with all labels any defence is forgotten and the attack becomes "
+    "training from scratch. *Few*: 40 labels in all, at least 4 of each class. *Norm* and *spread*: mean length of "
+    "the passive party's embedding of a training row, and root mean square distance from the mean embedding. An "
+    "embedding with spread 0 is constant and hides everything; a spread many times the undefended one shows a "
+    "training that diverged."
+)
+
+
+def completion_page(results: Results, epochs: Mapping[str, int]) -> Page:
+    """Claims, then the sections of each data set.
+
+    Args:
+        results: Results of the study.
+        epochs: Number of epochs of a whole training, by data set.
+    """
+    groups = [group for group in CLASSES if results.settings(group)] or list(GROUPS)
+    claims = CompletionClaims(results, groups).all()
+    sections = [section for group in groups for section in _Group(results, group, epochs[group]).sections()]
+    return Page((Section("", (ClaimsTable(claims), _READING)), *sections))
+
+
+class _Group:
+    """The sections of one data set."""
+
+    def __init__(self, results: Results, group: str, epochs: int) -> None:
+        self.results, self.group = results, group
+        self.ends = {
+            setting: {n: (group, ended_after(setting, n)) for n in earlier(epochs)} | {epochs: (group, setting)}
+            for setting in by_epoch()
+        }
+        """Condition of each setting of `by_epoch` by number of epochs, the whole training last."""
+        others = {own[1] for ends in self.ends.values() for own in ends.values() if own[1] not in by_epoch()}
+        others |= set(map(by_sgd, with_sgd()))
+        self.main = [setting for setting in results.settings(group) if setting not in others]
+        """Settings that were trained for all epochs by the data set's own optimizer."""
+
+    def sections(self) -> list[Section]:
+        """The controls, attack against model accuracy, by epoch, and by SGD."""
+        columns = {"model": metric, "lost (paired)": None, **COLUMNS}
+        return [
+            Section(self.group, ()),
+            Section("Undefended, and the controls", (self._controls(),), level=3),
+            Section("Attack against model accuracy", (*self._tradeoffs(), self._settings(self.main, columns)), level=3),
+            Section("By epoch", self._by_epoch(), level=3),
+            *self._sgd(),
+        ]
+
+    def _controls(self) -> Table:
+        base, rows = (self.group, UNDEFENDED), []
+        for words, (run, extractor) in CONTROLS.items():
+            values = [completed(run, labels, extractor) for labels in (FEW, MORE, ALL)]
+            rows.append((words, *(formatted(self.results.mean(base, value)) for value in values)))
+        references = {"linear probe": measured("probe"), "active party alone": alone, "joint model": metric}
+        rows += [(words, "", "", formatted(self.results.mean(base, value))) for words, value in references.items()]
+        return Table(("", "few labels", "40 of each class", "all labels"), tuple(rows))
+
+    def _settings(self, settings: Sequence[str], columns: Mapping[str, Value | None], base: str = UNDEFENDED) -> Table:
+        """A row for each setting; the column without a value is the loss against `base`."""
+        lost = self.results.loss_column(base, blank="")
+        cells = {name: self.results.column(value) if value else lost for name, value in columns.items()}
+        return table("defence", self.results.conditions(self.group, settings), cells)
+
+    def _by_epoch(self) -> tuple[Block, ...]:
+        lines = [
+            series_of(setting, [(epochs, self.results.mean(own, ATTACK), "") for epochs, own in ends.items()])
+            for setting, ends in self.ends.items()
+        ]
+        columns: dict[str, Callable[[int], Mean | None]] = {}
+        for name, value in (("attack", ATTACK), ("model", metric)):
+            columns |= {f"{name}, {setting}": self._at_epochs(ends, value) for setting, ends in self.ends.items()}
+        label = f"Completion on the frozen extractor by epochs trained, {self.group}"
+        axes = ("epochs", "attack accuracy, few labels")
+        return (
+            "Completion on the frozen extractor with few labels, and accuracy of the model, after so many epochs.",
+            Chart(self._file("epochs"), label, axes, tuple(lines), 1 / CLASSES[self.group]),
+            table("epochs", {str(epochs): epochs for epochs in self.ends[UNDEFENDED]}, columns),
+        )
+
+    def _at_epochs(self, ends: Mapping[int, Condition], value: Value) -> Callable[[int], Mean | None]:
+        return lambda epochs: self.results.mean(ends[epochs], value)
+
+    def _sgd(self) -> list[Section]:
+        """The settings that were trained by SGD too, where they were."""
+        base = by_sgd(UNDEFENDED)
+        if base not in self.results.settings(self.group):
+            return []
+        columns = {"model": metric, "lost (paired)": None, "passive, few, frozen": ATTACK, **SIZE}
+        reached = formatted(self.results.mean((self.group, base), alone))
+        rows = self._settings(list(map(by_sgd, with_sgd())), columns, base)
+        return [Section("By SGD", (f"The active party alone, by SGD: {reached}.", rows), level=3)]
+
+    def _tradeoffs(self) -> list[Chart]:
+        """Attack against model accuracy: DIMIP and dCor, and the gradient defences."""
+        plain = [name for name in self.main if name.startswith("dimip") and "," not in name]
+        others = {defence: [name for name in self.main if name.startswith(defence)] for defence in OTHER_DEFENCES}
+        dimip = {
+            UNDEFENDED: [UNDEFENDED],
+            "DIMIP, lambda 0 to 1": plain,
+            f"DIMIP {WITHOUT}": [name for name in self.main if name.endswith(WITHOUT)],
+            f"DIMIP {DROPOUT}": [name for name in self.main if name.endswith(DROPOUT)],
+            "dcor": others.pop("dcor"),
+        }
+        gradients = {UNDEFENDED: [UNDEFENDED], "dimip": plain, **others}
+        return [self._tradeoff("dimip", dimip), self._tradeoff("gradients", gradients)]
+
+    def _tradeoff(self, which: str, families: Mapping[str, Sequence[str]]) -> Chart:
+        def point(setting: str) -> tuple[Mean | None, Mean | None, str]:
+            own = (self.group, setting)
+            return self.results.mean(own, metric), self.results.mean(own, ATTACK), setting
+
+        lines = [series_of(name, map(point, settings), joined=False) for name, settings in families.items()]
+        label = f"Completion on the frozen extractor by model accuracy, {self.group}, {which}"
+        axes = ("model accuracy", "attack accuracy, few labels")
+        return Chart(self._file(which), label, axes, tuple(lines), 1 / CLASSES[self.group])
+
+    def _file(self, which: str) -> str:
+        return file_name("model-completion", self.group, which)

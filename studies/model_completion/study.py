@@ -1,0 +1,121 @@
+"""Model completion by a departed party against what the defence costs: DIMIP and the gradient defences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cutlayer.runs.folder import RunFolder
+from studies.image_halves import LENET, RESNET, SGD, ImageHalves
+from studies.model_completion.attacks import CompletedModels
+from studies.model_completion.claims import (
+    DROPOUT,
+    LAMS,
+    WITHOUT,
+    by_epoch,
+    by_sgd,
+    dimip_setting,
+    earlier,
+    ended_after,
+    with_sgd,
+)
+from studies.model_completion.page import completion_page
+from studies.page import Page
+from studies.results import UNDEFENDED, Results
+from studies.trials import Study, Trial
+
+CNN: Mapping[str, Any] = {"kind": "cnn"}
+IMAGES = (
+    ImageHalves("MNIST halves", "mnist/mnist.npz", CNN, epochs=5, batch=32, rows=12_000),
+    ImageHalves("CIFAR-10 halves", "cifar10/cifar10_subset.npz", LENET, epochs=12, batch=32, rows=12_000),
+)
+FULL = (
+    replace(IMAGES[0], rows=None),
+    ImageHalves("CIFAR-10 halves", "cifar10/cifar10.npz", RESNET, 30, 32, optimizer=SGD, threads=2),
+    ImageHalves("CIFAR-100 halves", "cifar100/cifar100.npz", RESNET, 30, 32, optimizer=SGD, threads=2),
+)
+ATTACKS = (
+    "The attacker has 40 labels in all, at least 4 of each class (400 in all of CIFAR-100), or those of all training "
+    "rows. The active attack has a training of its own, with the malicious optimiser at the passive party. Controls "
+    "and the active party alone are trained once a seed. ppdl: scale 1e-4, tau 1e-3, gamma 1e-3; dcor: floor 0.05."
+)
+DCOR_FLOOR = 0.05
+"""Floor of the form of the term that trains on a small data set."""
+
+
+class ModelCompletionStudy(Study):
+    """Completion attacks on halves of images against model accuracy."""
+
+    name = "model-completion"
+    title = "Model completion by a departed party"
+    source = "Sun, Du et al. 2023 (arXiv 2303.18178); attacks of Fu et al. 2022 (USENIX Security)"
+    settings = (
+        "Data: halves of images, the left one and the labels at the active party: MNIST, 12,000 rows, `cnn`, 5 "
+        "epochs, and CIFAR-10, 12,000 rows of a stratified subset, `lenet5`, 12 epochs; batch 32, Adam 1e-3, 15 % for "
+        f"testing, the last epoch, fixed in advance. {ATTACKS} Three settings are also trained for a quarter, a half "
+        "and three quarters of the epochs, which gives the models at these epochs of the longer trainings, and four "
+        "by SGD of rate 0.01, which is the paper's, and momentum 0.9. About an hour and a quarter a seed on one "
+        "core.\n\n"
+        "Differences from the paper: its network is ResNet-18 and its CIFAR sets are whole."
+    )
+    full_settings = (
+        "As the default, but MNIST with all 70,000 rows, and the whole of CIFAR-10 and CIFAR-100 "
+        "(`cifar10/cifar10.npz` and `cifar100/cifar100.npz` in the folder of data sets, arrays `x_train`, `y_train`, "
+        "`x_test` and `y_test`) with `resnet18`, batch 32, SGD of rate 0.01 and momentum 0.9, 30 epochs. "
+        f"{ATTACKS} An estimated 1,650 hours for three seeds on two cores; no accelerator is used."
+    )
+
+    def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
+        """Every defence on every data set; the seeds outermost, small data sets first."""
+        images = [(halves, halves.tables(data)) for halves in (FULL if self.full else IMAGES)]
+        for seed in range(1, seeds + 1):
+            for halves, tables in images:
+                for setting, privacy, schedule in _trainings(halves):
+                    compare = ("alone",) if setting in (UNDEFENDED, by_sgd(UNDEFENDED)) else ()
+                    job = schedule.job(seed, privacy, compare=compare, keep="last")
+                    yield Trial(halves.group, setting, seed, job, tables)
+
+    def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
+        """Accuracy of every completed model after the run and after the active attack; controls if undefended."""
+        models = CompletedModels(trial, folder)
+        if trial.setting not in _settings():
+            return models.frozen_alone()
+        return models.measured(controls=trial.setting == UNDEFENDED)
+
+    def page(self, results: Results) -> Page:
+        """Claims, controls, and one table for each data set."""
+        return completion_page(results, {halves.group: halves.epochs for halves in (FULL if self.full else IMAGES)})
+
+
+def _settings() -> dict[str, Mapping[str, Any]]:
+    """The most informative ones first, so that an early stop has them."""
+    dimip = {dimip_setting(lam): {"dimip": {"lam": lam}} for lam in LAMS}
+    without = {dimip_setting(lam, WITHOUT): {"dimip": {"lam": lam, "random_labels": False}} for lam in (0.5, 0.9)}
+    dropout = {"party_dropout": {"rate": 0.05}}
+    both = {dimip_setting(0.5, DROPOUT): {"dimip": {"lam": 0.5}, **dropout}}
+    return {UNDEFENDED: {}, **dimip, **without, **both, **_gradient_defences()}
+
+
+def _trainings(halves: ImageHalves) -> Iterator[tuple[str, Mapping[str, Any], ImageHalves]]:
+    """Name, protections and schedule of every training: all settings, then some again with another schedule."""
+    settings = _settings()
+    for setting, privacy in settings.items():
+        yield setting, privacy, halves
+    for setting in by_epoch():
+        for epochs in earlier(halves.epochs):
+            yield ended_after(setting, epochs), settings[setting], replace(halves, epochs=epochs)
+    for setting in with_sgd() if halves.optimizer != SGD else ():
+        yield by_sgd(setting), settings[setting], replace(halves, optimizer=SGD)
+
+
+def _gradient_defences() -> dict[str, Mapping[str, Any]]:
+    ppdl = {"scale": 1e-4, "tau": 1e-3}
+    return {
+        **{f"noisy_gradient {scale:g}": {"noisy_gradient": {"scale": scale}} for scale in (1e-4, 1e-3, 1e-2)},
+        **{f"gradient_compression keep {k:g}": {"gradient_compression": {"keep": k}} for k in (0.1, 0.05, 0.01)},
+        **{f"ppdl theta {theta:g}": {"ppdl": {"theta": theta, **ppdl}} for theta in (0.01, 0.001, 0.0)},
+        **{f"discrete_sgd levels {n}": {"discrete_sgd": {"levels": n}} for n in (2, 1)},
+        **{f"dcor alpha {a:g}": {"dcor": {"alpha": a, "floor": DCOR_FLOOR}} for a in (0.03, 0.1, 0.3)},
+    }

@@ -1,0 +1,80 @@
+"""The studies by name, and the two things to do with one: run it, or write its page again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from cutlayer.config import near_miss
+from cutlayer.errors import ConfigError
+from cutlayer.runs.execute import Progress
+from studies.embedding_budget.study import EmbeddingBudgetStudy
+from studies.feature_privacy.study import FeaturePrivacyStudy
+from studies.forward_leakage.study import ForwardLeakageStudy
+from studies.gradient_leakage.study import GradientLeakageStudy
+from studies.label_dp.study import LabelDPStudy
+from studies.model_completion.study import ModelCompletionStudy
+from studies.quitting.study import QuittingStudy
+from studies.record import Record, write_page
+from studies.trials import Study, run_trials
+
+STUDIES: Mapping[str, type[Study]] = {
+    study.name: study
+    for study in (
+        ForwardLeakageStudy,
+        GradientLeakageStudy,
+        LabelDPStudy,
+        QuittingStudy,
+        ModelCompletionStudy,
+        EmbeddingBudgetStudy,
+        FeaturePrivacyStudy,
+    )
+}
+
+
+def study_named(name: str) -> type[Study]:
+    """The study of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in STUDIES:
+        raise ConfigError(f"unknown study {name!r}{near_miss(name, list(STUDIES))}")
+    return STUDIES[name]
+
+
+def run_study(name: str, data: Path, out: Path, seeds: int, progress: Progress, *, full: bool = False) -> Record:
+    """Run the trainings that have no result yet, then write `NAME.json`, `NAME.md` and `figures/`.
+
+    Args:
+        name: Name of a registered study.
+        data: Folder of data sets.
+        out: Folder of results; a training that has its result there is not run again.
+        seeds: Number of seeds of each setting, 1 or more.
+        progress: Observer of the trainings.
+        full: Whether to run the paper's sizes instead of those for a CPU.
+
+    Raises:
+        ConfigError: no such study, no seed, or `full` of a study that has one size.
+        DataError: a data set is missing.
+    """
+    kind = study_named(name)
+    if seeds < 1:
+        raise ConfigError.expected("--seeds of 1 or more", seeds)
+    study = kind(full=full)
+    record = Record.of(study, run_trials(study, data, out, seeds, progress), seeds, out)
+    record.save(out)
+    write_page(study, record, out)
+    return record
+
+
+def render_study(name: str, folder: Path) -> Record:
+    """Write `NAME.md` and `figures/` again from `NAME.json` in the same folder; nothing is trained.
+
+    Raises:
+        ConfigError: no such study, or no results of it in the folder.
+    """
+    kind = study_named(name)
+    record = Record.load(folder / f"{name}.json")
+    write_page(kind(full=record.full), record, folder)
+    return record

@@ -1,0 +1,179 @@
+"""What a study is: trainings that are run once each, and a page that compares their results with a paper."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from cutlayer.audit.leak import BEST_ASSIGNMENT
+from cutlayer.config import Job
+from cutlayer.durable import locked, make_folder, write_whole
+from cutlayer.errors import ConfigError
+from cutlayer.runs.execute import Options, Progress, execute
+from cutlayer.runs.folder import RunFolder
+from cutlayer.runs.together import Keys
+from studies.page import Page
+from studies.results import Results, TrialResult, distance_from_chance
+
+ASSIGNED = "best assignment"
+"""Suffix of an attack that finds classes, for its leak under the names that fit the truth best."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training of a study.
+
+    Attributes:
+        group: Data set and network, such as `Criteo`.
+        setting: What is varied, such as `sum_kl 0.16`.
+        seed: Seed of the training, 1 or more.
+        job: Job to run.
+        tables: Tables in memory by party, where the job names no files.
+    """
+
+    group: str
+    setting: str
+    seed: int
+    job: Job
+    tables: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def slug(self) -> str:
+        """A file name."""
+        text = f"{self.group} {self.setting} seed {self.seed}"
+        return "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in text)
+
+
+class Study(ABC):
+    """One paper's tables and figures, rerun.
+
+    Attributes:
+        name: Name, as in `python -m studies NAME`.
+        title: Title of the page.
+        source: Papers whose claims are judged.
+        settings: Data, network and schedule, and what differs from the paper's; Markdown paragraphs.
+        full_settings: The same for the paper's sizes; empty where a study has one size.
+
+    Args:
+        full: Run the paper's sizes.
+
+    Raises:
+        ConfigError: `full` of a study that has one size.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    settings: ClassVar[str]
+    full_settings: ClassVar[str] = ""
+
+    def __init__(self, *, full: bool = False) -> None:
+        if full and not self.full_settings:
+            raise ConfigError.expected("a study of two sizes with --full", self.name, "leave --full out")
+        self.full = full
+
+    @abstractmethod
+    def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
+        """All trainings in the order in which they are run.
+
+        Args:
+            data: Folder of data sets.
+            seeds: Number of seeds of each setting.
+        """
+
+    def train(self, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
+        """Train in the folder `work`; returns the attributes of `TrialResult` as JSON values."""
+        return run_trial(self, trial, work, progress)
+
+    def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
+        """Further values of one training, from its run folder before that is removed; JSON values."""
+        return {}
+
+    @abstractmethod
+    def page(self, results: Results) -> Page:
+        """The body of the page: claims of the paper and their verdicts, tables and figures."""
+
+
+def run_trials(study: Study, data: Path, out: Path, seeds: int, progress: Progress) -> list[TrialResult]:
+    """Run every training that has no result in `out` yet; an interrupted study continues with the next one.
+
+    Raises:
+        RunFolderError: another process runs this study in `out`.
+    """
+    folder = out / ("trials-full" if study.full else "trials")
+    make_folder(folder, mode=0o755)
+    results = []
+    with locked(out / "study.lock", f"the study {study.name}"):  # two processes would share the folder `work`
+        for trial in study.trials(data, seeds):
+            path = folder / f"{trial.slug}.json"
+            if not path.exists():
+                progress.stage(f"{trial.group}: {trial.setting}, seed {trial.seed}")
+                write_whole(path, json.dumps(study.train(trial, out / "work", progress)), mode=0o644)
+            results.append(TrialResult(**json.loads(path.read_text(encoding="utf-8"))))
+    return results
+
+
+def run_trial(study: Study, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
+    """Run the trial's job and read the study's values from its run folder, which is then removed."""
+    shutil.rmtree(work, ignore_errors=True)
+    keys = Keys(work.parent / "keys", study_key(trial.job), simulated=True)
+    folder = execute(trial.job, work, Options(keys, tables=trial.tables), progress)
+    summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
+    own = next(row for row in summary["utility"]["rows"] if row["name"] == "this run")
+    cells = audit["runs"]["this run"]["cells"]
+    leaks = worst_leaks([cell for cell in cells if cell["message"] != "layer"])
+    layers = {f"{cell['party']}/{cell['layer']}": _worst(cell) for cell in cells if cell["message"] == "layer"}
+    measured = study.measure(trial, folder)
+    shutil.rmtree(work)
+    return {
+        "group": trial.group,
+        "setting": trial.setting,
+        "seed": trial.seed,
+        "metric": own["metrics"][summary["utility"]["metric"]],
+        "seconds": summary["run"]["seconds"],
+        "leaks": leaks,
+        "layers": layers,
+        "measured": measured,
+    }
+
+
+def study_key(job: Job) -> bytes:
+    """Key of all parties in a study's trainings of one seed, 32 bytes.
+
+    It is no secret: a study's data are public. Under it all settings of a seed start from the same weights and can be
+    compared, and another seed has other weights, noise and draws.
+    """
+    return hashlib.blake2b(f"cutlayer study {job.train.seed}".encode(), digest_size=32).digest()
+
+
+def worst_leaks(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """By `message/attack`, the leak from the passive party that leaks most, as in `TrialResult.leaks`.
+
+    An attack that finds classes but cannot name them has a second entry, `message/attack, best assignment`: its leak
+    under the best names, at that party and epoch.
+
+    Args:
+        cells: Entries of the leak matrix in `audit.json` that are about messages.
+    """
+    worst: dict[str, dict[str, float]] = {}
+    for cell in cells:
+        key = f"{cell['message']}/{cell['attack']}"
+        entries = {key: _worst(cell)}
+        if BEST_ASSIGNMENT in cell["also"]:
+            entries[f"{key}, {ASSIGNED}"] = {**entries[key], "auc": cell["also"][BEST_ASSIGNMENT]}
+        for name, entry in entries.items():
+            if name not in worst or distance_from_chance(entry["auc"]) > distance_from_chance(worst[name]["auc"]):
+                worst[name] = entry
+    return worst
+
+
+def _worst(cell: Mapping[str, Any]) -> dict[str, float]:
+    values = {"auc": cell["batch_auc"], "epoch": cell["epoch"], "last": cell["last_epoch_leak"]}
+    return {key: math.nan if value is None else value for key, value in values.items()}

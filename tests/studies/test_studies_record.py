@@ -1,0 +1,76 @@
+"""The published pages are those of the published results, and a page is written again without training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cutlayer.errors import ConfigError
+from studies.__main__ import main
+from studies.record import Record
+from studies.registry import STUDIES, render_study
+from studies.results import TrialResult
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "docs" / "results"
+RESULT = TrialResult("Adult", "p 0", 1, 0.9, 60.0, {"gradient/norm": {"auc": 0.7}}, {}, {"heads": 1})
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_published_pages_are_rendered_from_the_published_results(name: str, tmp_path: Path) -> None:
+    """`python -m studies NAME --render --out docs/results` changes nothing."""
+    shutil.copy(PUBLISHED / f"{name}.json", tmp_path)
+    render_study(name, tmp_path)
+    assert (tmp_path / f"{name}.md").read_text() == (PUBLISHED / f"{name}.md").read_text()
+    figures = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
+    assert figures == {path.name: path.read_text() for path in (PUBLISHED / "figures").glob(f"{name}-*.svg")}
+
+
+def test_every_published_figure_is_of_a_study() -> None:
+    names = [path.name for path in (PUBLISHED / "figures").iterdir()]
+    assert names
+    assert all(name.startswith(tuple(f"{study}-" for study in STUDIES)) for name in names)
+
+
+def test_another_result_changes_the_page_and_its_figures(tmp_path: Path) -> None:
+    """The comparison with the published pages can fail: each number on them comes from the results."""
+    record = Record.load(PUBLISHED / "quitting.json")
+    changed = json.loads((PUBLISHED / "quitting.json").read_text())
+    changed["results"][0]["measured"]["without"][""] += 0.01
+    (tmp_path / "quitting.json").write_text(json.dumps(changed))
+    render_study("quitting", tmp_path)
+    assert record.results[0].group == "Adult"
+    assert (tmp_path / "quitting.md").read_text() != (PUBLISHED / "quitting.md").read_text()
+    figure = "figures/quitting-adult-both-leave.svg"
+    assert (tmp_path / figure).read_text() != (PUBLISHED / figure).read_text()
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    record = Record("quitting", "0.1.0", 3, full=True, provenance="Trained.", results=(RESULT, RESULT))
+    record.save(tmp_path)
+    assert Record.load(tmp_path / "quitting.json") == record
+
+
+def test_the_provenance_stays_when_a_study_continues(tmp_path: Path) -> None:
+    study = STUDIES["quitting"]()
+    Record("quitting", "0.1.0", 1, full=False, provenance="Trained.", results=()).save(tmp_path)
+    assert Record.of(study, [RESULT], 3, tmp_path).provenance == "Trained."
+    assert Record.of(study, [RESULT], 3, tmp_path / "other").provenance == ""
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"results": [{"group": "Adult"}]}', '{"results": 3}'])
+def test_a_file_that_is_no_record_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "quitting.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"quitting\.json"):
+        Record.load(tmp_path / "quitting.json")
+
+
+def test_the_command_renders_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["label-dp", "--render", "--out", str(tmp_path)]) == 2
+    assert "no such file" in capsys.readouterr().err
+    shutil.copy(PUBLISHED / "label-dp.json", tmp_path)
+    assert main(["label-dp", "--render", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (PUBLISHED / "label-dp.md").read_text()
