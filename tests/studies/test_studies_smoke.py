@@ -150,7 +150,7 @@ def test_a_study_is_run_by_one_process_at_a_time(tmp_path: Path) -> None:
         locked(tmp_path / "study.lock", "the study tiny"),
         pytest.raises(RunFolderError, match=r"in use by the study tiny \(process"),
     ):
-        run_cells(Tiny(), tmp_path, tmp_path, 1, Progress())
+        run_trials(Tiny(), tmp_path, tmp_path, 1, Progress())
 
 
 def test_the_command_prints_one_document_or_the_page(
