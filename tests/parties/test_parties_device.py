@@ -18,6 +18,7 @@ from party_processes import PATIENCE, forked
 from party_runs import DROPOUT, KEY, make_job, tables
 
 from cutlayer.config import Job
+from cutlayer.models import allowed_models
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.together import Keys
 
@@ -28,7 +29,8 @@ MEGABYTES = 48
 
 
 def start(job: Job, folder: Path, resume: bool) -> None:
-    execute(job, folder, Options(Keys(folder, KEY), resume=resume, tables=GIVEN), Progress())
+    with allowed_models("party_runs"):
+        execute(job, folder, Options(Keys(folder, KEY), resume=resume, tables=GIVEN), Progress())
 
 
 def command(*words: object) -> None:

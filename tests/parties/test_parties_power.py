@@ -14,6 +14,7 @@ from party_runs import ACTIVE, DROPOUT, PASSIVES, make_job, tables
 
 from cutlayer.channel import Message, Port
 from cutlayer.config import Job
+from cutlayer.models import allowed_models
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.together import Keys
@@ -33,7 +34,8 @@ def start(job: Job, disk: Path) -> Path:
     folder = disk / "run"
     resume = (folder / "job.yaml").exists()
     options = Options(Keys(disk / "keys"), resume=resume, tables=GIVEN)
-    return execute(job, folder, options, Progress()).path
+    with allowed_models("party_runs"):
+        return execute(job, folder, options, Progress()).path
 
 
 @pytest.fixture(scope="module", params=JOBS)
