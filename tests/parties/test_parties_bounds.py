@@ -204,7 +204,7 @@ TEXTS = {
     "1e400": json.dumps([{**GOOD, "figures": {"a": 1.5}}]).replace("1.5", "1e400"),
     "a huge whole figure": json.dumps([{**GOOD, "figures": {"a": 10**400}}]),
     "twice": json.dumps([{**GOOD, "figures": {}}] * 2),
-    "1,900 entries": json.dumps([{**GOOD, "figures": {}}] * 400),
+    "300 entries": json.dumps([{**GOOD, "figures": {}}] * 300),
     "deep": "[" * 60_000,
     "a lone surrogate": json.dumps([{**GOOD, "figures": {"\ud800": 1.0}}]),
     "no figures": json.dumps([GOOD]),
