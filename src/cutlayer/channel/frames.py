@@ -63,6 +63,12 @@ class FrameQueue:
             self._changed.notify_all()
             return frame
 
+    @property
+    def waiting(self) -> bool:
+        """Whether frames are queued."""
+        with self._changed:
+            return bool(self._frames)
+
     def end(self, why: str) -> None:
         """Take no more frames; those queued can still be taken. The first reason stands."""
         with self._changed:

@@ -76,6 +76,8 @@ class Stream:
     def transmit(self, message: Message) -> None:
         """Queue a message for the peer; what a `Port` sends through.
 
+        Where the peer has left and messages of it are still to be read, nothing is sent: `receive` gives these first.
+
         Raises:
             PeerLost: the stream has ended, or the peer takes nothing.
             ProtocolError: the message is larger than a peer accepts.
@@ -87,7 +89,9 @@ class Stream:
         try:
             ends.outgoing.put(frame, self.timeout)
         except FramesEnded as end:
-            raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
+            # A peer that left may have said why: its farewell is read before the end of the link is reported.
+            if not ends.incoming.waiting:
+                raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
         except TimeoutError:
             raise PeerLost(f"lost {self.peer}: it took nothing for {self.timeout:g} s", peer=self.peer) from None
 

@@ -1,0 +1,23 @@
+"""What a peer said before it left is read before the broken link is reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.codec import DEFAULT_LIMITS, encode
+from cutlayer.channel.stream import Stream
+from cutlayer.errors import PeerLost
+
+
+def test_a_farewell_is_read_although_the_party_was_about_to_send() -> None:
+    stream = Stream("telco", DEFAULT_LIMITS, timeout=5)
+    ends = stream.attach()
+    assert ends is not None
+    port = Port("bank", "telco", "run", stream.transmit)
+    farewell = Message(Kind.FAREWELL, "telco", "bank", "run", -1, -1, 0, fields={"reason": "Interrupted"})
+    stream.pump([encode(farewell)], ends)
+    port.send(Kind.VERDICT, epoch=0, fields={"stop": False, "best": False})
+    assert stream.receive(port).fields["reason"] == "Interrupted"
+    with pytest.raises(PeerLost, match="it closed the link"):
+        port.send(Kind.VERDICT, epoch=1, fields={"stop": False, "best": False})
