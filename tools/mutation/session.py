@@ -148,7 +148,7 @@ def _job(item: WorkItem, changed: str, selection: Selection, plan: Plan) -> Job:
 
     def test(slot: int) -> int:
         enter(plan.trees[slot], plan.root)
-        return kill(selection.files, selection.hits, selection.failing)
+        return kill(selection.files, selection.rest, selection.hits, selection.failing)
 
     cpu_seconds = _MIN_CPU_SECONDS + int(_SLOWER * selection.seconds)
     return Job(item.job_id, write, test, cpu_seconds, _SLOWER_BY_THE_CLOCK * cpu_seconds)
