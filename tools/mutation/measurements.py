@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +74,12 @@ class Selection:
 
 
 def select(
-    measured: Sequence[Measured], module: str, statement: Statement, by_line: bool, max_seconds: float
+    measured: Sequence[Measured],
+    module: str,
+    statement: Statement,
+    by_line: bool,
+    max_seconds: float,
+    definitions: Collection[str] = (),
 ) -> Selection:
     """The tests that execute a statement, the cheapest file first, up to a processor time.
 
@@ -87,8 +92,12 @@ def select(
         statement: where the mutation lies.
         by_line: see `Measured.hits`.
         max_seconds: processor time of the tests together.
+        definitions: test files that look at definitions and execute no function: all their tests count for a statement
+            that runs when the module is imported.
     """
     hits = {entry.file: entry.hits(module, statement, by_line) for entry in measured}
+    if statement.on_import:
+        hits |= {entry.file: frozenset(entry.tests) for entry in measured if entry.file in definitions}
     hitting = sorted((entry for entry in measured if hits[entry.file]), key=lambda entry: entry.cost(hits[entry.file]))
     own = max(hitting, key=lambda entry: len(hits[entry.file]), default=None)
     seconds = own.cost(hits[own.file]) if own else 0.0
