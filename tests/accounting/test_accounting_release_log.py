@@ -147,6 +147,14 @@ def test_the_marker_is_made_after_the_log_and_before_the_first_entry(path, tmp_p
     assert seen[:2] == [(False, False), (True, True)]
 
 
+def test_a_log_that_a_kill_left_with_its_first_line_alone_still_gets_its_marker(path, tmp_path):
+    marker = tmp_path / "run" / "release_log.json"
+    filled(path)
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    opened(path, marker=marker).append(slot(), "00", 8)
+    assert release_log.kept_log(marker.parent) == path
+
+
 def test_every_line_is_synced_before_append_returns(path, monkeypatch):
     synced = []
     real = os.fdatasync

@@ -252,12 +252,12 @@ class ReleaseLog:
             if not self.entries:
                 make_folder(self.path.parent)
                 self._append({"version": _VERSION, **self.identity})
-                if self.marker is not None:
-                    # After the log and before the first entry: a marker without a log would refuse a resume, and
-                    # entries without a marker would let an error remove the key that their noise hangs on.
-                    make_folder(self.marker.parent)
-                    write_whole(self.marker, json.dumps({"log": str(self.path)}) + "\n")
                 self.entries += 1
+            if self.entries == 1 and self.marker is not None:
+                # After the log and before the first entry: a marker without a log would refuse a resume, and entries
+                # without a marker would let an error remove the key that their noise hangs on.
+                make_folder(self.marker.parent)
+                write_whole(self.marker, json.dumps({"log": str(self.path)}) + "\n")
             self._append(entry)
         self.entries += 1
         self.closed = "end" in entry
