@@ -9,7 +9,15 @@ from typing import Any, Literal, Self
 
 from cutlayer.accounting import wording
 from cutlayer.accounting.composition import DELTA, Composition
-from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, NoFormalGuarantee, singles
+from cutlayer.accounting.events import (
+    DPSGD,
+    Event,
+    Formal,
+    GaussianRelease,
+    NoFormalGuarantee,
+    RandomizedResponse,
+    singles,
+)
 from cutlayer.accounting.plan import Condition, condition_of
 from cutlayer.accounting.records import event_from_json, event_to_json
 from cutlayer.errors import ConfigError
@@ -168,7 +176,12 @@ def _unprotected(entries: Sequence[Entry], runs: int) -> Iterator[Entry]:
 
 
 def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
-    once = {entry.fingerprint or str(place): entry for place, entry in enumerate(entries)}
+    once: dict[str, Entry] = {}
+    for place, entry in enumerate(entries):
+        key = entry.fingerprint or str(place)
+        # Of the same draws, the run that counts more of other runs that did not end states them all.
+        if key not in once or _draws(entry) > _draws(once[key]):
+            once[key] = entry
     events = list(singles(entry.event for entry in once.values()))
     party, asset = entries[0].party, entries[0].protects
     delta = min((entry.delta for entry in entries if entry.formal), default=entries[0].delta)
@@ -195,6 +208,11 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         auc_bound=cost.auc_bound,
         releases=sum(event.count for event in noisy) if noisy else None,
     )
+
+
+def _draws(entry: Entry) -> int:
+    """Independent draws of labels that an entry states."""
+    return sum(event.draws for event in singles([entry.event]) if isinstance(event, RandomizedResponse))
 
 
 def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
