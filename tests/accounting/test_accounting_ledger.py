@@ -103,6 +103,30 @@ def test_private_training_lifts_the_condition_and_is_paid_for():
     assert both.epsilon == Composition.of([NOISE.event, trained.event]).epsilon(1e-5)
 
 
+BARE = Entry("nopeek", "telco", "features", ("bank",), NoFormalGuarantee("a penalty"))
+TRAINED = Entry("dp_bottom", "telco", "features", ("bank",), DPSGD(8.0, 1.0, 20))
+
+
+@pytest.mark.parametrize("other", [(BARE,), (TRAINED,), (LABELS,), ()])
+def test_a_run_that_released_rows_as_they_are_leaves_no_total_of_both(other):
+    """The attack on a merged ledger: the noise of one run hides nothing of what the other sent without noise."""
+    for ledger in (Ledger([NOISE]).merged(Ledger(other)), Ledger(other).merged(Ledger([NOISE]))):
+        again = Ledger.from_json(json.loads(json.dumps(ledger.to_json())))
+        for read in (ledger, again):
+            features = next(total for total in read.totals if total.protects == "features")
+            assert features.epsilon is None
+    labels = Ledger([LABELS]).merged(Ledger([EMPIRICAL])).totals[0]
+    assert labels.epsilon is None
+
+
+def test_private_training_lifts_the_condition_of_its_own_run_alone():
+    private = Ledger([replace(NOISE, event=replace(NOISE.event, condition="unconditional")), TRAINED])
+    assert only(private).condition == "unconditional"
+    merged = private.merged(Ledger([NOISE])).merged(private)
+    assert only(merged).condition == BOTH
+    assert only(merged).epsilon == Composition.of([NOISE.event] * 3 + [TRAINED.event] * 2).epsilon(1e-5)
+
+
 def test_an_independent_bottom_model_over_public_ranges_is_unconditional():
     free = replace(NOISE, event=replace(NOISE.event, condition="unconditional"))
     assert only(Ledger([free])).condition == "unconditional"

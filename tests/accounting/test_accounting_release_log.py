@@ -106,7 +106,7 @@ def test_another_job_rows_or_noise_is_refused(path):
     filled(path)
     for options, named in (
         ({"job": "0c"}, "job"),
-        ({"rows": "0c"}, "rows"),
+        ({"rows": "0c", "job": "0c"}, "job, rows"),
         ({"costs": Costs(1.0, 0.0)}, "release_cost"),
     ):
         with pytest.raises(CheckpointError, match=f"got one of another {named}"):
@@ -125,14 +125,13 @@ def test_a_marker_without_its_log_is_refused(path, tmp_path):
     marker = tmp_path / "run" / "release_log.json"
     filled(path, marker=marker)
     assert opened(path, marker=marker).entries == 1 + 3
-    elsewhere = path.parent.parent / "other-rows" / path.name
     with pytest.raises(CheckpointError, match="the common rows that the releases in"):
-        opened(elsewhere, marker=marker)
+        opened(path, marker=marker, rows="0c")
     with pytest.raises(CheckpointError, match="move it along with that, or restore it from a backup"):
         opened(tmp_path / "moved" / "rows" / path.name, marker=marker)
     marker.write_text("{")
     with pytest.raises(CheckpointError, match="is damaged"):
-        opened(elsewhere, marker=marker)
+        opened(tmp_path / "moved" / "rows" / path.name, marker=marker)
 
 
 def test_the_marker_is_made_after_the_log_and_before_the_first_entry(path, tmp_path, monkeypatch):
@@ -146,6 +145,14 @@ def test_the_marker_is_made_after_the_log_and_before_the_first_entry(path, tmp_p
     monkeypatch.setattr(release_log, "append_line", append)
     filled(path, marker=marker)
     assert seen[:2] == [(False, False), (True, True)]
+
+
+def test_a_log_that_a_kill_left_with_its_first_line_alone_still_gets_its_marker(path, tmp_path):
+    marker = tmp_path / "run" / "release_log.json"
+    filled(path)
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    opened(path, marker=marker).append(slot(), "00", 8)
+    assert release_log.kept_log(marker.parent) == path
 
 
 def test_every_line_is_synced_before_append_returns(path, monkeypatch):

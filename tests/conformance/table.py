@@ -115,7 +115,7 @@ PROTECTIONS = {
         lowers=(("norm", GRADIENT, 0.65), ("direction", GRADIENT, 0.65), ("spectral", GRADIENT, 0.65)),
         refused=({}, {"sum_kl": -0.16}, {"sum_kl": 0.16, "s": 8.0}, {"error_lower_bound": 0.5}),
     ),
-    "max_norm": ProtectionCase({}, lowers=(("norm", GRADIENT, 0.7), ("spectral", GRADIENT, 0.9))),
+    "max_norm": ProtectionCase({}, lowers=(("norm", GRADIENT, 0.7), ("spectral", GRADIENT, 0.95))),
     "noisy_gradient": ProtectionCase(
         {"scale": 0.001},
         lowers=(("norm", GRADIENT, 0.6), ("direction", GRADIENT, 0.6), ("spectral", GRADIENT, 0.6)),

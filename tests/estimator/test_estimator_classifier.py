@@ -240,9 +240,15 @@ def test_the_same_key_gives_the_same_predictions_and_another_does_not(data):
     np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
     assert first.report_.run.reproducible_noise
     assert np.abs(first.predict_proba(X) - other.predict_proba(X)).max() > 0
-    free = [classifier(**noisy).fit(X, y) for _ in range(2)]
+    free = [classifier(**noisy, key=None).fit(X, y) for _ in range(2)]
     assert not free[0].report_.run.reproducible_noise
     assert np.abs(free[0].predict_proba(X) - free[1].predict_proba(X)).max() > 0
+
+
+def test_without_a_key_two_fits_start_from_different_weights(data):
+    X, y = data
+    first, second = (classifier(key=None).fit(X, y) for _ in range(2))
+    assert np.abs(first.predict_proba(X) - second.predict_proba(X)).max() > 0
 
 
 def test_audit_repeats_and_narrows_the_attacks(data):
@@ -328,6 +334,7 @@ def test_ten_lines_make_what_the_demo_makes():
         batch_size=128,
         lr=0.005,
         seed=7,
+        key=bytes(32),
         compare=["centralised", "alone"],
     ).fit({name: person[names] for name, names in columns.items()}, person["income"])
     rows = {row.name: row.metrics["auc"] for row in model.report_.utility.rows}

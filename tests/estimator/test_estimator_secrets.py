@@ -23,7 +23,7 @@ def drawn(monkeypatch, labels, **changes) -> torch.Tensor:
 
     monkeypatch.setattr(ActiveParty, "_protect_labels", spy)
     x, _ = tables()
-    classifier(protections=[LabelDPConfig(eps=0.5)], **changes).fit(x, labels)
+    classifier(protections=[LabelDPConfig(eps=0.5)], key=None, **changes).fit(x, labels)
     monkeypatch.undo()
     return seen[0]
 

@@ -76,11 +76,12 @@ def test_a_batch_of_zeros_stays_as_it_is():
     assert max_norm(EMPTY, row_norms(EMPTY), torch.zeros(0), EMPTY).shape == (0, 3)
 
 
-def test_rows_too_short_for_float32_arithmetic_still_reach_the_longest_norm():
+@pytest.mark.parametrize("normal", [1.0, -1.0])
+def test_rows_too_short_for_float32_arithmetic_still_reach_the_longest_norm(normal):
     g = torch.tensor([[1e-2, 0.0], [1e-42, 0.0]])
-    out = max_norm(g, row_norms(g), torch.ones(2), torch.zeros(0, 2))
+    out = max_norm(g, row_norms(g), torch.full((2,), normal), torch.zeros(0, 2))
     assert bool(out.isfinite().all())
-    assert float(out[1, 0]) == pytest.approx(1e-2, rel=1e-3)
+    assert float(out[1, 0]) == pytest.approx(normal * 1e-2, rel=1e-3)
 
 
 @given(st.integers(1, 20), st.integers(1, 6), st.integers(0, 2**31))

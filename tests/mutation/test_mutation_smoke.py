@@ -31,6 +31,7 @@ def test_scaled():
 SETTINGS = """
 targets = ["src/toy/scale.py"]
 tests = ["tests/test_*.py"]
+definitions = []
 copied = ["src", "tests", "pyproject.toml"]
 preloaded = []
 """

@@ -161,7 +161,15 @@ def test_a_lost_party_is_named_by_the_one_that_waited_for_it(
     assert handshake.farewell_reason(ProtocolError("secret")) == "ProtocolError"
 
 
-GOOD = {"protection": "dp_embedding", "party": "bank", "unit": "messages", "covered": 3, "sent": 3, "changed": 3}
+GOOD = {
+    "protection": "dp_embedding",
+    "party": "bank",
+    "unit": "embeddings",
+    "covered": 3,
+    "sent": 3,
+    "changed": 3,
+    "kinds": {"embedding": 2, "evaluation": 1},
+}
 STATED: dict[str, Any] = {
     "unit x": {"unit": "x"},
     "unit html": {"unit": "<script>"},
@@ -186,6 +194,8 @@ STATED: dict[str, Any] = {
     "a figure of text": {"figures": {"a": "<b>"}},
     "a nested figure": {"figures": {"a": {"b": 1.0}}},
     "many figures": {"figures": {str(n): 1.0 for n in range(65)}},
+    "an unknown kind": {"kinds": {"x": 1}},
+    "a kind below 0": {"kinds": {"embedding": -1}},
     "one more key": {"more": 1},
 }
 TEXTS = {
@@ -194,7 +204,7 @@ TEXTS = {
     "1e400": json.dumps([{**GOOD, "figures": {"a": 1.5}}]).replace("1.5", "1e400"),
     "a huge whole figure": json.dumps([{**GOOD, "figures": {"a": 10**400}}]),
     "twice": json.dumps([{**GOOD, "figures": {}}] * 2),
-    "1,900 entries": json.dumps([{**GOOD, "figures": {}}] * 400),
+    "300 entries": json.dumps([{**GOOD, "figures": {}}] * 300),
     "deep": "[" * 60_000,
     "a lone surrogate": json.dumps([{**GOOD, "figures": {"\ud800": 1.0}}]),
     "no figures": json.dumps([GOOD]),
@@ -217,14 +227,15 @@ def test_evidence_that_a_report_would_refuse_is_refused_when_it_arrives(
 
 
 def test_honest_evidence_arrives_whole() -> None:
-    item = Evidence("nopeek", "shop", "messages", 5, 5, 2, {"terms": 3, "alpha": 0.1})
+    assert len(stated_evidence(json.dumps([{**GOOD, "figures": {}}]), TELCO)) == 1, "each wrong one is wrong by itself"
+    item = Evidence("nopeek", "shop", "steps", 5, 5, 2, {"terms": 3, "alpha": 0.1})
     assert stated_evidence(evidence_text([item]), "telco") == [
         Evidence("nopeek", TELCO, *list(vars(item).values())[2:])
     ]
 
 
 def test_a_figure_that_is_not_defined_is_left_out_of_what_is_sent() -> None:
-    item = Evidence("nopeek", TELCO, "messages", 5, 5, 2, {"terms": float("nan"), "alpha": 0.1})
+    item = Evidence("nopeek", TELCO, "steps", 5, 5, 2, {"terms": float("nan"), "alpha": 0.1})
     assert dict(stated_evidence(evidence_text([item]), TELCO)[0].figures) == {"alpha": 0.1}
 
 
@@ -233,11 +244,12 @@ STATEMENT = st.fixed_dictionaries(
     {
         "protection": st.sampled_from(["dp_embedding", "dp_bottom", "nopeek", "label_dp", "x"]),
         "party": st.text(max_size=70),
-        "unit": st.sampled_from(["messages", "rows", "x"]),
+        "unit": st.sampled_from(["embeddings", "rows", "steps", "x"]),
         "covered": NUMBER,
         "sent": NUMBER,
         "changed": NUMBER,
         "figures": st.dictionaries(st.text(max_size=70), st.floats() | NUMBER | st.text(max_size=3), max_size=3),
+        "kinds": st.dictionaries(st.sampled_from(["embedding", "evaluation", "gradient", "x"]), NUMBER, max_size=3),
     }
 )
 

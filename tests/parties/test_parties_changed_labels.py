@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 import torch
 from party_interruptions import Crash, Dying
+from party_mutants import tamper, with_tensors
 from party_runs import ACTIVE, KEY, PASSIVES, raw_job, record, tables
 from torch import Tensor
 
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
-from cutlayer.errors import DataError
+from cutlayer.errors import BudgetExceeded, DataError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.observer import Observer
 from cutlayer.runs import together
@@ -175,10 +176,73 @@ def test_one_changed_label_of_rows_without_ids_draws_all_anew_and_costs_again(
 
 def test_the_fingerprint_holds_the_labels_where_ids_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Same ids and secret, one label changed, nothing remembered: the ledger may not say that draws were shared."""
-    monkeypatch.setattr(together, "LabelMemory", lambda *_: None)
+    monkeypatch.setattr(together, "LabelMemory", lambda *_, **__: None)
     labels = GIVEN[ACTIVE]["label"].to_pylist()
     labels[7] = "no" if labels[7] == "yes" else "yes"
     place = GIVEN[ACTIVE].column_names.index("label")
     other = {**GIVEN, ACTIVE: GIVEN[ACTIVE].set_column(place, "label", pa.array(labels))}
     first, changed = train(tmp_path, "a"), train(tmp_path, "b", other)
     assert merged(first, changed, job_of()) == 2.0
+
+
+def test_a_peer_that_ends_every_start_is_no_way_to_draws_without_account(tmp_path: Path, drawn: list[Tensor]) -> None:
+    """With `redraw` each start draws every label anew: the mean over starts tells the labels."""
+    job = job_of("redraw")
+    for number in range(5):
+        with pytest.raises(Crash):
+            train(tmp_path, f"{number}", job=job, progress=Dying(STEPS - 1))
+    trained = train(tmp_path, "last", job=job)
+    (evidence,) = trained.active.evidence
+    assert evidence.figures["draws"] == 6
+    assert len({labels.numpy().tobytes() for labels in drawn}) == 6
+    (total,) = ledger_after(job, trained.active).totals
+    assert total.epsilon == 6.0
+    after = train(tmp_path, "after", job=job)
+    (total,) = ledger_after(job, after.active).totals
+    assert total.epsilon == 6.0, "the run that ended has a ledger of its own"
+    train(tmp_path, "0", job=job, resume=True)
+    (total,) = ledger_after(job, train(tmp_path, "later", job=job).active).totals
+    assert total.epsilon == 5.0, "and so has one that was resumed"
+
+
+def test_starts_that_came_to_no_end_are_paid_from_the_budget_of_labels(tmp_path: Path) -> None:
+    raw = raw_job(
+        privacy={"label_dp": {"eps": 1.0, "changed_labels": "redraw"}, "budget": {"epsilon": 2.0}},
+        audit={"every": "never"},
+        epochs=1,
+    )
+    job = validated(Job, raw, "")
+    for number in range(2):
+        with pytest.raises(Crash):
+            train(tmp_path, f"{number}", job=job, progress=Dying(STEPS - 1))
+    with pytest.raises(BudgetExceeded, match=f"{ACTIVE}: expected a run of epsilon 2 at most.*got 3"):
+        train(tmp_path, "last", job=job)
+
+
+def test_a_peer_that_hides_a_row_gets_no_other_draws_of_rows_without_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row numbers are no ids, so that a row's draw hangs on all labels of the table: never on what a peer sends."""
+    found: list[set[bytes]] = []
+    real = ActiveParty._draw_ids
+
+    def spy(party: ActiveParty, prepared: Any) -> Any:
+        found.append({row.tobytes() for row in real(party, prepared)})
+        return real(party, prepared)
+
+    monkeypatch.setattr(ActiveParty, "_draw_ids", spy)
+    names = (ACTIVE, PASSIVES[0])
+    given = {name: GIVEN[name].sort_by("id").slice(0, 200) for name in names}
+    job = job_of(ids=False)
+    train(tmp_path, "a", given, job)
+
+    def hidden(ids: Tensor) -> Tensor:
+        changed = ids.clone()
+        changed[7] = 0
+        return changed
+
+    tamper(monkeypatch, Kind.IDS, with_tensors(hidden))
+    train(tmp_path, "b", given, job)
+    assert len(found[0]) == 200
+    assert len(found[1]) == 199
+    assert found[1] < found[0]

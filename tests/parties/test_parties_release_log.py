@@ -12,7 +12,7 @@ import pytest
 import release_runs
 import torch
 from party_interruptions import Crash, Dying
-from party_mutants import tamper, with_stamp
+from party_mutants import tamper, with_fields, with_stamp
 from party_processes import forked
 from party_runs import ACTIVE, record
 from release_runs import (
@@ -36,6 +36,7 @@ from cutlayer.accounting import MARKER, Ledger
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.errors import BudgetExceeded, CheckpointError, ProtocolError
+from cutlayer.parties import handshake
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.release import plan_of
 from cutlayer.parties.stopping import Progress as Stopping
@@ -405,3 +406,41 @@ def test_compared_runs_leave_no_trace_beside_the_secret(tmp_path: Path) -> None:
     assert list(compared.glob("*/checkpoint/telco/releases/*/*.jsonl"))
     assert not list(compared.glob(f"*/checkpoint/*/{MARKER}"))
     assert RunFolder(folder.path).released
+
+
+def test_a_peer_that_orders_the_rows_anew_hides_no_unfinished_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which rows are common, and in which order, is the active party's word."""
+    fails(tmp_path, "first")
+    real = handshake.intersect
+
+    def backwards(digests: Any) -> Any:
+        return {name: positions[::-1].copy() for name, positions in real(digests).items()}
+
+    monkeypatch.setattr(handshake, "intersect", backwards)
+    figures = evidence_of(start(JOB, tmp_path, "second")).figures
+    assert figures["releases_carried"] == 1
+    assert figures["releases"] == EPOCHS + 1
+
+
+def test_a_polite_end_before_the_schedule_allows_one_does_not_close_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every start could be ended after one epoch, and no later run would count it."""
+    with monkeypatch.context() as patched:
+        tamper(patched, Kind.VERDICT, with_fields(stop=True))
+        with pytest.raises(ProtocolError, match=f"{ACTIVE} to go on to epoch 1.*got an end after epoch 0"):
+            start(JOB, tmp_path, "first")
+    assert evidence_of(start(JOB, tmp_path, "second")).figures["releases_carried"] >= 1
+
+
+@pytest.mark.parametrize(("patience", "ends"), [(1, True), (2, False)])
+def test_an_early_stop_needs_the_patience_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int, ends: bool
+) -> None:
+    job = noisy_job(early_stop={"patience": patience})
+    tamper(monkeypatch, Kind.VERDICT, with_fields(stop=True))
+    with pytest.raises(ProtocolError) as refused:
+        start(job, tmp_path)
+    assert ("to go on to epoch 1" not in str(refused.value)) is ends

@@ -1,6 +1,7 @@
 """Corrected labels: without a memory every difference between two trainings proves one; with it none does."""
 
 import math
+import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -192,3 +193,27 @@ def test_a_resume_without_the_memory_is_refused(tmp_path):
     path.unlink()
     with pytest.raises(CheckpointError, match="expected the label memory"):
         train(tmp_path, "a", y, ids)
+
+
+def test_a_memory_that_was_lost_reveals_no_corrected_label(tmp_path):
+    """The secret is still there, so that draws under it alone would repeat wherever a label did not change."""
+    ids, y, corrected, changed = rows()
+    first, _ = train(tmp_path, "a", y, ids)
+    shutil.rmtree(tmp_path / "bank.key.labels")
+    second, _ = train(tmp_path, "b", corrected, ids)
+    assert precision(first, second, changed) < 0.1
+
+
+def test_an_older_copy_of_the_memory_brings_no_generation_back(tmp_path):
+    ids, y, corrected, changed = rows()
+    train(tmp_path, "a", y, ids)
+    shutil.copytree(tmp_path / "bank.key.labels", tmp_path / "backup")
+    first, _ = train(tmp_path, "b", y, ids, "redraw")
+    shutil.rmtree(tmp_path / "bank.key.labels")
+    shutil.copytree(tmp_path / "backup", tmp_path / "bank.key.labels")
+    with pytest.raises(CheckpointError, match="expected the label memory"):
+        train(tmp_path, "b", y, ids, "redraw")
+    second, _ = train(tmp_path, "c", corrected, ids, "redraw")
+    assert precision(first, second, changed) < 0.1
+    with pytest.raises(CheckpointError, match="that the run was begun with"):
+        train(tmp_path, "b", y, ids, "redraw")

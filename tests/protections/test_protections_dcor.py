@@ -135,6 +135,16 @@ def test_start_and_ramp_in_epochs_of_ten_steps():
     assert late.figures()["terms"] == 8
 
 
+def test_a_start_without_a_ramp_is_a_step_of_the_weight():
+    e, labels = batch()
+    full = given(protection("dcor", {"alpha": 0.02}), e, labels)
+    late = protection("dcor", {"alpha": 0.02, "start": 0.2})
+    terms = [given(late, e, labels, step) for step in range(4)]
+    assert terms[:2] == [None, None]
+    assert torch.equal(terms[2], full)
+    assert torch.equal(terms[3], full)
+
+
 def test_the_order_of_the_file_does_not_matter():
     e, labels = batch()
     task = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(3)) * 1e-3

@@ -90,6 +90,10 @@ def test_compression_keeps_the_largest_of_the_whole_message():
         "entries_kept": 3,
         "mean_energy_kept": pytest.approx(energy),
     }
+    compression.gradient_out(torch.eye(2), "telco", view(step=1))
+    figures = compression.figures()
+    assert (figures["entries"], figures["entries_kept"]) == (10, 5)
+    assert figures["mean_energy_kept"] == pytest.approx((energy + 1.0) / 2)
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(0.0, 0), (0.1, 10), (0.999, 99), (1.0, 100)])

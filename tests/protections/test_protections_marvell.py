@@ -90,6 +90,7 @@ def test_the_noised_batch_has_the_sum_kl_that_was_asked_for(scale):
     twice = (d - 1) * (a0 / a1 + a1 / a0) + (b0 + distance) / b1 + (b1 + distance) / b0 - 2 * d
     assert twice / 2 == pytest.approx(0.3, rel=0.03)
     assert marvell.figures()["mean_sum_kl"] == pytest.approx(0.3, rel=1e-9)
+    assert marvell.figures()["batches_already_satisfying"] == 0
 
 
 def test_the_targets_agree():

@@ -61,7 +61,15 @@ class _Command:
         items = session.pending(chosen.module, chosen.sample, chosen.seed, chosen.retry_survivors)
         print(f"{len(session)} mutants, {len(items)} to test", flush=True)
         with self._trees() as trees:
-            plan = Plan(self.modules, measured, self.store.sources(), chosen.max_seconds, trees, chosen.root)
+            plan = Plan(
+                self.modules,
+                measured,
+                self.store.sources(),
+                chosen.max_seconds,
+                self.settings.definitions,
+                trees,
+                chosen.root,
+            )
             for outcome in run_jobs(session.jobs(items, plan), trees):
                 print(session.note(outcome, plan), flush=True)
 

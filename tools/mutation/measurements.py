@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,14 +57,16 @@ class Selection:
     """The tests that may kill a mutant.
 
     Attributes:
-        files: test files, the cheapest first.
+        files: test files that execute the mutated statement, the cheapest first.
+        rest: those of them of which the other tests run too, last.
         hits: ids of the tests that execute the mutated statement, with the processor time of each in seconds.
         failing: ids of the tests that fail without a mutant.
-        seconds: processor time of all the files without a mutant.
+        seconds: processor time of the selected tests without a mutant.
         skipped: how many further test files execute the statement and are left out for their cost.
     """
 
     files: tuple[str, ...]
+    rest: tuple[str, ...]
     hits: dict[str, float]
     failing: frozenset[str]
     seconds: float
@@ -72,27 +74,47 @@ class Selection:
 
 
 def select(
-    measured: Sequence[Measured], module: str, statement: Statement, by_line: bool, max_seconds: float
+    measured: Sequence[Measured],
+    module: str,
+    statement: Statement,
+    by_line: bool,
+    max_seconds: float,
+    definitions: Collection[str] = (),
 ) -> Selection:
-    """The test files that execute a statement, the cheapest first, up to a processor time.
+    """The tests that execute a statement, the cheapest file first, up to a processor time.
+
+    The file with the most of such tests is selected whatever it costs: it is the one written for the statement. What is
+    left of the time is for the other tests of the files.
 
     Args:
         measured: all test files.
         module: path of the mutated module.
         statement: where the mutation lies.
         by_line: see `Measured.hits`.
-        max_seconds: processor time of the files together; three files are selected whatever they cost.
+        max_seconds: processor time of the tests together.
+        definitions: test files that look at definitions and execute no function: all their tests count for a statement
+            that runs when the module is imported.
     """
     hits = {entry.file: entry.hits(module, statement, by_line) for entry in measured}
+    if statement.on_import:
+        hits |= {entry.file: frozenset(entry.tests) for entry in measured if entry.file in definitions}
     hitting = sorted((entry for entry in measured if hits[entry.file]), key=lambda entry: entry.cost(hits[entry.file]))
-    chosen: list[Measured] = []
-    seconds = 0.0
+    own = max(hitting, key=lambda entry: len(hits[entry.file]), default=None)
+    seconds = own.cost(hits[own.file]) if own else 0.0
+    chosen, rest = [], []
     for entry in hitting:
-        if len(chosen) < 3 or seconds + entry.seconds <= max_seconds:
+        cost = 0.0 if entry is own else entry.cost(hits[entry.file])
+        if entry is own or seconds + cost <= max_seconds:
             chosen.append(entry)
-            seconds += entry.seconds
+            seconds += cost
+    for entry in sorted(chosen, key=lambda entry: entry.seconds):
+        others = entry.seconds - entry.cost(hits[entry.file])
+        if seconds + others <= max_seconds:
+            rest.append(entry)
+            seconds += others
     return Selection(
         files=tuple(entry.file for entry in chosen),
+        rest=tuple(entry.file for entry in rest),
         hits={test: entry.tests.get(test, 0.0) for entry in chosen for test in hits[entry.file]},
         failing=frozenset().union(*(entry.failing for entry in chosen)),
         seconds=seconds,

@@ -72,7 +72,7 @@ def work_items(path: str, source: str) -> Iterator[WorkItem]:
             )
     digest = hashlib.sha256(source.encode()).hexdigest()
     for spec in sorted(specs, key=lambda spec: (spec.start_pos, spec.operator_name, spec.occurrence)):
-        identity = f"{path}\n{digest}\n{spec.operator_name}\n{spec.occurrence}"
+        identity = f"{path}\n{digest}\n{spec.operator_name}\n{spec.occurrence}\n{spec.start_pos}\n{spec.end_pos}"
         yield WorkItem.single(hashlib.sha256(identity.encode()).hexdigest()[:32], spec)
 
 

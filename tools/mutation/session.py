@@ -37,6 +37,7 @@ class Plan:
         measured: the test files with the lines that they execute.
         measured_sources: digest of each module when it was measured.
         max_seconds: processor time of the tests of one mutant.
+        definitions: see `select`.
         trees: the private copies, one for each slot.
         root: of the repository.
     """
@@ -45,6 +46,7 @@ class Plan:
     measured: Sequence[Measured]
     measured_sources: dict[str, str]
     max_seconds: float
+    definitions: Sequence[str]
     trees: Sequence[Path]
     root: Path
 
@@ -53,7 +55,8 @@ class Plan:
         module = str(spec.module_path)
         source = self.modules[module]
         by_line = self.measured_sources.get(module) == digests({module: source})[module]
-        return select(self.measured, module, statement_at(source, spec.start_pos[0]), by_line, self.max_seconds)
+        statement = statement_at(source, spec.start_pos[0])
+        return select(self.measured, module, statement, by_line, self.max_seconds, self.definitions)
 
 
 class Session:
@@ -148,7 +151,7 @@ def _job(item: WorkItem, changed: str, selection: Selection, plan: Plan) -> Job:
 
     def test(slot: int) -> int:
         enter(plan.trees[slot], plan.root)
-        return kill(selection.files, selection.hits, selection.failing)
+        return kill(selection.files, selection.rest, selection.hits, selection.failing)
 
     cpu_seconds = _MIN_CPU_SECONDS + int(_SLOWER * selection.seconds)
     return Job(item.job_id, write, test, cpu_seconds, _SLOWER_BY_THE_CLOCK * cpu_seconds)

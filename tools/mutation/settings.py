@@ -17,12 +17,14 @@ class Settings:
     Attributes:
         targets: patterns of the modules that are mutated, relative to the root.
         tests: patterns of the test files that may kill a mutant, relative to the root.
+        definitions: test files that look at the definitions of all modules, such as the ranges of settings.
         copied: folders and files that the tests read, relative to the root.
         preloaded: modules that are imported once, before the forks; none of the package under test.
     """
 
     targets: tuple[str, ...]
     tests: tuple[str, ...]
+    definitions: tuple[str, ...]
     copied: tuple[str, ...]
     preloaded: tuple[str, ...]
 

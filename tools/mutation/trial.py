@@ -38,23 +38,24 @@ class _Chosen:
         items.sort(key=lambda item: (files.index(item.path), self._hits.get(item.nodeid, 0.0)))
 
 
-def kill(files: Sequence[str], hits: Mapping[str, float], failing: frozenset[str]) -> int:
+def kill(files: Sequence[str], rest: Sequence[str], hits: Mapping[str, float], failing: frozenset[str]) -> int:
     """Run test files, a few at a time, until a test fails.
 
-    The tests that execute the mutated line come first. The rest of their files follow: a test may look at what an
-    earlier test of the file computed and left in a cache.
+    The tests that execute the mutated line come first. Others of their files follow: a test may look at what an earlier
+    test of the file computed and left in a cache.
 
     Args:
-        files: the cheapest first.
+        files: test files with such tests, the cheapest first.
+        rest: test files of which the others run too.
         hits: ids of the tests that execute the mutated line, with the processor time of each in seconds.
         failing: ids of the tests that fail without a mutant.
 
     Returns:
         pytest's exit status: 0 if the mutant survives.
     """
-    for batch, rest in ((files[:1], False), (files[1:4], False), (files[4:], False), (files, True)):
+    for batch, others in ((files[:1], False), (files[1:4], False), (files[4:], False), (rest, True)):
         if batch:
-            status = int(pytest.main([*_OPTIONS, *batch], plugins=[_Chosen(hits, failing, rest)]))
+            status = int(pytest.main([*_OPTIONS, *batch], plugins=[_Chosen(hits, failing, others)]))
             if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 return status
     return 0

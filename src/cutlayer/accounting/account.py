@@ -28,8 +28,8 @@ class Account:
     would exceed it. Either limit is fixed before the first release, so that the bound holds however many there will be
     and whoever decides that.
 
-    The counts are those of the release log, which holds every release before it is sent. What runs of the same job on
-    the same rows released without coming to their end is counted first.
+    The counts are those of the release log, which holds every release before it is sent. What runs of the same job
+    released without coming to their end is counted first, as if it were all of the same rows.
 
     Args:
         party: whose account it is, for messages.
@@ -224,6 +224,10 @@ class Account:
         count = self.planned + self.carried
         often = f" for {count} releases of a row" if self._noisy else ""
         remedy = "take more noise or fewer epochs, or raise the budget"
+        drawn = max((event.draws for event in self._events if isinstance(event, RandomizedResponse)), default=1)
+        if drawn > 1:
+            often = f" for {drawn} draws of a label, {drawn - 1} of them by runs that did not end"
+            remedy = f"resume one of those (--out FOLDER --resume), or {remedy}"
         if self.carried:
             often += f", {self.carried} of them by runs of this job that did not end"
             resumed = " or ".join(self._unfinished)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
 from cutlayer.accounting import wording
 from cutlayer.accounting.composition import DELTA, Composition
-from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, NoFormalGuarantee, singles
+from cutlayer.accounting.events import (
+    DPSGD,
+    Event,
+    Formal,
+    GaussianRelease,
+    NoFormalGuarantee,
+    RandomizedResponse,
+    singles,
+)
 from cutlayer.accounting.plan import Condition, condition_of
 from cutlayer.accounting.records import event_from_json, event_to_json
 from cutlayer.errors import ConfigError
@@ -26,6 +34,7 @@ class Entry:
         delta: where its epsilon is stated.
         fingerprint: of what the draws of a randomised response depend on. Entries with the same one are the same draws,
             which cost once, however many runs use them; `None` where every run draws anew.
+        run: number of the run that it is of, from 0; above 0 in a merged ledger alone.
     """
 
     protection: str
@@ -35,6 +44,7 @@ class Entry:
     event: Event
     delta: float = DELTA
     fingerprint: str | None = None
+    run: int = 0
 
     @property
     def formal(self) -> bool:
@@ -109,9 +119,13 @@ class Ledger:
     def merged(self, other: Ledger) -> Ledger:
         """The account of two runs on the same rows: draws they share cost once, all else adds up.
 
-        Releases count as being of the same rows wherever party and asset are the same, which is right or too much.
+        Releases count as being of the same rows wherever party and asset are the same, which is right or too much. What
+        one of the runs protects and another does not is covered by nothing: that run released it as it is.
         """
-        return Ledger((*self.entries, *other.entries))
+        first = 1 + max((entry.run for entry in self.entries), default=0)
+        runs = first + 1 + max((entry.run for entry in other.entries), default=0)
+        entries = [*self.entries, *(replace(entry, run=first + entry.run) for entry in other.entries)]
+        return Ledger((*entries, *_unprotected(entries, runs)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `ledger.json`."""
@@ -148,12 +162,35 @@ class Ledger:
             yield tuple(receivers), [self.entries[place] for place in places]
 
 
+def _unprotected(entries: Sequence[Entry], runs: int) -> Iterator[Entry]:
+    """What some of the runs protect, by an entry for each run that has no protection of it."""
+    for party, asset in dict.fromkeys((entry.party, entry.protects) for entry in entries):
+        mine = [entry for entry in entries if (entry.party, entry.protects) == (party, asset)]
+        receivers = dict.fromkeys(name for entry in mine for name in entry.towards)
+        for run in range(runs):
+            covered = {name for entry in mine if entry.run == run for name in entry.towards}
+            bare = tuple(name for name in receivers if name not in covered)
+            if bare:
+                event = NoFormalGuarantee(f"nothing protects the {asset} in one of the runs")
+                yield Entry("none", party, asset, bare, event, run=run)
+
+
 def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
-    once = {entry.fingerprint or str(place): entry for place, entry in enumerate(entries)}
+    once: dict[str, Entry] = {}
+    for place, entry in enumerate(entries):
+        key = entry.fingerprint or str(place)
+        # Of the same draws, the run that counts more of other runs that did not end states them all.
+        if key not in once or _draws(entry) > _draws(once[key]):
+            once[key] = entry
     events = list(singles(entry.event for entry in once.values()))
     party, asset = entries[0].party, entries[0].protects
     delta = min((entry.delta for entry in entries if entry.formal), default=entries[0].delta)
-    why = _uncovered(asset, events)
+    runs = [
+        list(singles(entry.event for entry in entries if entry.run == run))
+        for run in dict.fromkeys(entry.run for entry in entries)
+    ]
+    # A theorem about one run says nothing of what another released as it is.
+    why = next((why for run in runs if (why := _uncovered(asset, run))), "")
     if why:
         return Total(party, asset, towards, None, delta, why=why)
     cost = Composition.of(events)
@@ -166,15 +203,20 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         delta=0.0 if cost.accountant == "pure" else delta,
         accountant=cost.accountant,
         rdp_epsilon=None if cost.accountant == "pure" else cost.rdp_epsilon(delta),
-        condition=_condition(events),
+        condition=_condition(runs),
         curve=cost.curve(),
         auc_bound=cost.auc_bound,
         releases=sum(event.count for event in noisy) if noisy else None,
     )
 
 
+def _draws(entry: Entry) -> int:
+    """Independent draws of labels that an entry states."""
+    return sum(event.draws for event in singles([entry.event]) if isinstance(event, RandomizedResponse))
+
+
 def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
-    """Why no theorem covers what is released, or nothing."""
+    """Why no theorem covers what a run releases, or nothing."""
     if any(isinstance(event, Formal) and not isinstance(event, DPSGD) for event in events):
         return ""
     if any(isinstance(event, DPSGD) for event in events):
@@ -183,14 +225,15 @@ def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
     return told or f"nothing protects the {asset}"
 
 
-def _condition(events: Sequence[Event]) -> Condition:
-    """What the releases rest on. Private training lifts the condition on the bottom model: its cost is in the total."""
-    stated = [event.condition for event in events if isinstance(event, GaussianRelease)]
-    trained = any(isinstance(event, DPSGD) for event in events)
-    return condition_of(
-        bottom=not trained and any("bottom model" in condition for condition in stated),
-        encoding=any("encoding" in condition for condition in stated),
-    )
+def _condition(runs: Sequence[Sequence[Event]]) -> Condition:
+    """What the releases rest on. Private training lifts the condition on the bottom model of its own run alone."""
+    bottom, encoding = False, False
+    for events in runs:
+        stated = [event.condition for event in events if isinstance(event, GaussianRelease)]
+        trained = any(isinstance(event, DPSGD) for event in events)
+        bottom |= not trained and any("bottom model" in condition for condition in stated)
+        encoding |= any("encoding" in condition for condition in stated)
+    return condition_of(bottom=bottom, encoding=encoding)
 
 
 def _entry_to_json(entry: Entry) -> dict[str, Any]:
@@ -203,6 +246,7 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
         "epsilon": entry.epsilon,
         "delta": entry.delta,
         "fingerprint": entry.fingerprint,
+        "run": entry.run,
         "statement": entry.statement,
     }
 
@@ -216,4 +260,5 @@ def _entry_from_json(raw: Any) -> Entry:
         event=event_from_json(raw["event"]),
         delta=raw["delta"],
         fingerprint=raw["fingerprint"],
+        run=raw.get("run", 0),
     )

@@ -114,7 +114,7 @@ class ReleaseLog:
             self._write({"end": True})
 
     def unfinished(self) -> tuple[float, tuple[str, ...]]:
-        """What other runs of the same job on the same rows released that did not come to their end.
+        """What other runs of the same job released that did not come to their end, whatever their common rows.
 
         Returns:
             The sum of their squared parameters of Gaussian differential privacy, and the folders they were run in.
@@ -153,10 +153,7 @@ class ReleaseLog:
         """Raise where the run folder says that there is a log, and there is none."""
         if self.path is None or self.marker is None or not self.marker.exists():
             return
-        made = _log_named(self.marker)
-        if made.parts[-2:-1] != self.path.parts[-2:-1]:
-            wanted = f"the common rows that the releases in {made} are of, in every party's table"
-            raise CheckpointError.expected(wanted, "other common rows", "bring them back, or start a new run")
+        _log_named(self.marker)
         raise CheckpointError(
             f"expected the release log {self.path}, as {self.marker} says, got none; it lies beside the secret of its "
             "party: move it along with that, or restore it from a backup"
@@ -219,6 +216,9 @@ class ReleaseLog:
         found = {name: value for name, value in header.items() if name not in ("version", "folder")}
         mine = {name: value for name, value in self.identity.items() if name != "folder"}
         if mine and found != mine:
+            if found | {"rows": ""} == mine | {"rows": ""}:
+                wanted = f"the common rows that the releases in {self.path} are of, in every party's table"
+                raise CheckpointError.expected(wanted, "other common rows", "bring them back, or start a new run")
             differing = ", ".join(sorted(name for name in found | mine if found.get(name) != mine.get(name)))
             raise CheckpointError.expected(
                 f"{self.path} of this job, rows and protections",
@@ -252,12 +252,12 @@ class ReleaseLog:
             if not self.entries:
                 make_folder(self.path.parent)
                 self._append({"version": _VERSION, **self.identity})
-                if self.marker is not None:
-                    # After the log and before the first entry: a marker without a log would refuse a resume, and
-                    # entries without a marker would let an error remove the key that their noise hangs on.
-                    make_folder(self.marker.parent)
-                    write_whole(self.marker, json.dumps({"log": str(self.path)}) + "\n")
                 self.entries += 1
+            if self.entries == 1 and self.marker is not None:
+                # After the log and before the first entry: a marker without a log would refuse a resume, and entries
+                # without a marker would let an error remove the key that their noise hangs on.
+                make_folder(self.marker.parent)
+                write_whole(self.marker, json.dumps({"log": str(self.path)}) + "\n")
             self._append(entry)
         self.entries += 1
         self.closed = "end" in entry

@@ -19,7 +19,7 @@ from cutlayer.data.faults import fault
 from cutlayer.data.features import feature_names
 from cutlayer.data.ids import Digests, IdKind, id_kind, row_digests
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
-from cutlayer.data.source import open_source
+from cutlayer.data.source import decoded, open_source
 from cutlayer.data.store import Store, write_store
 from cutlayer.errors import DataError
 
@@ -62,6 +62,8 @@ class PartyTable:
         digests: uint8 (n, 16), of the ids in the table's own order.
         id_kind: `integer`, `text`, or `row` where row numbers are the ids; parties must agree.
         label: name of the label column; None at a passive party.
+        labels_digest: 16 bytes of all labels of the table, whichever rows are common, where row numbers are the ids;
+            else empty.
     """
 
     def __init__(
@@ -100,9 +102,12 @@ class PartyTable:
         self._table: pa.Table | None = self._read()
         self._rows: int = self._table.num_rows
         self.id_kind: IdKind
+        self.labels_digest = b""
         if self._id is None:
             self.id_kind = "row"
             self.digests = row_digests(pa.array(np.arange(self._rows)), self.where)
+            if label is not None:
+                self.labels_digest = _digest_of(self._table.column(label))
         else:
             ids = self._table.column(self._id)
             where = f"{self.where}: id {self._id!r}"
@@ -219,6 +224,14 @@ class PartyTable:
         for batch in features.to_batches(max_chunksize=CHUNK_ROWS):
             hashed.update(batch.serialize())
         return hashed.hexdigest()
+
+
+def _digest_of(column: pa.ChunkedArray) -> bytes:
+    """16 bytes of all values of a column, in their order."""
+    hashed = blake2b(digest_size=16)
+    for value in decoded(column).to_pylist():
+        hashed.update(f"{value!r}\n".encode())
+    return hashed.digest()
 
 
 def _reusable(folder: Path, fingerprint: str) -> tuple[Store, Encoder] | None:

@@ -53,7 +53,7 @@ def flip_threshold(eps: float, classes: int) -> int:
 
 
 def randomized_response(
-    codes: Tensor, digests: Tensor, classes: int, eps: float, secret: bytes, column: str, generation: int = 0
+    codes: Tensor, digests: Tensor, classes: int, eps: float, secret: bytes, column: str, draws: str = ""
 ) -> Tensor:
     """Keep each label with probability e^eps / (n - 1 + e^eps), else take one of the others uniformly.
 
@@ -70,7 +70,7 @@ def randomized_response(
         eps: 0 or more; 0 ignores the label.
         secret: 16 bytes or more that stay with the label's owner.
         column: name of the label column.
-        generation: 0 or more; another one draws every row anew, and the eps of both add up.
+        draws: name of the draws; another one draws every row anew, and the eps of both add up.
 
     Returns:
         int64 (n,).
@@ -84,10 +84,10 @@ def randomized_response(
 
     Guarantee: eps-label differential privacy of each row (neighbours differ in one row's label) while the secret is
     unknown to the receiver, and AES-256 is taken for a random function. It is of one label for each row: the draws for
-    two labels of a row under one secret and generation show a change, since every other row repeats its own.
+    two labels of a row under one secret and name show a change, since every other row repeats its own.
     """
     _check(codes, digests, classes, eps)
-    purposes = [_purpose(column, eps, classes, code, generation) for code in range(classes)]
+    purposes = [_purpose(column, eps, classes, code, draws) for code in range(classes)]
     keys = [derive(secret, b"cutlayer randomized response", *purpose) for purpose in purposes]
     threshold = np.uint64(flip_threshold(eps, classes))
     out = codes.clone()
@@ -97,9 +97,9 @@ def randomized_response(
     return out
 
 
-def _purpose(column: str, eps: float, classes: int, code: int, generation: int) -> tuple[bytes, ...]:
+def _purpose(column: str, eps: float, classes: int, code: int, draws: str) -> tuple[bytes, ...]:
     drawn = column.encode(), float(eps).hex().encode(), str(classes).encode(), str(code).encode()
-    return (*drawn, b"generation %d" % generation) if generation else drawn
+    return (*drawn, draws.encode()) if draws else drawn
 
 
 def _draw(

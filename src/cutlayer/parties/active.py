@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -183,7 +182,7 @@ class ActiveParty:
             secret=local.secret,
             noise=Noise(local.noise_key),
             label_column=local.label_column,
-            # Row numbers are no ids: the digest of all labels is part of them, and any change draws every row anew.
+            # Row numbers are no ids: a digest of the table's labels is part of them, so any change draws all anew.
             label_memory=None if local.table.id_kind == "row" else local.label_memory,
             epochs=self.job.train.epochs,
             batch_size=self.job.train.batch_size,
@@ -197,7 +196,8 @@ class ActiveParty:
         chain.setup(replace(context, labels=self.labels), log)
         self.half.sent["labels"] = len(train)
         # Where draws are remembered, each row has one draw in a generation, whatever its label is now.
-        labels = self.truth.numpy().tobytes() if None in chain.draws else b""
+        own = self.local.table.labels_digest
+        labels = self.truth.numpy().tobytes() + own if None in chain.draws else b""
         what = prepared.order_digest + labels, repr(chain.draws).encode()
         self.fingerprint = derive(local.secret, b"ledger", local.label_column.encode(), *what, size=16).hex()
 
@@ -205,12 +205,13 @@ class ActiveParty:
         """What a row's draws depend on: the digest of its id, uint8 (n, 16).
 
         Row numbers name other rows in another table, so that there the labels themselves become part of it: drawn alike
-        in two tables, one table's known labels would tell the other's draws.
+        in two tables, one table's known labels would tell the other's draws. They are those of the whole table: which
+        rows are common is a peer's word, and another one must not draw every label anew.
         """
         if self.local.table.id_kind != "row":
             return prepared.digests
-        own = hashlib.blake2b(self.truth.numpy().tobytes(), digest_size=16).digest()
-        mixed: npt.NDArray[np.uint8] = prepared.digests ^ np.frombuffer(own, dtype=np.uint8)
+        own = np.frombuffer(self.local.table.labels_digest, dtype=np.uint8)
+        mixed: npt.NDArray[np.uint8] = prepared.digests ^ own
         return mixed
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, float]:

@@ -68,14 +68,16 @@ class Local:
     def release_log(self, job: Job, rows: bytes) -> ReleaseLog:
         """The log of what this run releases, by the run's noise key.
 
-        Logs of one job on the same rows share a folder, whose name tells nobody without the secret which they are.
+        Logs of one job share a folder, whose name tells nobody without the secret which they are. It does not hang on
+        the common rows: which those are, and in which order, is a peer's word, and another one must not hide what
+        earlier runs released.
 
         Args:
             job: whose schedule is run.
             rows: digest of the ids of the common rows, in their order.
         """
         own = self.folder / "checkpoint" / self.name
-        which = derive(self.secret, b"release logs", self.name.encode(), job.digest().encode(), rows, size=8).hex()
+        which = derive(self.secret, b"release logs", self.name.encode(), job.digest().encode(), size=8).hex()
         run = derive(self.noise_key, b"release log", size=8).hex()
         identity = {"party": self.name, "job": job.digest(), "rows": rows.hex(), "folder": str(self.folder.resolve())}
         if self.releases is None:

@@ -24,6 +24,7 @@ from cutlayer.parties.handshake import DONE, agree_order_passive, agree_passive,
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
 from cutlayer.parties.numbers import check_own, check_received, check_weights
 from cutlayer.parties.release import plan_of, release_batches
+from cutlayer.parties.stopping import may_stop
 from cutlayer.protections.base import Context, Evidence, Mode, Noise, PassiveView, Update
 
 
@@ -76,6 +77,7 @@ class PassiveParty:
             elif epoch < self.opening:
                 yield from self._open_epoch(epoch)
             verdict = yield from self._answer_until(Kind.VERDICT, epoch)
+            self._check_verdict(verdict)
             self._save(epoch, verdict)
             self.port.send(Kind.COMMITTED, epoch=epoch)
             epoch += 1
@@ -94,7 +96,7 @@ class PassiveParty:
 
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
-        saved, forget = self.checkpoints.whole(), local.forget_peer_progress
+        saved, forget = self.checkpoints.whole() if local.resume else [], local.forget_peer_progress
         agreement = yield from agree_passive(job, local.table, self.port, saved, local.limits, forget=forget)
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
@@ -136,6 +138,17 @@ class PassiveParty:
         if epoch >= epochs:
             wanted = f"{self.port.peer} to stop after {epochs} epochs, as train.epochs says"
             raise ProtocolError.expected(wanted, f"a start of epoch {epoch}", "nothing of it was sent")
+
+    def _check_verdict(self, verdict: Message) -> None:
+        """Raise at an end that the job does not have: an account that it closes is not counted by later runs.
+
+        Raises:
+            ProtocolError: the active party stops before the last epoch and before early stopping can.
+        """
+        epoch = verdict.epoch
+        if verdict.fields["stop"] and not may_stop(epoch, self.job):
+            wanted = f"{self.port.peer} to go on to epoch {epoch + 1}, as train.epochs and train.early_stop say"
+            raise ProtocolError.expected(wanted, f"an end after epoch {epoch}")
 
     def _set_up_chain(self, rows: bytes) -> None:
         local, train = self.local, self.job.train

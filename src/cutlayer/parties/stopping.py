@@ -8,6 +8,13 @@ from dataclasses import dataclass, field
 from cutlayer.config import Job
 
 
+def may_stop(epoch: int, job: Job) -> bool:
+    """Whether a job can end after an epoch: after its last one, or once early stopping can have run out of patience."""
+    train = job.train
+    patience = train.early_stop.patience if train.early_stop else train.epochs
+    return epoch + 1 >= train.epochs or epoch + 1 - train.opening >= patience
+
+
 @dataclass
 class Progress:
     """What decides when training stops; committed with every epoch."""

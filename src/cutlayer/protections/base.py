@@ -313,6 +313,12 @@ class Protection(ABC, Generic[C]):
     def figures(self) -> Mapping[str, float]:
         """The protection's own evidence: labels flipped, signal-to-noise, ..."""
 
+    def begin(self) -> None:
+        """Called once the account has room for the run, before anything that the protection made is sent."""
+
+    def end(self) -> None:
+        """Called when the run has ended, so that its ledger states what was released."""
+
     def epoch_figures(self) -> Mapping[str, float]:
         """What the history keeps of the training epoch that has just ended; called once after each."""
         return {}

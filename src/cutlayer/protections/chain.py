@@ -67,6 +67,8 @@ class Chain:
         self._noise, self._receiver = context.noise, next(iter(context.peers), "")
         self._account = self.account(context.plan, log)
         self._once = context.plan.once
+        for protection in self.protections:
+            protection.begin()
 
     def check_bottom(self, bottom: BottomModel, inputs: Inputs) -> None:
         """Try out whether the party's bottom model is what its protections' guarantees need.
@@ -102,6 +104,8 @@ class Chain:
         """Record that the run has ended; see `Account.close`."""
         if self._account is not None:
             self._account.close()
+        for protection in self.protections:
+            protection.end()
 
     def _charge(
         self, kind: Released, receiver: str, part: str, view: PassiveView | ActiveView, released: Tensor

@@ -57,7 +57,8 @@ class LabelDP(Protection[LabelDPConfig]):
 
     Guarantee: eps-label differential privacy per row for the whole run, however many epochs (neighbours differ in one
     row's label; all else is post-processing), while the secret stays with the label's owner. Over several trainings it
-    is of each row's first label with `refuse` and `keep`, and with `redraw` of all its labels, at the sum of the eps.
+    is of each row's first label with `refuse` and `keep`, and with `redraw` of all its labels, at the sum of the eps;
+    trainings that did not come to their end, and drew others, are counted in the next.
 
     Args:
         settings: `LabelDPConfig`, or its eps alone.
@@ -99,19 +100,34 @@ class LabelDP(Protection[LabelDPConfig]):
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Draw the protected labels: int64 (n,) codes and uint8 (n, 16) id digests in, codes out."""
         context, eps, classes = self.context, self.settings.eps, self._classes
-        codes, generation = y, 0
+        codes, draws = y, ""
         if context.label_memory is not None:
             of = Drawn(context.label_column, eps, classes)
             self._recalled = context.label_memory.recall(y, ids, of, self.settings.changed_labels)
-            codes, generation = self._recalled.codes, self._recalled.generation
-        drawn = randomized_response(codes, ids, classes, eps, context.secret, context.label_column, generation)
+            codes, draws = self._recalled.codes, self._recalled.draws
+        drawn = randomized_response(codes, ids, classes, eps, context.secret, context.label_column, draws)
         self._rows, self._flipped = len(y), int((drawn != y).sum())
         return drawn
 
     @property
     def draws(self) -> str | None:
         """Of the memory and its generation; `None` with a supplied key, and for rows without ids."""
-        return None if self._recalled is None else f"{self._recalled.memory} {self._recalled.generation}"
+        return None if self._recalled is None else self._recalled.draws
+
+    def begin(self) -> None:
+        """Record that the draws are about to be used."""
+        if self._recalled is not None and self.context.label_memory is not None:
+            self.context.label_memory.begin(self._recalled)
+
+    def end(self) -> None:
+        """Record that a run with these draws has ended."""
+        if self._recalled is not None and self.context.label_memory is not None:
+            self.context.label_memory.end(self._recalled)
+
+    @property
+    def _drawn_times(self) -> int:
+        """Independent draws of one row's label: this run's, and those of runs that did not end and drew others."""
+        return 1 + (self._recalled.unfinished if self._recalled is not None else 0)
 
     def __call__(self, labels: Labels, ids: Sequence[Any] | npt.NDArray[Any] | None = None) -> Labels:
         """Protect labels outside a run.
@@ -141,8 +157,8 @@ class LabelDP(Protection[LabelDPConfig]):
         return torch.from_numpy(out).to(labels.device) if isinstance(labels, Tensor) else out
 
     def event(self, plan: ReleasePlan) -> Event:
-        """One randomised response per row for the whole run."""
-        return RandomizedResponse(self.settings.eps, self._classes)
+        """One randomised response per row for the whole run, and one for each run that did not end and drew others."""
+        return RandomizedResponse(self.settings.eps, self._classes, self._drawn_times)
 
     def figures(self) -> Mapping[str, float]:
         """Rows drawn, labels flipped, their share, and the share to expect."""
@@ -151,6 +167,7 @@ class LabelDP(Protection[LabelDPConfig]):
             "labels_flipped": self._flipped,
             "flipped_share": self._flipped / max(self._rows, 1),
             "expected_share": flip_probability(self.settings.eps, self._classes),
+            **({"draws": self._drawn_times} if self._drawn_times > 1 else {}),
             **({"old_draws_kept": self._recalled.kept} if self._recalled is not None and self._recalled.kept else {}),
         }
 

@@ -26,6 +26,7 @@ Choice = Literal["refuse", "keep", "redraw"]
 """What is done where labels changed since they were drawn for."""
 Words = npt.NDArray[np.uint64]
 _PATIENCE, _PAUSE = 60.0, 0.05
+_BEGUN, _ENDED = "begun\n", "ended\n"
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,21 @@ class Recalled:
         memory: a random name of the memory; one that was lost and begun again has another.
         generation: of the draws; another generation draws every row anew.
         kept: how many rows have the code of their old draw in place of their own.
+        which: name of what the draws depend on beside the row, its label and the secret.
+        unfinished: generations of other runs that did not come to their end, whose draws no ledger states.
     """
 
     codes: Tensor
     memory: str
     generation: int
     kept: int
+    which: str
+    unfinished: int
+
+    @property
+    def draws(self) -> str:
+        """Name of the draws; the memory is part of it, so that no draw of a memory that was lost can come again."""
+        return f"{self.memory} {self.generation}"
 
 
 class LabelMemory:
@@ -77,17 +87,23 @@ class LabelMemory:
     the file tells nobody else anything. Two ids agree in their 8 bytes with probability 2^-64 a pair; that would look
     like a change and be refused.
 
+    Draws are named by the memory too, which has a random name for each generation. So a memory that is lost, or an
+    older copy of it, begins draws that share nothing with those before. Rows alone that were added after an older copy
+    was made are not covered: the copy does not know that they were drawn.
+
     Args:
         folder: beside the secret, for one file for each generation of each label column, eps and number of classes.
         record: a file of the run folder that holds which generation the run uses; a resume must use the same.
         secret: 32 bytes that stay with the label's owner.
+        simulated: nothing that is drawn leaves this process; generations that did not end are then neither recorded
+            nor counted.
 
     Reference: Erlingsson et al. 2014, RAPPOR (arXiv 1407.6981), section 3.1 (memoised randomised response), and Ding et
     al. 2017, Collecting telemetry data privately (arXiv 1712.01524), on values that change.
     """
 
-    def __init__(self, folder: Path, record: Path, secret: bytes) -> None:
-        self.folder, self.record = folder, record
+    def __init__(self, folder: Path, record: Path, secret: bytes, *, simulated: bool = False) -> None:
+        self.folder, self.record, self.simulated = folder, record, simulated
         self._secret = secret
 
     def recall(self, codes: Tensor, digests: Tensor, drawn: Drawn, choice: Choice) -> Recalled:
@@ -110,12 +126,15 @@ class LabelMemory:
         which = derive(self._secret, b"label memory", *drawn.purpose, size=8).hex()
         make_folder(self.folder)
         with self._locked():
-            begun = self._generation_of_run(which)
+            begun, name = self._draws_of_run(which)
             generation = self._next(which, choice) if begun is None else begun
             path = self.folder / f"{which}-{generation}.safetensors"
             if begun is not None and not path.exists():
                 raise CheckpointError.expected(f"the label memory {path}", "none", "restore it from a backup")
             known_ids, known_labels, memory = self._read(path)
+            if begun is not None and name != memory:
+                wanted = f"the label memory {path} that the run was begun with"
+                raise CheckpointError.expected(wanted, "another one", "restore it from a backup, or start a new run")
             ids, labels = self._words(digests, drawn), self._label_words(codes, digests, drawn)
             where, there = _find(known_ids, ids)
             stored = known_labels[where] if there.any() else labels
@@ -128,8 +147,28 @@ class LabelMemory:
                 both = np.concatenate([known_ids, ids[~there]]), np.concatenate([known_labels, labels[~there]])
                 self._write(path, *both, memory)
             if begun is None:
-                self._note_generation(which, generation)
-        return Recalled(old, memory, generation, int(changed.sum()))
+                self._note_draws(which, generation, memory)
+            unfinished = self._unfinished(which, generation)
+        return Recalled(old, memory, generation, int(changed.sum()), which, unfinished)
+
+    def begin(self, recalled: Recalled) -> None:
+        """Record that something that depends on the draws is about to leave; it is on disk when this returns."""
+        path = self._state(recalled.which, recalled.generation)
+        if not self.simulated and not path.exists():
+            write_whole(path, _BEGUN)
+
+    def end(self, recalled: Recalled) -> None:
+        """Record that a run with these draws has ended, whose ledger states them."""
+        if not self.simulated:
+            write_whole(self._state(recalled.which, recalled.generation), _ENDED)
+
+    def _state(self, which: str, generation: int) -> Path:
+        return self.folder / f"{which}-{generation}.state"
+
+    def _unfinished(self, which: str, generation: int) -> int:
+        """How many other generations were begun and no run with them ended."""
+        others = {*self.folder.glob(f"{which}-*.state")} - {self._state(which, generation)}
+        return 0 if self.simulated else sum(path.read_text() != _ENDED for path in others)
 
     @staticmethod
     def _check(changed: int, rows: int, choice: Choice, drawn: Drawn, begun: bool) -> None:
@@ -183,17 +222,18 @@ class LabelMemory:
         latest = max((int(stem.rpartition("-")[2]) for stem in stems), default=None)
         return 0 if latest is None else latest + (choice == "redraw")
 
-    def _generation_of_run(self, which: str) -> int | None:
+    def _draws_of_run(self, which: str) -> tuple[int | None, str]:
+        """Generation and name of the memory that the run was begun with; `None` before."""
         try:
-            noted: int | None = json.loads(self.record.read_text()).get(which) if self.record.exists() else None
-        except (ValueError, AttributeError):
+            noted = json.loads(self.record.read_text()) if self.record.exists() else {}
+            return (int(noted[which]["generation"]), str(noted[which]["memory"])) if which in noted else (None, "")
+        except (ValueError, KeyError, TypeError):
             raise self._damaged(self.record) from None
-        return noted
 
-    def _note_generation(self, which: str, generation: int) -> None:
+    def _note_draws(self, which: str, generation: int, memory: str) -> None:
         make_folder(self.record.parent)
         noted = json.loads(self.record.read_text()) if self.record.exists() else {}
-        write_whole(self.record, json.dumps({**noted, which: generation}) + "\n")
+        write_whole(self.record, json.dumps({**noted, which: {"generation": generation, "memory": memory}}) + "\n")
 
     def _read(self, path: Path) -> tuple[Words, Words, str]:
         """Ids, sorted, their labels, and the name of the memory; a new name where there is none."""

@@ -61,10 +61,17 @@ def _entry(protection: Protection[Any], chain: Chain, towards: tuple[str, ...], 
 
 def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
     if isinstance(entry.event, RandomizedResponse) and entry.party == job.active:
-        event = replace(entry.event, classes=max(2, len(outcome.task.classes)))
+        draws = _draws_of(entry, outcome.evidence)
+        event = replace(entry.event, classes=max(2, len(outcome.task.classes)), draws=draws)
         drawn = f"{outcome.fingerprint} {entry.protection} {event.eps.hex()} {event.classes}"
         return replace(entry, event=event, fingerprint=hashlib.blake2b(drawn.encode(), digest_size=16).hexdigest())
     return replace(entry, event=_released(entry, outcome.evidence))
+
+
+def _draws_of(entry: Entry, evidence: Iterable[Evidence]) -> int:
+    """Independent draws of a label: this run's, and those of runs that did not end and drew others."""
+    mine = [item for item in evidence if (item.party, item.protection) == (entry.party, entry.protection)]
+    return max((int(item.figures.get("draws", 1)) for item in mine), default=1)
 
 
 def _released(entry: Entry, evidence: Iterable[Evidence]) -> Event:

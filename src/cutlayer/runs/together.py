@@ -91,7 +91,10 @@ def local_side(
     secret_path = party.secret or keys.folder / f"{name}.key"
     secret = keys.supplied or load_or_make(secret_path)
     memory = LabelMemory(
-        secret_path.with_name(f"{secret_path.name}.labels"), start / "checkpoint" / name / "label_draws.json", secret
+        secret_path.with_name(f"{secret_path.name}.labels"),
+        start / "checkpoint" / name / "label_draws.json",
+        secret,
+        simulated=keys.simulated,
     )
     noise_key = keys.supplied or load_or_make(noise_key_path(folder.path, name))
     starting_noise = keys.supplied or load_or_make(noise_key_path(start, name))
