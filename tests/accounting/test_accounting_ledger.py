@@ -61,6 +61,12 @@ def test_twenty_epochs_are_twenty_releases():
     assert "no credit for sampling" in NOISE.statement
 
 
+def test_a_statement_names_who_is_protected_from_whom_where_a_theorem_holds():
+    assert NOISE.statement.startswith("the features of telco, towards bank: ")
+    assert LABELS.statement.startswith("the labels of bank, towards telco, shop: ")
+    assert "towards" not in EMPIRICAL.statement
+
+
 def test_a_release_that_repeats_costs_once():
     once = replace(NOISE, event=GaussianRelease(0.6002, PLAN, repeats=True))
     assert only(Ledger([once])).epsilon == pytest.approx(8.0, abs=1e-2)
