@@ -125,7 +125,7 @@ def _embedded(model: BottomModel, batch: Batch) -> Tensor:
     with torch.set_grad_enabled(model.training):
         embedding: Tensor = model(*batch)
     if embedding.requires_grad:
-        embedding.square().sum().backward()
+        torch.autograd.backward([embedding.square().sum()])
         model.zero_grad(set_to_none=True)
     return embedding.detach()
 

@@ -90,8 +90,9 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
     sum gives the row away; on the lattice it is a post-processing of the mechanism in real numbers.
 
     Training is through the clipped rows, so the gradient that returns passes back through clip and scale. Each release
-    has noise of its own, keyed by what it is for, its scale, the step, the rows and the content: a message repeated after a
-    resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise alone.
+    has noise of its own, keyed by what it is for, its scale, the step, the rows and the content: a message repeated
+    after a resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise
+    alone.
 
     Differs from its paper: noise is calibrated exactly and over the run (`calibration` and `per` bring the paper's
     back), and what scales a row never depends on other rows (`rescale: paper` brings that back, and says so).
