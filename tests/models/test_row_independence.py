@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -81,6 +82,62 @@ class Instances(nn.Module):
         return result
 
 
+class Counting(nn.Module):
+    """Leaves the first batch as it is, and centres every later one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x - x.mean(0) if self.calls > 1 else x
+
+
+class Remembered(torch.autograd.Function):
+    """Adds the mean size of the gradients that pass back to a buffer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, size: Tensor) -> Tensor:
+        ctx.size = size
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        ctx.size.add_(upstream[0].abs().mean())
+        return upstream[0], None
+
+
+class FromGradients(nn.Module):
+    """Scales by the gradients of earlier batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("size", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scaled = x / (1 + self.size.clone())
+        result: Tensor = Remembered.apply(scaled, self.size)  # type: ignore[no-untyped-call]
+        return result
+
+
+class Keeping(nn.Module):
+    """Keeps its last output with its graph, as modules do that show their attention; it uses it for nothing."""
+
+    last: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = 2 * x
+        return self.last
+
+
+def draws_by_rows(x: Tensor) -> Tensor:
+    """Dropout, and then as many random numbers as there are rows with a positive first column: later masks move."""
+    dropped = functional.dropout(x, 0.5)
+    torch.rand(int((x[:, 0] > 0).sum()))
+    return dropped
+
+
 MIXING = {
     "batch norm": Own(nn.Linear(6, 6), nn.BatchNorm1d(6)),
     "batch norm without statistics": Own(nn.BatchNorm1d(6, track_running_stats=False)),
@@ -93,6 +150,11 @@ MIXING = {
     "each row plus the next": Own(Map(lambda x: x + x.roll(1, 0))),
     "attention over the batch": Own(nn.Linear(6, 6), Attention()),
     "running mean": Own(Running()),
+    "minus the mean where gradients are taken": Own(Map(lambda x: x - x.mean(0) if torch.is_grad_enabled() else x)),
+    "minus the mean in batches of 8 or more": Own(Map(lambda x: x - x.mean(0) if len(x) >= 8 else x)),
+    "minus the mean from the second batch on": Own(Counting()),
+    "what gradients left behind": Own(nn.Linear(6, 6), FromGradients()),
+    "as many random numbers as rows ask for": Own(Map(draws_by_rows)),
 }
 nn.init.zeros_(MIXING["batch norm that starts at zero"].layers[0].weight)
 
@@ -102,6 +164,8 @@ SEPARATE = {
     "dropout": Own(nn.Linear(6, 6), nn.Dropout(0.5)),
     "instance norm": Own(Instances(running=False)),
     "categories": Own(nn.ReLU(), categories=True),
+    "keeps its output": Own(nn.Linear(6, 6), Keeping()),
+    "without weights": Own(nn.ReLU()),
     "functional dropout": Own(Map(lambda x: functional.dropout(x, 0.5))),
 }
 

@@ -270,3 +270,14 @@ def test_what_cannot_be_meant_is_refused(privacy: dict[str, Any], told: str) -> 
 def test_it_is_refused_beside_a_single_release() -> None:
     with pytest.raises(ConfigError, match="leave dp_bottom out"):
         protection().event(replace(ReleasePlan(training=1), once=True))
+
+
+def test_two_scales_of_noise_on_the_same_rows_do_not_cancel() -> None:
+    """The attack: with one draw at two scales, the sum of row gradients is the solution of two equations."""
+    bottom, columns, upstream = made(*BOTTOMS[0])
+    noisy = []
+    for n in (1.0, 1.5, 1e-12):  # one step of the lattice for the first two
+        protection(n=n, clip=1024.0).update(Update(bottom, columns, upstream), view())
+        noisy.append(gradients(bottom))
+    first, second, clean = noisy
+    assert float((3 * first - 2 * second - clean).abs().mean()) > 10

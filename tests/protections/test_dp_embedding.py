@@ -259,3 +259,12 @@ def test_the_papers_form_has_no_guarantee_and_says_why(per):
 def test_the_default_context_plan_is_what_the_noise_is_for():
     assert context().plan.most == 1
     assert passive(BUDGET, ReleasePlan(1)).figures()["sigma"] == pytest.approx(2 * CLIP / mu_of(8, 1e-5), rel=1e-6)
+
+
+@pytest.mark.parametrize("changed", [{"clip": 2 * CLIP}, {"noise_multiplier": 1.4}])
+def test_two_scales_of_noise_on_the_same_rows_do_not_cancel(changed):
+    """The attack: with one draw at two scales, rows = (s2 r1 - s1 r2) / (s2 - s1), whatever epsilon is."""
+    options, rows = {"clip": CLIP, "noise_multiplier": 0.7}, embedding() * CLIP / 10
+    first, second = (passive(some).embedding_out(rows, seen()).double() for some in (options, options | changed))
+    solved = 2 * first - second
+    assert float((solved - rows).abs().mean()) > CLIP

@@ -246,8 +246,8 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
         "epsilon": entry.epsilon,
         "delta": entry.delta,
         "fingerprint": entry.fingerprint,
-        "run": entry.run,
         "statement": entry.statement,
+        **({"run": entry.run} if entry.run else {}),
     }
 
 

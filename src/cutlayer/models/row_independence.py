@@ -12,6 +12,9 @@ from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel, Inputs
 
 _ROWS, _LATER_ROWS = 4, 2
+# Rows of a further, larger batch: what a module does to small batches need not be what it does to those of a training.
+_MANY_ROWS = 33
+_STEPS_BEFORE = 1
 _MOVE = 0.1
 _LARGE = 1e3
 _SEED = 0
@@ -33,9 +36,10 @@ def check_row_independence(bottom: BottomModel, inputs: Inputs, needed_by: str, 
     normalisation may keep, let a row move every later release, of other rows too, and no noise is added to them.
     Evaluation mode alone would show none of this, since statistics are then constants; they were still taken from rows.
 
-    It is tried with the weights as they are and with all weights moved, since a gate that begins at zero opens in
-    training. What passes was tried on a few batches; it is not a proof, and a module can be written that passes and
-    mixes rows.
+    It is tried with the weights as they are, and again after some steps of training with all weights moved, since a
+    gate that begins at zero opens in training and a module may count its calls. Training passes are made as in
+    training, with gradients and a backward pass, which may keep something of the rows as well. What passes was tried on
+    a few batches; it is not a proof, and a module can be written that passes and mixes rows.
 
     Args:
         bottom: is not changed, nor is the process's random state.
@@ -48,10 +52,15 @@ def check_row_independence(bottom: BottomModel, inputs: Inputs, needed_by: str, 
     """
     draw = torch.Generator().manual_seed(_SEED)
     batch, later = _rows(inputs, _ROWS, draw), _rows(inputs, _LATER_ROWS, draw)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        for model in (_copied(bottom, needed_by), _moved(bottom, draw)):
+    many = _rows(inputs, _MANY_ROWS, draw)
+    with torch.random.fork_rng(devices=[]):
+        fresh = _copied(bottom, needed_by)
+        for model, steps in ((fresh, 0), (_moved(fresh, draw), _STEPS_BEFORE)):
             for training, changes in ((True, _ROWS), (False, 1)):
-                _Trial(model.train(training), later, needed_by, repeatable).check(batch, changes, draw)
+                trial = _Trial(model.train(training), steps, later, needed_by, repeatable)
+                trial.check(batch, changes, draw)
+                if steps:
+                    trial.check(many, 1, draw)
 
 
 class _Trial:
@@ -59,12 +68,14 @@ class _Trial:
 
     Args:
         model: copied before every pass, so that none sees what another left behind.
+        steps: how many batches it is trained on before each pass.
         later: a batch that is embedded after each pass, in both modes.
         needed_by, repeatable: as in `check_row_independence`.
     """
 
-    def __init__(self, model: BottomModel, later: Batch, needed_by: str, repeatable: bool) -> None:
-        self.model, self.later, self.needed_by, self.repeatable = model, later, needed_by, repeatable
+    def __init__(self, model: BottomModel, steps: int, later: Batch, needed_by: str, repeatable: bool) -> None:
+        self.model, self.steps, self.later = model, steps, later
+        self.needed_by, self.repeatable = needed_by, repeatable
 
     def check(self, batch: Batch, changes: int, draw: torch.Generator) -> None:
         """Embed a batch, then with the first of its rows replaced, each in another way."""
@@ -72,7 +83,7 @@ class _Trial:
         if not _same(embedded, self._pass(batch)[0]):
             self._refuse("a bottom model that repeats itself from one random state", "other numbers in a second pass")
         for row, changed in zip(range(changes), _changed(batch, draw), strict=False):
-            others = torch.arange(_ROWS) != row
+            others = torch.arange(len(embedded)) != row
             moved, moved_afterwards = self._pass(changed)
             if not _same(embedded[others], moved[others]):
                 wanted = "a bottom model that embeds every row on its own"
@@ -83,14 +94,18 @@ class _Trial:
 
     def _pass(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The embedding of a batch, and those of the batch after it in both modes."""
-        model = copy.deepcopy(self.model)
+        model, training = copy.deepcopy(self.model), self.model.training
         torch.manual_seed(_SEED)
+        # On the copy: what a module keeps of a training pass, such as a graph, cannot always be copied.
+        for _ in range(self.steps):
+            _embedded(model.train(), self.later)
+        model.train(training)
         before = torch.get_rng_state()
-        embedded: Tensor = model(*batch)
+        embedded = _embedded(model, batch)
         if self.repeatable and not torch.equal(before, torch.get_rng_state()):
             self._refuse("a bottom model that draws no random numbers", "one that does, such as dropout")
-        torch.manual_seed(_SEED)
-        return embedded, torch.cat([model(*self.later), model.eval()(*self.later)])
+        # The random numbers go on from here: had the rows decided how many were drawn, later masks would show it.
+        return embedded, torch.cat([_embedded(model, self.later), _embedded(model.eval(), self.later)])
 
     def _refuse(self, wanted: str, got: str) -> None:
         remedy = f"use another kind, or group normalisation (norm: group of resnet18), or leave {self.needed_by} out"
@@ -105,11 +120,21 @@ def _copied(bottom: BottomModel, needed_by: str) -> BottomModel:
         raise ConfigError.expected(wanted, f"{type(failure).__name__}: {failure}") from failure
 
 
+def _embedded(model: BottomModel, batch: Batch) -> Tensor:
+    """The embedding of a batch; in training mode a backward pass follows, whose gradients are dropped."""
+    with torch.set_grad_enabled(model.training):
+        embedding: Tensor = model(*batch)
+    if embedding.requires_grad:
+        torch.autograd.backward([embedding.square().sum()])
+        model.zero_grad(set_to_none=True)
+    return embedding.detach()
+
+
 def _moved(bottom: nn.Module, draw: torch.Generator) -> BottomModel:
     """A copy with every weight moved at random."""
     model: BottomModel = copy.deepcopy(bottom)  # type: ignore[assignment]
     for parameter in model.parameters():
-        parameter.add_(_MOVE * torch.randn(parameter.shape, generator=draw))
+        parameter.data.add_(_MOVE * torch.randn(parameter.shape, generator=draw))
     return model
 
 

@@ -90,7 +90,9 @@ class DPBottom(Protection[DPBottomConfig]):
         total = torch.zeros((), dtype=torch.float64)
         for chunk in row_gradients(update.bottom, update.columns, rows * update.upstream):
             total = total + lattice_sum(clip_rows(chunk, self.settings.clip), step)  # exact, in whatever order
-        key = self.context.noise.key(hook="dp_bottom", peer=self.context.peers[0], step=view.step, content=total)
+        # With sigma: one draw at two scales would cancel between two runs with one key.
+        hook = f"dp_bottom {sigma.hex()}"
+        key = self.context.noise.key(hook=hook, peer=self.context.peers[0], step=view.step, content=total)
         noise = rounded_normal(key, b"dp_bottom", tuple(total.shape), sigma, step)
         noisy = ((total + noise) / rows).float()
         parameters = [parameter for parameter in update.bottom.parameters() if parameter.requires_grad]

@@ -90,8 +90,9 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
     sum gives the row away; on the lattice it is a post-processing of the mechanism in real numbers.
 
     Training is through the clipped rows, so the gradient that returns passes back through clip and scale. Each release
-    has noise of its own, keyed by what it is for, the step, the rows and the content: a message repeated after a
-    resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise alone.
+    has noise of its own, keyed by what it is for, its scale, the step, the rows and the content: a message repeated
+    after a resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise
+    alone.
 
     Differs from its paper: noise is calibrated exactly and over the run (`calibration` and `per` bring the paper's
     back), and what scales a row never depends on other rows (`rescale: paper` brings that back, and says so).
@@ -145,7 +146,8 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
             self._clean = bounded  # with its graph, for the local loss of the same step
         if self._estimated is not None:
             bounded = self._estimated.scaled(bounded, view)
-        place = f"dp_embedding {view.mode} {view.epoch} {rows_digest(view.rows).hex()}"
+        # With sigma: one draw at two scales, twice the same row, would give the row by two equations in two unknowns.
+        place = f"dp_embedding {self._sigma.hex()} {view.mode} {view.epoch} {rows_digest(view.rows).hex()}"
         key = self.context.noise.key(hook=place, peer=self.context.peers[0], step=view.step, content=bounded)
         released = lattice_gaussian(bounded, self._sigma, self.settings.clip, key)
         self._rows += len(e)
