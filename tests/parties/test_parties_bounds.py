@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from cutlayer.parties import handshake
 from cutlayer.parties.evidence import evidence_text, stated_evidence
 from cutlayer.protections.base import Evidence
 from cutlayer.report.account_parts import ProtectionPart
+from cutlayer.runs.ledger import passive_ledger
 from cutlayer.runs.summary import protection_facts
 
 TELCO = PASSIVES[0]
@@ -194,6 +196,11 @@ STATED: dict[str, Any] = {
     "a figure of text": {"figures": {"a": "<b>"}},
     "a nested figure": {"figures": {"a": {"b": 1.0}}},
     "many figures": {"figures": {str(n): 1.0 for n in range(65)}},
+    "a count without its limits": {"figures": {"releases": 5.0}},
+    "a limit without its count": {"figures": {"row_steps_planned": 5.0}},
+    "a count that is not whole": {"figures": {"releases": 0.5, "releases_planned": 1.0, "releases_allowed": 1.0}},
+    "a count below 0": {"figures": {"row_steps": 9.0, "row_steps_planned": 1.0, "row_steps_allowed": -1.0}},
+    "a count that no run reaches": {"figures": {"releases": 9.0, "releases_planned": 1.0, "releases_allowed": 1e308}},
     "an unknown kind": {"kinds": {"x": 1}},
     "a kind below 0": {"kinds": {"embedding": -1}},
     "one more key": {"more": 1},
@@ -237,6 +244,22 @@ def test_honest_evidence_arrives_whole() -> None:
 def test_a_figure_that_is_not_defined_is_left_out_of_what_is_sent() -> None:
     item = Evidence("nopeek", TELCO, "steps", 5, 5, 2, {"terms": float("nan"), "alpha": 0.1})
     assert dict(stated_evidence(evidence_text([item]), TELCO)[0].figures) == {"alpha": 0.1}
+
+
+@pytest.mark.parametrize("name", ["releases", "row_steps"])
+def test_the_largest_counts_that_are_taken_in_have_a_finite_cost(name: str) -> None:
+    raw = raw_job(epochs=1)
+    raw["parties"][TELCO]["privacy"] = {
+        "dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0},
+        "dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0},
+    }
+    job = validated(Job, raw, "")
+    protection = {"releases": "dp_embedding", "row_steps": "dp_bottom"}[name]
+    figures = {name: 2.0**53, f"{name}_planned": 1.0, f"{name}_allowed": 2.0**53}
+    taken = stated_evidence(json.dumps([{**GOOD, "protection": protection, "figures": figures}]), TELCO)
+    (total,) = passive_ledger(job, TELCO, taken).totals
+    assert total.epsilon is not None
+    assert 2**51 < total.epsilon < math.inf
 
 
 NUMBER = st.integers(-(2**70), 2**70) | st.integers(0, 9)

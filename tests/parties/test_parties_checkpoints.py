@@ -21,7 +21,7 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.runs.folder import RunFolder
-from cutlayer.tensor_file import write_tensors
+from cutlayer.tensor_file import read_tensors, write_tensors
 
 JOB = make_job(epochs=3, privacy={"max_norm": {}}, audit={"rows": 64})
 GIVEN = tables()
@@ -202,6 +202,16 @@ def warned_of_damage(party: str, damage: Callable[[Path], None]) -> AbstractCont
 def test_a_damaged_best_half_is_refused(folder: Path, damage: Callable[[Path], None]) -> None:
     damage(half(folder, ACTIVE, "best.safetensors"))
     with pytest.raises(CheckpointError):
+        run(JOB, GIVEN, folder, resume=True)
+
+
+@pytest.mark.parametrize("party", [ACTIVE, TELCO])
+def test_a_best_half_of_another_epoch_is_refused(folder: Path, party: str) -> None:
+    """A crash between a better epoch and its commit leaves one, if that epoch is no better when it is repeated."""
+    tensors, header = read_tensors(half(folder, party, "best.safetensors"))
+    other = {**header, "epoch": str(int(header["epoch"]) + 1)}
+    write_tensors(half(folder, party, "best.safetensors"), tensors, other)
+    with pytest.raises(CheckpointError, match=rf"{party}/best.*of epoch {other['epoch']}"):
         run(JOB, GIVEN, folder, resume=True)
 
 

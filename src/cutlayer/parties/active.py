@@ -79,7 +79,7 @@ class ActiveParty:
             if epoch == self.job.train.opening:
                 yield from self._keep_releases()
         if self.job.keeps_best:
-            self.half.load_weights(self.checkpoints.load_best())
+            self.half.load_weights(self.checkpoints.load_best(self.progress.best_epoch))
         part = "test" if len(self.split.test) else self.part
         metrics, logits = yield from self._evaluate(part, -1, self._absent_sets())
         evidence = yield from self._farewell()

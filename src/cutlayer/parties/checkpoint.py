@@ -115,9 +115,16 @@ class Checkpoints:
         """
         return self._read(self._path(epoch), epoch)
 
-    def load_best(self) -> State:
-        """This party's half of the best epoch."""
-        return self._read(self.folder / "best.safetensors")
+    def load_best(self, epoch: int | None = None) -> State:
+        """This party's half of the best epoch.
+
+        Args:
+            epoch: that it must be of: halves of two epochs together are no model. `None` takes the one that is there.
+
+        Raises:
+            CheckpointError: it is missing, damaged, or of another party, job or epoch.
+        """
+        return self._read(self.folder / "best.safetensors", epoch)
 
     def save_release(self, state: State) -> None:
         """Write what is released once, or was received so: a resume must meet the very same numbers."""

@@ -18,6 +18,10 @@ from cutlayer.protections.coverage import HOOK_OF, UNITS
 
 MAX_FIGURES = 64
 MAX_NAME_LENGTH = 64
+MAX_COUNT = 2**53
+"""Of releases or steps in a figure: whole numbers above it are not all exact, and a square root must stay small."""
+COUNTED = ("releases", "row_steps")
+"""Figures from which the ledger states a cost, each with `_planned` and `_allowed`."""
 
 
 def _figure_name(name: str) -> str:
@@ -100,4 +104,16 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
             got = f"{item.covered} covered, {item.sent} sent, {item.changed} changed"
             wanted = f"evidence of {party} that {item.protection} covered all that was sent, and more than it changed"
             raise ProtocolError.expected(wanted, got, "a party that misses some stops its run by itself")
+        _check_counts(item, party)
     return [Evidence(**{**dict(item), "party": party}) for item in stated]
+
+
+def _check_counts(item: _Statement, party: str) -> None:
+    """Refuse a count without its limits, or one that no run reaches: the ledger computes with both."""
+    for name in COUNTED:
+        counts = [item.figures.get(f"{name}{limit}") for limit in ("", "_planned", "_allowed")]
+        if counts == [None] * 3:
+            continue
+        if any(count is None or not 0 <= count <= MAX_COUNT or count != int(count) for count in counts):
+            wanted = f"evidence of {party} with {name}, {name}_planned and {name}_allowed, whole and from 0 to 2**53"
+            raise ProtocolError.expected(wanted, counts)

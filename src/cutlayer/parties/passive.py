@@ -84,7 +84,7 @@ class PassiveParty:
             if self.once and epoch == self.opening:
                 self._release_once()
         if self.job.keeps_best:
-            self.half.load_weights(self.checkpoints.load_best())
+            self.half.load_weights(self.checkpoints.load_best(self.best_epoch))
         yield from self._answer_until(Kind.FAREWELL, -1)
         outcome = self._farewell(epoch)
         self.half.chain.close_account()
@@ -116,11 +116,11 @@ class PassiveParty:
         self._set_up_chain(prepared.order_digest)
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
-        self.stopped = False
+        self.stopped, self.best_epoch = False, -1
         if agreement.start:
             state = self.checkpoints.load(agreement.start - 1)
             self.half.load(state)
-            self.stopped = bool(state[1]["stop"])
+            self.stopped, self.best_epoch = bool(state[1]["stop"]), int(state[1]["best_epoch"])
             self.opened = state[0].get("opened")
         if local.resume and forget:
             self.half.chain.allow_repeats(agreement.start)
@@ -278,13 +278,15 @@ class PassiveParty:
         self.half.chain.update(Update(self.bottom, self.store.gather(view.rows), upstream), view)
 
     def _save(self, epoch: int, verdict: Message) -> None:
-        """Write this party's half of the epoch, with whether training ends here: a resume must know."""
+        """Write this party's half of the epoch, with the best one so far and whether training ends here: a resume must know."""
         self.stopped = bool(verdict.fields["stop"])
+        self.best_epoch = epoch if verdict.fields["best"] else self.best_epoch
         tensors, plain = self.half.state()
         check_weights(tensors, self.local.name, epoch)
         if self.opened is not None and self.released is None:
             tensors["opened"] = self.opened
-        self.checkpoints.save(epoch, (tensors, {**plain, "stop": self.stopped}), best=bool(verdict.fields["best"]))
+        plain |= {"stop": self.stopped, "best_epoch": self.best_epoch}
+        self.checkpoints.save(epoch, (tensors, plain), best=bool(verdict.fields["best"]))
         self.transcript.close(epoch)
 
     def _answer_until(self, last: Kind, epoch: int) -> Generator[Port, Message, Message]:
