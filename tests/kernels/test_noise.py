@@ -67,6 +67,14 @@ def test_parts_of_a_derivation_do_not_run_together():
     assert len(noise.derive(KEY, b"a", size=48)) == 48
 
 
+def test_a_subkey_is_blake2b_keyed_with_the_secret_or_with_the_digest_of_a_longer_one():
+    """As hashlib has it, whose keys are of 64 bytes at most: runs would draw other noise under another derivation."""
+    part = (3).to_bytes(8, "little") + b"abc"
+    for secret in (bytes(range(64)), bytes(range(65))):
+        key = secret if len(secret) <= 64 else hashlib.blake2b(secret).digest()
+        assert noise.derive(secret, b"abc") == hashlib.blake2b(part, key=key, digest_size=32).digest()
+
+
 def test_a_short_secret_is_refused():
     with pytest.raises(ConfigError, match="16 bytes or more, got 8 bytes"):
         noise.derive(bytes(8), b"x")

@@ -9,6 +9,7 @@ from protection_setup import protection
 from scipy.spatial.distance import pdist
 from scipy.stats import norm
 
+from cutlayer.accounting import ReleasePlan
 from cutlayer.kernels.contrastive import contrastive_loss
 from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
 from cutlayer.protections.base import Mode, PassiveView
@@ -44,6 +45,13 @@ def test_the_papers_factor_is_that_of_numpy():
     e = TABLE[:N]
     released = passive(PAPER).embedding_out(e, seen())
     assert np.allclose(released.numpy(), clipped(e) * factor_of(TABLE), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("per", "words"), [("run", "for the run's together"), ("release", "for one release")])
+def test_what_the_authors_claim_is_stated_for_what_they_claim_it(per, words):
+    options = {"clip": CLIP, "epsilon": 2.0, "delta": 1e-5, "per": per, "rescale": "paper"}
+    event = passive(options).event(ReleasePlan(training=3))
+    assert event.why.endswith(f"; its authors claim epsilon 2 at delta 0.01001 {words}")
 
 
 def test_the_estimate_is_renewed_every_so_many_training_steps():
