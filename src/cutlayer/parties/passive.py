@@ -278,7 +278,7 @@ class PassiveParty:
         self.half.chain.update(Update(self.bottom, self.store.gather(view.rows), upstream), view)
 
     def _save(self, epoch: int, verdict: Message) -> None:
-        """Write this party's half of the epoch, with what a resume must know: the best one so far, whether it was the last."""
+        """Write this party's half of the epoch, with what a resume must know: the best one, whether it was the last."""
         self.stopped = bool(verdict.fields["stop"])
         self.best_epoch = epoch if verdict.fields["best"] else self.best_epoch
         tensors, plain = self.half.state()
