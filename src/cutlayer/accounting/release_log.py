@@ -298,7 +298,7 @@ def kept_log(own: Path) -> Path:
     """
     marker = own / MARKER
     logs = [_log_named(marker)] if marker.exists() else sorted((own / "releases").glob("*/*.jsonl"))
-    if len(logs) != 1 or not logs[0].exists():
+    if len(logs) != 1 or not logs[0].is_file():  # a run folder may come from somebody else, and name a device
         got = ", ".join(map(str, logs)) or "none"
         raise CheckpointError.expected(f"the release log of the run in {own}", got, _RESTORE)
     return logs[0]

@@ -68,7 +68,9 @@ def _tell(ran: RunFolder, *, as_json: bool) -> None:
         emit(outcome)
         return
     console = Console()
-    console.print(f"{outcome['party']}: {outcome['epochs']} epochs, run folder {ran.path}", highlight=False)
+    console.print(
+        f"{outcome['party']}: {outcome['epochs']} epochs, run folder {ran.path}", highlight=False, markup=False
+    )
     for item in outcome["evidence"]:
         console.print(f"  {item['protection']}: {item['changed']} of {item['sent']} {item['unit']} changed")
     for one in outcome["features"]:

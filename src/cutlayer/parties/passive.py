@@ -278,7 +278,7 @@ class PassiveParty:
         self.half.chain.update(Update(self.bottom, self.store.gather(view.rows), upstream), view)
 
     def _save(self, epoch: int, verdict: Message) -> None:
-        """Write this party's half of the epoch, with the best one so far and whether training ends here: a resume must know."""
+        """Write this party's half of the epoch, with what a resume must know: the best one, whether it was the last."""
         self.stopped = bool(verdict.fields["stop"])
         self.best_epoch = epoch if verdict.fields["best"] else self.best_epoch
         tensors, plain = self.half.state()
