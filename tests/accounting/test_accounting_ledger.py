@@ -63,7 +63,7 @@ def test_twenty_epochs_are_twenty_releases():
 
 def test_a_statement_names_who_is_protected_from_whom_where_a_theorem_holds():
     assert NOISE.statement.startswith("the features of telco, towards bank: ")
-    assert LABELS.statement.startswith("the labels of bank, towards telco, shop: ")
+    assert LABELS.statement.startswith("the labels of the training rows of bank, towards telco, shop: ")
     assert "towards" not in EMPIRICAL.statement
 
 

@@ -165,7 +165,9 @@ def several_classes(tmp_path_factory):
     labels = draw.choice(3, size=1500, p=[0.6, 0.3, 0.1])
     x = draw.normal(size=(1500, 6)) + 3 * np.eye(6)[labels]
     folder = tmp_path_factory.mktemp("classes")
-    model = VerticalClassifier("bank", epochs=2, batch_size=128, lr=0.01, threads=1, run_dir=folder, key=bytes(32))
+    model = VerticalClassifier(
+        "bank", epochs=2, batch_size=128, lr=0.01, threads=1, run_dir=folder, key=bytes([3] * 32)
+    )
     model.fit({"bank": x[:, 3:], "telco": x[:, :3]}, labels)
     return folder / "run", model.report_
 

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from cutlayer.channel import Kind
-from cutlayer.channel.codec import HEADER, MAGIC, WIRE_VERSION, decode
+from cutlayer.channel.codec import HEADER, MAGIC, WIRE_VERSION, _checksum, decode
 from cutlayer.channel.message import SHAPES, Message
 from cutlayer.errors import ProtocolError
 
@@ -22,7 +22,7 @@ def frame(kind: Kind, **changes: Any) -> bytes:
     parts: dict[str, Any] = {"kind": str(kind), "sender": "telco", "receiver": "bank", "run": "run"}
     parts |= {"epoch": -1, "step": -1, "sequence": 0, "rows": b"", "tensors": [], "fields": {**FIELDS[kind], **changes}}
     envelope = msgpack.packb(parts)
-    return HEADER.pack(MAGIC, WIRE_VERSION, len(envelope)) + envelope
+    return HEADER.pack(MAGIC, WIRE_VERSION, len(envelope), _checksum(len(envelope), [envelope])) + envelope
 
 
 def test_every_text_has_a_bound() -> None:

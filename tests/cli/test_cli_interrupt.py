@@ -50,8 +50,12 @@ def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
     monkeypatch.syspath_prepend(place.folder)
     model = {"bank": {"kind": "mlp"}, "telco": {"kind": "python", "path": "cli_slow_model:Slow"}}
     place.change({"train.epochs": EPOCHS, "model.bottom": model})
+    key = place.folder / "noise.key"  # without it another run would start from other weights
+    key.write_bytes(bytes(32))
+    key.chmod(0o600)
+    options = ["--json", "--key", str(key), *ALLOWED]
     history = place.run_folder / "history.jsonl"
-    command = [sys.executable, "-m", "cutlayer", "run", str(place.file), "--json", *ALLOWED]
+    command = [sys.executable, "-m", "cutlayer", "run", str(place.file), *options]
     paths = os.pathsep.join([str(place.folder), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CLI_TEST_SECONDS": "0.05"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -73,8 +77,8 @@ def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
     assert "--resume continues from it" in told["error"]
     assert not (place.run_folder / "report.json").exists()
     assert len(losses(place.run_folder)) < EPOCHS
-    assert place.call("run", place.file, "--resume", "--json", *ALLOWED).code == 0
-    assert place.call("run", place.file, "--out", "whole", "--json", *ALLOWED).code == 0
+    assert place.call("run", place.file, "--resume", *options).code == 0
+    assert place.call("run", place.file, "--out", "whole", *options).code == 0
     assert losses(place.run_folder) == losses(place.folder / "whole")
 
 

@@ -22,7 +22,12 @@ def test_run_trains_audits_and_reports(place):
     told = place.call("run", place.file)
     assert told.code == 0
     assert told.err.count("epoch ") == 4, "one line per epoch of both trainings, on standard error"
-    for part in ("Utility on 20 test rows", "undefended", "Leak AUC", f"report     {place.run_folder}/report.html"):
+    for part in (
+        "Utility on 20 test rows",
+        "undefended",
+        "Leak at the worst epoch",
+        f"report     {place.run_folder}/report.html",
+    ):
         assert part in told.out
     written = {path.name for path in place.run_folder.iterdir()}
     assert written >= {
@@ -52,6 +57,7 @@ def test_run_resumed_ends_with_the_same_report(place):
 def test_the_same_key_repeats_a_run_and_is_marked(place):
     place.change(PROTECTED)
     (place.folder / "k").write_bytes(bytes(range(32)))
+    (place.folder / "k").chmod(0o600)
     runs = [place.call("run", place.file, "--out", out, "--key", "k", "--json").document() for out in ("a", "b")]
     assert runs[0]["leaks"] == runs[1]["leaks"]
     assert runs[0]["run"]["reproducible_noise"]

@@ -17,7 +17,7 @@ SMALL: dict[str, Any] = {
     "top": {"kind": "mlp", "hidden": [4]},
     "lr": 0.05,
     "seed": 3,
-    "key": bytes(32),
+    "key": bytes([4] * 32),
 }
 """Settings of a small training that repeats: without the key every fit starts from other weights."""
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from estimator_data import classifier, tables
-from sklearn.base import clone
 
-from cutlayer import LabelDPConfig, VerticalClassifier
+from cutlayer import LabelDPConfig
 from cutlayer.parties.active import ActiveParty
 
 
@@ -43,9 +42,3 @@ def test_another_table_of_the_same_length_is_drawn_on_its_own(tmp_path: Path, mo
     other[:2] = labels[:2][::-1] if labels[0] != labels[1] else np.unique(labels)[::-1]
     mine, theirs = (drawn(monkeypatch, some, secrets=tmp_path) for some in (labels, other))
     assert (mine != theirs).double().mean() > 0.2
-
-
-def test_the_key_of_an_estimator_is_not_printed() -> None:
-    model = VerticalClassifier("bank", key=b"1234" * 8)
-    assert "1234" not in repr(model) + repr(clone(model)) + str(model.get_params()) + model._repr_html_()
-    assert clone(model).key == b"1234" * 8

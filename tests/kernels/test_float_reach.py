@@ -7,6 +7,7 @@ import torch
 
 from cutlayer.kernels.float_reach import unreachable
 from cutlayer.kernels.noise import standard_normal
+from cutlayer.kernels.roc import roc_auc
 
 ROWS, WIDTH = 4000, 8
 
@@ -25,10 +26,11 @@ def test_float32_noise_excludes_another_content_and_never_its_own(sigma: float) 
     assert float((unreachable(released, other, sigma) > 0).double().mean()) > 0.3
 
 
-def test_numbers_on_a_lattice_exclude_both_contents_alike() -> None:
-    content, other = contents()
-    step = 2.0**-18
-    whole = torch.round(content / step) + torch.round(standard_normal(bytes(32), b"", (ROWS, WIDTH)) / step)
-    counts = [unreachable(whole * step, point, 1.0).double() for point in (content, other)]
-    difference = counts[0] - counts[1]
-    assert abs(float(difference.mean())) < 4 * float(difference.std()) / ROWS**0.5
+def test_numbers_on_a_lattice_do_not_show_which_of_two_contents_they_are_of() -> None:
+    points, step = contents(), 2.0**-18
+    second = torch.rand(ROWS, generator=torch.Generator().manual_seed(1)) < 0.5
+    truncated = torch.trunc(torch.where(second[:, None], points[1], points[0]) / step)
+    released = step * (truncated + torch.round(standard_normal(bytes(32), b"", (ROWS, WIDTH)) / step))
+    first, other = (unreachable(released, point, 1.0).double() for point in points)
+    # Four standard deviations of an AUC at chance.
+    assert abs(roc_auc(first - other, second) - 0.5) < 4 * (ROWS + 1) ** 0.5 / (3 * ROWS * ROWS) ** 0.5

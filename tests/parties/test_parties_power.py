@@ -27,6 +27,8 @@ JOBS = {
 }
 GIVEN = tables()
 SECRETS = [f"keys/{ACTIVE}.key", *(f"run/checkpoint/{name}/noise.key" for name in (ACTIVE, PASSIVES[0]))]
+LABEL_DRAWS = f"run/checkpoint/{ACTIVE}/label_draws.json"
+"""Names the label memory, without which labels are drawn anew."""
 
 
 def start(job: Job, disk: Path) -> Path:
@@ -53,9 +55,9 @@ def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def assert_resumed(job: Job, whole: Path, image: Image, disk: Path) -> None:
     folder = start(job, written_out(image, disk))
     names = dict(image)
-    if any(secret not in names for secret in SECRETS):
+    if any(secret not in names for secret in (*SECRETS, LABEL_DRAWS)):
         assert not any(name.endswith(".safetensors") for name in names), "a half without its key"
-        return  # nothing was sent before the keys were on disk, so that others are as good
+        return  # nothing was sent before keys and draws were on disk, so that others are as good
     mine, theirs = halves(folder, job), halves(whole / "run", job)
     for party, tensors in theirs.items():
         assert mine[party].keys() == tensors.keys()

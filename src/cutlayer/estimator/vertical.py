@@ -30,7 +30,7 @@ from cutlayer.report import Report, build
 from cutlayer.runs.again import audit_again
 from cutlayer.runs.execute import Options, Progress, execute
 from cutlayer.runs.finetune import EPOCHS, Labelled, tune
-from cutlayer.runs.keys import LENGTH, HiddenKey
+from cutlayer.runs.keys import LENGTH
 from cutlayer.runs.serving import servings
 from cutlayer.runs.together import Keys
 
@@ -76,7 +76,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.seed = seed
         self.run_dir = run_dir
         self.secrets = secrets
-        self.key = HiddenKey(key) if type(key) is bytes else key  # scikit-learn prints parameters
+        self.key = key
         self.predictions = predictions
 
     def fit(self, X: Tables, y: Any) -> Self:

@@ -17,15 +17,6 @@ LENGTH = 32
 _FINGERPRINT = b"cutlayer key"
 
 
-class HiddenKey(bytes):
-    """A key whose representation does not show it, for objects that print what they were made of."""
-
-    def __repr__(self) -> str:
-        return f"<key of {len(self)} bytes>"
-
-    __str__ = __repr__
-
-
 def load_or_make(path: Path) -> bytes:
     """Read a 32-byte key, or make one from the operating system's randomness with mode 0600.
 
