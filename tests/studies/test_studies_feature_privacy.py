@@ -91,7 +91,7 @@ def tiny_tables(group: str) -> dict[str, pa.Table]:
 
 
 def trained(group: str, setting: str, work: Path) -> TrialResult:
-    """Two epochs of a job after those before its release, attacked by inversion alone: shadows take as long as all other tests."""
+    """A job with two epochs after its release, attacked by inversion alone: shadows take as long as all other tests."""
     data_set = next(data_set for data_set in DATA_SETS if data_set.group == group)
     whole = data_set.job(setting, 1)
     job = with_epochs(whole, whole.train.opening + 2)
