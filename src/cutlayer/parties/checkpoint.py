@@ -126,6 +126,10 @@ class Checkpoints:
         """
         return self._read(self.folder / "best.safetensors", epoch)
 
+    def load_kept(self, *, best: bool) -> State:
+        """This party's half of the epoch that a finished run ended with: the best one, or the latest."""
+        return self.load_best() if best else self.load(self.latest())
+
     def save_release(self, state: State) -> None:
         """Write what is released once, or was received so: a resume must meet the very same numbers."""
         self._write(self.folder / RELEASED, -1, state)

@@ -54,7 +54,7 @@ class Serving:
         )
         own = folder.path / "checkpoint" / party
         checkpoints = Checkpoints(own, party, job.digest())
-        state = checkpoints.load_best() if job.keeps_best else checkpoints.load(checkpoints.latest())
+        state = checkpoints.load_kept(best=job.keeps_best)
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
         self._log = ReleaseLog(kept_log(own), identity) if self.counted else ReleaseLog()
         key = supplied or read_key(noise_key_path(folder.path, party))

@@ -98,7 +98,7 @@ class ShadowRoom:
         chains = self._chains(widths, self.attacked)
         for name, chain in chains.items():
             found = Checkpoints(run.path / "checkpoint" / name, name, job.digest())
-            state = found.load_best() if job.keeps_best else found.load(found.latest())
+            state = found.load_kept(best=job.keeps_best)
             chain.load_state_dict(chain_state(state))
         models = Models(bottoms, load_top(job, run, widths, self.task.outputs), chains)
         return self._see(models, self.attacked)[party]

@@ -38,7 +38,7 @@ def load_top(job: Job, folder: RunFolder, widths: Mapping[str, int], outputs: in
 def restore(module: nn.Module, name: str, job: Job, folder: RunFolder, party: str) -> None:
     """Load the weights that a run ended with into `module`, which `party` calls `name`."""
     checkpoints = Checkpoints(folder.path / "checkpoint" / party, party, job.digest())
-    tensors, _ = checkpoints.load_best() if job.keeps_best else checkpoints.load(checkpoints.latest())
+    tensors, _ = checkpoints.load_kept(best=job.keeps_best)
     prefix = f"module/{name}."
     module.load_state_dict({k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)})
     module.eval()
