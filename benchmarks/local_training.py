@@ -20,11 +20,11 @@ import torch
 from torch import nn
 
 from cutlayer.config import Job, validated
+from cutlayer.jobs.execute import Progress
 from cutlayer.models import FusedEmbedding
 from cutlayer.parties.observer import EpochRecord
-from cutlayer.runs.execute import Progress
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.together import Keys, open_table, train_together
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys, open_table, train_together
 
 CODES, CATEGORIES, NUMBERS = 10_000, 26, 13
 PASSIVE, ACTIVE = [128] * 5, [128, 128]

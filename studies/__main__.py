@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cutlayer.cli.progress import TerminalProgress
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.runs.execute import Progress
+from cutlayer.jobs.execute import Progress
 from studies.record import Record
 from studies.registry import STUDIES, render_study, run_study
 

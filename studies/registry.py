@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
-from cutlayer.runs.execute import Progress
+from cutlayer.jobs.execute import Progress
 from studies.embedding_budget.study import EmbeddingBudgetStudy
 from studies.feature_privacy.study import FeaturePrivacyStudy
 from studies.forward_leakage.study import ForwardLeakageStudy

@@ -16,9 +16,9 @@ from cutlayer.audit.leak import BEST_ASSIGNMENT
 from cutlayer.config import Job
 from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import ConfigError
-from cutlayer.runs.execute import Options, Progress, execute
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.together import Keys
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys
 from studies.page import Page
 from studies.results import Results, TrialResult, distance_from_chance
 

@@ -9,8 +9,8 @@ from typing import Any
 from cutlayer.accounting import GaussianRelease, Ledger
 from cutlayer.config import Job, validated
 from cutlayer.kernels.gaussian_mechanism import best_auc
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.quitting import alone_name
+from cutlayer.training.departures import alone_name
+from cutlayer.training.folder import RunFolder
 from studies.datasets import adult
 from studies.embedding_budget.claims import (
     DELTA,

@@ -16,9 +16,9 @@ from cutlayer.kernels.distance_statistics import distance_statistics, largest_di
 from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
 from cutlayer.protections.embedding_adjust import AdjustConfig, pseudo_labels
 from cutlayer.protections.embedding_rescale import EstimateConfig
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.trained import load_bottom
-from cutlayer.runs.watch import read_truth
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.trained import load_bottom
 
 BATCH = 512
 """Number of rows whose pairwise distances are measured."""

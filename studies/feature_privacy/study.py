@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
+from cutlayer.jobs.execute import Progress
 from cutlayer.parties.observer import EpochRecord
-from cutlayer.runs.execute import Progress
-from cutlayer.runs.folder import RunFolder
 from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
 from studies.feature_privacy.claims import LAST, MEAN, ONLY
 from studies.feature_privacy.diagnostics import embedding_values, gradient_values
 from studies.feature_privacy.page import feature_privacy_page

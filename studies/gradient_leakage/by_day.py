@@ -13,6 +13,7 @@ from cutlayer.attacks import resolve
 from cutlayer.attacks.base import Scores
 from cutlayer.audit import Auditor
 from cutlayer.audit.leak import leak_of
+from cutlayer.audit.watch import replay
 from cutlayer.config import Job
 from cutlayer.data.align import intersect
 from cutlayer.data.batches import evaluation_batches
@@ -22,11 +23,11 @@ from cutlayer.data.store import Store
 from cutlayer.kernels.bootstrap import auc_replicates
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.together import open_table
-from cutlayer.runs.trained import load_bottom, load_top
-from cutlayer.runs.watch import read_truth, replay
 from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.together import open_table
+from cutlayer.training.trained import load_bottom, load_top
 from studies.trials import Trial
 
 DAY = 6

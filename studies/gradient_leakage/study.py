@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cutlayer.runs.folder import RunFolder
+from cutlayer.training.folder import RunFolder
 from studies.datasets import avazu, avazu_by_day, criteo
 from studies.gradient_leakage.by_day import measure_days
 from studies.gradient_leakage.claims import ATTACKS, BY_DAY, DAY_SETTINGS

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from cutlayer.attacks.base import PassiveView, Target
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.attacks.spectral import Spectral
+from cutlayer.attacks.label.spectral import Spectral
 from cutlayer.channel.transcript import Step
 from cutlayer.config import Job
 from cutlayer.data.align import intersect
@@ -32,10 +32,10 @@ from cutlayer.kernels.roc import roc_auc
 from cutlayer.parties.half import build_optimizer
 from cutlayer.parties.random_state import starting_key
 from cutlayer.parties.stopping import Progress
-from cutlayer.runs.references import Joint, evaluate
-from cutlayer.runs.threads import set_threads
-from cutlayer.runs.together import open_table
 from cutlayer.tasks import Task
+from cutlayer.training.references import Joint, evaluate
+from cutlayer.training.threads import set_threads
+from cutlayer.training.together import open_table
 from studies.trials import study_key
 
 KEY_BYTES = 32

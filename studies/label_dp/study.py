@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job
-from cutlayer.runs.execute import Progress
+from cutlayer.jobs.execute import Progress
 from studies.datasets import criteo, digits, handwritten
 from studies.label_dp.claims import ATTACKS, EACH_EPOCH, EPOCHS, EPS, GROUPS, ONCE, REDRAWN_EPS, centralised
 from studies.label_dp.page import label_dp_page

@@ -15,13 +15,13 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
-from cutlayer.attacks.completion_base import CHUNK, CompletionAttack, QuitterView
+from cutlayer.attacks.completion.base import CHUNK, CompletionAttack, QuitterView
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.audit.completion_runs import Quitter
 from cutlayer.parties.observer import Observer
-from cutlayer.runs.completion import Quitter
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.together import Keys, open_table, train_together
 from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys, open_table, train_together
 from studies.image_halves import PASSIVE
 from studies.trials import Trial, study_key
 

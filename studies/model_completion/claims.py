@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from cutlayer.runs.quitting import alone_name
+from cutlayer.training.departures import alone_name
 from studies.claims import Claim, Verdict, above, all_hold, any_holds, below
 from studies.image_halves import ACTIVE
 from studies.model_completion.attacks import ALL, FEW, MORE

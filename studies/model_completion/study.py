@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cutlayer.runs.folder import RunFolder
+from cutlayer.training.folder import RunFolder
 from studies.image_halves import LENET, RESNET, SGD, ImageHalves
 from studies.model_completion.attacks import CompletedModels
 from studies.model_completion.claims import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutlayer.runs.quitting import alone_name, finetuned_name, retrained_name
+from cutlayer.training.departures import alone_name, finetuned_name, retrained_name
 from studies.claims import Claim, above, all_hold, below
 from studies.image_halves import ACTIVE, PASSIVE
 from studies.results import Mean, Results, TrialResult, Value, comma_separated, formatted

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job
-from cutlayer.runs.folder import RunFolder
+from cutlayer.training.folder import RunFolder
 from studies.datasets import adult, digits, handwritten
 from studies.image_halves import LENET, RESNET, SGD, TOP, ImageHalves
 from studies.page import Page

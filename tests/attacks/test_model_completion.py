@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from cutlayer.attacks import ModelCompletion, resolve_completions
-from cutlayer.attacks.completion_base import Completion, Effort, QuitterView
-from cutlayer.attacks.completion_training import Average, Standardised, Trainee, match, supervise
+from cutlayer.attacks.completion.base import Completion, Effort, QuitterView
+from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
+from cutlayer.attacks.completion.training import Average, Standardised, Trainee, match, supervise
 from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge, Need
-from cutlayer.attacks.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
 from cutlayer.audit import CompletionFigure, Worth, auxiliary, best
 from cutlayer.errors import NotApplicable
 from cutlayer.models import Inputs, build_bottom
@@ -161,7 +161,7 @@ def test_a_binary_completion_gives_the_log_odds_of_the_second_class():
 def test_labels_go_to_their_own_rows(monkeypatch, places):
     view, seen = view_of(classes=2), []
     monkeypatch.setitem(
-        __import__("cutlayer.attacks.model_completion", fromlist=["TRAININGS"]).TRAININGS,
+        __import__("cutlayer.attacks.completion.passive", fromlist=["TRAININGS"]).TRAININGS,
         "supervised",
         lambda trainee, rows, labels: seen.append((rows.tolist(), labels.tolist())) or trainee.model,
     )

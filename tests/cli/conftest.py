@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli_jobs import JOB as SMALL
-from cli_jobs import Place, as_yaml, changed, write_tables
 
 from cutlayer.cli.app import _run
+from tests.cli.jobs import JOB as SMALL
+from tests.cli.jobs import Place, as_yaml, changed, write_tables
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 import torch
 
-from cutlayer.attacks.completion_base import CompletionAttack, Effort
+from cutlayer.attacks.completion.base import CompletionAttack, Effort
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
 

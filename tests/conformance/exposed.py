@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cutlayer.attacks.feature_base import ActiveView, Auxiliary, FeatureAttack, encoded_matrix
+from cutlayer.attacks.feature.base import ActiveView, Auxiliary, FeatureAttack, encoded_matrix
+from cutlayer.attacks.feature.membership import Shadows
 from cutlayer.attacks.knowledge import Need
-from cutlayer.attacks.membership import Shadows
 from cutlayer.audit.features import FeatureFigure, attribute_figures, inversion_figure, membership_figure
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.tasks import Task

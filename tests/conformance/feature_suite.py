@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from cutlayer.attacks.feature_base import FeatureAttack
+from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import Need
 from cutlayer.errors import NotApplicable
 

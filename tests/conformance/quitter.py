@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from cutlayer.attacks.completion_base import Completion, OptimizerHook, QuitterView
+from cutlayer.attacks.completion.base import Completion, OptimizerHook, QuitterView
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.tasks import Task

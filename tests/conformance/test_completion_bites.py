@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from cutlayer.attacks import ModelCompletion
-from cutlayer.attacks.completion_base import Completion, CompletionAttack
+from cutlayer.attacks.completion.base import Completion, CompletionAttack
 
 from . import completion_suite as suite
 from .table import CompletionCase

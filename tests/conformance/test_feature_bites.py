@@ -2,8 +2,8 @@
 
 import pytest
 
-from cutlayer.attacks.feature_base import FeatureAttack, Reconstruction, encoded_matrix
-from cutlayer.attacks.inversion import Inversion
+from cutlayer.attacks.feature.base import FeatureAttack, Reconstruction, encoded_matrix
+from cutlayer.attacks.feature.inversion import Inversion
 
 from . import feature_suite as suite
 from .table import FeatureCase

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from cutlayer.accounting import ReleasePlan
-from cutlayer.attacks.inversion import Inversion
+from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.protections import build
 from cutlayer.protections.base import Mode, PassiveView
 

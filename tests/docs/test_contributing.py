@@ -10,14 +10,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from docs_reading import ROOT, block, blocks
 
 from cutlayer import attacks, protections
-from cutlayer.runs.check import check_job
-from cutlayer.runs.execute import Progress
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.execute import Progress
 from studies import registry
 from studies.results import TrialResult
 from studies.trials import Study, Trial
+from tests.docs.reading import ROOT, block, blocks
 
 PAGE = ROOT / "CONTRIBUTING.md"
 
@@ -25,7 +25,7 @@ PAGE = ROOT / "CONTRIBUTING.md"
 @pytest.fixture
 def suite(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(ROOT / "tests")
-    return importlib.import_module("conformance.suite")
+    return importlib.import_module("tests.conformance.suite")
 
 
 def example(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -37,7 +37,7 @@ def example(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleT
 
 def line_of(name: str) -> dict:
     """A line of the conformance table, in the table's own words."""
-    table = importlib.import_module("conformance.table")
+    table = importlib.import_module("tests.conformance.table")
     return eval("{" + block(PAGE, name) + "}", vars(table))
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from protection_setup import context, protection, view
 from torch import nn
 from torch.nn.functional import cross_entropy, nll_loss
 from torch.nn.utils import vector_to_parameters
@@ -11,6 +10,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.protections import build, build_chain
 from cutlayer.protections.base import ActiveView, Mode
 from cutlayer.protections.chain import Chain
+from tests.protections.setup import context, protection, view
 
 N, WIDTH, CLASSES, LAM = 24, 4, 3, 0.3
 LABELS = torch.randint(0, CLASSES, (100,), generator=torch.Generator().manual_seed(9))

@@ -6,9 +6,9 @@ import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import NotApplicable
-from cutlayer.runs.execute import Progress
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.together import Keys, open_table, train_together
+from cutlayer.jobs.execute import Progress
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys, open_table, train_together
 
 ROWS, BATCH, EPOCHS = 300, 48, 3
 STEPS = 240 // BATCH

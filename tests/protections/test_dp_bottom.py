@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from protection_setup import KEY, context
 from torch import Tensor, nn
 
 from cutlayer.accounting import DPSGD, Composition, ReleasePlan
@@ -26,6 +25,7 @@ from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.protections import DPBottom, build, build_chain, dp_bottom
 from cutlayer.protections.base import Mode, Noise, PassiveView, Update
+from tests.protections.setup import KEY, context
 
 TABLE, IMAGE = Inputs((5, 3), 4), Inputs((), 64, (1, 8, 8))
 BOTTOMS: tuple[tuple[Mapping[str, Any], Inputs], ...] = (

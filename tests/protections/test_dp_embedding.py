@@ -6,7 +6,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from protection_setup import KEY, context, protection
 from scipy import stats
 
 from cutlayer.accounting import Account, GaussianRelease, NoFormalGuarantee, ReleasePlan
@@ -14,6 +13,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.lattice import lattice_step
 from cutlayer.protections import build, build_chain
 from cutlayer.protections.base import Mode, Noise, PassiveView
+from tests.protections.setup import KEY, context, protection
 
 N, WIDTH, CLIP = 4000, 20, 1.5
 PLAN = ReleasePlan(training=20, validation=20, test=1)

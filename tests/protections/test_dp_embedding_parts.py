@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from protection_setup import protection
 from scipy.spatial.distance import pdist
 from scipy.stats import norm
 
@@ -13,6 +12,7 @@ from cutlayer.accounting import ReleasePlan
 from cutlayer.kernels.contrastive import contrastive_loss
 from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
 from cutlayer.protections.base import Mode, PassiveView
+from tests.protections.setup import protection
 
 N, WIDTH, CLIP, TAIL = 60, 8, 1.5, 0.05
 QUIET = {"clip": CLIP, "noise_multiplier": 1e-12}

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from protection_setup import protection
 from torch import Tensor
 
 from cutlayer.accounting import ReleasePlan
@@ -17,6 +16,7 @@ from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.protections.base import Mode, PassiveView
+from tests.protections.setup import protection
 
 ROWS, WIDTH, CLIP = 4000, 8, 1.0
 Release = Callable[[Tensor, int], Tensor]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from protection_setup import KEY, context
 
 from cutlayer.errors import CheckpointError, DataError
 from cutlayer.protections import build
 from cutlayer.protections.label_memory import Drawn, LabelMemory
+from tests.protections.setup import KEY, context
 
 ROWS, EPS = 20_000, 1.0
 DRAWN = Drawn("default", EPS, 2)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from protection_setup import protection
 from scipy.spatial.distance import cdist
 
 from cutlayer.accounting import ReleasePlan
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.protections import build
 from cutlayer.protections.base import Mode, PassiveView
+from tests.protections.setup import protection
 
 N = 50
 INPUTS = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))

@@ -6,13 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from protection_setup import context, view
 from scipy import stats
 
 from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
 from cutlayer.protections import REGISTRY, build
 from cutlayer.protections.base import Mode
+from tests.protections.setup import context, view
 
 STEPS = 4000
 PARTIES = ("telco", "shop")

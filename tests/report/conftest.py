@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from report_samples import binary, broken, hostile, multiclass, regression
 
 from cutlayer.report.model import Report
+from tests.report.samples import binary, broken, hostile, multiclass, regression
 
 
 @pytest.fixture

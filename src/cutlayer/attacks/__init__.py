@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from cutlayer.attacks.active_model_completion import ActiveModelCompletion
-from cutlayer.attacks.attribute import Attribute
 from cutlayer.attacks.base import Attack
-from cutlayer.attacks.completion_base import CompletionAttack
-from cutlayer.attacks.direct import Direct
-from cutlayer.attacks.direction import Direction
-from cutlayer.attacks.feature_base import FeatureAttack
-from cutlayer.attacks.gradient_match import GradientMatch
-from cutlayer.attacks.hint import Hint
-from cutlayer.attacks.inversion import Inversion
-from cutlayer.attacks.membership import Membership
-from cutlayer.attacks.model_completion import ModelCompletion
-from cutlayer.attacks.norm import Norm
-from cutlayer.attacks.probe import Probe
-from cutlayer.attacks.spectral import Spectral
+from cutlayer.attacks.completion.active import ActiveModelCompletion
+from cutlayer.attacks.completion.base import CompletionAttack
+from cutlayer.attacks.completion.passive import ModelCompletion
+from cutlayer.attacks.feature.attribute import Attribute
+from cutlayer.attacks.feature.base import FeatureAttack
+from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.feature.membership import Membership
+from cutlayer.attacks.label.direct import Direct
+from cutlayer.attacks.label.direction import Direction
+from cutlayer.attacks.label.gradient_match import GradientMatch
+from cutlayer.attacks.label.hint import Hint
+from cutlayer.attacks.label.norm import Norm
+from cutlayer.attacks.label.probe import Probe
+from cutlayer.attacks.label.spectral import Spectral
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.attribute import Inferred
 from cutlayer.attacks.base import Scores
-from cutlayer.attacks.feature_base import Auxiliary, Reconstruction, encoded_matrix, encoded_places
+from cutlayer.attacks.feature.attribute import Inferred
+from cutlayer.attacks.feature.base import Auxiliary, Reconstruction, encoded_matrix, encoded_places
 from cutlayer.attacks.knowledge import AUXILIARY_ROWS
 from cutlayer.audit.leak import leak_interval, leak_of
 from cutlayer.audit.pictures import Picture, Rebuilt

@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from cutlayer.audit.guarantees import CANARIES, check_guarantees
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.report import RunPath
 from cutlayer.cli.run import AllowModel
 from cutlayer.cli.show import GATE_FAILED, finish
+from cutlayer.jobs.again import audit_again
 from cutlayer.models import allowed_models
 from cutlayer.report.account_parts import EmpiricalPart
 from cutlayer.report.guarantee import TESTED, tested_table
-from cutlayer.runs.again import audit_again
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.guarantees import CANARIES, check_guarantees
+from cutlayer.training.folder import RunFolder
 
 Attacks = Annotated[
     list[str] | None, typer.Option("--attack", help="An attack to run; may be repeated. Default: the job's.")

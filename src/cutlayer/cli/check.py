@@ -10,8 +10,8 @@ from rich.table import Table
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.run import AllowModel, JobFile
 from cutlayer.config.load import load_job
+from cutlayer.jobs.forecast import Forecast, forecast
 from cutlayer.models import allowed_models
-from cutlayer.runs.forecast import Forecast, forecast
 
 
 @app.command()

@@ -12,7 +12,7 @@ from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.run import keys_for, train
 from cutlayer.cli.show import finish
 from cutlayer.demo import copy_files, demo_job
-from cutlayer.runs.execute import Options
+from cutlayer.jobs.execute import Options
 
 Copy = Annotated[
     Path | None, typer.Option("--copy", help="Only copy the job file and its table there, to edit and run yourself.")

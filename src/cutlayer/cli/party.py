@@ -23,10 +23,10 @@ from cutlayer.cli.run import (
 )
 from cutlayer.cli.show import finish
 from cutlayer.config.load import load_job, load_private_part, with_private_part
+from cutlayer.jobs.execute import Options, Progress
+from cutlayer.jobs.party import run_party
 from cutlayer.models import allowed_models
-from cutlayer.runs.apart import run_party
-from cutlayer.runs.execute import Options, Progress
-from cutlayer.runs.folder import RunFolder
+from cutlayer.training.folder import RunFolder
 
 Name = Annotated[str, typer.Option("--as", help="Which party of the job this process is.", show_default=False)]
 LocalFile = Annotated[Path, typer.Option("--local", help="This organisation's private party file.", show_default=False)]

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
+from cutlayer.jobs.execute import Progress as Stages
 from cutlayer.parties.observer import EpochRecord
-from cutlayer.runs.execute import Progress as Stages
 from cutlayer.tasks import Task
 
 REFRESH_ROWS = 16_384

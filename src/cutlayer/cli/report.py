@@ -9,7 +9,7 @@ import typer
 
 from cutlayer.cli.app import Json, app
 from cutlayer.cli.show import finish
-from cutlayer.runs.folder import RunFolder
+from cutlayer.training.folder import RunFolder
 
 RunPath = Annotated[Path, typer.Argument(help="The run folder.", show_default=False)]
 

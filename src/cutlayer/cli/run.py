@@ -16,11 +16,11 @@ from cutlayer.cli.show import finish
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError, Interrupted
+from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import allowed_models
-from cutlayer.runs.execute import Options, Progress, execute
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.keys import read_key
-from cutlayer.runs.together import Keys
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import read_key
+from cutlayer.training.together import Keys
 
 Out = Annotated[
     Path | None,

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from cutlayer.cli.app import emit
 from cutlayer.report import Report, build, print_report, write_html, write_junit
-from cutlayer.runs.folder import RunFolder
+from cutlayer.training.folder import RunFolder
 
 GATE_FAILED = 1
 

@@ -14,9 +14,9 @@ from rich.text import Text
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.progress import TerminalProgress
 from cutlayer.cli.run import AllowModel, JobFile, keys_for
+from cutlayer.jobs.execute import Progress
 from cutlayer.models import allowed_models
 from cutlayer.report.rounding import auc, metric, name_of, plain, times
-from cutlayer.runs.execute import Progress
 from cutlayer.sweeps import Found, LeakKind, Plan, parse_varied, run_sweep
 from cutlayer.sweeps.found import UNCOUNTED
 from cutlayer.sweeps.page import verdict

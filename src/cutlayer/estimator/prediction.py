@@ -15,12 +15,12 @@ from cutlayer.data.store import Store
 from cutlayer.errors import DataError
 from cutlayer.estimator.tables import Tables, check_mapping, check_rows, read
 from cutlayer.models import BottomModel, TopModel
-from cutlayer.runs.finetune import checked_absent
-from cutlayer.runs.folder import RunFolder
-from cutlayer.runs.serving import Serving
-from cutlayer.runs.trained import load_bottom, load_top
-from cutlayer.runs.watch import read_truth
+from cutlayer.serving import Serving
 from cutlayer.tasks import Task
+from cutlayer.training.finetuning import checked_absent
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.trained import load_bottom, load_top
 
 
 @dataclass(frozen=True)

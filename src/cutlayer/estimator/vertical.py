@@ -25,14 +25,14 @@ from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.estimator.prediction import Evaluation, Models
 from cutlayer.estimator.privacy import Protections, privacy_of
 from cutlayer.estimator.tables import LABEL, Tables, check_mapping, check_rows, labels_of, read, with_labels
+from cutlayer.jobs.again import audit_again
+from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import allowed_models, modules_of
 from cutlayer.report import Report, build
-from cutlayer.runs.again import audit_again
-from cutlayer.runs.execute import Options, Progress, execute
-from cutlayer.runs.finetune import EPOCHS, Labelled, tune
-from cutlayer.runs.keys import LENGTH
-from cutlayer.runs.serving import servings
-from cutlayer.runs.together import Keys
+from cutlayer.serving import servings
+from cutlayer.training.finetuning import EPOCHS, Labelled, tune
+from cutlayer.training.keys import LENGTH
+from cutlayer.training.together import Keys
 
 
 class _Vertical(BaseEstimator):  # type: ignore[misc]

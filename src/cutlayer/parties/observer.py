@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -37,6 +37,13 @@ class EpochRecord:
 class Observer:
     """Watches the active party; every method does nothing unless overridden."""
 
+    def connected(self, steps: Mapping[str, Callable[[], Sequence[Step]]]) -> None:
+        """Called before `started` where all parties run in this process.
+
+        Args:
+            steps: reads the sampled steps of a passive party's current epoch, by party.
+        """
+
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Called before step 0.
 
@@ -59,3 +66,6 @@ class Observer:
 
         A run that dies in between repeats the epoch: `started` then comes with `start` at or before it.
         """
+
+    def finished(self) -> None:
+        """Called after the last epoch of a run that ended well."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from cutlayer.config import validated
 from cutlayer.errors import RunFolderError
+from cutlayer.jobs.execute import THIS_RUN, compared_folder
 from cutlayer.report.leak_parts import LeakPart
 from cutlayer.report.model import Report
-from cutlayer.runs.execute import THIS_RUN, compared_folder
-from cutlayer.runs.folder import RunFolder
+from cutlayer.training.folder import RunFolder
 
 
 def build(path: Path) -> Report:

@@ -12,8 +12,8 @@ from typing import Any
 
 from cutlayer.config import Job
 from cutlayer.errors import DataError
+from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.report.model import THIS_RUN
-from cutlayer.runs.execute import Options, Progress, execute
 
 
 class LeakKind(StrEnum):

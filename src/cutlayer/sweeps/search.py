@@ -16,10 +16,9 @@ from torch import Tensor
 from cutlayer.config import Job
 from cutlayer.durable import locked, write_whole
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted, RunFolderError
+from cutlayer.jobs.execute import Options, Progress
+from cutlayer.jobs.forecast import forecast
 from cutlayer.parties.observer import EpochRecord
-from cutlayer.runs.execute import Options, Progress
-from cutlayer.runs.forecast import forecast
-from cutlayer.runs.together import Keys
 from cutlayer.sweeps.found import Found, State, SweptTrial
 from cutlayer.sweeps.measure import LeakKind, Measured, measure
 from cutlayer.sweeps.page import render_page
@@ -28,6 +27,7 @@ from cutlayer.sweeps.space import Space, Varied, short_names, space_of, told_of
 from cutlayer.sweeps.storage import need_optuna, open_study, shown
 from cutlayer.sweeps.variants import Variants, check_measured
 from cutlayer.tasks import Task
+from cutlayer.training.together import Keys
 
 if TYPE_CHECKING:
     import optuna

@@ -11,7 +11,7 @@ from cutlayer.attacks import resolve
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.load import absolute, load_job, read_yaml
 from cutlayer.errors import ConfigError
-from cutlayer.runs.check import check_job
+from cutlayer.jobs.check import check_job
 from cutlayer.sweeps.space import Point, Range, Space, Varied, written
 
 

@@ -1,0 +1,1 @@
+"""Attacks of the active party on features, from embeddings."""

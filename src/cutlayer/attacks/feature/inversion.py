@@ -1,0 +1,88 @@
+"""Model inversion: a decoder from embeddings back to features, fitted on rows whose features are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from sklearn.linear_model import RidgeCV
+from torch import Tensor
+
+from cutlayer.attacks.feature.base import (
+    ActiveView,
+    Auxiliary,
+    FeatureAttack,
+    Reconstruction,
+    check_auxiliary,
+    encoded_matrix,
+    encoded_places,
+)
+from cutlayer.attacks.feature.decoder import Linear, fit_decoder
+
+STRENGTHS = np.logspace(-2, 6, 17)
+"""Of the ridge regression's penalty."""
+
+
+class Inversion(FeatureAttack[Auxiliary, Reconstruction]):
+    """Rebuild all columns of a row from its embedding.
+
+    The decoder, a ridge regression and a perceptron that goes on from it, is fitted to the numbers, the pixels and the
+    one-hot categories of the auxiliary rows by squared error, each column weighted by the inverse of its variance, so
+    that no column drowns another. What it answers for a category is about the probability of each of its codes. A
+    fifth of the auxiliary rows chooses the epoch; the rows that are rebuilt choose nothing. No value beyond those of
+    the auxiliary rows is answered. The bottom model's weights are not known to the attacker.
+
+    Where this differs from the papers: images are rebuilt by the same perceptron and not by transposed convolutions.
+
+    Reference: He, Zhang and Lee, Model inversion attacks against collaborative inference (ACSAC 2019), section 5.2, the
+    inverse network; Mi et al. 2023 (arXiv 2308.02362), section 5, which attacks embeddings by it.
+    """
+
+    name = "inversion"
+    reference = "He, Zhang and Lee 2019 (ACSAC), section 5.2"
+
+    def check(self, view: ActiveView, knowledge: Auxiliary) -> None:
+        """Some auxiliary rows, not all."""
+        check_auxiliary(self.name, view, knowledge)
+
+    def run(self, view: ActiveView, knowledge: Auxiliary) -> Reconstruction:
+        """Fit on the auxiliary rows, rebuild the others."""
+        targets = encoded_matrix(knowledge.columns, knowledge.codes, knowledge.numbers)
+        weights = column_weights(targets, encoded_places(knowledge.columns))
+
+        def loss(rebuilt: Tensor, wanted: Tensor) -> Tensor:
+            return ((rebuilt - wanted).square() * weights).sum(dim=1).mean()
+
+        decoder = fit_decoder(view.embeddings[knowledge.places], targets, ridge, loss)
+        others = knowledge.others(len(view.rows))
+        with torch.no_grad():
+            rebuilt = decoder(view.embeddings[others])
+        seen = targets.amin(dim=0), targets.amax(dim=0)
+        return Reconstruction(view.rows[others], rebuilt.clamp(*seen))
+
+
+def ridge(x: Tensor, targets: Tensor) -> Linear:
+    """Ridge regression of every entry, its strength chosen by leaving one row out.
+
+    Args:
+        x: (n, width). targets: (n, entries).
+    """
+    model = RidgeCV(STRENGTHS, alpha_per_target=True).fit(x.double().numpy(), targets.double().numpy())
+    weight = torch.from_numpy(model.coef_).float().reshape(targets.shape[1], x.shape[1])
+    return weight, torch.from_numpy(model.intercept_).float().reshape(-1)
+
+
+def column_weights(targets: Tensor, places: dict[str, slice]) -> Tensor:
+    """One over the variance of each column (all entries of a category, or of an image, together), over their number.
+
+    Args:
+        targets: (m, entries). places: of the columns.
+
+    Returns:
+        (entries,); 0 for a column that is constant here.
+    """
+    variances = targets.var(dim=0, correction=0)
+    weights = torch.zeros_like(variances)
+    for place in places.values():
+        total = float(variances[place].sum())
+        weights[place] = 1 / total / len(places) if total > 1e-12 else 0.0
+    return weights

@@ -1,0 +1,1 @@
+"""Attacks of a passive party on labels, from gradients and embeddings."""

@@ -1,0 +1,78 @@
+"""Tests the guarantees in a run's ledger on canaries: made-up rows that the real parties train on by the run's job."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedResponse
+from cutlayer.accounting.events import singles
+from cutlayer.audit.empirical import GuaranteeTest, gaussian_game, label_game
+from cutlayer.audit.guarantees.embeddings import scores_of
+from cutlayer.audit.guarantees.labels import votes_of
+from cutlayer.audit.guarantees.updates import update_scores
+from cutlayer.config import Job
+from cutlayer.config.load import load_job
+from cutlayer.data.store import Store
+from cutlayer.errors import ConfigError, NotApplicable
+from cutlayer.models import build_bottom
+from cutlayer.training.folder import RunFolder
+
+CANARIES = 50_000
+MIN_CANARIES = 400
+MAX_UPDATE_CANARIES = 8192
+"""Canaries against DP-SGD: each has an entry of every row gradient, so that the cost grows with their square."""
+
+
+def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[GuaranteeTest]:
+    """Test every mechanism with a guarantee that `ledger.json` lists and this folder has the settings of.
+
+    Nothing of the run's rows, models or keys is used: the rows are made up and the key is derived from the job, so that
+    a test repeats. Of a run between organisations these are the protections of the folder's own party.
+
+    Args:
+        folder: of a finished run.
+        canaries: number of made-up rows, 400 or more.
+
+    Raises:
+        ConfigError: too few canaries.
+        RunFolderError: the run has not ended.
+        NotApplicable: there is no such guarantee.
+    """
+    if canaries < MIN_CANARIES:
+        raise ConfigError.expected(f"{MIN_CANARIES} canaries or more", canaries, f"{CANARIES:,} is the default")
+    job = load_job(folder.path / "job.yaml")
+    ledger = Ledger.from_json(folder.read_json("ledger.json"))
+    tests = [test for entry in ledger.entries for test in _tests(job, folder, entry, canaries)]
+    if not tests:
+        wanted = f"a guarantee in the ledger of {folder.path}"
+        raise NotApplicable.expected(wanted, "none", "label_dp, dp_embedding and dp_bottom have one")
+    return tests
+
+
+def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[GuaranteeTest]:
+    key = hashlib.blake2b(f"{job.digest()} {entry.party} {entry.protection}".encode(), digest_size=32).digest()
+    names: Mapping[str, Any] = {"protection": entry.protection, "party": entry.party, "protects": entry.protects}
+    tests = []
+    for event in singles([entry.event]):
+        if isinstance(event, RandomizedResponse):
+            privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
+            outcome = label_game(*votes_of(privacy, event.classes, job.train.epochs, canaries, key))
+        elif isinstance(event, GaussianRelease):
+            width = _width(job, folder, entry.party)
+            scores = scores_of(job, entry.party, entry.protection, event, width, canaries, key)
+            outcome = gaussian_game(scores, entry.delta, event.count)
+        elif isinstance(event, DPSGD) and event.sampling_probability == 1:
+            scores = update_scores(job, entry.party, entry.protection, min(canaries, MAX_UPDATE_CANARIES), key)
+            outcome = gaussian_game(scores, entry.delta, event.steps)
+        else:
+            continue
+        tests.append(outcome.against(event, entry.delta, **names))
+    return tests
+
+
+def _width(job: Job, folder: RunFolder, party: str) -> int:
+    """Columns of a party's embedding."""
+    inputs = Store.open(folder.data(party)).columns.inputs
+    return build_bottom(job.model.bottom_of(party), inputs).width

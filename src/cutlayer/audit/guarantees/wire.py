@@ -1,0 +1,138 @@
+"""A small training on made-up rows between the real parties, interrupted and resumed, whose every message is read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from cutlayer.attacks.completion.base import OptimizerHook
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.codec import decode, encode
+from cutlayer.config import Job
+from cutlayer.models import allowed_models
+from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.drive import drive_together
+from cutlayer.parties.observer import Observer
+from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.random_state import isolated
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys, local_side, open_table
+
+RUN = "canaries"
+
+
+class _Stopped(Exception):
+    """The first half of the training ends here, as if the process had been killed."""
+
+
+@dataclass(frozen=True)
+class Parties:
+    """The two parties of one start of the training, whose state a reader of the messages may use.
+
+    Differential privacy holds against an adversary that knows everything but one row, so that a test of it may too.
+
+    Attributes:
+        active: the active party.
+        passive: the passive party.
+    """
+
+    active: ActiveParty
+    passive: PassiveParty
+
+
+Reader = Callable[[Message, Parties], None]
+"""Reads one message as it was decoded from the wire."""
+
+
+def train_on_canaries(
+    job: Job, tables: Mapping[str, pa.Table], key: bytes, reader: Reader, wrap: OptimizerHook | None = None
+) -> None:
+    """Train a job of two parties, stop it in the middle, resume it, and read every message of both starts.
+
+    Each message is encoded to a frame and decoded again, so that the reader sees what crosses between organisations.
+    A message that repeats an earlier one bit for bit tells nothing more and is not read again: after a resume that is
+    most of the interrupted epoch. Whatever a resume changes in it is read.
+
+    Args:
+        job: with one passive party.
+        tables: the rows of both parties.
+        key: 32 bytes in place of all keys and secrets.
+        reader: called with each new message.
+        wrap: applied to the passive party's optimiser, to read its updates.
+    """
+    seen = set[bytes]()
+    stop = _middle(job)
+    # The models of the canaries are this package's own.
+    with allowed_models(__package__ or ""), tempfile.TemporaryDirectory(prefix="cutlayer-canaries-") as scratch:
+        try:
+            _start(job, tables, Path(scratch), key, _new_messages(reader, seen, stop), wrap, resume=False)
+        except _Stopped:
+            _start(job, tables, Path(scratch), key, _new_messages(reader, seen, None), wrap, resume=True)
+
+
+def _middle(job: Job) -> tuple[Kind, int]:
+    """The kind and epoch of a message in the middle of the run, in whose middle the first start is stopped."""
+    epoch = job.train.epochs // 2
+    (passive,) = job.passives
+    once = job.train.releases_once(passive)
+    return (
+        (Kind.RELEASE, -1) if once and not job.train.opening else (Kind.GRADIENT if not once else Kind.VERDICT, epoch)
+    )
+
+
+def _new_messages(reader: Reader, seen: set[bytes], stop: tuple[Kind, int] | None) -> Reader:
+    """A reader of the messages that were not seen before, which stops the run at the second message of kind `stop`."""
+    count = 0
+
+    def read(message: Message, parties: Parties) -> None:
+        nonlocal count
+        content = b"".join(tensor.numpy().tobytes() for tensor in message.tensors.values())
+        digest = blake2b(message.kind.encode() + message.rows + content, digest_size=16).digest()
+        if message.tensors and digest not in seen:
+            seen.add(digest)
+            reader(message, parties)
+        count += (message.kind, message.epoch) == stop
+        if stop is not None and count == 2:
+            raise _Stopped
+
+    return read
+
+
+def _start(
+    job: Job,
+    tables: Mapping[str, pa.Table],
+    scratch: Path,
+    key: bytes,
+    read: Reader,
+    wrap: OptimizerHook | None,
+    *,
+    resume: bool,
+) -> None:
+    """Start or resume both parties and drive them to the end."""
+    (passive,) = job.passives
+    folder = RunFolder(scratch / "run")
+    keys = Keys(scratch, supplied=key)
+    sides = {
+        name: local_side(job, name, folder, scratch / "data", keys, open_table(job, name, tables), resume=resume)
+        for name in job.parties
+    }
+    sides[passive] = replace(sides[passive], wrap=wrap)
+
+    def carry(message: Message, other: Port) -> None:
+        arrived = decode(encode(message))
+        read(arrived, parties)
+        other.deliver(arrived)
+
+    here = Port(job.active, passive, RUN, lambda message: carry(message, there))
+    there = Port(passive, job.active, RUN, lambda message: carry(message, here))
+    parties = Parties(
+        ActiveParty(job, sides[job.active], {passive: here}, Observer()), PassiveParty(job, sides[passive], there)
+    )
+    runs: dict[str, Generator[Any, Any, Any]] = {job.active: parties.active.run(), passive: parties.passive.run()}
+    drive_together({name: isolated(party, sides[name].starting_key) for name, party in runs.items()})

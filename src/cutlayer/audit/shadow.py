@@ -1,0 +1,196 @@
+"""Shadow models for membership inference: the job's own models, trained anew on rows that are known to be in or out.
+
+This takes all parties' rows, the labels and the top model, so it is done only where all parties ran in one process.
+Nothing leaves the machine by it: protections act as they would, without an account, on noise that is made for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.feature.base import ActiveView
+from cutlayer.attacks.feature.membership import Shadows
+from cutlayer.attacks.knowledge import SHADOW_ROWS
+from cutlayer.config import Job
+from cutlayer.data.batches import Schedule, evaluation_batches
+from cutlayer.data.split import split_rows
+from cutlayer.data.store import Store
+from cutlayer.kernels.one_hot import one_hot_columns
+from cutlayer.models import BottomModel, TopModel
+from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.half import build_optimizer, chain_state
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.release import plan_of
+from cutlayer.protections import build_chain
+from cutlayer.protections.base import Context, Mode, Noise, PassiveView
+from cutlayer.protections.chain import Chain
+from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import starting_keys
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.references import Joint
+from cutlayer.training.trained import load_bottom, load_top
+
+MOST_ATTACKED = 4000
+"""Training rows that are attacked at most, and as many held-out ones."""
+_PURPOSE = 6
+Views = Mapping[str, ActiveView]
+
+
+@dataclass(frozen=True, eq=False)
+class Models:
+    """The models of a job, with the chains of the passive parties' protections."""
+
+    bottoms: Mapping[str, BottomModel]
+    top: TopModel
+    chains: Mapping[str, Chain]
+
+
+class ShadowRoom:
+    """A finished run, the rows that are attacked in it, and shadows of its models.
+
+    The shadows know no protection of the active party: they learn from the true labels and send no gradient.
+
+    Args:
+        job: as run. run: its folder. folder: the one that holds the encoded rows.
+        classes: of the task.
+    """
+
+    def __init__(self, job: Job, run: RunFolder, folder: RunFolder, classes: tuple[str, ...]) -> None:
+        self.job, self.run = job, run
+        self.keys = starting_keys(folder.path, job.parties)
+        names = [name for name in job.parties if (folder.data(name) / "store.json").exists()]
+        self.stores = {name: Store.open(folder.data(name)) for name in names}
+        self.labels, training = read_truth(run.transcript(job.active))
+        self.task = Task.fitted(job.task, classes, self.labels[training])
+        self._choose(training)
+        self._trained: dict[int, Callable[[Tensor], Views]] = {}
+
+    def _choose(self, training: Tensor) -> None:
+        """Equally many training and held-out rows to attack; all others, up to a bound, are the attacker's own."""
+        draw = np.random.default_rng([self.job.train.seed, _PURPOSE])
+        split = split_rows(len(self.labels), self.job.train.split, self.job.train.seed)
+        held_out = split.test if len(split.test) else split.validation
+        count = min(len(held_out), len(training) // 2, MOST_ATTACKED)
+        chosen = draw.permutation(training.numpy())[:count], draw.permutation(held_out)[:count]
+        self.attacked = torch.from_numpy(np.concatenate(chosen))
+        self.member = torch.arange(len(self.attacked)) < count
+        rest = np.setdiff1d(np.arange(len(self.labels)), np.concatenate([*chosen, held_out]))
+        self.own = torch.from_numpy(np.sort(draw.permutation(rest)[:SHADOW_ROWS]))
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that the models kept were trained for."""
+        lines = self.run.history()
+        best = [line["epoch"] + 1 for line in lines if line["best"]]
+        return int(best[-1]) if self.job.keeps_best and best else len(lines)
+
+    def view(self, party: str) -> ActiveView:
+        """What the active party sees of the attacked rows under the models of the run."""
+        job, run = self.job, self.run
+        bottoms = {name: load_bottom(job, run, name, store.columns.inputs) for name, store in self.stores.items()}
+        widths = {name: bottom.width for name, bottom in bottoms.items()}
+        chains = self._chains(widths, self.attacked)
+        for name, chain in chains.items():
+            found = Checkpoints(run.path / "checkpoint" / name, name, job.digest())
+            state = found.load_kept(best=job.keeps_best)
+            chain.load_state_dict(chain_state(state))
+        models = Models(bottoms, load_top(job, run, widths, self.task.outputs), chains)
+        return self._see(models, self.attacked)[party]
+
+    def shadows(self, party: str) -> Shadows:
+        """What the attacker has to train shadows with."""
+
+        def train(inside: Tensor, number: int) -> Callable[[Tensor], ActiveView]:
+            if number not in self._trained:
+                self._trained[number] = self._shadow(inside, number)
+            see = self._trained[number]
+            return lambda rows: see(rows)[party]
+
+        return Shadows(self.task, self.own, train)
+
+    def _shadow(self, inside: Tensor, number: int) -> Callable[[Tensor], Views]:
+        """Train one shadow, by the job's schedule; the same halves come again for every party, so one is enough."""
+        job, train = self.job, self.job.train
+        joint = Joint(job, self.stores, self.task, self.keys)
+        bottoms: dict[str, BottomModel] = dict(zip(self.stores, joint.bottoms, strict=True))  # type: ignore[arg-type]
+        models = Models(bottoms, joint.top, self._chains(joint.widths, inside))
+        optimizer = build_optimizer(train.optimizer, list(joint.parameters()))
+        assert optimizer is not None  # noqa: S101 - a top model always has parameters
+        size = min(train.batch_size, len(inside))
+        schedule = Schedule(inside.numpy(), size, train.seed + number, train.shuffle)
+        joint.train()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(train.seed + number)
+            for epoch in range(self.epochs):
+                for step, rows in enumerate(schedule.epoch(epoch)):
+                    count = epoch * schedule.steps_per_epoch + step
+                    seen = self._embeddings(models, rows, Mode.TRAIN, epoch, count)
+                    loss = joint.top.objective(seen, self.labels[rows], self.task)
+                    optimizer.zero_grad()
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+        joint.eval()
+        return lambda rows: self._see(models, rows)
+
+    def _see(self, models: Models, rows: Tensor) -> Views:
+        """What the active party sees of some rows, by passive party."""
+        parts: list[tuple[dict[str, Tensor], Tensor]] = []
+        with torch.no_grad():
+            for number, batch in enumerate(evaluation_batches(rows, EVALUATION_ROWS)):
+                seen = self._embeddings(models, batch, Mode.EVALUATE, self.epochs, number)
+                parts.append((seen, models.top(seen)))
+        logits = torch.cat([part for _, part in parts])
+        return {
+            name: ActiveView(name, rows, torch.cat([seen[name] for seen, _ in parts]), logits, self.labels[rows])
+            for name in models.chains
+        }
+
+    def _embeddings(self, models: Models, rows: Tensor, mode: Mode, epoch: int, step: int) -> dict[str, Tensor]:
+        """All parties' embeddings, those of passive parties as they would release them."""
+        found: dict[str, Tensor] = {}
+        for name, store in self.stores.items():
+            bottom, cardinalities = models.bottoms[name], store.columns.inputs.cardinalities
+
+            def embed(at: Tensor, bottom: BottomModel = bottom, store: Store = store) -> Tensor:
+                result: Tensor = bottom(*store.gather(at))
+                return result
+
+            def inputs(at: Tensor, store: Store = store, counts: tuple[int, ...] = cardinalities) -> Tensor:
+                return one_hot_columns(*store.gather(at), counts)
+
+            found[name] = embed(rows)
+            if name in models.chains:
+                view = PassiveView(mode, epoch, step, rows, embed, inputs=inputs)
+                found[name] = models.chains[name].embedding_out(found[name], view)
+        return found
+
+    def _chains(self, widths: Mapping[str, int], training: Tensor) -> dict[str, Chain]:
+        """The passive parties' protections, fresh; not set up as a chain is, which would open an account."""
+        job, train = self.job, self.job.train
+        key = train.seed.to_bytes(32, "little")  # nothing is sent under it, and the figures must repeat
+        chains = {}
+        for name in job.passives:
+            chain = build_chain(name, "passive", job.parties[name].protections, f"parties.{name}.privacy")
+            context = Context(
+                party=name,
+                peers=(job.active,),
+                widths={name: widths[name]},
+                task=None,
+                labels=None,
+                training=training,
+                secret=key,
+                noise=Noise(key),
+                epochs=train.epochs,
+                batch_size=train.batch_size,
+                plan=plan_of(job, name),
+            )
+            for protection in chain.protections:
+                protection.setup(context)
+            chains[name] = chain
+        return chains

@@ -1,0 +1,82 @@
+"""The audit of a run in progress: attacks its sampled steps epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor
+
+from cutlayer.attacks import resolve
+from cutlayer.audit.auditor import Auditor
+from cutlayer.channel.transcript import Step, read_epochs
+from cutlayer.config import Job
+from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+
+
+class Watcher(Observer):
+    """Feeds the auditor of one run and passes all calls on.
+
+    Args:
+        job: as run; its active party's `audit` says what is attacked, and when.
+        folder: of the run.
+        progress: receives every call as well.
+    """
+
+    def __init__(self, job: Job, folder: RunFolder, progress: Observer) -> None:
+        self.job, self.folder, self.progress = job, folder, progress
+        self.every = job.parties[job.active].audit.every
+        self.passives: Mapping[str, Callable[[], Sequence[Step]]] = {}
+        self.auditor: Auditor | None = None
+
+    def connected(self, steps: Mapping[str, Callable[[], Sequence[Step]]]) -> None:
+        """Attack what the passive parties recorded as well, such as their layers."""
+        self.passives = steps
+        self.progress.connected(steps)
+
+    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
+        """Set up the auditor; after a resume it first reads what was recorded."""
+        if self.every != "never":
+            active = self.job.active
+            attacks = resolve(self.job.parties[active].audit.attacks, task.kind)
+            self.auditor = Auditor(task, truth, training, attacks, active, self.job.train.seed)
+            if start:
+                replay(self.folder, self.auditor, [active, *self.passives], start)
+        self.progress.started(task, truth, training, epochs, start)
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        """Pass it on."""
+        self.progress.stepped(epoch, rows, loss)
+
+    def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
+        """Attack the epoch's sampled steps."""
+        if self.every != "epoch" or self.auditor is None:
+            return {}
+        recorded = {name: read() for name, read in self.passives.items()}
+        return self.auditor.take(epoch, {self.job.active: steps, **recorded})
+
+    def ended(self, record: EpochRecord) -> None:
+        """Pass it on."""
+        self.progress.ended(record)
+
+    def finished(self) -> None:
+        """Attack the whole transcript, if nothing was attacked during training."""
+        if self.every == "end" and self.auditor is not None:
+            replay(self.folder, self.auditor, [self.job.active, *self.passives])
+        self.progress.finished()
+
+
+def replay(folder: RunFolder, auditor: Auditor, parties: Sequence[str], until: int | None = None) -> None:
+    """Attack the recorded steps of a run.
+
+    Args:
+        folder: of the run.
+        auditor: that takes them.
+        parties: whose transcripts are read; the active party first.
+        until: the first epoch that is left out; `None` for none.
+    """
+    recorded = {party: dict(read_epochs(folder.transcript(party))) for party in parties}
+    for epoch in sorted(recorded[parties[0]]):
+        if until is None or epoch < until:
+            auditor.take(epoch, {party: epochs[epoch] for party, epochs in recorded.items() if epoch in epochs})

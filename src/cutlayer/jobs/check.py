@@ -1,0 +1,105 @@
+"""All that can be known to be wrong with a job before anything is read or written, and a forecast of its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cutlayer.attacks import resolve, resolve_features
+from cutlayer.config import Job, near_miss
+from cutlayer.errors import ConfigError
+from cutlayer.models import check_allowed, check_models, imported_path
+from cutlayer.models.fitting import check_fit
+from cutlayer.parties.release import plan_of
+from cutlayer.protections import Chain
+from cutlayer.protections.chain import hooks_of
+from cutlayer.training.run_ledger import chain_of
+
+
+def check_job(job: Job, only: str | None = None) -> None:
+    """Validate models, protections and attacks by their own sections, and budgets by the planned releases.
+
+    Nothing is imported, called, read or written.
+
+    Args:
+        job: the whole job, or one with a single party's private part.
+        only: the only party whose models are built in this process; `None` where all are.
+
+    Raises:
+        ConfigError: an unknown kind, key or name, a value out of range, or a user's module that was not allowed.
+        NotApplicable: an attack or protection that does not fit the task.
+        BudgetExceeded: the run would cost a party more than its budget.
+    """
+    check_models({name: job.model.bottom_of(name) for name in job.parties}, job.model.top)
+    for where, path in imports_of(job, only).items():
+        check_allowed(path, where)
+    check_release(job)
+    for name, party in job.parties.items():
+        chain = chain_of(job, name)
+        chain.account(plan_of(job, name))
+        _check_reach(job, chain)
+        for protection in chain.protections:
+            protection.check_peers(name, job.passives if name == job.active else (job.active,))
+            if job.task not in protection.tasks:
+                kinds = " or ".join(sorted(protection.tasks))
+                where = f"parties.{name}.privacy.{protection.name}"
+                raise ConfigError.expected(f"{where} on a task of kind {kinds}", job.task, "leave it out")
+        if party.role == "active" and party.serving:
+            wanted = f"no parties.{name}.serving at the active party, which releases no embedding"
+            raise ConfigError.expected(wanted, party.serving, "set it at the passive parties")
+        if party.role == "passive":
+            resolve_features(party.audit.attacks, job.task)
+        if party.role == "passive" and party.audit.fail_above:
+            raise ConfigError(
+                f"parties.{name}.audit.fail_above: only the active party, which holds the labels, can measure label_auc"
+            )
+    audit = job.parties[job.active].audit
+    if not resolve(audit.attacks, job.task) and audit.fail_above:
+        wanted = f"an attack that measures what parties.{job.active}.audit.fail_above limits"
+        raise ConfigError.expected(
+            wanted, f"none for task {job.task}", "name one in audit.attacks, or leave the gate out"
+        )
+
+
+def imports_of(job: Job, only: str | None = None) -> dict[str, str]:
+    """What building the models of a job imports, as `package.module:Class`, by the place in the job.
+
+    Args:
+        job: with valid `model` sections.
+        only: the only party whose models are built in this process; `None` where all are.
+    """
+    built = {f"model.bottom ({name})": job.model.bottom_of(name) for name in job.parties if only in (None, name)}
+    if only in (None, job.active):
+        built["model.top"] = job.model.top
+    return {where: path for where, section in built.items() if (path := imported_path(section)) is not None}
+
+
+def check_release(job: Job) -> None:
+    """Validate who releases once, and how those parties fit their bottom models before.
+
+    Raises:
+        ConfigError: an unknown party, a fit that is of no use or does not fit the bottom model, or opening epochs
+            before no release.
+    """
+    release = job.train.release
+    for name in release if isinstance(release, Mapping) else ():
+        if name not in job.passives:
+            raise ConfigError(f"train.release.{name}: no passive party of that name{near_miss(name, [*job.passives])}")
+    if job.train.opening and not any(job.train.releases_once(name) for name in job.passives):
+        raise ConfigError.expected("no train.opening where no party releases once", job.train.opening, "leave it out")
+    for name, party in job.parties.items():
+        where = f"parties.{name}.fit"
+        if name in job.passives and job.train.releases_once(name):
+            check_fit(party.fit, job.model.bottom_of(name), job.train.opening, where)
+        elif party.fit is not None:
+            remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
+            raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)
+
+
+def _check_reach(job: Job, chain: Chain) -> None:
+    """Raise where a protection acts on cut gradients and nobody is sent any."""
+    if job.train.opening or not all(job.train.releases_once(name) for name in job.passives):
+        return
+    for protection in chain.protections:
+        if {"cut_gradient", "gradient_out"} & set(hooks_of(protection)):
+            where = f"parties.{chain.party}.privacy.{protection.name}"
+            raise ConfigError(f"{where}: nothing to protect, parties that release once get no gradient; remove it")

@@ -1,0 +1,137 @@
+"""Runs one party of a job in this process; the others run elsewhere, over gRPC."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from cutlayer.audit.feature_runs import audit_features
+from cutlayer.audit.watch import Watcher
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.address import check_fixed_port
+from cutlayer.channel.drive import drive
+from cutlayer.channel.grpc_client import connect
+from cutlayer.channel.grpc_link import Links
+from cutlayer.channel.grpc_server import serve
+from cutlayer.config import Job
+from cutlayer.errors import ConfigError, CutlayerError, Interrupted
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.execute import THIS_RUN, Options, Progress, chance_reference, conclude, describe
+from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.handshake import farewell_reason
+from cutlayer.parties.local import Local
+from cutlayer.parties.passive import PassiveOutcome, PassiveParty
+from cutlayer.parties.random_state import isolated
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.memory import keep_freed_memory
+from cutlayer.training.recorder import Recorder, read_truth
+from cutlayer.training.run_ledger import passive_ledger
+from cutlayer.training.threads import set_threads
+from cutlayer.training.together import Trained, local_side, open_table
+
+R = TypeVar("R")
+
+GRACE = 2.0
+"""Seconds that a passive party waits longer than the active one, which knows whom it waits for and then says so."""
+
+
+def run_party(job: Job, name: str, out: Path, options: Options, progress: Progress, timeout: float) -> RunFolder:
+    """Run one organisation's part of a job to its end.
+
+    Args:
+        job: with this party's private part filled in; of the others only their roles are known here.
+        name: which party this process is.
+        out: this party's own run folder.
+        timeout: seconds to wait for a peer before it counts as lost.
+
+    Raises:
+        PeerLost: a peer stopped answering; resume when it is back.
+        CutlayerError: bad input, here or at a peer.
+    """
+    check_job(job, name)
+    address = job.parties[job.active].address
+    if address is None:
+        raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
+    check_fixed_port(address)
+    table = open_table(job, name, options.tables)
+    with RunFolder.begun(out, job, resume=options.resume) as folder:
+        threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
+        keep_freed_memory()
+        local = local_side(
+            job,
+            name,
+            folder,
+            out / "data",
+            options.keys,
+            table,
+            resume=options.resume,
+            forget_peer_progress=options.forget_peer_progress,
+        )
+        if name == job.active:
+            _lead(job, local, folder, address, options, progress, threads, timeout)
+        else:
+            _follow(job, local, folder, address, timeout)
+    return folder
+
+
+def _lead(
+    job: Job,
+    local: Local,
+    folder: RunFolder,
+    address: str,
+    options: Options,
+    progress: Progress,
+    threads: int,
+    timeout: float,
+) -> None:
+    progress.stage(THIS_RUN)
+    watcher = Watcher(job, folder, progress)
+    recorder = Recorder(folder, local.name, watcher)
+    with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
+        links.wait_for_peers()
+        party = ActiveParty(job, local, links.ports, recorder)
+        outcome = _driven(party.run(), links, local.starting_key)
+    recorder.finished()
+    trained = Trained(
+        active=outcome,
+        passives={},
+        traffic=party.usage.by_party(local.name),
+        rows_own={local.name: local.table.rows, **party.peer_rows},
+        seconds=party.usage.seconds,
+    )
+    described = describe(job, folder, trained, watcher.auditor, threads, options)
+    truth, _ = read_truth(folder.transcript(local.name))
+    conclude(job, folder, {THIS_RUN: described}, chance_reference(trained, truth))
+
+
+def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: float) -> None:
+    with connect(address, local.name, job.active, timeout=timeout) as link:
+        party = PassiveParty(job, local, link.port)
+        outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key, timeout + GRACE)
+    folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
+    folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
+    found = audit_features(job, {THIS_RUN: folder}, folder, None)
+    folder.write_json("audit.json", {"features": found.to_json(), "skipped": found.skipped})
+
+
+def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float | None = None) -> R:
+    """Drive a party; if it fails or is stopped, its peers are told that it left, but not what it saw.
+
+    Args:
+        party: its run.
+        links: to its peers.
+        key: of its own random numbers, 32 bytes.
+        patience: seconds to wait for a message; by default those that the links were opened with.
+    """
+    try:
+        return drive(isolated(party, key), lambda port: links.receive(port, patience))
+    except (CutlayerError, KeyboardInterrupt) as failure:
+        reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else farewell_reason(failure)
+        for port in links.ports.values():
+            with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must
+                port.send(Kind.FAREWELL, fields={"reason": reason})
+        raise

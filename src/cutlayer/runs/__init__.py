@@ -1,1 +1,0 @@
-"""One job from its tables to its run folder."""

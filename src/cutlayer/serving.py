@@ -1,0 +1,157 @@
+"""Releases for predictions, after a training: through the party's own protections, counted, and limited by its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from cutlayer.accounting import GaussianRelease, ReleaseLog, kept_log
+from cutlayer.accounting.events import singles
+from cutlayer.channel import Kind
+from cutlayer.config import Job
+from cutlayer.data.batches import evaluation_batches
+from cutlayer.durable import locked
+from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.half import chain_state
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.release import plan_of
+from cutlayer.protections.base import Context, Mode, Noise, PassiveView
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import noise_key_path, read_key
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.run_ledger import chain_of
+
+Embed = Callable[[Tensor], Tensor]
+"""Runs the bottom model on some of the rows asked for, int64 (m,) -> (m, width)."""
+
+
+class Serving:
+    """What one passive party of a finished run releases for predictions.
+
+    A prediction releases every row that it is asked for once, with noise of its own. The rows of a prediction have no
+    ids that would tell them apart from those of another, so the account takes each prediction for one more release of
+    every row: `serving` of the party's private settings is how many it plans for, beside the schedule. It is counted in
+    the run's release log, and on disk, before anything is released.
+
+    Args:
+        job: as run.
+        folder: of the run.
+        party: a passive party.
+        width: of its embedding.
+        supplied: the key that replaced all others in the run, 32 bytes; `None` where the party has one of its own.
+    """
+
+    def __init__(self, job: Job, folder: RunFolder, party: str, width: int, supplied: bytes | None) -> None:
+        self.job, self.party = job, party
+        self.plan, self.chain = plan_of(job, party), chain_of(job, party)
+        self.counted = any(
+            isinstance(event, GaussianRelease) and not event.repeats
+            for event in singles(protection.event(self.plan) for protection in self.chain.protections)
+        )
+        own = folder.path / "checkpoint" / party
+        checkpoints = Checkpoints(own, party, job.digest())
+        state = checkpoints.load_kept(best=job.keeps_best)
+        identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
+        self._log = ReleaseLog(kept_log(own), identity) if self.counted else ReleaseLog()
+        key = supplied or read_key(noise_key_path(folder.path, party))
+        _, training = read_truth(folder.transcript(job.active))
+        context = Context(
+            party=party,
+            peers=(job.active,),
+            widths={party: width},
+            task=None,
+            labels=None,
+            training=training,
+            secret=key,
+            noise=Noise(key),
+            epochs=job.train.epochs,
+            batch_size=job.train.batch_size,
+            plan=self.plan,
+        )
+        self.chain.setup(context, self._log)
+        self.chain.load_state_dict(chain_state(state))
+
+    @property
+    def made(self) -> int:
+        """Predictions so far."""
+        return sum(occasion.reason == Mode.SERVE.value for occasion in self._log.tally.highest)
+
+    def check(self) -> None:
+        """Raise if no prediction is left.
+
+        Raises:
+            ConfigError: the party's releases are counted and none was planned for predictions.
+            BudgetExceeded: as many as were planned have been made.
+        """
+        if not self.counted:
+            return
+        if not self.plan.serving:
+            raise ConfigError.expected(
+                f"planned predictions: {self.party} counts its releases, and a prediction is one of every row",
+                "none",
+                f"train with serving at {self.party} (`predictions` of an estimator), or ask for the unprotected "
+                "prediction, which shows what never left the party",
+            )
+        made, planned = self.made, self.plan.serving
+        if made >= planned:
+            raise BudgetExceeded(
+                f"{self.party}: prediction {made + 1} was asked for, but {planned} were planned, and the ledger states "
+                "the cost of those; nothing was released; train with more"
+            )
+
+    def release(self, embed: Embed, rows: int) -> Tensor:
+        """Count a prediction, and release its rows.
+
+        Args:
+            embed: the bottom model on the rows asked for.
+            rows: how many there are.
+
+        Returns:
+            What the active party receives, float32 (rows, width).
+
+        Raises:
+            ConfigError, BudgetExceeded: as `check`; nothing is released then.
+            RunFolderError: another process makes a prediction at this moment.
+        """
+        with torch.no_grad(), self._alone():
+            self.check()
+            parts, number = [], self.made
+            for step, batch in enumerate(evaluation_batches(torch.arange(rows), EVALUATION_ROWS)):
+                view = PassiveView(Mode.SERVE, number, step, batch, embed)
+                released = self.chain.embedding_out(embed(batch), view)
+                self.chain.sending(Kind.EVALUATION, self.job.active, released)
+                parts.append(released)
+            # The log of a finished run ends with the record of its end, or a later run would take it for unfinished.
+            self.chain.close_account()
+            return torch.cat(parts) if parts else embed(torch.arange(0))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep every other process from counting a prediction meanwhile."""
+        if self._log.path is None:
+            yield
+            return
+        with locked(self._log.path.with_suffix(".lock"), f"a prediction with {self.party}"):
+            yield
+
+
+def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: bytes | None) -> dict[str, Serving]:
+    """What each passive party releases for a prediction, after all of them have agreed to it.
+
+    Args:
+        job: as run.
+        folder: of the run.
+        widths: of the embeddings of the passive parties that are asked, by name.
+        supplied: as of `Serving`.
+
+    Raises:
+        ConfigError, BudgetExceeded: one of the parties has no prediction left; nothing is released by any.
+    """
+    found = {name: Serving(job, folder, name, width, supplied) for name, width in widths.items()}
+    for serving in found.values():
+        serving.check()
+    return found

@@ -1,0 +1,191 @@
+"""After a party has left: the top model is trained on with the parties that remain, their bottom models as they are."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.config import Job, TrainConfig, near_miss
+from cutlayer.data.batches import Schedule, evaluation_batches
+from cutlayer.data.split import split_rows
+from cutlayer.data.store import Store
+from cutlayer.errors import ConfigError
+from cutlayer.models import BottomModel, TopModel
+from cutlayer.parties.half import build_optimizer
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.trained import load_bottom, load_top
+
+EPOCHS = 5
+"""Long enough for a top model of a few layers that starts from a trained one."""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Embeddings of some rows, (n, width) by party in the job's order, and the labels (n,) of the same rows."""
+
+    embeddings: Mapping[str, Tensor]
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """A top model that was trained on after parties had left.
+
+    Attributes:
+        metrics, logits: on the run's test rows, or its validation rows where it has no test rows.
+        kept_epochs: how many epochs of training the model kept had; 0 if none made it better.
+    """
+
+    top: TopModel
+    absent: tuple[str, ...]
+    metrics: Mapping[str, float]
+    logits: Tensor
+    kept_epochs: int
+
+
+def finetune_top(
+    job: Job, folder: RunFolder, absent: Collection[str], *, epochs: int = EPOCHS, task: Task | None = None
+) -> FineTuned:
+    """Train the top model of a finished one-process run on without some parties.
+
+    The embeddings are those that the remaining bottom models make of the run's training rows; protections of the
+    passive side are not applied to them again. The labels are the true ones: nothing that is computed here is sent.
+    Where the job keeps its best epoch, so does this, by the loss on validation rows and with the model as it was among
+    the candidates; else the last epoch stands. Test rows decide nothing.
+
+    Args:
+        job: of the run.
+        folder: of the run; it is only read.
+        absent: passive parties that have left.
+        epochs: to train, 1 or more.
+        task: of the run; read from the folder where `None`.
+
+    Raises:
+        ConfigError: an unknown party, no party left with features, or no epoch.
+
+    Reference: Sun, Du et al. 2023 (arXiv 2303.18178), which starts from the model trained with party-wise dropout.
+    """
+    names = [name for name, party in job.parties.items() if party.features.include != "none"]
+    gone = checked_absent(absent, names, job.active, epochs)
+    truth, training = read_truth(folder.transcript(job.active))
+    if task is None:
+        task = Task.fitted(job.task, tuple(folder.read_json("summary.json")["task"]["classes"]), truth[training])
+    split = split_rows(len(truth), job.train.split, job.train.seed)
+    stores = {name: Store.open(folder.data(name)) for name in names}
+    with torch.random.fork_rng(devices=[]):
+        bottoms = {name: _bottom(job, folder, name, store) for name, store in stores.items()}
+        top = load_top(job, folder, {name: bottom.width for name, bottom in bottoms.items()}, task.outputs)
+
+    def rows_of(part: str) -> Labelled:
+        rows = split.part(part)
+        made = {name: _embedded(bottoms[name], store, rows, name in gone) for name, store in stores.items()}
+        return Labelled(made, truth[rows])
+
+    kept = tune(top, rows_of("train"), gone, task, job.train, epochs, rows_of("validation") if job.keeps_best else None)
+    reported = rows_of("test" if len(split.test) else "validation")
+    logits = answers(top, reported.embeddings, gone)
+    return FineTuned(top, gone, task.evaluate(logits, reported.labels), logits, kept)
+
+
+def tune(
+    top: TopModel,
+    training: Labelled,
+    absent: Collection[str],
+    task: Task,
+    train: TrainConfig,
+    epochs: int,
+    held_out: Labelled | None = None,
+) -> int:
+    """Train a top model in place on what it answers without some parties, by the job's optimiser and batch size.
+
+    Args:
+        held_out: rows that choose the epoch; without them the last one stands.
+
+    Returns:
+        How many epochs of training the model ends with.
+    """
+    optimizer = build_optimizer(train.optimizer, list(top.parameters()))
+    assert optimizer is not None  # noqa: S101 - a top model always has parameters
+    count = len(training.labels)
+    schedule = Schedule(np.arange(count), min(train.batch_size, count), train.seed)
+    best, kept, state = _loss(top, held_out, absent, task), 0, copy.deepcopy(top.state_dict())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(train.seed)
+        for epoch in range(epochs):
+            top.train()
+            for rows in schedule.epoch(epoch):
+                batch = {name: e[rows] for name, e in training.embeddings.items()}
+                loss = task.loss(top.answer(batch, batch.keys() - set(absent)), training.labels[rows])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            left = _loss(top, held_out, absent, task)
+            if held_out is None or left < best:
+                best, kept, state = left, epoch + 1, copy.deepcopy(top.state_dict())
+    top.load_state_dict(state)
+    top.eval()
+    return kept
+
+
+def answers(top: TopModel, embeddings: Mapping[str, Tensor], absent: Collection[str]) -> Tensor:
+    """Logits (n, outputs) without some parties, of as many rows as there are."""
+    top.eval()
+    present = embeddings.keys() - set(absent)
+    rows = torch.arange(len(next(iter(embeddings.values()))))
+    with torch.no_grad():
+        found = [
+            top.answer({name: e[batch] for name, e in embeddings.items()}, present)
+            for batch in evaluation_batches(rows, EVALUATION_ROWS)
+        ]
+    return torch.cat(found)
+
+
+def checked_absent(absent: Collection[str], embedding: Sequence[str], active: str, epochs: int = 1) -> tuple[str, ...]:
+    """The absent parties in the job's order.
+
+    Args:
+        embedding: all parties that have features.
+        active: the party that answers, and so cannot be absent.
+
+    Raises:
+        ConfigError: a party that cannot be absent, nobody left with features, or no epoch.
+    """
+    passives = [name for name in embedding if name != active]
+    if isinstance(absent, str):
+        raise ConfigError.expected("absent as several names", f"the text {absent!r}", f"write [{absent!r}]")
+    for name in absent:
+        if name == active:
+            raise ConfigError.expected("absent passive parties", active, "it holds the top model, which answers")
+        if name not in passives:
+            raise ConfigError(f"absent: no passive party is called {name!r}{near_miss(str(name), passives)}")
+    if not set(embedding) - set(absent):
+        wanted = "a party with features that is not absent"
+        remedy = f"keep one of them, or train again with features of {active}"
+        raise ConfigError.expected(wanted, f"all of {', '.join(passives)} absent, and {active} has none", remedy)
+    if epochs < 1:
+        raise ConfigError.expected("epochs of 1 or more", epochs)
+    return tuple(name for name in passives if name in absent)
+
+
+def _loss(top: TopModel, rows: Labelled | None, absent: Collection[str], task: Task) -> float:
+    """What chooses the epoch: a quit throws off a model's level more than its ranking, and the loss sees both."""
+    return float(task.loss(answers(top, rows.embeddings, absent), rows.labels)) if rows else np.inf
+
+
+def _bottom(job: Job, folder: RunFolder, name: str, store: Store) -> BottomModel:
+    return load_bottom(job, folder, name, store.columns.inputs)
+
+
+def _embedded(bottom: BottomModel, store: Store, rows: Tensor, absent: bool) -> Tensor:
+    if absent:
+        return torch.zeros(1, bottom.width).expand(len(rows), -1)
+    with torch.no_grad():
+        return torch.cat([bottom(*store.gather(batch)) for batch in evaluation_batches(rows, EVALUATION_ROWS)])

@@ -1,0 +1,84 @@
+"""Keeps the history of a run and the labels that it was audited against, and passes all calls on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from torch import Tensor
+
+from cutlayer.channel.transcript import Step
+from cutlayer.durable import make_folder
+from cutlayer.errors import DataError
+from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.tasks import Task
+from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.training.folder import RunFolder
+
+TRUTH = "truth.safetensors"
+
+
+class Recorder(Observer):
+    """Writes the files of one run that follow from what its active party reports.
+
+    Args:
+        folder: of the run.
+        active: name of the active party.
+        observer: receives every call as well.
+    """
+
+    def __init__(self, folder: RunFolder, active: str, observer: Observer) -> None:
+        self.folder, self.active, self.observer = folder, active, observer
+
+    def connected(self, steps: Mapping[str, Callable[[], Sequence[Step]]]) -> None:
+        """Pass it on."""
+        self.observer.connected(steps)
+
+    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
+        """Drop the history of epochs that are trained again, and write the true labels."""
+        self.folder.truncate_history(start)
+        write_truth(self.folder.transcript(self.active), truth, training)
+        self.observer.started(task, truth, training, epochs, start)
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        """Pass it on."""
+        self.observer.stepped(epoch, rows, loss)
+
+    def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
+        """Pass it on."""
+        return self.observer.leaks(epoch, steps)
+
+    def ended(self, record: EpochRecord) -> None:
+        """Append the epoch to the history."""
+        self.folder.append_history(asdict(record))
+        self.observer.ended(record)
+
+    def finished(self) -> None:
+        """Pass it on."""
+        self.observer.finished()
+
+
+def write_truth(folder: Path, truth: Tensor, training: Tensor) -> None:
+    """Write the active party's labels beside its transcript, for a later audit; no other party reads them.
+
+    Args:
+        folder: of the active party's transcript.
+        truth: true labels by row of the common order.
+        training: row numbers of the training rows, int64.
+    """
+    make_folder(folder)
+    write_tensors(folder / TRUTH, {"truth": truth, "training": training}, {})
+
+
+def read_truth(folder: Path) -> tuple[Tensor, Tensor]:
+    """True labels by row, and the row numbers of the training rows.
+
+    Raises:
+        DataError: this run recorded none.
+    """
+    try:
+        tensors, _ = read_tensors(folder / TRUTH)
+        return tensors["truth"], tensors["training"]
+    except (OSError, ValueError, KeyError) as failure:
+        raise DataError(f"{folder / TRUTH} cannot be read ({failure}); run the job again") from None

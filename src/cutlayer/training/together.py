@@ -1,0 +1,196 @@
+"""Runs all parties of a job in this process, each with nothing but its own table and its ports."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from cutlayer.attacks.completion.base import OptimizerHook
+from cutlayer.channel import Port, link
+from cutlayer.config import Job, PartyConfig
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import ConfigError
+from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.drive import drive_together
+from cutlayer.parties.local import Local
+from cutlayer.parties.observer import Observer
+from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.parties.passive import PassiveOutcome, PassiveParty
+from cutlayer.parties.random_state import isolated
+from cutlayer.protections import build_chain
+from cutlayer.protections.label_memory import LabelMemory
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import check_same_keys, load_or_derive_start, load_or_make, noise_key_path
+from cutlayer.training.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Where secrets come from.
+
+    Attributes:
+        folder: of each party's long-lived secret, unless its file names another.
+        supplied: 32 bytes that replace every run key, so that noise repeats: reproducible, not private.
+        simulated: nothing that is released leaves this process, as in a trial of a sweep or a run that another is
+            compared with; releases are then counted within the run alone.
+    """
+
+    folder: Path
+    supplied: bytes | None = field(default=None, repr=False)
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run in this process.
+
+    Attributes:
+        traffic: bytes sent and received by every party, over all starts of the run.
+        seconds: wall time of all starts of the run.
+    """
+
+    active: ActiveOutcome
+    passives: Mapping[str, PassiveOutcome]
+    traffic: Mapping[str, tuple[int, int]]
+    rows_own: Mapping[str, int]
+    seconds: float
+
+
+def local_side(
+    job: Job,
+    name: str,
+    folder: RunFolder,
+    data: Path,
+    keys: Keys,
+    table: PartyTable,
+    *,
+    resume: bool,
+    forget_peer_progress: bool = False,
+    origin: RunFolder | None = None,
+) -> Local:
+    """One party's own side of a job: its table, protections, keys and release log.
+
+    Args:
+        job: with this party's private part.
+        name: of the party.
+        folder: of the run.
+        data: where the encoded columns are stored.
+        keys: where secrets come from.
+        table: the party's rows.
+        resume: continue from the last committed epoch in `folder`.
+        forget_peer_progress: start again with a peer that has lost its progress, and count what is released again.
+        origin: the run that this one is compared with, whose initial weights it starts from; itself by default.
+    """
+    party, start = job.parties[name], (origin or folder).path
+    secret_path = party.secret or keys.folder / f"{name}.key"
+    secret = keys.supplied or load_or_make(secret_path)
+    memory = LabelMemory(
+        secret_path.with_name(f"{secret_path.name}.labels"),
+        start / "checkpoint" / name / "label_draws.json",
+        secret,
+        simulated=keys.simulated,
+    )
+    noise_key = keys.supplied or load_or_make(noise_key_path(folder.path, name))
+    starting_noise = keys.supplied or load_or_make(noise_key_path(start, name))
+    check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
+    chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
+    return Local(
+        name=name,
+        table=table,
+        chain=chain,
+        folder=folder.path,
+        data=data,
+        secret=secret,
+        noise_key=noise_key,
+        starting_key=load_or_derive_start(start, name, starting_noise, job.train.seed),
+        audit=party.audit,
+        label_column=party.label or "",
+        label_memory=None if keys.supplied else memory,
+        resume=resume,
+        releases=None if keys.supplied or keys.simulated else secret_path.with_name(f"{secret_path.name}.releases"),
+        forget_peer_progress=forget_peer_progress,
+        limits=party.limits,
+    )
+
+
+def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
+    """A party's rows: those given, or the file its part of the job names.
+
+    Raises:
+        ConfigError: neither.
+    """
+    party: PartyConfig = job.parties[name]
+    source = given.get(name, party.table)
+    if source is None:
+        raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
+    if party.role == "active" and party.label is None:
+        raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
+    if party.role == "passive" and party.label is not None:
+        raise ConfigError.expected(f"no parties.{name}.label", party.label, "only the active party holds labels")
+    return PartyTable(party=name, table=source, id=party.id, label=party.label, features=party.features, task=job.task)
+
+
+def train_together(
+    job: Job,
+    folder: RunFolder,
+    tables: Mapping[str, PartyTable],
+    keys: Keys,
+    observer: Observer,
+    *,
+    data: Path | None = None,
+    origin: RunFolder | None = None,
+    wraps: Mapping[str, OptimizerHook] | None = None,
+    resume: bool = False,
+    forget_peer_progress: bool = False,
+) -> Trained:
+    """Train a job with all its parties in this process.
+
+    Args:
+        tables: of every party.
+        observer: watches the run.
+        data: where encoded columns are stored, if not in `folder`.
+        origin: the run whose initial weights this one starts from, if not from its own.
+        wraps: what passive parties that attack do to their own optimisers, by party.
+        resume: continue from the last committed epoch in `folder`.
+        forget_peer_progress: where a party has lost its progress, have the others start again with it and count what
+            they release again.
+    """
+    ends: dict[str, list[Port]] = {name: [] for name in job.parties}
+    run = secrets.token_hex(8)
+    store = data or folder.path / "data"
+    for name in job.passives:
+        here, there = link(job.active, name, run)
+        ends[job.active].append(here)
+        ends[name].append(there)
+    sides = {
+        name: local_side(
+            job,
+            name,
+            folder,
+            store,
+            keys,
+            tables[name],
+            resume=resume,
+            forget_peer_progress=forget_peer_progress,
+            origin=origin,
+        )
+        for name in job.parties
+    }
+    sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
+    passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
+    recorder = Recorder(folder, job.active, observer)
+    recorder.connected({name: party.steps for name, party in passives.items()})
+    leader = ActiveParty(job, sides[job.active], {port.peer: port for port in ends[job.active]}, recorder)
+    parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
+    results = drive_together({name: isolated(party, sides[name].starting_key) for name, party in parties.items()})
+    recorder.finished()
+    return Trained(
+        active=results[job.active],
+        passives={name: results[name] for name in job.passives},
+        traffic=leader.usage.by_party(job.active),
+        rows_own={name: tables[name].rows for name in job.parties},
+        seconds=leader.usage.seconds,
+    )

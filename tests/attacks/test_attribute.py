@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, roc_auc_score
+
+from cutlayer.attacks import Attribute
+from cutlayer.attacks.feature.attribute import questions
+from cutlayer.attacks.feature.base import ActiveView, Auxiliary
+from cutlayer.audit.features import FeatureFigure, attribute_figures
+from cutlayer.data.encoding import ColumnSpec
+from cutlayer.errors import NotApplicable
+
+BASE = FeatureFigure("this run", "telco", "attribute", "toy", 0, 0, "", *[float("nan")] * 4)
+COLUMNS = ColumnSpec((4, 40), 2, ("plan", "street"), ("age", "bill"))
+ROWS, KNOWN = 400, 150
+
+
+def world() -> tuple[ActiveView, Auxiliary, tuple[torch.Tensor, torch.Tensor]]:
+    """The embedding tells the plan well, the age a little and the bill not at all; a plan appears late."""
+    draw = torch.Generator().manual_seed(2)
+    plan = torch.randint(0, 3, (ROWS,), generator=draw)
+    plan[::3] = 2
+    plan[-5:] = 3
+    street, numbers = torch.randint(0, 40, (ROWS,), generator=draw), torch.randn(ROWS, 2, generator=draw)
+    hot = torch.nn.functional.one_hot(plan, 4).float()
+    told = torch.cat([hot, numbers[:, :1] + 2 * torch.randn(ROWS, 1, generator=draw)], dim=1)
+    embeddings = told + 0.45 * torch.randn(told.shape, generator=draw)
+    codes = torch.stack([plan, street], dim=1).int()
+    known = Auxiliary(COLUMNS, torch.arange(KNOWN), codes[:KNOWN], numbers[:KNOWN])
+    return ActiveView("telco", torch.arange(ROWS) + 7, embeddings), known, (codes[KNOWN:], numbers[KNOWN:])
+
+
+def test_figures_are_those_of_scikit_learn_beside_the_majority() -> None:
+    view, known, (codes, numbers) = world()
+    made = Attribute()(view, known, 0)
+    assert made.keys() == {"plan", "age", "bill"}
+    figures = attribute_figures(BASE, made, (codes, numbers), "bill", 0)
+    assert [one.column for one in figures] == ["plan", "bill"]
+    columns = {one.column: one for one in figures[0].columns}
+    old = (numbers[:, 0] > known.numbers[:, 0].median()).numpy()
+    assert columns["age"].value == pytest.approx(roc_auc_score(old, made["age"].scores.values.numpy()))
+    assert columns["age"].accuracy == pytest.approx(accuracy_score(old, made["age"].scores.hard.numpy()))
+    plan, seen = codes[:, 0].numpy(), codes[:, 0].numpy() < 3
+    values = made["plan"].scores.values.exp().numpy()
+    assert columns["plan"].value == pytest.approx(roc_auc_score(plan[seen], values[seen], multi_class="ovr"))
+    assert columns["plan"].accuracy == pytest.approx(accuracy_score(plan, made["plan"].scores.hard.numpy()))
+    most = int(torch.bincount(known.codes[:, 0]).argmax())
+    assert most == 2
+    assert columns["plan"].majority == pytest.approx((plan == most).mean())
+    assert columns["plan"].accuracy > columns["plan"].majority + 0.2
+    assert abs(columns["bill"].value - 0.5) < 0.12
+    assert 0.55 < columns["age"].value < 0.8
+    assert figures[0].low < figures[0].value <= figures[0].high
+    assert figures[0].gains
+
+
+def test_what_is_asked() -> None:
+    _, known, (codes, numbers) = world()
+    asked = {one.column: one for one in questions(known)}
+    assert asked.keys() == {"plan", "age", "bill"}  # 40 streets are too many
+    assert asked["plan"].codes == (0, 1, 2)
+    assert set(asked["plan"].classes(codes, numbers).tolist()) == {-1, 0, 1, 2}
+    assert abs(float(asked["age"].classes(codes, numbers).double().mean()) - 0.5) < 0.1
+
+
+def test_columns_that_do_not_vary_cannot_be_asked_about() -> None:
+    view, known, _ = world()
+    flat = Auxiliary(
+        ColumnSpec((4,), 1, ("plan",), ("age",)), known.places, 0 * known.codes[:, :1], 0 * known.numbers[:, :1]
+    )
+    with pytest.raises(NotApplicable, match="20 codes at most"):
+        Attribute()(view, flat, 0)

@@ -1,0 +1,230 @@
+"""The live attacks on binary labels against their formulas, on batches small enough to see through."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+
+from cutlayer.attacks import REGISTRY, FeatureAttack, resolve, resolve_completions, resolve_features
+from cutlayer.attacks.base import PassiveView, Target, is_finite
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label import direction, norm, spectral
+from cutlayer.channel.transcript import Step
+from cutlayer.errors import ConfigError, NotApplicable
+from cutlayer.kernels.roc import roc_auc
+from cutlayer.tasks import Task
+
+BINARY = Task("binary", ("no", "yes"))
+GRADIENT, EMBEDDING, LAYER = Target.GRADIENT, Target.EMBEDDING, Target.LAYER
+
+
+def view_of(*batches, rows=None, kind="gradients"):
+    steps, start = [], 0
+    for number, batch in enumerate(batches):
+        taken = torch.arange(start, start + len(batch)) if rows is None else rows[number]
+        steps.append(Step(0, number, taken, **{kind: {"telco": batch}}))
+        start += len(batch)
+    return PassiveView("telco", BINARY, steps)
+
+
+def planted(n=2000, share=0.25, gap=3.0, d=10, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.rand(n, generator=generator) < share
+    x = torch.randn(n, d, generator=generator)
+    x[:, 3] += gap * truth
+    return x, truth
+
+
+def test_norm_scores_are_norms_and_hard_labels_the_top_share():
+    g = torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0], [2.0, 0.0]])
+    guess = norm.guess(g, 0.5)
+    assert guess.values.tolist() == [5.0, 1.0, 0.0, 2.0]
+    assert guess.hard.tolist() == [True, False, False, True]
+
+
+def test_norm_is_reversed_where_positives_are_the_majority():
+    guess = norm.guess(torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0], [2.0, 0.0]]), 0.63)
+    assert guess.values.tolist() == [-5.0, -1.0, 0.0, -2.0]
+    assert guess.hard.tolist() == [False, True, True, True]
+
+
+def test_norm_of_tiny_gradients_does_not_vanish():
+    guess = norm.guess(torch.tensor([[1e-30, 0.0], [2e-30, 0.0], [3e-30, 0.0]]), 0.3)
+    assert guess.hard.tolist() == [False, False, True]
+    assert guess.values.tolist() == pytest.approx([1e-30, 2e-30, 3e-30], rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [1e-9, 1 - 1e-9])
+def test_norm_takes_an_extreme_share(share):
+    assert norm.guess(torch.eye(3), share).hard.all()
+
+
+def test_direction_is_the_cosine_to_the_known_positive_which_is_not_scored():
+    g = torch.tensor([[1.0, 0.0], [3.0, 4.0], [-2.0, 0.0], [0.0, 0.0], [0.0, 5.0]])
+    scores = resolve(["direction"], "binary")[0](view_of(g), GRADIENT, Knowledge(known={0: 1}))
+    assert scores.rows.tolist() == [1, 2, 3, 4]
+    assert scores.values.tolist() == pytest.approx([0.6, -1.0, 0.0, 0.0], abs=1e-7)
+    assert scores.hard is None
+
+
+def test_direction_leaves_out_every_known_row_and_skips_a_known_zero():
+    g = torch.tensor([[0.0, 0.0], [1.0, 1.0], [-1.0, -1.0], [2.0, 2.0]])
+    scores = direction.Direction()(view_of(g), GRADIENT, Knowledge(known={0: 1, 1: 1, 2: 0}))
+    assert scores.rows.tolist() == [3]
+    assert scores.values.tolist() == pytest.approx([1.0])
+
+
+def test_direction_leaves_out_batches_without_a_known_positive():
+    first, second = torch.eye(3), 2 * torch.eye(3)
+    scores = direction.Direction()(view_of(first, second), GRADIENT, Knowledge(known={4: 1, 0: 0}))
+    assert scores.batch.tolist() == [1, 1]
+    assert scores.rows.tolist() == [3, 5]
+    with pytest.raises(NotApplicable, match="a sampled step with what the attack needs"):
+        direction.Direction()(view_of(first), GRADIENT, Knowledge(known={99: 1}))
+
+
+def test_direction_of_tiny_gradients_does_not_vanish():
+    g = torch.tensor([[1.0, 0.0], [3.0, 4.0], [-2.0, 0.0]]) * 1e-30
+    cosines = direction.guess(g, 0, torch.tensor([True, False, False])).values
+    assert cosines[1:].tolist() == pytest.approx([0.6, -1.0], abs=1e-6)
+    assert bool(cosines[0].isnan())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.9])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_spectral_turns_the_projection_so_that_positives_are_higher(share, sign):
+    x, truth = planted(share=share, gap=6.0)
+    guess = spectral.guess(sign * x, share)
+    assert roc_auc(guess.values, truth) > 0.99
+    assert roc_auc(guess.hard.double(), truth) > 0.95
+
+
+def test_spectral_follows_numpy_and_scikit_learn():
+    x, _ = planted(gap=4.0)
+    array = x.double().numpy()
+    array = array - array.mean(0)
+    s = array @ np.linalg.svd(array, full_matrices=False)[2][0]
+    fitted = KMeans(2, n_init=10, random_state=0).fit_predict(s[:, None])
+    positive = fitted if abs(fitted.mean() - 0.25) < abs(1 - fitted.mean() - 0.25) else 1 - fitted
+    s *= np.sign(s[positive == 1].mean() - s[positive == 0].mean())
+    guess = spectral.guess(x, 0.25)
+    np.testing.assert_allclose(guess.values.numpy(), s, atol=1e-3)
+    np.testing.assert_allclose(guess.also["absolute"].numpy(), np.abs(s), atol=1e-3)
+    assert (guess.hard.numpy() == (positive == 1)).mean() > 0.999
+
+
+@pytest.mark.parametrize(
+    ("known_share", "by_size"),
+    [(0.494, True), (0.495, False), (0.5, False), (0.505, False), (0.506, True)],
+)
+def test_spectral_near_balance_takes_the_cluster_farther_out(known_share, by_size):
+    """60 rows at -1 and 40 at 1.5: the smaller cluster is farther from the mean."""
+    x = torch.cat([torch.full((60, 1), -1.0), torch.full((40, 1), 1.5)])
+    upper_is_positive = spectral.guess(x, known_share).values[-1] > 0
+    fits_by_size = abs(0.4 - known_share) <= abs(0.6 - known_share)
+    assert bool(upper_is_positive) == (fits_by_size if by_size else True)
+
+
+def test_spectral_near_balance_with_the_far_cluster_below():
+    x = torch.cat([torch.full((60, 1), 1.0), torch.full((40, 1), -1.5)])
+    assert float(spectral.guess(x, 0.5).values[-1]) > 0
+    assert float(spectral.guess(x, 0.506).values[-1]) < 0
+
+
+def test_spectral_of_equal_rows_is_all_zero():
+    guess = spectral.guess(torch.full((50, 4), 0.3), 0.2)
+    assert guess.values.unique().tolist() == [0.0]
+    assert not guess.hard.any()
+
+
+@pytest.mark.parametrize("kind", ["gradients", "embeddings"])
+def test_spectral_reads_gradients_and_embeddings(kind):
+    x, truth = planted(gap=4.0)
+    target = GRADIENT if kind == "gradients" else EMBEDDING
+    scores = spectral.Spectral()(view_of(x, kind=kind), target, Knowledge(0.25))
+    assert roc_auc(scores.values, truth[scores.rows]) > 0.97
+
+
+def test_spectral_reads_feature_maps_of_a_layer():
+    x, truth = planted(n=600, gap=8.0, d=12)
+    step = Step(0, 0, torch.arange(600), layers={"conv": x.reshape(600, 3, 2, 2)})
+    scores = spectral.Spectral()(PassiveView("telco", BINARY, [step]), LAYER, Knowledge(0.25), "conv")
+    assert roc_auc(scores.values, truth) > 0.99
+
+
+def test_spectral_keeps_the_units_of_the_message():
+    """Pooled scores of two batches compare only if no batch was rescaled."""
+    x, _ = planted(n=500)
+    scores = spectral.Spectral()(view_of(x, 10 * x), GRADIENT, Knowledge(0.25))
+    torch.testing.assert_close(scores.values[500:], 10 * scores.values[:500], rtol=1e-4, atol=1e-4)
+
+
+def test_a_step_that_is_not_finite_is_left_out():
+    good, bad = torch.eye(3), torch.eye(3)
+    bad[1, 1] = float("inf")
+    scores = norm.Norm()(view_of(bad, good), GRADIENT, Knowledge(0.3))
+    assert scores.batch.tolist() == [1, 1, 1]
+    assert is_finite(torch.zeros(0, 3))
+    assert not is_finite(torch.tensor([[0.0, float("nan")]]))
+
+
+def test_knowledge_finds_its_rows():
+    knowledge = Knowledge(0.2, {7: 1, 3: 0, 5: 1})
+    rows = torch.tensor([5, 9, 3, 7, 1])
+    assert knowledge.positives_among(rows) == [0, 3]
+    assert knowledge.known_among(rows).tolist() == [True, False, True, True, False]
+    assert knowledge.held() == set(Need) - {Need.AUXILIARY_FEATURES, Need.SHADOW_ROWS}
+    assert Knowledge(known={5: 1}).held() == {Need.KNOWN_POSITIVE, Need.HINTS}
+    assert Knowledge(class_shares=(0.2, 0.3, 0.5)).held() == {Need.CLASS_SHARES}
+    assert knowledge.shares == (0.8, 0.2)
+    assert Knowledge().positives_among(rows) == []
+    assert Knowledge(known={3: 0}).held() == frozenset()
+    with pytest.raises(NotApplicable, match="share of positive rows"):
+        _ = Knowledge().share
+    with pytest.raises(NotApplicable, match="share of each class"):
+        _ = Knowledge().shares
+
+
+def test_auto_takes_what_fits_the_task():
+    assert [attack.name for attack in resolve("auto", "binary")] == ["norm", "direction", "spectral"]
+    assert [attack.name for attack in resolve("auto", "multiclass")] == ["spectral"]
+    assert resolve("auto", "regression") == []
+
+
+def test_what_auto_leaves_out_runs_when_named():
+    left_out = [name for name, attack in REGISTRY.items() if not attack.live and not issubclass(attack, FeatureAttack)]
+    messages, kept = ["hint", "direct", "gradient_match", "probe"], ["model_completion", "active_model_completion"]
+    assert left_out == messages + kept
+    assert [attack.name for attack in resolve(left_out, "binary")] == messages
+    assert [attack.name for attack in resolve_completions(left_out, "binary")] == kept
+    assert resolve_completions("auto", "binary") == []
+    features = [name for name, attack in REGISTRY.items() if issubclass(attack, FeatureAttack)]
+    assert [attack.name for attack in resolve_features(features, "regression")] == features
+    assert resolve_features("auto", "binary") == []
+
+
+def test_names_keep_their_order():
+    assert [attack.name for attack in resolve(("spectral", "norm"), "binary")] == ["spectral", "norm"]
+    assert resolve([], "binary") == []
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["nrom"], r"unknown attack 'nrom'; did you mean 'norm'\?"),
+        (
+            ["xyz"],
+            "known: active_model_completion, attribute, direct, direction, gradient_match, hint, inversion, mem",
+        ),
+        (["norm", "norm"], "norm is named twice"),
+        ("norm", r"auto or a list of names, got 'norm'; write \[norm\]"),
+    ],
+)
+def test_bad_names_are_refused(names, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve(names, "binary")
+
+
+def test_a_named_attack_that_does_not_fit_the_task_says_so():
+    with pytest.raises(NotApplicable, match="expected a task of kind binary for the attack norm, got regression"):
+        resolve(["norm"], "regression")

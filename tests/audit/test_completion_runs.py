@@ -1,0 +1,159 @@
+"""What a quitter keeps, of a whole job with its comparisons: which runs, which labels, which rows, and again."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from cutlayer.attacks import ModelCompletion
+from cutlayer.attacks.completion.base import CompletionAttack, Effort, QuitterView
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.config import Job, validated
+from cutlayer.data.split import split_rows
+from cutlayer.data.store import Store
+from cutlayer.jobs.again import audit_again
+from cutlayer.jobs.execute import Options, Progress, completed_of, execute
+from cutlayer.models import Inputs
+from cutlayer.report import build
+from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.together import Keys
+from cutlayer.training.trained import load_bottom
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
+
+TELCO = PASSIVES[0]
+QUICK = Effort(batch=64, least=15, most=15, semi=15)
+BOTH = ("model_completion", "active_model_completion")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CompletionAttack.__init__, "__defaults__", (QUICK,))
+
+
+def job_of(attacks: tuple[str, ...] = BOTH, every: str = "end", passives: int = 1, **more: Any) -> Job:
+    raw = raw_job(passives=passives, privacy={"max_norm": {}}, audit={"attacks": list(attacks), "every": every}, **more)
+    raw["compare"] = ["undefended"]
+    return validated(Job, raw, "")
+
+
+def run(job: Job, folder: Path, rows: int = 320, passives: int = 1) -> RunFolder:
+    return execute(
+        job, folder / "run", Options(Keys(folder, KEY), tables=tables(passives=passives, rows=rows)), Progress()
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
+    before = CompletionAttack.__init__.__defaults__
+    CompletionAttack.__init__.__defaults__ = (QUICK,)
+    try:
+        return job_of(), run(job_of(), tmp_path_factory.mktemp("whole"))
+    finally:
+        CompletionAttack.__init__.__defaults__ = before
+
+
+def test_each_attack_reads_the_runs_it_is_for(whole: tuple[Job, RunFolder]) -> None:
+    report = build(whole[1].path)
+    found = [(part.run, part.attack, part.all_labels) for part in report.completions]
+    runs = {"undefended": BOTH[0], "this run": BOTH[0], f"malicious {TELCO}": BOTH[1]}
+    assert sorted(found) == sorted((run, attack, every) for run, attack in runs.items() for every in (False, True))
+    few = [part for part in report.completions if not part.all_labels]
+    assert {part.labels for part in few} == {40}
+    assert {len(part.variants) for part in few} == {8}
+    assert {len(part.variants) for part in report.completions if part.all_labels} == {4}
+    assert all(part.scratch == few[0].scratch for part in few)
+    assert len({part.variants for part in few}) == 3
+    assert {row.name for row in report.utility.rows} >= {f"malicious {TELCO}", "undefended"}
+    note = next(row.note for row in report.utility.rows if row.name == f"malicious {TELCO}")
+    assert "active_model_completion" in note
+
+
+def test_the_malicious_run_ends_with_other_weights(whole: tuple[Job, RunFolder]) -> None:
+    job, folder = whole
+    store = Store.open(folder.data(TELCO))
+    inputs = Inputs(store.columns.cardinalities, store.columns.numeric)
+    other = RunFolder(folder.path / "compare" / f"malicious-{TELCO}")
+    honest, attacked = (load_bottom(job, one, TELCO, inputs).state_dict() for one in (folder, other))
+    assert any(not torch.equal(honest[name], attacked[name]) for name in honest)
+
+
+def test_the_figure_is_that_of_the_kept_model_on_the_test_rows(whole: tuple[Job, RunFolder]) -> None:
+    job, folder = whole
+    store = Store.open(folder.data(TELCO))
+    truth, training = read_truth(folder.transcript(ACTIVE))
+    bottom = load_bottom(job, folder, TELCO, Inputs(store.columns.cardinalities, store.columns.numeric))
+    view = QuitterView(TELCO, Task("binary", ("no", "yes")), bottom, store.gather, training)
+    everything = Knowledge(known={int(row): int(truth[row]) for row in training})
+    completed = ModelCompletion(QUICK)(view, everything, "tuned MLP, supervised", job.train.seed)
+    test = torch.from_numpy(split_rows(len(truth), job.train.split, job.train.seed).test)
+    expected = roc_auc_score(truth[test].numpy(), completed.logits(*store.gather(test))[:, 0].numpy())
+    (part,) = (p for p in build(folder.path).completions if p.run == "this run" and p.all_labels)
+    (worth,) = (one for one in part.variants if one.variant == "tuned MLP, supervised")
+    assert worth.value == pytest.approx(expected)
+    assert worth.low is not None
+    assert worth.high is not None
+    assert worth.low < expected < worth.high + 1e-9
+    assert np.isin(training.numpy(), test.numpy()).sum() == 0
+
+
+def test_an_audit_again_gives_the_same_figures(whole: tuple[Job, RunFolder]) -> None:
+    _, folder = whole
+    before = build(folder.path).completions
+    audit_again(folder, ("model_completion",))
+    again = build(folder.path).completions
+    audit_again(folder)
+    assert again == tuple(part for part in before if part.attack == "model_completion")
+    assert build(folder.path).completions == before
+
+
+def test_a_gain_is_a_finding_of_this_run_and_its_malicious_twin_alone(
+    whole: tuple[Job, RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cutlayer.audit.completion import CompletionFigure
+
+    monkeypatch.setattr(CompletionFigure, "gains", property(lambda figure: not figure.all_labels))
+    audit_again(whole[1])
+    found = [one.detail for one in build(whole[1].path).findings if one.code == "CL108"]
+    assert len(found) == 2
+    assert any("keeps of this run" in detail for detail in found)
+    assert any(f"keeps of malicious {TELCO}" in detail for detail in found)
+    assert all("only 40 labels" in detail and "picked after the fact" in detail for detail in found)
+
+
+def test_without_a_malicious_run_the_active_attack_says_what_to_do(tmp_path: Path) -> None:
+    folder = run(job_of(("model_completion",)), tmp_path)
+    audit_again(folder, ("active_model_completion",))
+    report = build(folder.path)
+    assert report.completions == ()
+    assert any("name it in audit.attacks and run the job again" in limit for limit in report.limits)
+
+
+def test_between_organisations_the_reason_is_said(whole: tuple[Job, RunFolder], tmp_path: Path) -> None:
+    job, folder = whole
+    facts = folder.read_json("summary.json")
+    done = completed_of(job, RunFolder(tmp_path), ["this run"], facts)
+    assert done.figures == []
+    assert done.skipped.keys() == {f"{TELCO}/bottom model/{attack}" for attack in BOTH}
+    assert all("truth stays with its owner" in why for why in done.skipped.values())
+
+
+def test_nothing_is_completed_where_nothing_is_audited(tmp_path: Path) -> None:
+    folder = run(job_of(("model_completion",), every="never"), tmp_path, rows=240)
+    assert build(folder.path).completions == ()
+
+
+def test_several_parties_share_one_malicious_run(tmp_path: Path) -> None:
+    folder = run(job_of(("active_model_completion",), passives=2, epochs=1), tmp_path, rows=240, passives=2)
+    report = build(folder.path)
+    assert {part.run for part in report.completions} == {"malicious passive parties"}
+    assert {part.party for part in report.completions} == set(PASSIVES[:2])
+    assert not any(finding.code == "CL106" for finding in report.findings)
+    assert all(math.isfinite(one.value or math.nan) for part in report.completions for one in part.variants)

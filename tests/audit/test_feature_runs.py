@@ -1,0 +1,186 @@
+"""Attacks on features of a whole job: which releases, which rows, which runs, together and apart, and again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sklearn.metrics import r2_score
+
+from cutlayer.attacks import Inversion
+from cutlayer.attacks.feature.base import ActiveView, Auxiliary
+from cutlayer.attacks.feature.decoder import Fitting, fit_decoder
+from cutlayer.audit import auxiliary_places
+from cutlayer.audit.feature_runs import audit_features
+from cutlayer.audit.shadow import ShadowRoom
+from cutlayer.channel.transcript import read_epochs
+from cutlayer.config import Job, validated
+from cutlayer.data.store import Store
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.again import audit_again
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.report import build
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.together import Keys
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
+
+TELCO = PASSIVES[0]
+ALL = ["inversion", "membership", "attribute"]
+ROWS, RECORDED = 320, 160
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit_decoder, "__defaults__", (Fitting(epochs=3, hidden=16),))
+    monkeypatch.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
+
+
+def job_of(audit: dict[str, Any], passives: int = 1, **more: Any) -> Job:
+    raw = raw_job(passives=passives, audit={"attacks": ["norm"], "rows": RECORDED})
+    raw["parties"][TELCO]["audit"] = {"rows": RECORDED} | audit
+    raw["parties"][TELCO]["privacy"] = more.pop("privacy", {})
+    return validated(Job, raw | more, "")
+
+
+def run(job: Job, folder: Path, passives: int = 1) -> RunFolder:
+    given = tables(passives=passives, rows=ROWS)
+    return execute(job, folder / "run", Options(Keys(folder, KEY), tables=given), Progress())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fit_decoder, "__defaults__", (Fitting(epochs=3, hidden=16),))
+        patched.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
+        noise = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.5}}
+        job = job_of({"attacks": ALL, "attribute": f"{TELCO}_1"}, privacy=noise, compare=["undefended"])
+        return job, run(job, tmp_path_factory.mktemp("whole"))
+
+
+def test_every_attack_reads_this_run_and_its_undefended_twin(whole: tuple[Job, RunFolder]) -> None:
+    parts = build(whole[1].path).features
+    for name in ("this run", "undefended"):
+        own = [part for part in parts if part.run == name]
+        assert {part.attack for part in own} == set(ALL)
+        inverted = [part.release for part in own if part.attack == "inversion"]
+        assert inverted[0] == "epoch 2, the last recorded"
+        assert re.fullmatch(r"mean of 1\.[1-9] releases", inverted[1])
+        assert f"{TELCO}_1" in {part.column for part in own if part.attack == "attribute"}
+        assert [part.rows for part in own if part.attack == "membership"] == [62]  # 31 test rows
+    value = {part.run: part.value for part in parts if part.attack == "inversion" and "last" in part.release}
+    assert value["undefended"] > value["this run"] + 0.2
+    assert {part.party for part in parts} == {TELCO}
+
+
+def test_the_figure_is_that_of_what_was_sent(whole: tuple[Job, RunFolder]) -> None:
+    job, folder = whole
+    store = Store.open(folder.data(TELCO))
+    sent: list[dict[int, torch.Tensor]] = []
+    for _, steps in read_epochs(folder.transcript(ACTIVE)):  # what the attacker received
+        sent.append({int(r): e for step in steps for r, e in zip(step.rows, step.embeddings[TELCO], strict=True)})
+    rows = torch.tensor(sorted(sent[-1]))
+    for number, mean in enumerate((False, True)):
+        kept = [
+            torch.stack([one[int(row)] for one in (sent if mean else sent[-1:]) if int(row) in one]).mean(0)
+            for row in rows
+        ]
+        places = auxiliary_places(len(rows), job.train.seed)
+        known = Auxiliary(store.columns, places, *store.gather(rows[places]))
+        made = Inversion()(ActiveView(TELCO, rows, torch.stack(kept)), known, job.train.seed)
+        truth = store.gather(made.rows)[1].numpy()
+        parts = [one for one in build(folder.path).features if one.attack == "inversion" and one.run == "this run"]
+        for place, name in enumerate(store.columns.number_names):
+            value = next(one.value for one in parts[number].columns if one.column == name)
+            assert value == pytest.approx(r2_score(truth[:, place], made.values[:, place].numpy()), abs=1e-3)
+
+
+def test_shadow_rows_are_neither_attacked_nor_held_out_for_it(whole: tuple[Job, RunFolder]) -> None:
+    job, folder = whole
+    room = ShadowRoom(job, folder, folder, ("no", "yes"))
+    _, training = read_truth(folder.transcript(ACTIVE))
+    assert torch.equal(torch.isin(room.attacked, training), room.member)
+    assert int(room.member.sum()) * 2 == len(room.attacked)
+    assert not torch.isin(room.own, room.attacked).any()
+    view, again = room.view(TELCO), room.view(TELCO)
+    assert torch.equal(view.embeddings, again.embeddings)
+    assert view.logits is not None
+    shadow = room.shadows(TELCO).train(room.own[:100], 0)(room.attacked)
+    assert shadow.embeddings.shape == view.embeddings.shape
+    assert not torch.equal(shadow.logits, view.logits)
+    plain = ShadowRoom(job_of({}), folder, folder, ("no", "yes")).view(TELCO)
+    assert (view.embeddings - plain.embeddings).std() == pytest.approx(1.0, rel=0.25)  # 0.5 times 2C, beside the clip
+
+
+def test_an_audit_again_gives_the_same_figures(whole: tuple[Job, RunFolder]) -> None:
+    _, folder = whole
+    before = build(folder.path)
+    audit_again(folder, ("inversion",))
+    again = build(folder.path)
+    audit_again(folder)
+    assert again.features == tuple(part for part in before.features if part.attack == "inversion")
+    assert again.leaks == ()
+    assert build(folder.path).features == before.features
+    assert build(folder.path).leaks == before.leaks
+
+
+def test_a_gain_is_a_finding_and_nothing_named_is_nothing_run(tmp_path: Path) -> None:
+    undefended = build(run(job_of({"attacks": ["inversion"]}), tmp_path / "undefended").path)
+    assert "CL110" in {one.code for one in undefended.findings if TELCO in one.detail}
+    assert all(part.value > part.baseline + 0.1 for part in undefended.features)
+    assert build(run(job_of({}), tmp_path / "unnamed").path).features == ()
+
+
+def test_between_organisations_membership_says_why_not(whole: tuple[Job, RunFolder]) -> None:
+    job, folder = whole
+    found = audit_features(job, {"this run": folder}, folder, None)
+    assert {one.attack for one in found.figures} == {"inversion", "attribute"}
+    assert f"the top model and the labels are with {ACTIVE}" in found.skipped[f"{TELCO}/embedding/membership"]
+
+
+def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
+    folder = run(job_of({"attacks": ["inversion"], "every": "never"}), tmp_path)
+    assert any(f"parties.{TELCO}.audit.every" in limit for limit in build(folder.path).limits)
+
+
+def test_a_column_that_is_not_there_is_named_with_those_that_are(whole: tuple[Job, RunFolder]) -> None:
+    _, folder = whole
+    found = audit_features(
+        job_of({"attacks": ["attribute"], "attribute": "salary"}), {"this run": folder}, folder, None
+    )
+    assert f"{TELCO}_kind" in found.skipped[f"{TELCO}/embedding/attribute"]
+    assert "'salary'" in found.skipped[f"{TELCO}/embedding/attribute"]
+    assert found.figures
+
+
+def test_the_only_release_is_read_where_a_party_releases_once(tmp_path: Path) -> None:
+    raw = raw_job(audit={"rows": ROWS}, release="once")
+    raw["parties"][TELCO]["audit"] = {"attacks": ALL, "rows": 200}
+    folder = run(validated(Job, raw, ""), tmp_path)
+    report = build(folder.path)
+    assert {part.release for part in report.features} == {"the only release"}
+    assert {part.known + part.rows for part in report.features} == {200}
+    assert any("releases once" in limit and "membership" in limit for limit in report.limits)
+
+
+@pytest.mark.parametrize(
+    ("audit", "wrong"),
+    [
+        ({"attacks": ["norm"]}, "norm looks for labels; name it in the active party's audit"),
+        ({"attacks": ["inversoin"]}, "unknown attack 'inversoin'; did you mean 'inversion'"),
+        ({"attacks": ["inversion"], "attribute": "sex"}, "attribute among the attacks"),
+    ],
+)
+def test_a_wrong_name_is_refused_before_anything_runs(audit: dict[str, Any], wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=wrong):
+        run(job_of(audit), tmp_path)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_active_party_has_no_features_to_audit(tmp_path: Path) -> None:
+    raw = raw_job(audit={"attacks": ["membership"]})
+    with pytest.raises(ConfigError, match="membership looks for features; name it in a passive party's audit"):
+        run(validated(Job, raw, ""), tmp_path)

@@ -1,0 +1,90 @@
+"""Label DP through a training of the real parties: one draw stays under eps, each mutant exceeds it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import torch
+
+from cutlayer.audit.empirical import label_game
+from cutlayer.audit.guarantees.labels import votes_of
+from cutlayer.parties.active import ActiveParty
+from cutlayer.protections import LabelDP
+
+KEY = bytes(range(32))
+ROWS, EPOCHS = 4000, 4
+
+
+def bound(eps: float, classes: int = 2, epochs: int = EPOCHS) -> float:
+    """What the game shows of label DP at eps."""
+    return label_game(*votes_of({"label_dp": {"eps": eps}}, classes, epochs, ROWS, KEY)).bound
+
+
+@pytest.mark.parametrize(("eps", "classes"), [(1.0, 2), (2.0, 4)])
+def test_labels_drawn_once_stay_under_eps(eps: float, classes: int) -> None:
+    assert 0.7 * eps < bound(eps, classes) < eps
+
+
+def test_every_label_that_training_used_is_counted() -> None:
+    votes, truth, used = votes_of({"label_dp": {"eps": 3.0}}, 2, 3, 400, KEY)
+    # Resuming the interrupted epoch sends nothing that was not sent before.
+    assert used == 3
+    assert set(votes.abs().tolist()) == {3}, "the same label in every epoch"
+    assert len(votes) == len(truth) == 399
+    assert 0.9 < float(((votes > 0) == (truth == 1)).double().mean()) < 1.0
+
+
+def test_without_a_protection_the_labels_are_told_as_they_are() -> None:
+    outcome = label_game(*votes_of({}, 2, 1, 1000, KEY))
+    assert outcome.bound == pytest.approx(outcome.reach, rel=0.01)
+
+
+def test_a_loss_on_the_true_labels_exceeds_eps_although_the_protection_drew(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = ActiveParty._train_step
+
+    def on_the_truth(self: ActiveParty, *args: Any) -> Generator[Any, Any, float]:
+        self.labels = self.truth
+        return (yield from build(self, *args))
+
+    monkeypatch.setattr(ActiveParty, "_train_step", on_the_truth)
+    assert bound(1.0) > 5.0
+
+
+def test_labels_drawn_anew_by_a_resume_exceed_eps(monkeypatch: pytest.MonkeyPatch) -> None:
+    protect = ActiveParty._protect_labels
+
+    def redrawn(self: ActiveParty, prepared: Any) -> None:
+        protect(self, prepared)
+        if self.local.resume:
+            rows = self.split.part("train")
+            ids = torch.randint(256, (len(rows), 16), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+            self.labels[rows] = self.half.chain.labels(self.truth[rows], ids)
+
+    monkeypatch.setattr(ActiveParty, "_protect_labels", redrawn)
+    assert bound(1.0) > 1.2
+
+
+def test_labels_redrawn_in_every_epoch_exceed_eps(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = ActiveParty._train_epoch
+
+    def redrawn(self: ActiveParty, epoch: int) -> Generator[Any, Any, float]:
+        rows = self.split.part("train")
+        ids = torch.randint(256, (len(rows), 16), generator=torch.Generator().manual_seed(epoch)).to(torch.uint8)
+        self.labels[rows] = self.half.chain.labels(self.truth[rows], ids)
+        return (yield from train(self, epoch))
+
+    monkeypatch.setattr(ActiveParty, "_train_epoch", redrawn)
+    assert bound(1.0, epochs=1) < 1.0, "one epoch is one draw"
+    assert bound(1.0) > 1.5
+
+
+def test_labels_flipped_half_as_often_exceed_eps(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = LabelDP.labels
+
+    def mended(self: LabelDP, y: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return torch.where(ids[:, 0] < 128, y, labels(self, y, ids))
+
+    monkeypatch.setattr(LabelDP, "labels", mended)
+    assert bound(1.0) > 1.3

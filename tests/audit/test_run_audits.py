@@ -1,0 +1,143 @@
+"""The audit of real runs: live, at the end, after a resume and repeated from disk, the same figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cutlayer.attacks import resolve
+from cutlayer.audit import Auditor
+from cutlayer.audit.watch import replay
+from cutlayer.channel import Kind
+from cutlayer.channel.transcript import read_epochs
+from cutlayer.jobs.again import audit_again
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.together import Keys
+from tests.parties.interruptions import cells
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tables
+
+GIVEN = tables(passives=2)
+
+
+def job_with(every: str = "epoch", **audit: Any) -> Any:
+    return make_job(passives=2, audit={"rows": 64, "every": every, **audit}, epochs=3)
+
+
+def test_live_at_the_end_and_replayed_figures_are_equal(tmp_path: Path) -> None:
+    live, late = (run(job_with(every), GIVEN, tmp_path / every) for every in ("epoch", "end"))
+    assert cells(live)
+    assert cells(live) == cells(late)
+    truth, training = read_truth(tmp_path / "epoch" / "transcript" / ACTIVE)
+    again = Auditor(live.active.task, truth, training, resolve("auto", "binary"), ACTIVE, job_with().train.seed)
+    replay(RunFolder(tmp_path / "epoch"), again, [ACTIVE, *PASSIVES[:2]])
+    assert live.auditor is not None
+    assert again.series.keys() == live.auditor.series.keys()
+    assert all(again.series[cell].leaks == live.auditor.series[cell].leaks for cell in again.series)
+
+
+def test_the_history_keeps_the_leak_of_every_epoch(tmp_path: Path) -> None:
+    class Told(Observer):
+        records: list[EpochRecord] = []  # noqa: RUF012
+
+        def ended(self, record: EpochRecord) -> None:
+            self.records.append(record)
+
+    trained = run(job_with(), GIVEN, tmp_path, progress=Told())
+    lines = RunFolder(tmp_path).history()
+    assert [line["epoch"] for line in lines] == [0, 1, 2]
+    assert [line["leak"] for line in lines] == [dict(record.leak) for record in Told.records]
+    assert trained.auditor is not None
+    for cell, series in trained.auditor.series.items():
+        if not cell.layer:
+            assert [line["leak"][cell.label] for line in lines] == [leak.value for leak in series.leaks.values()]
+
+
+def test_without_an_audit_nothing_is_recorded(tmp_path: Path) -> None:
+    trained = run(job_with("never"), GIVEN, tmp_path)
+    assert trained.auditor is None
+    assert not list(tmp_path.glob("transcript/*/epoch-*"))
+    assert [line["leak"] for line in RunFolder(tmp_path).history()] == [{}, {}, {}]
+
+
+def test_without_layers_no_layer_is_recorded(tmp_path: Path) -> None:
+    trained = run(job_with(layers=False), GIVEN, tmp_path)
+    assert trained.auditor is not None
+    assert not any(cell.layer for cell in trained.auditor.series)
+    assert not any(step.layers for _, steps in read_epochs(tmp_path / "transcript" / ACTIVE) for step in steps)
+
+
+def test_the_transcript_is_what_crossed_as_it_crossed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = record(monkeypatch)
+    job = make_job(passives=2, privacy={"max_norm": {}}, audit={"rows": 100}, epochs=2)
+    run(job, GIVEN, tmp_path)
+    sent: Mapping[Any, torch.Tensor] = {
+        (m.kind, m.epoch, m.step, m.sender, m.receiver): next(iter(m.tensors.values()))
+        for m in messages
+        if m.kind in (Kind.EMBEDDING, Kind.GRADIENT)
+    }
+    for name in (ACTIVE, *PASSIVES[:2]):
+        recorded = dict(read_epochs(tmp_path / "transcript" / name))
+        assert [len(steps) for steps in recorded.values()] == [3, 3]
+        for epoch, steps in recorded.items():
+            for step in steps:
+                links = PASSIVES[:2] if name == ACTIVE else (name,)
+                assert tuple(step.embeddings) == tuple(step.gradients) == tuple(links)
+                for link in links:
+                    crossed = sent[Kind.EMBEDDING, epoch, step.step, link, ACTIVE]
+                    assert torch.equal(step.embeddings[link], crossed)
+                    assert torch.equal(step.gradients[link], sent[Kind.GRADIENT, epoch, step.step, ACTIVE, link])
+
+
+def test_a_passive_partys_layers_are_its_own(tmp_path: Path) -> None:
+    run(job_with(), GIVEN, tmp_path)
+    for name, prefix in ((ACTIVE, ("bottom.", "top.")), (PASSIVES[0], ("categories", "layers."))):
+        steps = [step for _, steps in read_epochs(tmp_path / "transcript" / name) for step in steps]
+        names = {layer for step in steps for layer in step.layers}
+        assert names
+        assert all(layer.startswith(prefix) for layer in names)
+        assert PASSIVES[0] == name or {layer.split(".")[0] for layer in names} == {"bottom", "top"}
+
+
+def test_a_run_recorded_to_its_limit_is_thinned_and_still_audited_live(tmp_path: Path) -> None:
+    """The bound is on what lies on disk; live, every epoch is attacked."""
+    job = make_job(
+        passives=2, bottom={"kind": "mlp", "hidden": [700]}, audit={"rows": 192, "max_megabytes": 1}, epochs=3
+    )
+    trained = run(job, GIVEN, tmp_path)
+    for name in (ACTIVE, *PASSIVES[:2]):
+        files = list((tmp_path / "transcript" / name).glob("epoch-*"))
+        assert sum(path.stat().st_size for path in files) <= 2**20
+        assert len(files) < 3
+    assert trained.auditor is not None
+    spectral = [series for cell, series in trained.auditor.series.items() if cell.attack == "spectral"]
+    assert spectral
+    assert all(len(series.leaks) == 3 for series in spectral)
+
+
+def test_auditing_a_finished_run_again_repeats_its_figures(tmp_path: Path) -> None:
+    job = make_job(passives=2, privacy={"max_norm": {}}, audit={"rows": 64}, epochs=2)
+    job = job.model_copy(update={"compare": ("undefended",)})
+    folder = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress())
+    before = folder.read_json("audit.json")
+    _with_paths_of_tables(folder)
+    audit_again(folder)
+    assert json.dumps(folder.read_json("audit.json")) == json.dumps(before)
+    audit_again(folder, attacks=("norm",), fail_above=0.55)
+    after = folder.read_json("audit.json")
+    assert {cell["attack"] for run in after["runs"].values() for cell in run["cells"]} == {"norm"}
+    [gate] = after["gates"]
+    assert gate["limit"] == 0.55
+    assert gate["passed"] == (gate["worst"] <= 0.55)
+
+
+def _with_paths_of_tables(folder: RunFolder) -> None:
+    """The run was given its tables in memory; nothing of them is read again."""
+    assert "table" not in (folder.path / "job.yaml").read_text()

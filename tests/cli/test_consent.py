@@ -1,0 +1,176 @@
+"""A job from somebody else: no verb imports or runs what it names without consent on this machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutlayer.errors import ConfigError
+from cutlayer.estimator import VerticalClassifier
+from tests.cli.jobs import JOB, Place, as_yaml, changed
+
+SPY = """
+from pathlib import Path
+import torch
+from torch import nn
+
+Path(__file__).with_name("imported").touch()
+
+class Bottom(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.width, self.layer = 3, nn.LazyLinear(3)
+        self.layer(torch.zeros(1, inputs.numbers))
+
+    def forward(self, codes, numbers):
+        return self.layer(numbers)
+"""
+USER = {"kind": "python", "path": "cli_consent_spy:Bottom"}
+ATTACKS = {"attacks": ["norm", "model_completion"]}
+REFUSED = "expected consent before"
+
+
+def program(folder: Path) -> dict[str, object]:
+    """A section that makes a file by a program, as soon as something imports and calls it."""
+    script = f"import pathlib; pathlib.Path({str(folder / 'ran')!r}).touch()"
+    return {"kind": "python", "path": "subprocess:Popen", "args": {"args": [sys.executable, "-c", script]}}
+
+
+@pytest.fixture
+def spy(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A job beside a user's module that leaves a mark when it is imported."""
+    modules = place.folder / "modules"
+    modules.mkdir()
+    (modules / "cli_consent_spy.py").write_text(SPY)
+    monkeypatch.syspath_prepend(modules)
+    monkeypatch.delitem(sys.modules, "cli_consent_spy", raising=False)
+    place.change({"model.bottom": USER, "parties.bank.audit": ATTACKS})
+    return place
+
+
+def imported(place: Place) -> bool:
+    return "cli_consent_spy" in sys.modules or (place.folder / "modules" / "imported").exists()
+
+
+@pytest.mark.parametrize("where", ["model.top", "model.bottom"])
+@pytest.mark.parametrize("options", [(), ("--allow-model", "subprocess")], ids=["no consent", "consent"])
+def test_a_job_that_names_a_program_runs_none(
+    place: Place, monkeypatch: pytest.MonkeyPatch, where: str, options: tuple[str, ...]
+) -> None:
+    place.change({where: program(place.folder)})
+    imports = []
+    monkeypatch.setattr("cutlayer.models.consent.importlib.import_module", imports.append)
+    if options:
+        monkeypatch.undo()
+        monkeypatch.chdir(place.folder)
+        place.refused("expected subprocess:Popen to be a subclass of nn.Module, got the class Popen", options=options)
+    else:
+        place.refused(REFUSED, f"{where}", "imports subprocess:Popen, got none", "--allow-model subprocess")
+    assert not imports
+    assert not (place.folder / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["bank", "telco"])
+def test_a_party_runs_no_program_of_the_shared_job(place: Place, name: str) -> None:
+    shared = {
+        "bank": {"role": "active", "address": "127.0.0.1:1"},
+        "telco": {"role": "passive"},
+    }
+    where = "model.top" if name == "bank" else "model.bottom"
+    place.write(changed(JOB, {"parties": shared, where: program(place.folder)}))
+    private = {"table": f"{name}.csv", "id": "id"} | ({"label": "default"} if name == "bank" else {})
+    (place.folder / "party.yaml").write_text(as_yaml(private))
+    for resume in ((), ("--resume",)):
+        told = place.call("party", place.file, "--as", name, "--local", "party.yaml", "--timeout", "1", *resume)
+        assert (told.code, told.out) == (2, "")
+        assert "imports subprocess:Popen, got none" in told.error
+        assert "allow_models: [subprocess]" in told.error
+    assert not (place.folder / "ran").exists()
+
+
+def test_a_party_needs_consent_only_for_what_it_builds(place: Place) -> None:
+    shared = {
+        "bank": {"role": "active", "address": "127.0.0.1:1"},
+        "telco": {"role": "passive"},
+    }
+    bottoms = {"bank": {"kind": "mlp"}, "telco": program(place.folder)}
+    place.write(changed(JOB, {"parties": shared, "model.bottom": bottoms}))
+    (place.folder / "party.yaml").write_text(as_yaml({"table": "bank.csv", "id": "id", "label": "default"}))
+    told = place.call("party", place.file, "--as", "bank", "--local", "party.yaml", "--timeout", "0.2")
+    assert "imports" not in told.error
+    assert not (place.folder / "ran").exists()
+
+
+def test_no_verb_imports_without_consent(spy: Place) -> None:
+    spy.refused(REFUSED, "imports cli_consent_spy:Bottom, got none")
+    told = spy.call("sweep", spy.file, "--vary", "train.optimizer.lr=0.1,0.2")
+    assert told.code == 2
+    assert "imports cli_consent_spy:Bottom, got none" in told.error
+    assert not imported(spy)
+
+
+def test_consent_in_the_job_itself_counts_for_nothing(spy: Place) -> None:
+    for path in ("allow_models", "parties.telco.allow_models"):
+        spy.change({"model.bottom": USER, path: ["cli_consent_spy"]})
+        told = spy.refused("allow_models")
+        assert "parties" not in path or "no allow_models in a job, got one; use --allow-model" in told
+    assert not imported(spy)
+
+
+def test_check_shows_what_it_imports(spy: Place) -> None:
+    allowed = ("--allow-model", "cli_consent_spy")
+    assert spy.call("check", spy.file, "--json", *allowed).document()["imports"] == {
+        "model.bottom (bank)": "cli_consent_spy:Bottom",
+        "model.bottom (telco)": "cli_consent_spy:Bottom",
+    }
+    shown = " ".join(spy.call("check", spy.file, *allowed).out.split())
+    assert "imports cli_consent_spy:Bottom for model.bottom (telco)" in shown
+
+
+def test_a_foreign_run_folder_is_read_and_imports_nothing(spy: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = ("--allow-model", "cli_consent_spy")
+    assert spy.call("run", spy.file, "--json", *allowed).code == 0
+    assert imported(spy)
+    (spy.folder / "modules" / "imported").unlink()
+    monkeypatch.delitem(sys.modules, "cli_consent_spy")
+    shutil.move(spy.run_folder, spy.folder / "foreign")
+    assert spy.call("report", "foreign", "--json").code == 0
+    told = spy.call("audit", "foreign")
+    assert told.code == 2
+    assert "imports cli_consent_spy:Bottom, got none" in told.error
+    resumed = spy.call("run", spy.file, "--out", "foreign", "--resume")
+    assert resumed.code == 2
+    assert not imported(spy)
+    assert spy.call("audit", "foreign", "--json", *allowed).code == 0
+    assert imported(spy)
+
+
+def test_a_class_named_in_python_is_consent_to_it_alone(spy: Place) -> None:
+    rows = np.random.default_rng(0).normal(size=(300, 2))
+    tables = {"bank": rows, "telco": rows}
+    labels = (rows[:, 0] > 0).astype(int)
+    sizes = {"epochs": 1, "batch_size": 64, "attacks": ["norm"]}
+    with pytest.raises(ConfigError, match=r"subclass of nn\.Module, got the class Popen"):
+        VerticalClassifier("bank", bottom=program(spy.folder), **sizes).fit(tables, labels)
+    assert not (spy.folder / "ran").exists()
+    assert not imported(spy)
+    fitted = VerticalClassifier("bank", bottom=USER, **sizes).fit(tables, labels)
+    assert imported(spy)
+    assert len(fitted.predict(tables)) == 300
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "..", "/etc", "a/b", "a\\b", "", ".hidden", "x\n"])
+def test_a_foreign_run_folder_leads_to_no_other(finished: Path, place: Place, name: str) -> None:
+    path = finished / "audit.json"
+    audit = json.loads(path.read_text())
+    audit["runs"][name] = audit["runs"]["undefended"]
+    path.write_text(json.dumps(audit))
+    for verb in ("report", "audit"):
+        told = place.call(verb, finished)
+        assert told.code == 2
+        assert f"expected names of compared runs in {finished}, got {name!a}" in told.error

@@ -1,0 +1,176 @@
+"""Damaged files, a full disk and files that other users can read: exit code 2 with the remedy, never 70."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError
+
+from cutlayer import durable
+from cutlayer.training.folder import RunFolder
+
+DEEP = "[" * 100_000
+NOT_TEXT = b"\xff\xfe\x80"
+
+
+@pytest.mark.parametrize("content", [DEEP.encode(), NOT_TEXT, b"{}", b"[]", b"null", b"1", b'{"runs": 3}'])
+@pytest.mark.parametrize("name", ["summary.json", "audit.json", "history.jsonl"])
+@pytest.mark.parametrize("verb", ["report", "audit"])
+def test_a_file_with_other_content(place, finished, verb, name, content):
+    (finished / name).write_bytes(content + b"\n")
+    told = place.call(verb, finished, "--json")
+    assert told.code == 2, told
+    assert told.err == ""
+    assert name in told.document()["error"]
+
+
+@pytest.mark.parametrize("content", [DEEP.encode(), NOT_TEXT, b"a: 2020-13-45", b"a: !!int x", b"- " * 3000])
+def test_a_job_with_other_content(place, finished, content):
+    place.file.write_bytes(content)
+    assert place.call("check", place.file).code == 2
+    (finished / "job.yaml").write_bytes(content)
+    assert "job.yaml" in place.call("audit", finished).error
+
+
+@pytest.mark.parametrize("content", [NOT_TEXT, DEEP.encode()])
+@pytest.mark.parametrize(
+    "name", ["checkpoint/bank/keys.fingerprint", "checkpoint/bank/committed.json", "history.jsonl"]
+)
+def test_a_resume_with_other_content(place, name, content):
+    assert place.call("run", place.file, "--json").code == 0
+    (place.run_folder / name).write_bytes(content + b"\n")
+    told = place.call("run", place.file, "--resume")
+    assert (told.code, told.out) == (2, "")
+    assert Path(name).name in told.error
+
+
+def test_a_history_line_that_lost_its_epoch(place, finished):
+    lines = (finished / "history.jsonl").read_text().splitlines()
+    (finished / "history.jsonl").write_text("\n".join([lines[0], lines[1].replace('"epoch"', '"epoche"')]) + "\n")
+    assert "history.jsonl is damaged (line 2: the content does not match its checksum); remove that line" in (
+        place.call("report", finished).error
+    )
+
+
+@pytest.mark.parametrize("by_library", [False, True])
+def test_a_full_disk_says_what_to_free(place, monkeypatch, by_library):
+    """The library that writes tensors reports a full disk as a fault of the format."""
+
+    def full(*_arguments: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    sync = durable.sync_file
+
+    def full_at_file(path: Path) -> None:
+        if path.suffix == ".partial":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        sync(path)
+
+    if by_library:
+        monkeypatch.setattr("cutlayer.tensor_file.save_file", full)
+    else:
+        monkeypatch.setattr(durable, "sync_file", full_at_file)
+    told = place.call("run", place.file)
+    assert (told.code, told.out) == (2, "")
+    assert "No space left on device; free space there" in told.error
+    assert not [*place.folder.rglob("*.partial")]
+
+
+def test_leftovers_of_a_killed_process_are_removed_by_a_resume(place):
+    assert place.call("run", place.file, "--json").code == 0
+    left = [
+        place.run_folder / "checkpoint" / "bank" / name for name in (".tmpAbC123", "epoch-0007.safetensors.partial")
+    ]
+    left += [place.run_folder / "data" / "telco" / "numbers.npy.partial", place.run_folder / "report.json.partial"]
+    for path in left:
+        path.write_bytes(b"half")
+    assert place.call("run", place.file, "--resume", "--json").code == 0
+    assert not [path for path in left if path.exists()]
+
+
+def test_a_killed_start_that_wrote_no_job_is_started_again(place):
+    place.run_folder.mkdir(parents=True)
+    (place.run_folder / "run.lock").write_text("a run (process 1)")
+    (place.run_folder / "job.yaml.partial").write_text("parti")
+    assert "leave --resume out" in place.call("run", place.file, "--resume").error
+    assert place.call("run", place.file, "--json").code == 0
+
+
+@pytest.mark.parametrize("command", ["run", "run --resume", "report", "audit"])
+def test_a_second_process_is_told_who_holds_the_folder(place, finished, command):
+    verb, *more = command.split()
+    shutil.copytree(finished, place.run_folder)
+    before = {path: path.read_bytes() for path in place.run_folder.rglob("*") if path.is_file()}
+    target = [place.run_folder] if verb in ("report", "audit") else [place.file, "--out", place.run_folder]
+    with RunFolder(place.run_folder).locked("a run"):
+        told = place.call(verb, *target, *more)
+    assert (told.code, told.out) == (2, "")
+    expected = "exists already" if command == "run" else f"in use by a run (process {os.getpid()}); wait until it has"
+    assert expected in told.error
+    assert {path: path.read_bytes() for path in place.run_folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_private_files_are_their_owners_alone_whatever_the_umask(place, mask):
+    place.change({"parties.bank.privacy": {"label_dp": {"eps": 2.0}}})
+    before = os.umask(mask)
+    try:
+        assert place.call("run", place.file, "--json").code == 0
+    finally:
+        os.umask(before)
+    made_to_share = {"report.html", "report.json", "gates.xml"}
+    for path in (place.run_folder, *place.run_folder.rglob("*"), *(place.folder / ".cutlayer").rglob("*")):
+        wanted = 0o700 if path.is_dir() else 0o644 & ~mask if path.name in made_to_share else 0o600
+        assert path.stat().st_mode & 0o777 == wanted, path
+
+
+def test_a_key_that_others_can_read_is_refused_with_the_command_to_run(place):
+    key = place.folder / "my key"
+    key.write_bytes(bytes(range(32)))
+    key.chmod(0o640)
+    told = place.call("run", place.file, "--key", key)
+    assert (told.code, told.out) == (2, "")
+    assert f"got mode 0640; run chmod 600 '{key}'" in told.error
+    key.chmod(0o600)
+    assert place.call("run", place.file, "--key", key, "--json").code == 0
+    (place.folder / ".cutlayer").mkdir(exist_ok=True)
+    secret = place.folder / ".cutlayer" / "bank.key"
+    secret.write_bytes(bytes(32))
+    secret.chmod(0o604)
+    assert f"run chmod 600 {secret}" in place.call("run", place.file, "--out", "other").error.replace("//", "/")
+
+
+def test_a_folder_behind_a_link_is_not_removed(place, tmp_path):
+    """Clearing a run that failed removes the link, not what it points to."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "thesis.tex").write_text("x")
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    (folder.path / "data").symlink_to(elsewhere)
+    folder.clear()
+    assert [*folder.path.iterdir()] == []
+    assert (elsewhere / "thesis.tex").exists()
+
+
+def test_every_json_file_of_a_run_is_strict(finished):
+    """A layer has no interval and an audit may have no figure: both are null, which every program reads."""
+
+    def refuse(constant: str) -> float:
+        raise AssertionError(constant)
+
+    for path in finished.rglob("*.json"):
+        json.loads(path.read_text(), parse_constant=refuse)
+    cells = json.loads((finished / "audit.json").read_text())["runs"]["this run"]["cells"]
+    assert any(cell["low"] is None for cell in cells)
+
+
+def test_a_number_that_is_not_finite_becomes_null(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_json("x.json", {"a": [float("nan"), {"b": float("inf")}, 1.5], "c": (None, "NaN")})
+    assert folder.read_json("x.json") == {"a": [None, {"b": None}, 1.5], "c": [None, "NaN"]}

@@ -1,0 +1,144 @@
+"""Ctrl-C: the last committed epoch stands and can be resumed; before the first one nothing is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cutlayer.audit.watch import Watcher
+from cutlayer.jobs import execute
+
+EPOCHS = 10
+ALLOWED = ("--allow-model", "cli_slow_model")
+SLOW_MODEL = """
+import os, time, torch
+
+class Slow(torch.nn.Module):
+    width = 3
+
+    def __init__(self, inputs):
+        super().__init__()
+        self.layer = torch.nn.Linear(inputs.numbers, 3)
+
+    def forward(self, codes, numbers):
+        time.sleep(float(os.environ.get("CLI_TEST_SECONDS", 0)))
+        return self.layer(numbers)
+"""
+
+
+def losses(folder: Path) -> list[float]:
+    """The training loss of every epoch, in the order they were run."""
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == list(range(len(lines)))
+    return [line["loss"] for line in lines]
+
+
+def heed_interrupts() -> None:
+    """A shell starts its background jobs deaf to Ctrl-C, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
+    (place.folder / "cli_slow_model.py").write_text(SLOW_MODEL)
+    monkeypatch.syspath_prepend(place.folder)
+    model = {"bank": {"kind": "mlp"}, "telco": {"kind": "python", "path": "cli_slow_model:Slow"}}
+    place.change({"train.epochs": EPOCHS, "model.bottom": model})
+    key = place.folder / "noise.key"  # without it another run would start from other weights
+    key.write_bytes(bytes(32))
+    key.chmod(0o600)
+    options = ["--json", "--key", str(key), *ALLOWED]
+    history = place.run_folder / "history.jsonl"
+    command = [sys.executable, "-m", "cutlayer", "run", str(place.file), *options]
+    paths = os.pathsep.join([str(place.folder), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CLI_TEST_SECONDS": "0.05"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = subprocess.Popen(command, **pipes, env=environment, preexec_fn=heed_interrupts)
+    try:
+        deadline = time.monotonic() + 60
+        while not (history.exists() and history.read_text().count("\n") >= 2):
+            assert running.poll() is None, "it ended before it could be interrupted"
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+    finally:
+        running.kill()
+    assert (running.returncode, err) == (130, "")
+    told = json.loads(out)
+    assert told["exit_code"] == 130
+    assert f"the last committed epoch stands in {place.run_folder}" in told["error"]
+    assert "--resume continues from it" in told["error"]
+    assert not (place.run_folder / "report.json").exists()
+    assert len(losses(place.run_folder)) < EPOCHS
+    assert place.call("run", place.file, "--resume", *options).code == 0
+    assert place.call("run", place.file, "--out", "whole", *options).code == 0
+    assert losses(place.run_folder) == losses(place.folder / "whole")
+
+
+@pytest.fixture
+def interrupted_after(monkeypatch: pytest.MonkeyPatch):
+    """Press Ctrl-C when an epoch of a training has ended."""
+
+    def at(epoch: int) -> None:
+        ended = Watcher.ended
+
+        def pressed(self, record):
+            ended(self, record)
+            if record.epoch == epoch:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(Watcher, "ended", pressed)
+
+    return at
+
+
+def test_the_message_says_what_stands(place, interrupted_after):
+    interrupted_after(0)
+    told = place.call("run", place.file)
+    assert told.code == 130
+    assert told.err.splitlines()[-1] == (
+        f"error interrupted; the last committed epoch stands in {place.run_folder}; "
+        "the same command with --resume continues from it"
+    )
+    assert place.call("run", place.file).code == 2, "a run that was interrupted is not overwritten"
+
+
+def test_before_the_first_epoch_nothing_is_kept(place, monkeypatch):
+    def pressed(*_arguments, **_named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(execute, "train_together", pressed)
+    told = place.call("run", place.file)
+    assert (told.code, told.error) == (130, "interrupted; no epoch was committed yet, and nothing is kept\n")
+    assert place.left() == set()
+    monkeypatch.undo()
+    assert place.call("run", place.file, "--json").code == 0
+
+
+def test_an_interrupted_comparison_is_resumed_too(place, interrupted_after, monkeypatch):
+    place.change({"parties.bank.privacy": {"max_norm": None}, "compare": ["undefended"]})
+    interrupted_after(1)
+    assert place.call("run", place.file).code == 130
+    assert not (place.run_folder / "history.jsonl").exists(), "the twin is trained first"
+    monkeypatch.undo()
+    monkeypatch.chdir(place.folder)
+    report = place.call("run", place.file, "--resume", "--json").document()
+    assert {row["name"] for row in report["utility"]["rows"]} == {"this run", "undefended", "chance"}
+
+
+@pytest.mark.parametrize("verb", ["check", "report", "audit"])
+def test_other_verbs_are_just_interrupted(place, finished, monkeypatch, verb):
+    def pressed(*_arguments, **_named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cutlayer.jobs.forecast.intersect", pressed)
+    monkeypatch.setattr("cutlayer.training.folder.RunFolder.open", pressed)
+    told = place.call(verb, place.file if verb == "check" else finished)
+    assert (told.code, told.err.strip()) == (130, "error interrupted")

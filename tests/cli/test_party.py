@@ -1,0 +1,101 @@
+"""`cutlayer party` alone: what can be wrong before, and instead of, a link to the others."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.jobs import JOB, changed
+
+PUBLIC = {"parties.bank": {"role": "active"}, "parties.telco": {"role": "passive"}}
+
+
+@pytest.fixture
+def apart(place):
+    """The shared job without anybody's private part, and each party's file beside it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place.write(changed(JOB, {**PUBLIC, "parties.bank.address": f"127.0.0.1:{port}"}))
+    (place.folder / "bank.yaml").write_text("table: bank.csv\nid: id\nlabel: default\n")
+    (place.folder / "telco.yaml").write_text("table: telco.csv\nid: id\n")
+    return place
+
+
+def kept(place):
+    """What lies in the folder, apart from the long-lived keys."""
+    return {path.name for path in place.folder.iterdir()} - {".cutlayer"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--as", "shop", "--local", "bank.yaml"), "expected a party of the job (bank, telco), got shop"),
+        (("--as", "bank", "--local", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file or directory"),
+        (("--as", "bank", "--local", "bank.csv"), "bank.csv: "),
+        (("--as", "bank", "--local", "telco.yaml"), "expected parties.bank.label, got none"),
+        (("--as", "telco", "--local", "bank.yaml"), "expected no parties.telco.label, got default"),
+        (("--as", "bank", "--local", "bank.yaml", "--resume"), "expected a run to resume at"),
+        (("--as", "bank", "--local", "bank.yaml", "--key", "bank.csv"), "32 bytes of key in bank.csv"),
+    ],
+)
+def test_what_is_wrong_before_a_link_is_made(apart, arguments, told):
+    before = kept(apart)
+    result = apart.call("party", "job.yaml", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert told in result.error
+    assert kept(apart) == before
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "10.1.2.3:7070"])
+def test_an_address_nobody_can_listen_at(apart, address):
+    apart.write(changed(JOB, {**PUBLIC, "parties.bank.address": address}))
+    before = kept(apart)
+    result = apart.call("party", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--timeout", "1")
+    assert result.code == 2
+    assert address in result.error
+    assert kept(apart) == before
+
+
+@pytest.mark.parametrize("name", ["bank", "telco"])
+def test_port_0_is_no_address_that_peers_can_know(apart, name):
+    apart.write(changed(JOB, {**PUBLIC, "parties.bank.address": "127.0.0.1:0"}))
+    before = kept(apart)
+    result = apart.call("party", "job.yaml", "--as", name, "--local", f"{name}.yaml", "--timeout", "0.3")
+    assert result.code == 2
+    assert "expected an address with a port from 1 to 65535, got '127.0.0.1:0'; name one that is free" in result.error
+    assert kept(apart) == before
+
+
+def test_without_an_address(apart):
+    apart.write(changed(JOB, PUBLIC))
+    result = apart.call("party", "job.yaml", "--as", "bank", "--local", "bank.yaml")
+    assert result.error == "expected parties.bank.address, got none; such as 127.0.0.1:7070\n"
+
+
+@pytest.mark.parametrize("name", ["bank", "telco"])
+def test_a_peer_that_never_comes_is_exit_code_3_and_leaves_nothing(apart, name):
+    before = kept(apart)
+    result = apart.call("party", "job.yaml", "--as", name, "--local", f"{name}.yaml", "--timeout", "0.3", "--json")
+    assert result.code == 3
+    assert result.document()["error"].startswith("lost ")
+    assert kept(apart) == before
+
+
+def test_a_passive_party_audits_what_it_sent(apart):
+    text = "table: telco.csv\nid: id\naudit: {attacks: [inversion, membership], rows: 256}\n"
+    (apart.folder / "telco.yaml").write_text(text)
+    command = [sys.executable, "-m", "cutlayer", "party", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--json"]
+    bank = subprocess.Popen(command, cwd=apart.folder, stdout=subprocess.DEVNULL)
+    try:
+        result = apart.call("party", "job.yaml", "--as", "telco", "--local", "telco.yaml", "--json")
+        assert bank.wait(60) == 0
+    finally:
+        bank.kill()
+    found = result.document()
+    assert {one["attack"] for one in found["features"]} == {"inversion"}
+    assert list(found["skipped"]) == ["telco/embedding/membership"]
+    assert "bank" in found["skipped"]["telco/embedding/membership"]

@@ -1,0 +1,314 @@
+"""Every verb on a good job: what it prints, what it writes, and its exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from cutlayer import demo
+from cutlayer.cli import demo as demo_verb
+from cutlayer.config.load import dump_job, load_job
+from tests.cli.jobs import JOB, ROWS, changed
+from tests.cli.test_options import VERBS
+
+PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "compare": ["undefended"]}
+
+
+def test_run_trains_audits_and_reports(place):
+    place.change(PROTECTED)
+    told = place.call("run", place.file)
+    assert told.code == 0
+    assert told.err.count("epoch ") == 4, "one line per epoch of both trainings, on standard error"
+    for part in (
+        "Utility on 20 test rows",
+        "undefended",
+        "Leak at the worst epoch",
+        f"report     {place.run_folder}/report.html",
+    ):
+        assert part in told.out
+    written = {path.name for path in place.run_folder.iterdir()}
+    assert written >= {
+        "job.yaml",
+        "history.jsonl",
+        "checkpoint",
+        "transcript",
+        "ledger.json",
+        "audit.json",
+        "report.html",
+    }
+    assert "gates.xml" not in written
+
+
+def test_run_as_json_is_the_report_alone(place):
+    told = place.call("run", place.file, "--json")
+    assert (told.code, told.err) == (0, "")
+    assert told.document() == place.call("report", place.run_folder, "--json").document()
+
+
+def test_run_resumed_ends_with_the_same_report(place):
+    first = place.call("run", place.file, "--json").document()
+    second = place.call("run", place.file, "--resume", "--json").document()
+    assert second["utility"] == first["utility"]
+
+
+def test_the_same_key_repeats_a_run_and_is_marked(place):
+    place.change(PROTECTED)
+    (place.folder / "k").write_bytes(bytes(range(32)))
+    (place.folder / "k").chmod(0o600)
+    runs = [place.call("run", place.file, "--out", out, "--key", "k", "--json").document() for out in ("a", "b")]
+    assert runs[0]["leaks"] == runs[1]["leaks"]
+    assert runs[0]["run"]["reproducible_noise"]
+    fresh = place.call("run", place.file, "--out", "c", "--json").document()
+    assert not fresh["run"]["reproducible_noise"]
+    assert fresh["leaks"] != runs[0]["leaks"]
+
+
+def test_long_lived_secrets_are_made_once_and_readable_by_their_owner_alone(place):
+    place.call("run", place.file, "--json")
+    key = place.folder / ".cutlayer" / "bank.key"
+    kept = key.read_bytes()
+    assert len(kept) == 32
+    assert key.stat().st_mode & 0o777 == 0o600
+    place.call("run", place.file, "--out", "again", "--json")
+    assert key.read_bytes() == kept
+
+
+def test_check_forecasts_the_bytes_that_a_run_then_sends(place):
+    for held_out in ({"test": 0.1, "validation": 0.2}, {"test": 0.2, "validation": 0.0}):
+        place.change({"train.split": held_out, "train.epochs": 2})
+        forecast = {party["name"]: party for party in place.call("check", place.file, "--json").document()["parties"]}
+        sent = []
+        for epochs in (2, 5):
+            place.change({"train.split": held_out, "train.epochs": epochs})
+            out = f"of-{epochs}-{held_out['test']}"
+            report = place.call("run", place.file, "--out", out, "--json").document()
+            sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
+        for name, party in forecast.items():
+            assert sent[1][name] - sent[0][name] == 3 * party["bytes_per_epoch"], name
+            assert party["bytes_per_epoch"] > 0
+
+
+def test_check_forecasts_the_bytes_of_opening_epochs(place):
+    sent = []
+    for opening in (1, 3):
+        place.change({"train.release": "once", "train.opening": opening, "train.epochs": 4 + opening})
+        report = place.call("run", place.file, "--out", f"opening-{opening}", "--json").document()
+        sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
+    told = place.call("check", place.file, "--json").document()
+    assert told["opening"] == 3
+    for party in told["parties"]:
+        assert sent[1][party["name"]] - sent[0][party["name"]] == 2 * party["bytes_opening"]
+        assert (party["bytes_opening"] > 0) == (party["role"] == "active")
+    assert "the first 3 epochs open; in each bank sends" in " ".join(place.call("check", place.file).out.split())
+
+
+def test_check_says_what_the_run_then_has(place):
+    place.change({**PROTECTED, "parties.telco.features": {"include": ["usage", "plan"]}})
+    told = place.call("check", place.file, "--json").document()
+    report = place.call("run", place.file, "--json").document()
+    for key in ("train", "validation", "test"):
+        assert told[key] == report["data"][key]
+    assert told["rows"] == report["data"]["common"] == ROWS
+    assert told["threads"] == report["run"]["threads"]
+    for mine, theirs in zip(told["parties"], report["parties"], strict=True):
+        for key in ("name", "role", "categorical", "numeric", "width", "parameters"):
+            assert mine[key] == theirs[key], key
+    assert told["steps_per_epoch"] == -(-told["train"] // 64)
+    assert told["seconds_per_epoch"] > 0
+    assert told["memory_bytes"] > sum(party["store_bytes"] for party in told["parties"])
+    assert [line.split(":")[0] for line in told["guarantees"]] == ["label_dp", "max_norm"]
+
+
+def test_check_leaves_nothing(place):
+    told = place.call("check", place.file)
+    assert told.code == 0
+    assert f"{ROWS} common rows: 160 train, 20 validation, 20 test" in told.out
+    assert place.left() == set()
+    assert not (place.folder / ".cutlayer").exists()
+
+
+def test_report_is_built_again_and_repeats_the_gate(place, finished):
+    (finished / "report.html").unlink()
+    assert place.call("report", finished).code == 0
+    assert (finished / "report.html").stat().st_size > 10_000
+    assert place.call("audit", finished, "--fail-above", "0.501").code == 1
+    assert place.call("report", finished).code == 1, "an audit's failed gate fails the report too"
+
+
+def test_audit_of_the_transcript_finds_what_the_live_one_found(place, finished):
+    live = place.call("report", finished, "--json").document()
+    again = place.call("audit", finished, "--json").document()
+    found = {(leak["run"], leak["message"], leak["attack"]): leak["leak"] for leak in live["leaks"]}
+    assert len(found) >= 6
+    assert {(leak["run"], leak["message"], leak["attack"]): leak["leak"] for leak in again["leaks"]} == found
+
+
+def test_audit_with_chosen_attacks(place, finished):
+    one = place.call("audit", finished, "--attack", "norm", "--json").document()
+    assert {leak["attack"] for leak in one["leaks"]} == {"norm"}
+    two = place.call("audit", finished, "--attack", "norm", "--attack", "spectral", "--json").document()
+    assert {leak["attack"] for leak in two["leaks"]} == {"norm", "spectral"}
+    assert {leak["run"] for leak in two["leaks"]} == {"this run", "undefended"}
+
+
+def test_a_failed_gate_is_exit_code_1_and_a_failed_test_in_xml(place, finished):
+    told = place.call("audit", finished, "--fail-above", "0.501", "--json")
+    assert told.code == 1
+    (gate,) = told.document()["gates"]
+    assert (gate["limit"], gate["passed"]) == (0.501, False)
+    suite = ElementTree.parse(finished / "gates.xml").getroot()
+    assert len(list(suite.iter("failure"))) == 1
+    shown = place.call("audit", finished, "--fail-above", "0.501")
+    assert shown.code == 1
+    assert "FAILED  label_auc" in shown.out
+
+
+def test_a_gate_that_holds_is_exit_code_0(place, finished):
+    told = place.call("audit", finished, "--fail-above", "1.0", "--json")
+    assert told.code == 0
+    assert told.document()["gates"][0]["passed"]
+    assert not list(ElementTree.parse(finished / "gates.xml").getroot().iter("failure"))
+
+
+def test_a_jobs_own_gate_fails_its_run(place):
+    place.change({"parties.bank.audit": {"fail_above": {"label_auc": 0.51}}})
+    assert place.call("run", place.file).code == 1
+    assert (place.run_folder / "gates.xml").exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("protections", {"label_dp", "max_norm"}),
+        ("attacks", {"norm", "direction", "spectral"}),
+        ("models", {"mlp", "wide_deep", "python"}),
+    ],
+)
+def test_list_names_what_is_registered(place, what, names):
+    rows = place.call("list", what, "--json").document()
+    assert {row["name"] for row in rows} >= names
+    shown = place.call("list", what)
+    assert shown.code == 0
+    for name in names:
+        assert f"\n{name}\n" in f"\n{shown.out}"
+
+
+def test_the_packaged_demo_job_is_good(place):
+    told = place.call("check", demo.FOLDER / "job.yaml", "--json").document()
+    assert told["rows"] == 48_842
+    assert [party["name"] for party in told["parties"]] == ["bank", "census_office", "employer"]
+
+
+def test_demo_copies_a_job_to_start_from(place):
+    told = place.call("demo", "--copy", "mine")
+    assert told.code == 0
+    assert told.out == "now: cutlayer run mine/job.yaml\n"
+    assert place.call("check", "mine/job.yaml").code == 0
+    again = place.call("demo", "--copy", "mine")
+    assert again.code == 2
+    assert "mine has job.yaml, adult.parquet, ATTRIBUTION.md already; choose another folder" in again.error
+    assert place.call("demo", "--copy", "other", "--json").document() == {"job": "other/job.yaml"}
+    assert place.call("demo", "--copy", "bank.csv").code == 2
+
+
+def test_demo_makes_a_new_run_each_time(place, monkeypatch):
+    short = load_job(demo.FOLDER / "job.yaml")
+    split = short.train.split.model_copy(update={"test": 0.5, "validation": 0.47})
+    train = short.train.model_copy(update={"epochs": 1, "split": split})
+    monkeypatch.setattr(demo_verb, "demo_job", lambda: short.model_copy(update={"train": train, "compare": ("alone",)}))
+    for name in ("demo-1", "demo-2"):
+        told = place.call("demo")
+        assert told.code == 0
+        assert f"run folder runs/{name}" in told.out
+        assert "bank alone" in told.out
+    assert place.call("demo", "--out", "runs/demo-1").code == 2
+    report = place.call("demo", "--out", "here", "--json").document()
+    assert report["run"]["folder"] == "here"
+    assert [part["name"] for part in report["protections"]] == ["label_dp", "max_norm"]
+
+
+def test_the_job_a_run_keeps_can_be_run_itself(place):
+    place.change(PROTECTED)
+    assert place.call("run", place.file, "--json").code == 0
+    kept = load_job(place.run_folder / "job.yaml")
+    assert dump_job(kept) == dump_job(load_job(place.file))
+    assert place.call("check", place.run_folder / "job.yaml").code == 0
+
+
+def test_every_verb_prints_one_document_with_json(place, finished):
+    local = place.folder / "party.yaml"
+    local.write_text("table: bank.csv\nid: id\nlabel: default\n")
+    arguments = {
+        "demo": ("--copy", "copied"),
+        "check": (place.file,),
+        "run": (place.file,),
+        "party": (place.file, "--as", "bank", "--local", local),
+        "audit": (finished,),
+        "report": (finished,),
+        "list": ("attacks",),
+        "schema": (),
+    }
+    assert arguments.keys() == VERBS.keys() - {"sweep"}  # run by a test of its own
+    for verb, given in arguments.items():
+        told = place.call(verb, *given, "--json")
+        assert told.code == (2 if verb == "party" else 0), (verb, told)
+        assert told.document(), verb
+        assert told.err == ""
+    assert "parties.bank.address" in place.call("party", *arguments["party"], "--json").document()["error"]
+
+
+def test_misuse_is_told_with_the_way_to_help(place):
+    for arguments, message, help_of in [
+        (["rnu"], "No such command 'rnu'. Did you mean 'run'?", "cutlayer"),
+        (["run"], "Missing argument", "cutlayer run"),
+        (["run", "job.yaml", "--jsn"], "--json", "cutlayer run"),
+        (["run", "job.yaml", "another.yaml"], "another.yaml", "cutlayer run"),
+        (["list", "protection"], "'protection' is not one of 'protections', 'attacks', 'models'", "cutlayer list"),
+        (["party", "job.yaml", "--as", "bank"], "--local", "cutlayer party"),
+    ]:
+        told = place.call(*arguments)
+        assert (told.code, told.out) == (2, ""), arguments
+        assert message in told.error
+        assert told.error.endswith(f"see {help_of} --help\n")
+    assert place.call("run", "--json").document()["exit_code"] == 2
+
+
+def test_a_fault_of_the_program_is_told_as_one(place, monkeypatch):
+    monkeypatch.setattr("cutlayer.jobs.forecast.intersect", lambda _digests: 1 / 0)
+    told = place.call("check", place.file)
+    assert told.code == 70
+    assert told.error.startswith(
+        "a fault of cutlayer itself: ZeroDivisionError: division by zero\nset CUTLAYER_DEBUG=1"
+    )
+    assert "Traceback" not in told.err
+    monkeypatch.setenv("CUTLAYER_DEBUG", "1")
+    assert "Traceback" in place.call("check", place.file).err
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (OSError(28, "No space left on device", "x/y"), "x/y: No space left on device"),
+        (MemoryError(), "the machine has too little memory for this job\nlower train.batch_size"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "too little memory"),
+    ],
+)
+def test_what_the_machine_refuses_is_bad_input(place, monkeypatch, failure, told):
+    def fails(_digests):
+        raise failure
+
+    monkeypatch.setattr("cutlayer.jobs.forecast.intersect", fails)
+    result = place.call("check", place.file)
+    assert result.code == 2
+    assert told in result.error
+
+
+def test_python_m_cutlayer_is_cutlayer(place):
+    place.write(changed(JOB, {"train.epochs": 0}))
+    command = [sys.executable, "-m", "cutlayer", "check", "job.yaml"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "error job.yaml: train.epochs: expected greater than or equal to 1, got 0\n"

@@ -1,0 +1,137 @@
+"""Every example in the documentation is valid, and those that can run do."""
+
+from __future__ import annotations
+
+import doctest
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ruamel.yaml import YAML
+from safetensors.torch import load_file
+
+from cutlayer.config.load import load_job, load_private_part, with_private_part
+from cutlayer.jobs.check import check_job
+from cutlayer.models import allowed_models, modules_of
+from cutlayer.parties.checkpoint import Checkpoints
+from tests.docs.reading import PAGES, ROOT, Block, block, blocks
+
+HOW_TO = ROOT / "docs" / "how-to"
+JOB = """
+parties:
+  bank: {role: active, table: bank.csv, id: customer, label: default, privacy: {label_dp: {eps: 1.0}, max_norm: }}
+  telco: {role: passive, table: telco.parquet, id: customer}
+train: {epochs: 3, seed: 5}
+"""
+EVERY_YAML = [example for page in PAGES for example in blocks(page, "yaml")]
+
+
+@pytest.mark.parametrize("example", EVERY_YAML, ids=lambda example: f"{example.page.stem}:{example.name}")
+def test_every_yaml_example_is_valid(example: Block, tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(example.text, encoding="utf-8")
+    raw = YAML(typ="safe", pure=True).load(example.text)
+    if "parties" in raw:
+        job = load_job(file)
+        with allowed_models(*modules_of(raw.get("model", {}))):
+            check_job(job)
+    elif "table" in raw:
+        load_private_part(file)
+    else:
+        assert example.name == "gitlab.yaml", "an example that nothing checks"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_sessions_print_what_they_say(page: Path) -> None:
+    for number, one in enumerate(blocks(page, "python")):
+        if one.text.startswith(">>>"):
+            scope = {} if number == 0 else scope  # noqa: F821 - a page's sessions follow one another
+            test = doctest.DocTestParser().get_doctest(one.text, scope, page.name, str(page), 0)
+            assert doctest.DocTestRunner().run(test, clear_globs=False).failed == 0
+            scope = test.globs
+
+
+def test_the_criteo_example_reads_a_file_without_header(tmp_path: Path, cutlayer: Callable) -> None:
+    (tmp_path / "criteo.yaml").write_text(block(HOW_TO / "tables.md", "criteo.yaml"), encoding="utf-8")
+    with gzip.open(tmp_path / "train.tsv.gz", "wt") as file:
+        for row in range(400):
+            cells = [row % 2, *range(row, row + 13), *(f"{row % 7 + place:08x}" for place in range(26))]
+            file.write("\t".join(map(str, cells)) + "\n")
+    code, found = cutlayer("check", tmp_path / "criteo.yaml")
+    assert code == 0
+    assert [(party["categorical"], party["numeric"]) for party in found["parties"]] == [(0, 0), (26, 13)]
+
+
+def test_the_halves_of_images_train(tmp_path: Path, cutlayer: Callable) -> None:
+    (tmp_path / "images.yaml").write_text(block(HOW_TO / "images.md", "images.yaml"), encoding="utf-8")
+    draw = np.random.default_rng(0)
+    images, digits = draw.integers(0, 256, (240, 28, 28), dtype=np.uint8), draw.integers(0, 3, 240)
+    parts = {"x_train": images[:200], "y_train": digits[:200], "x_test": images[200:], "y_test": digits[200:]}
+    np.savez(tmp_path / "mnist.npz", **parts)
+    code, report = cutlayer("run", tmp_path / "images.yaml")
+    assert code == 0
+    assert {(party["name"], party["numeric"], party["width"]) for party in report["parties"]} == {
+        ("clinic", 28 * 14, 84),
+        ("lab", 28 * 14, 84),
+    }
+
+
+def test_your_own_model_trains(tables: Path, monkeypatch: pytest.MonkeyPatch, cutlayer: Callable) -> None:
+    for name in ("my_models.py", "model.yaml"):
+        (tables / name).write_text(block(HOW_TO / "model.md", name), encoding="utf-8")
+    monkeypatch.syspath_prepend(tables)
+    code, report = cutlayer("run", tables / "model.yaml", "--allow-model", "my_models")
+    assert code == 0
+    assert {party["name"]: party["width"] for party in report["parties"]} == {"bank": 8, "telco": 12}
+    assert any(layer["party"] == "telco" for layer in report["layers"])
+
+
+def test_a_gate_stops_a_build(tables: Path, cutlayer: Callable) -> None:
+    text = block(HOW_TO / "gates.md", "gates.yaml").replace("label_auc: 0.65", "label_auc: 0.501")
+    (tables / "job.yaml").write_text(text + "train: {epochs: 1}\n", encoding="utf-8")
+    leaks = tables / "leaks"
+    assert cutlayer("run", tables / "job.yaml", "--out", leaks)[0] == 1
+    assert '<failure type="GateFailed"' in (leaks / "gates.xml").read_text(encoding="utf-8")
+    assert cutlayer("audit", leaks, "--fail-above", "1.0")[0] == 0
+    assert "<failure" not in (leaks / "gates.xml").read_text(encoding="utf-8")
+
+
+def test_a_resumed_run_ends_as_an_uninterrupted_one(
+    tables: Path, monkeypatch: pytest.MonkeyPatch, cutlayer: Callable
+) -> None:
+    (tables / "job.yaml").write_text(JOB, encoding="utf-8")
+    (tables / "noise.key").write_bytes(bytes(32))
+    (tables / "noise.key").chmod(0o600)
+    run = ("run", tables / "job.yaml", "--key", tables / "noise.key")
+    assert cutlayer(*run, "--out", tables / "whole")[0] == 0
+    commit = Checkpoints.commit
+
+    def commit_and_stop(self: Checkpoints, epoch: int, progress: dict) -> None:
+        commit(self, epoch, progress)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "commit", commit_and_stop)
+        assert cutlayer(*run)[0] == 130
+    code, found = cutlayer(*run)
+    assert code == 2
+    assert "--resume" in found["error"]
+    assert cutlayer(*run, "--resume")[0] == 0
+    for party in ("bank", "telco"):
+        name = f"checkpoint/{party}/epoch-0002.safetensors"
+        whole, resumed = (load_file(folder / name) for folder in (tables / "whole", tables / "runs" / "job"))
+        assert all(torch.equal(tensor, resumed[key]) for key, tensor in whole.items())
+
+
+def test_the_files_of_several_processes_fit_together(tmp_path: Path) -> None:
+    for name in ("shared.yaml", "bank.yaml", "telco.yaml"):
+        (tmp_path / name).write_text(block(HOW_TO / "processes.md", name), encoding="utf-8")
+    job = load_job(tmp_path / "shared.yaml")
+    assert job.parties[job.active].address
+    for name in job.parties:
+        whole = with_private_part(job, name, load_private_part(tmp_path / f"{name}.yaml"))
+        check_job(whole)
+        assert whole.digest() == job.digest()

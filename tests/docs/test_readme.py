@@ -1,0 +1,127 @@
+"""What the README promises is there, and its examples run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+
+from cutlayer import errors
+from cutlayer.attacks import REGISTRY as ATTACKS
+from cutlayer.attacks import FeatureAttack
+from cutlayer.channel.address import check_loopback
+from cutlayer.cli import app
+from cutlayer.cli.app import INTERNAL, INTERRUPTED
+from cutlayer.protections import REGISTRY as PROTECTIONS
+from cutlayer.protections.base import Asset
+from tests.docs.reading import ROOT, block, blocks, prose, table_rows
+
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+
+
+def verbs() -> dict[str, list[str]]:
+    """Every verb of the command line with its options."""
+    commands = typer.main.get_command(app).commands
+    return {name: [option for one in command.params for option in one.opts] for name, command in commands.items()}
+
+
+def test_every_verb_is_in_the_table() -> None:
+    named = [re.match(r"`cutlayer (\w+)", row[0]) for row in table_rows(TEXT)]
+    assert {match[1] for match in named if match} == verbs().keys()
+
+
+def test_every_verb_takes_json() -> None:
+    assert all("--json" in options for options in verbs().values())
+
+
+def test_every_option_in_the_text_exists() -> None:
+    known = {option for options in verbs().values() for option in options} | {"--install-completion"}
+    for page in (README, *(ROOT / "docs").rglob("*.md")):
+        if "results" in page.parts:
+            continue
+        text = prose(page) + "".join(one.text for one in blocks(page, "console"))
+        for line in text.splitlines():
+            if "cutlayer" in line:
+                assert set(re.findall(r"(?<![-\w])--[a-z][a-z-]+", line)) <= known, f"{page}: {line}"
+
+
+def test_completion_can_be_installed() -> None:
+    assert "cutlayer --install-completion" in TEXT
+    assert "--install-completion" in [option for one in typer.main.get_command(app).params for option in one.opts]
+
+
+def test_every_exit_code_is_in_the_table() -> None:
+    codes = {kind.exit_code for kind in vars(errors).values() if hasattr(kind, "exit_code")}
+    codes |= {0, INTERNAL, INTERRUPTED}
+    assert {int(row[0]) for row in table_rows(TEXT) if row[0].isdigit()} == codes
+
+
+def test_the_two_commands_are_in_the_makefile() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    for page in (README, ROOT / "CONTRIBUTING.md", ROOT / "docs" / "index.md"):
+        assert set(re.findall(r"\bmake (\w+)(?=\s*(?:#|`|$))", page.read_text(encoding="utf-8"), re.M)) <= targets
+    assert {"demo", "test"} <= targets
+
+
+def test_the_result_of_the_demo_has_its_place() -> None:
+    assert re.search(r"<!-- demo-result -->\n.*<!-- /demo-result -->", TEXT, re.S)
+    assert TEXT.index("make demo") < TEXT.index("<!-- demo-result -->") < TEXT.index("## What it does")
+
+
+def test_the_job_checks_runs_and_can_be_audited(tables: Path, cutlayer: Callable) -> None:
+    (text,) = [one.text for one in blocks(README, "yaml")]
+    (tables / "job.yaml").write_text(text.replace("epochs: 10, batch_size: 512", "epochs: 2, batch_size: 256"))
+    job, folder = tables / "job.yaml", tables / "runs" / "job"
+    assert cutlayer("check", job)[0] == 0
+    code, report = cutlayer("run", job)
+    assert code == int(any(not gate["passed"] for gate in report["gates"]))
+    assert report == json.loads((folder / "report.json").read_text())
+    assert [one["name"] for one in report["protections"]] == ["label_dp", "max_norm"]
+    assert {row["name"] for row in report["utility"]["rows"]} >= {"this run", "undefended", "bank alone", "chance"}
+    code, report = cutlayer("audit", folder, "--attack", "spectral", "--fail-above", "1.0")
+    assert code == 0
+    assert {leak["attack"] for leak in report["leaks"]} == {"spectral"}
+    assert cutlayer("report", folder)[0] == 0
+    assert cutlayer("run", job)[0] == 2
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = pd.read_parquet
+    monkeypatch.setattr(pd, "read_parquet", lambda path: whole(path).head(1500))
+    scope: dict = {"folder": tmp_path}
+    exec(block(README, "notebook").replace('("bank", ', '("bank", run_dir=folder, '), scope)
+    printed = capsys.readouterr().out
+    assert {"undefended", "this run"} <= {line[:11].strip() for line in printed.splitlines()}
+    model, x = scope["model"], scope["X"]
+    assert model.predict_proba(x).shape == (1500, 2)
+    assert model.score(x, scope["adult"]["income"]) > 0.5
+    assert {leak.attack for leak in model.audit(["spectral"]).leaks} == {"spectral"}
+
+
+def test_the_notebook_has_about_ten_lines() -> None:
+    statements = re.sub(r",\n +", ", ", block(README, "notebook")).strip().splitlines()
+    assert len([line for line in statements if line]) <= 12
+
+
+def test_the_job_has_about_twenty_lines() -> None:
+    (text,) = [one.text for one in blocks(README, "yaml")]
+    assert len(text.splitlines()) <= 22
+
+
+def test_the_limits_are_still_those_of_today() -> None:
+    """Mend "Limits of today" in the README and docs/index.md when this fails."""
+    limits = TEXT.partition("## Limits of today")[2].partition("\n## ")[0]
+    assert {kind.protects for kind in PROTECTIONS.values()} == set(Asset)
+    assert "**Regression is not audited for labels.**" in limits
+    on_labels = {name: kind for name, kind in ATTACKS.items() if not issubclass(kind, FeatureAttack)}
+    assert {task for kind in on_labels.values() for task in kind.tasks} == {"binary", "multiclass"}
+    multiclass = {name for name, kind in on_labels.items() if "multiclass" in kind.tasks}
+    assert set(re.findall(r"`(\w+)`", limits)) == multiclass
+    with pytest.raises(errors.ConfigError, match="loopback"):
+        check_loopback("192.0.2.1:7070")

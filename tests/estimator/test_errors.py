@@ -1,0 +1,133 @@
+"""What can be wrong in a notebook: one sentence, of this package's own errors or scikit-learn's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+from cutlayer import CutlayerError, LabelDPConfig, MaxNormConfig
+from tests.estimator.tables import ROWS, classifier, tables
+
+X, Y = tables()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return classifier().fit(X, Y)
+
+
+@pytest.mark.parametrize("call", ["predict", "predict_proba", "score", "audit"])
+def test_before_fit(call):
+    arguments = {"audit": (), "score": (X, Y)}.get(call, (X,))
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        getattr(classifier(), call)(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("tables", "labels", "message"),
+    [
+        (X["shop"], Y, "X as a mapping from party name to table, got ndarray"),
+        ([X["bank"], X["shop"]], Y, "X as a mapping from party name to table, got list"),
+        ({"bank": X["bank"]}, Y, "expected at least one party with role passive, got none"),
+        (
+            {"bank": X["bank"][:9], "shop": X["shop"]},
+            Y,
+            "expected as many rows everywhere, .* got bank 9, shop 240, y 240",
+        ),
+        (X, Y[:9], "expected as many rows everywhere, .* got bank 240, shop 240, y 9"),
+        ({"shop": X["shop"]}, Y[:9], "expected as many rows everywhere, .* got shop 240, y 9"),
+        ({**X, "bank": X["bank"].assign(label=1)}, Y, "a feature of the active party is called 'label'; rename it"),
+        ({**X, "shop": X["shop"][None]}, Y, "expected as many rows everywhere, .* got bank 240, shop 1, y 240"),
+        ({**X, "shop": np.zeros((ROWS, 1, 1, 1, 1))}, Y, "party shop: expected an array of one to four dimensions"),
+        ({**X, "shop": None}, Y, "party shop: expected a file, a data frame or an array, got NoneType"),
+        ({**X, "shop": X["shop"] * np.inf}, Y, "party shop: expected finite numbers in column 'x0', got infinity"),
+        ({**X, "a/b": X["shop"]}, Y, "parties.'a/b': expected a party name"),
+        (X, np.where(np.arange(ROWS) == 3, np.nan, Y), "expected a label in every row, got none in 1 rows"),
+        (
+            X,
+            pd.Series(["yes", None] * (ROWS // 2), dtype=object),
+            "expected labels of one kind in y, got NoneType, str",
+        ),
+        (X, [1, "a"] * 0, r"expected y as labels \(n,\), one per row, got shape \(0,\)"),
+        (X, np.eye(ROWS), r"expected y as labels \(n,\), one per row, got shape \(240, 240\)"),
+        (X, np.zeros(ROWS), "expected labels of two classes or more, got only '0'"),
+    ],
+)
+def test_tables_and_labels(tables, labels, message):
+    with pytest.raises(CutlayerError, match=message):
+        classifier().fit(tables, labels)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "VerticalClassifier.train.epochs: expected greater than or equal to 1, got 0"),
+        ({"batch_size": 4096}, "4096"),
+        ({"lr": -1.0}, "VerticalClassifier.train.optimizer.lr: expected greater than 0, got -1.0"),
+        ({"patience": 0}, "VerticalClassifier.train.early_stop.patience: expected greater than or equal to 1, got 0"),
+        ({"test": 0.5, "validation": 0.5}, "expected test . validation below 1, got 1"),
+        ({"bottom": {"kind": "mpl"}}, "model.bottom .bank..kind: unknown kind 'mpl'; did you mean 'mlp'"),
+        ({"attacks": ["nrom"]}, "unknown attack 'nrom'; did you mean 'norm'"),
+        ({"compare": ["undefend"]}, "VerticalClassifier.compare.0: expected .* did you mean 'undefended'"),
+        ({"key": b"short"}, "expected key as 32 bytes, got 5 bytes; such as secrets.token_bytes"),
+        ({"key": "x" * 32}, "expected key as 32 bytes, got str"),
+        ({"protections": LabelDPConfig(eps=1.0)}, "expected protections in a list, got LabelDPConfig"),
+        ({"protections": "label_dp"}, "expected protections in a list, got str"),
+        ({"protections": ["label_dp"]}, r"expected a protection's settings \(.*LabelDPConfig.*\), got str"),
+        ({"protections": {"bank": ["label_dp"]}}, r"expected a protection's settings \(.*\), got str"),
+        ({"protections": {"bnk": [MaxNormConfig()]}}, "expected protections of bank, shop, got bnk"),
+        ({"protections": {"shop": [MaxNormConfig()]}}, "parties.shop.privacy.max_norm in the part of the active party"),
+        ({"protections": [LabelDPConfig(eps=1.0), LabelDPConfig(eps=2.0)]}, "bank: label_dp once, got it twice"),
+        ({"lr": 1e25}, "training diverged"),
+    ],
+)
+def test_settings(settings, message):
+    with pytest.raises(CutlayerError, match=message):
+        classifier(**settings).fit(X, Y)
+
+
+def test_a_run_dir_that_holds_a_run(tmp_path):
+    classifier(run_dir=tmp_path).fit(X, Y)
+    with pytest.raises(CutlayerError, match="holds a run already; choose another run_dir, or remove it"):
+        classifier(run_dir=tmp_path).fit(X, Y)
+
+
+def test_a_fit_that_fails_leaves_no_half_run_and_keeps_the_fit_before(tmp_path, fitted):
+    with pytest.raises(CutlayerError):
+        classifier(run_dir=tmp_path, batch_size=4096).fit(X, Y)
+    assert not (tmp_path / "run").exists()
+    before = fitted.predict_proba(X)
+    fitted.set_params(epochs=0)
+    with pytest.raises(CutlayerError):
+        fitted.fit(X, Y)
+    fitted.set_params(epochs=2)
+    np.testing.assert_array_equal(fitted.predict_proba(X), before)
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        (X["shop"], "X as a mapping from party name to table, got ndarray"),
+        ({"bank": X["bank"]}, "expected a table of bank, shop, got none of shop"),
+        ({"bank": X["bank"][:5], "shop": X["shop"]}, "expected as many rows everywhere, .* got bank 5, shop 240"),
+        ({**X, "bank": X["bank"][["age"]]}, "party bank: no column 'job'; known: age"),
+        ({**X, "shop": X["shop"][:, :2]}, "party shop: no column 'x2'; known: x0, x1"),
+        (
+            {**X, "bank": X["bank"].assign(age="old")},
+            "party bank: expected numbers in column 'age', got 'old' in row 0",
+        ),
+        ({**X, "bank": X["bank"].assign(age=np.inf)}, "party bank: expected finite numbers in column 'age'"),
+        ({"bank": X["bank"][:0], "shop": X["shop"][:0]}, "party bank: expected a table with rows, got no row"),
+    ],
+)
+def test_rows_to_predict(fitted, tables, message):
+    for call in (fitted.predict, fitted.predict_proba):
+        with pytest.raises(CutlayerError, match=message):
+            call(tables)
+
+
+def test_an_unknown_attack_of_an_audit(fitted):
+    with pytest.raises(CutlayerError, match="unknown attack 'nrom'; did you mean 'norm'"):
+        fitted.audit(["nrom"])

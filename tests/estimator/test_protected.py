@@ -1,0 +1,203 @@
+"""A prediction is a release: through the same protections as in training, counted, and limited by what was planned."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from cutlayer import CutlayerError
+from cutlayer.config import Section
+from cutlayer.data import PartyTable, intersect, split_rows
+from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.jobs.check import check_job
+from cutlayer.parties.release import plan_of
+from cutlayer.protections import REGISTRY, DPEmbeddingConfig
+from cutlayer.serving import Serving
+from tests.estimator.tables import classifier, regressor, tables
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dcor": {"alpha": 0.01},
+    "dimip": {"lam": 0.1},
+    "discrete_sgd": {"levels": 2},
+    "dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0},
+    "dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5},
+    "gradient_compression": {"keep": 0.1},
+    "iso_noise": {"ratio": 1.0},
+    "label_dp": {"eps": 1.0},
+    "marvell": {"sum_kl": 0.16},
+    "max_norm": {},
+    "noisy_gradient": {"scale": 0.001},
+    "nopeek": {"alpha": 0.1},
+    "party_dropout": {"rate": {"shop": 0.3}},
+    "ppdl": {"theta": 0.1},
+}
+NOISY = DPEmbeddingConfig(clip=1.0, epsilon=8.0, delta=1e-5)
+X, Y = tables()
+
+
+def noisy(predictions: int, config: Section = NOISY, **changes: Any) -> Any:
+    """A classifier whose shop releases noisy embeddings."""
+    return classifier(protections=[config], predictions=predictions, **changes).fit(X, Y)
+
+
+def serving_of(model: Any) -> Serving:
+    """What the shop releases predictions through."""
+    width = model.models_.widths["shop"]
+    return Serving(model.job_, model.folder_, "shop", width, model.key)
+
+
+def test_every_protection_can_be_set_from_python() -> None:
+    assert OPTIONS.keys() == REGISTRY.keys()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_config_works_through_the_estimator(name: str) -> None:
+    """As given to it, a config means what the same keys mean in a job file."""
+    protection = REGISTRY[name]
+    config = protection.config(**OPTIONS[name])
+    model = classifier(protections=[config], predictions=1, epochs=1).fit(X, Y)
+    owner = "bank" if protection.side == "active" else "shop"
+    (stated,) = model.report_.protections
+    assert (stated.name, stated.party) == (name, owner)
+    assert model.job_.parties[owner].privacy == {name: OPTIONS[name]}
+    assert model.predict(X).shape == (len(Y),)
+
+
+def test_a_protected_prediction_is_as_good_as_the_reports_test_figure_and_not_as_the_bare_models() -> None:
+    draw = np.random.default_rng(1)
+    rows = 3000
+    y = (draw.random(rows) < 0.5).astype(int)
+    given = {"bank": draw.normal(size=(rows, 1)), "shop": 1.5 * y[:, None] + draw.normal(size=(rows, 2))}
+    config = DPEmbeddingConfig(clip=1.0, noise_multiplier=0.5)
+    model = classifier(protections=[config], predictions=1, test=0.4, epochs=4, key=bytes(32)).fit(given, y)
+    positions = intersect({name: PartyTable(name, table).digests for name, table in given.items()})["bank"]
+    test = positions[split_rows(rows, model.job_.train.split, model.job_.train.seed).test]
+    held_out = {name: table[test] for name, table in given.items()}
+    stated = next(row for row in model.report_.utility.rows if row.name == "this run").metrics["auc"]
+    protected = roc_auc_score(y[test], model.predict_proba(held_out)[:, 1])
+    bare = roc_auc_score(y[test], model.predict_proba_unprotected(held_out)[:, 1])
+    assert protected == pytest.approx(stated, abs=0.05)
+    assert bare > stated + 0.1
+    assert model.evaluate_unprotected(held_out, y[test]).metrics["auc"] == pytest.approx(bare, abs=1e-6)
+
+
+def test_every_prediction_has_noise_of_its_own_and_is_counted() -> None:
+    model = noisy(predictions=4)
+    first, second = model.predict_proba(X), model.predict_proba(X)
+    assert np.abs(first - second).max() > 0
+    model.evaluate(X, Y)
+    model.score(X, Y)
+    for call in (model.predict, model.predict_proba):
+        with pytest.raises(BudgetExceeded, match="shop: prediction 5 was asked for, but 4 were planned"):
+            call(X)
+    with pytest.raises(BudgetExceeded, match="nothing was released"):
+        model.evaluate(X, Y)
+    without = {"bank": X["bank"]}
+    assert model.predict(without, absent=["shop"]).shape == (len(Y),)
+    np.testing.assert_array_equal(model.predict_proba_unprotected(X), model.predict_proba_unprotected(X))
+
+
+def test_fine_tuning_releases_the_rows_once_more() -> None:
+    given = {**X, "mill": X["shop"][:, :1]}
+    model = classifier(protections={"mill": [NOISY]}, predictions=1).fit(given, Y)
+    model.finetune_top(given, Y, ["shop"])
+    with pytest.raises(BudgetExceeded, match="mill: prediction 2"):
+        model.predict(given, ["shop"])
+
+
+def test_a_copy_has_no_predictions_of_its_own() -> None:
+    """The count is in the run folder, so that copies of an estimator share it."""
+    model = noisy(predictions=2)
+    copy.deepcopy(model).predict(X)
+    copy.deepcopy(model).predict(X)
+    with pytest.raises(BudgetExceeded):
+        model.predict(X)
+
+
+def test_without_planned_predictions_a_counted_party_refuses() -> None:
+    model = noisy(predictions=0)
+    message = "expected planned predictions: shop counts its releases, and a prediction is one of every row, got none"
+    for call in (lambda: model.predict(X), lambda: model.evaluate(X, Y), lambda: model.finetune_top(X, Y, [])):
+        with pytest.raises(ConfigError, match=message):
+            call()
+    assert model.predict_proba_unprotected(X).shape == (len(Y), 2)
+
+
+def test_a_party_that_counts_nothing_predicts_without_a_plan() -> None:
+    paper = DPEmbeddingConfig(clip=1.0, epsilon=8.0, delta=1e-5, rescale="paper")
+    for model in (classifier().fit(X, Y), noisy(0, paper)):
+        for _ in range(3):
+            model.predict(X)
+
+
+@pytest.mark.parametrize("wrong", [{"bank": X["bank"], "shop": X["shop"][:9]}, {"bank": X["bank"]}])
+def test_bad_tables_take_no_prediction(wrong: dict[str, Any]) -> None:
+    model = noisy(predictions=1)
+    with pytest.raises(CutlayerError):
+        model.predict(wrong)
+    with pytest.raises(CutlayerError, match="as many labels in y as rows"):
+        model.evaluate(X, Y[:7])
+    with pytest.raises(CutlayerError, match="only these were trained on"):
+        model.evaluate(X, np.where(Y == 1, 5, 6))
+    model.predict(X)
+
+
+def test_where_one_party_has_none_left_no_other_releases() -> None:
+    given = {**X, "mill": X["shop"][:, :1]}
+    config = {"mill": [NOISY], "shop": [NOISY]}
+    model = classifier(protections=config, predictions=2).fit(given, Y)
+    model.predict(given, absent=["shop"])
+    model.predict(given, absent=["shop"])
+    with pytest.raises(BudgetExceeded, match="mill: prediction 3"):
+        model.predict(given)
+    assert serving_of(model).made == 0
+
+
+def test_predictions_are_clipped_and_have_the_noise_of_the_ledger() -> None:
+    model = noisy(predictions=6, key=bytes(32))
+    serving, width = serving_of(model), model.models_.widths["shop"]
+    sigma = next(iter(model.report_.protections)).figures["sigma"]
+    plain = torch.zeros(4000, width)
+    found = serving.release(lambda rows: plain[rows], 4000)
+    assert float(found.std()) == pytest.approx(sigma, rel=0.03)
+    far = torch.full((6000, width), 1e6)
+    released = serving.release(lambda rows: far[rows], 6000)
+    assert float(released.mean(0).norm()) == pytest.approx(1.0, abs=5 * sigma * width**0.5 / 6000**0.5)
+    assert not torch.equal(serving.release(lambda rows: plain[rows], 4000), found)
+    assert serving.made == 3
+
+
+def test_planned_predictions_are_paid_for() -> None:
+    """By more noise where epsilon is set, and by a larger epsilon where the noise is."""
+    by_epsilon = [noisy(count, epochs=1).report_ for count in (0, 9)]
+    totals = [report.ledger.totals[0].epsilon for report in by_epsilon]
+    sigmas = [report.protections[0].figures["sigma"] for report in by_epsilon]
+    assert totals[0] == pytest.approx(totals[1]) == pytest.approx(8.0)
+    assert sigmas[1] > 2 * sigmas[0]
+    fixed = DPEmbeddingConfig(clip=1.0, noise_multiplier=2.0)
+    spent = [noisy(count, fixed, epochs=1).report_.ledger.totals[0].epsilon for count in (0, 9)]
+    assert spent[1] > 2 * spent[0]
+    once = noisy(3).job_
+    assert plan_of(once, "shop").most == plan_of(classifier().fit(X, Y).job_, "shop").most + 3
+
+
+def test_a_regressor_predicts_through_the_protections_too() -> None:
+    values = X["bank"]["age"].to_numpy() + X["shop"][:, 0]
+    model = regressor(protections=[NOISY], predictions=2).fit(X, values)
+    assert np.abs(model.predict(X) - model.predict(X)).max() > 0
+    with pytest.raises(BudgetExceeded):
+        model.predict(X)
+    np.testing.assert_array_equal(model.predict_unprotected(X), model.predict_unprotected(X))
+
+
+def test_the_active_party_plans_no_predictions(tmp_path: Path) -> None:
+    job = classifier().fit(X, Y).job_
+    parties = {**job.parties, "bank": job.parties["bank"].model_copy(update={"serving": 2})}
+    with pytest.raises(ConfigError, match=r"no parties\.bank\.serving at the active party"):
+        check_job(job.model_copy(update={"parties": parties}))

@@ -1,0 +1,69 @@
+"""`VerticalRegressor`: values in, values out, on the scale they came."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_regressor
+from sklearn.metrics import r2_score
+
+from cutlayer import LabelDPConfig, MaxNormConfig
+from cutlayer.errors import CutlayerError
+from tests.estimator.tables import ROWS, regressor, tables
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, _ = tables()
+    y = 1000 + 50 * (X["bank"]["age"].to_numpy() + X["shop"][:, 0])
+    return X, y
+
+
+def test_it_learns_numbers_on_their_own_scale(data):
+    X, y = data
+    model = regressor(epochs=30, lr=0.02).fit(X, y)
+    predicted = model.predict(X)
+    assert predicted.shape == (ROWS,)
+    assert predicted.dtype == np.float64
+    assert 900 < predicted.mean() < 1100
+    assert model.score(X, y) == r2_score(y, predicted) > 0.7
+    assert is_regressor(model)
+    assert not hasattr(model, "classes_")
+    assert model.report_.task.kind == "regression"
+    assert model.report_.utility.metric == "r2"
+
+
+def test_whole_numbers_are_targets_too(data):
+    X, y = data
+    model = regressor().fit(X, np.round(y).astype(int))
+    assert np.isfinite(model.predict(X)).all()
+    assert len(np.unique(model.predict(X))) > 2
+
+
+def test_only_protections_that_fit_numbers(data):
+    X, y = data
+    model = regressor(protections=[MaxNormConfig()]).fit(X, y)
+    assert [part.name for part in model.report_.protections] == ["max_norm"]
+    with pytest.raises(CutlayerError, match="label_dp on a task of kind binary or multiclass, got regression"):
+        regressor(protections=[LabelDPConfig(eps=1.0)]).fit(X, y)
+
+
+def test_a_clone_fits_to_the_same(data):
+    X, y = data
+    model = regressor().fit(X, y)
+    np.testing.assert_array_equal(clone(model).fit(X, y).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (lambda y: np.where(y > 1000, "high", "low"), "expected numbers for task regression"),
+        (lambda y: np.where(np.arange(len(y)) == 3, np.nan, y), "expected a label in every row, got none in 1 rows"),
+        (lambda y: np.where(np.arange(len(y)) == 3, np.inf, y), "expected finite labels, got inf"),
+        (lambda y: np.zeros(len(y)), "expected different labels, got 0 in all rows"),
+    ],
+)
+def test_labels_that_are_no_numbers(data, labels, message):
+    X, y = data
+    with pytest.raises(CutlayerError, match=message):
+        regressor().fit(X, labels(y))

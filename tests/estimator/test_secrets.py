@@ -1,0 +1,44 @@
+"""Where the label draws of several fits come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cutlayer import LabelDPConfig
+from cutlayer.parties.active import ActiveParty
+from tests.estimator.tables import classifier, tables
+
+
+def drawn(monkeypatch, labels, **changes) -> torch.Tensor:
+    """The protected labels that a fit trains on."""
+    seen: list[torch.Tensor] = []
+    protect = ActiveParty._protect_labels
+
+    def spy(self, prepared):
+        protect(self, prepared)
+        seen.append(self.labels[self.split.part("train")].clone())
+
+    monkeypatch.setattr(ActiveParty, "_protect_labels", spy)
+    x, _ = tables()
+    classifier(protections=[LabelDPConfig(eps=0.5)], key=None, **changes).fit(x, labels)
+    monkeypatch.undo()
+    return seen[0]
+
+
+def test_one_folder_of_secrets_draws_each_label_once_over_all_fits(tmp_path: Path, monkeypatch) -> None:
+    _, labels = tables()
+    first = drawn(monkeypatch, labels, secrets=tmp_path)
+    assert torch.equal(first, drawn(monkeypatch, labels, secrets=tmp_path))
+    assert not torch.equal(first, drawn(monkeypatch, labels))
+
+
+def test_another_table_of_the_same_length_is_drawn_on_its_own(tmp_path: Path, monkeypatch) -> None:
+    """Row numbers name other rows there: equal draws would let one table's known labels tell the other's."""
+    _, labels = tables()
+    other = labels.copy()
+    other[:2] = labels[:2][::-1] if labels[0] != labels[1] else np.unique(labels)[::-1]
+    mine, theirs = (drawn(monkeypatch, some, secrets=tmp_path) for some in (labels, other))
+    assert (mine != theirs).double().mean() > 0.2

@@ -1,0 +1,217 @@
+"""Whole runs whose releases are counted: as many as planned, none beyond the limit, and a resume that counts on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import mpmath as mp
+import pyarrow.compute as pc
+import pytest
+import torch
+from torch import Tensor
+
+from cutlayer.accounting import Ledger, ReleaseLog
+from cutlayer.channel import Kind
+from cutlayer.config import Job, validated
+from cutlayer.errors import BudgetExceeded, ConfigError, DataError
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.local import Local
+from cutlayer.parties.passive import PassiveParty
+from cutlayer.protections import REGISTRY
+from cutlayer.protections.base import PassiveView
+from cutlayer.training import together
+from cutlayer.training.run_ledger import ledger_after, ledger_of
+from cutlayer.training.together import Keys
+from tests.parties.interruptions import Dying, interrupted
+from tests.parties.noisy import Noisy
+from tests.parties.runs import PASSIVES, make_job, raw_job, record, run, tables
+
+TELCO = PASSIVES[0]
+GIVEN = tables()
+STEPS = 4
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY, "noisy", Noisy)  # type: ignore[arg-type]
+
+
+def job(epochs: int = 2, budget: float | None = None, multiplier: float = 4.0, **train: Any) -> Job:
+    raw = raw_job(epochs=epochs, audit={"every": "never"}, **train)
+    privacy: dict[str, Any] = {"noisy": {"multiplier": multiplier}}
+    if budget is not None:
+        privacy["budget"] = {"epsilon": budget}
+    raw["parties"][TELCO]["privacy"] = privacy
+    return validated(Job, raw, "")
+
+
+def closed_form(multiplier: float, releases: int) -> float:
+    """Epsilon at 1e-5 of that many releases, by the theorem and many digits."""
+    mu = mp.sqrt(releases) / multiplier
+
+    def excess(epsilon: mp.mpf) -> mp.mpf:
+        here, there = mp.ncdf(mu / 2 - epsilon / mu), mp.ncdf(-mu / 2 - epsilon / mu)
+        return mp.log(here - mp.exp(epsilon) * there) - mp.log(mp.mpf(10) ** -5)
+
+    return float(mp.findroot(excess, 5 * mu))
+
+
+def asks_twice(monkeypatch: pytest.MonkeyPatch, times: int = 2) -> None:
+    """An active party that asks for every held-out row twice, or more often."""
+    real = ActiveParty._evaluate
+
+    def twice(self: ActiveParty, *args: Any) -> Generator[Any, Any, Any]:
+        for _ in range(times - 1):
+            yield from real(self, *args)
+        return (yield from real(self, *args))
+
+    monkeypatch.setattr(ActiveParty, "_evaluate", twice)
+
+
+def changes_between_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A passive party whose bottom model is never the same for two answers, as on a machine that rounds by chance."""
+    real, answers = PassiveParty._protected, count()
+
+    def changed(self: PassiveParty, view: PassiveView) -> Tensor:
+        with torch.no_grad():
+            next(self.bottom.parameters()).mul_(1 + 1e-4 * next(answers))
+        return real(self, view)
+
+    monkeypatch.setattr(PassiveParty, "_protected", changed)
+
+
+def test_twenty_epochs_are_twenty_releases_of_each_row(tmp_path: Path) -> None:
+    trained = run(job(epochs=20), GIVEN, tmp_path)
+    (evidence,) = trained.active.evidence
+    assert evidence.figures["releases"] == evidence.figures["releases_train"] == 20
+    assert evidence.figures["releases_evaluate"] == 20
+    assert evidence.figures["releases_allowed"] == 20
+    (total,) = ledger_after(job(epochs=20), trained.active).totals
+    assert total.releases == 20
+    assert total.epsilon == pytest.approx(closed_form(4.0, 20), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("split", "most"),
+    [({}, 2), ({"validation": 0.0}, 3), ({"test": 0.0}, 3), ({"test": 0.004, "validation": 0.004}, 2)],
+)
+def test_the_plan_is_what_a_run_releases(tmp_path: Path, split: dict[str, float], most: int) -> None:
+    whole = job(split=split)
+    (evidence,) = run(whole, GIVEN, tmp_path).active.evidence
+    (total,) = ledger_of(whole).totals
+    assert evidence.figures["releases"] == total.releases == most
+
+
+def test_a_run_that_stops_early_keeps_the_ledger_of_its_plan(tmp_path: Path) -> None:
+    stopping = job(epochs=8, early_stop={"patience": 2, "min_delta": 0.9})
+    trained = run(stopping, GIVEN, tmp_path)
+    assert trained.active.evidence[0].figures["releases"] == trained.active.epochs == 3
+    assert ledger_after(stopping, trained.active).totals == ledger_of(stopping).totals
+
+
+def test_what_is_asked_for_twice_is_sent_again_and_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks_twice(monkeypatch)
+    messages = record(monkeypatch)
+    trained = run(job(), GIVEN, tmp_path)
+    answers = [message.tensors["embedding"] for message in messages if message.kind == Kind.EVALUATION]
+    assert len(answers) == 2 * (2 + 1)
+    assert all(torch.equal(first, again) for first, again in zip(answers[::2], answers[1::2], strict=True))
+    assert trained.active.evidence[0].figures["releases_evaluate"] == 2
+
+
+@pytest.mark.parametrize("paid", [None, 3, 5])
+def test_the_run_stops_at_the_right_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paid: int | None) -> None:
+    """The bottom model is another one for each answer: two releases are planned, a budget may pay for more."""
+    asks_twice(monkeypatch, times=8)
+    changes_between_answers(monkeypatch)
+    messages = record(monkeypatch)
+    limited = job(budget=None if paid is None else closed_form(4.0, paid) * 1.0001)
+    with pytest.raises(BudgetExceeded, match=f"release {(paid or 2) + 1} of a row"):
+        run(limited, GIVEN, tmp_path)
+    assert sum(message.kind == Kind.EVALUATION for message in messages) == (paid or 2)
+
+
+def test_a_ledger_past_the_plan_states_what_the_budget_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asks_twice(monkeypatch)
+    changes_between_answers(monkeypatch)
+    limited = job(budget=closed_form(4.0, 5) * 1.0001)
+    trained = run(limited, GIVEN, tmp_path)
+    assert trained.active.evidence[0].figures["releases"] == 4
+    (total,) = ledger_after(limited, trained.active).totals
+    assert total.epsilon == pytest.approx(closed_form(4.0, 5), rel=1e-6)
+
+
+def test_a_resume_does_not_reset_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = job(epochs=4)
+    asks_twice(monkeypatch)
+    changes_between_answers(monkeypatch)
+    interrupted(limited, GIVEN, tmp_path, Dying(STEPS))
+    messages = record(monkeypatch)
+    with pytest.raises(BudgetExceeded, match="release 5 of a row"):
+        run(limited, GIVEN, tmp_path, resume=True)
+    answers = [message for message in messages if message.kind == Kind.EVALUATION]
+    assert len(answers) == 2, "two were spent before the interruption, four are planned"
+
+
+def test_a_run_over_its_budget_is_not_started(tmp_path: Path) -> None:
+    cost = closed_form(4.0, 2)
+    check_job(job(budget=cost * 1.001))
+    with pytest.raises(BudgetExceeded, match=rf"{TELCO}: expected a run of epsilon .* for 2 releases"):
+        check_job(job(budget=cost * 0.999))
+    keys = Keys(tmp_path / "keys")
+    with pytest.raises(BudgetExceeded):
+        execute(job(budget=0.1), tmp_path / "run", Options(keys, tables=GIVEN), Progress())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_without_a_countable_protection_is_refused() -> None:
+    raw = raw_job()
+    raw["parties"][TELCO]["privacy"] = {"budget": {"epsilon": 8.0}}
+    with pytest.raises(ConfigError, match="a budget needs a protection whose cost can be counted"):
+        check_job(validated(Job, raw, ""))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": 0.0}, r"privacy\.budget\.epsilon: expected greater than 0, got 0\.0"),
+        ({"epsilon": float("inf")}, r"privacy\.budget\.epsilon: expected a finite number"),
+        ({"epsilon": 1.0, "delta": 0.0}, r"privacy\.budget\.delta: expected greater than 0"),
+        ({"epsilon": 1.0, "delta": 1.0}, r"privacy\.budget\.delta: expected less than 1"),
+        ({"epsilno": 1.0}, r"privacy\.budget\.epsilno: unknown key; did you mean 'epsilon'\?"),
+        (None, r"privacy\.budget\.epsilon: missing"),
+    ],
+)
+def test_bad_budgets_are_refused(options: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_job(make_job(privacy={"label_dp": {"eps": 1.0}, "budget": options}))
+
+
+def test_runs_on_the_same_key_and_rows_share_their_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Label DP stays at eps, noise adds up; another secret, eps or table adds up too."""
+
+    def ledger(folder: str, eps: float = 1.0, given: Mapping[str, Any] = GIVEN, seed: int = 3) -> Ledger:
+        raw = raw_job(privacy={"label_dp": {"eps": eps}}, audit={"every": "never"}, epochs=1, seed=seed)
+        raw["parties"][TELCO]["privacy"] = {"noisy": {"multiplier": 4.0}}
+        whole = validated(Job, raw, "")
+        return ledger_after(whole, run(whole, given, tmp_path / folder, key=None).active)
+
+    monkeypatch.setattr(together, "check_same_keys", lambda *_: None)
+    monkeypatch.setattr(Local, "release_log", lambda *_: ReleaseLog())  # one folder serves several runs here
+    first, again = ledger("a"), ledger("a", seed=4)
+    labels, features = first.merged(again).totals
+    assert labels.epsilon == 1.0
+    assert features.epsilon == pytest.approx(closed_form(4.0, 2), rel=1e-6)
+    assert first.merged(ledger("a", eps=0.5)).totals[0].epsilon == 1.5
+    others = {name: table.set_column(0, "id", pc.add(table["id"], 10**6)) for name, table in GIVEN.items()}
+    assert first.merged(ledger("a", given=others)).totals[0].epsilon == 2.0
+    with pytest.raises(DataError, match="another one in"):
+        ledger("a", given=tables(seed=1))
+    assert first.merged(ledger("b")).totals[0].epsilon == 2.0

@@ -1,0 +1,115 @@
+"""One party per operating-system process over loopback gRPC: the same bits as all parties in one process."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cutlayer.training.folder import RunFolder
+from tests.parties.processes import PATIENCE, Site, fork, lay_out, spawn, wait_for
+from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, raw_job, run, tables
+
+OPTIONS: dict[str, Any] = {
+    "passives": 2,
+    "bottom": DROPOUT,
+    "privacy": {"label_dp": {"eps": 2.0}, "max_norm": {}},
+    "audit": {"rows": 64},
+    "epochs": 4,
+}
+NAMES = (ACTIVE, *PASSIVES[:2])
+LOST = 3
+
+
+class Seen(NamedTuple):
+    """What a run left of one party that must not depend on how it was run."""
+
+    losses: list[float]
+    weights: dict[str, torch.Tensor]
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    """The history without what a clock decides."""
+    clocks = ("seconds", "rows_per_second")
+    return [{key: value for key, value in line.items() if key not in clocks} for line in RunFolder(folder).history()]
+
+
+def weights(folder: Path, party: str) -> dict[str, torch.Tensor]:
+    """The last checkpoint of one party, optimiser and random state included."""
+    return load_file(sorted((folder / "checkpoint" / party).glob("epoch-*"))[-1])
+
+
+def assert_same_weights(folder: Path, other: Path, party: str) -> None:
+    mine, theirs = weights(folder, party), weights(other, party)
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same job with all parties in this process."""
+    folder = tmp_path_factory.mktemp("together")
+    run(make_job(**OPTIONS), tables(passives=2), folder, key=KEY)
+    return folder
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> dict[str, Site]:
+    return lay_out(tmp_path, raw_job(**OPTIONS), tables(passives=2))
+
+
+def test_three_processes_equal_one_to_the_last_bit(sites: dict[str, Site], together: Path) -> None:
+    processes = {name: spawn(site) for name, site in sites.items()}
+    told = {name: process.communicate(timeout=PATIENCE) for name, process in processes.items()}
+    assert {name: process.returncode for name, process in processes.items()} == dict.fromkeys(NAMES, 0), told
+    assert [line["loss"] for line in history(sites[ACTIVE].run)] == [line["loss"] for line in history(together)]
+    assert len(history(together)) == 4
+    for name, site in sites.items():
+        assert_same_weights(site.run, together, name)
+        assert {path.name for path in (site.run / "data").iterdir()} == {name}
+        assert {path.name for path in (site.run / "checkpoint").iterdir()} == {name}
+    report = json.loads(told[ACTIVE][0])
+    assert {fact["name"]: fact["covered"] for fact in report["protections"]} == {
+        "label_dp": report["data"]["train"],
+        "max_norm": 2 * 4 * 4,
+    }
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_party_that_is_stopped_says_farewell(sites: dict[str, Site], number: int, code: int) -> None:
+    """Its peers name it, say that it was interrupted, and can resume."""
+    processes = {name: fork(site) for name, site in sites.items()}
+    wait_for(lambda: len(history(sites[ACTIVE].run)) >= 1, "the first epoch")
+    victim = PASSIVES[0]
+    processes[victim].signal(number)
+    assert {name: process.wait() for name, process in processes.items()} == {
+        ACTIVE: LOST,
+        victim: code,
+        PASSIVES[1]: LOST,
+    }
+    told = {name: json.loads((site.folder / "output.json").read_text())["error"] for name, site in sites.items()}
+    assert f"lost {victim}: it was interrupted; resume when it is back" in told[ACTIVE]
+    assert "the same command with --resume continues" in told[victim]
+
+
+def test_a_killed_party_is_named_and_all_can_resume(sites: dict[str, Site], together: Path) -> None:
+    processes = {name: fork(site) for name, site in sites.items()}
+    wait_for(lambda: len(history(sites[ACTIVE].run)) >= 1, "the first epoch")
+    victim = PASSIVES[0]
+    processes[victim].kill()
+    assert processes[ACTIVE].wait() == LOST
+    told = json.loads((sites[ACTIVE].folder / "output.json").read_text())
+    assert told["exit_code"] == LOST
+    assert victim in told["error"]
+    assert processes[PASSIVES[1]].wait() == LOST
+    assert 0 < len(history(sites[ACTIVE].run)) < 4
+    again = {name: fork(site, "--resume") for name, site in sites.items()}
+    assert {name: process.wait() for name, process in again.items()} == dict.fromkeys(NAMES, 0)
+    assert [line["loss"] for line in history(sites[ACTIVE].run)] == [line["loss"] for line in history(together)]
+    for name, site in sites.items():
+        assert_same_weights(site.run, together, name)

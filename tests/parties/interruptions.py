@@ -1,0 +1,107 @@
+"""Ways for a run to die, and what must be equal however it was interrupted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cutlayer.config import Job
+from cutlayer.jobs.summary import audit_cells
+from cutlayer.parties.observer import Observer
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Trained
+from tests.parties.runs import KEY, run
+
+
+class Crash(Exception):
+    """Stands for whatever ends a process."""
+
+
+class Calls:
+    """Counts calls and crashes at one of them, before or after its work is done."""
+
+    def __init__(self, nth: int, *, after: bool = False) -> None:
+        self.left, self.after = nth, after
+
+    def __call__(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left < 0 and not self.after:
+                raise Crash
+            result = work(*args, **options)
+            if self.left < 0:
+                raise Crash
+            return result
+
+        return wrapped
+
+
+class Dying(Observer):
+    """Progress that raises at its nth step."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    """The history without what a clock decides."""
+    clocks = ("seconds", "rows_per_second")
+    return [{key: value for key, value in line.items() if key not in clocks} for line in RunFolder(folder).history()]
+
+
+def halves(folder: Path, job: Job) -> dict[str, dict[str, torch.Tensor]]:
+    """Last and best checkpoint of every party, optimiser and random state included."""
+    found = {}
+    for party in job.parties:
+        saved = sorted((folder / "checkpoint" / party).glob("epoch-*.safetensors"))
+        found[party] = {f"last/{name}": tensor for name, tensor in load_file(saved[-1]).items()}
+        best = folder / "checkpoint" / party / "best.safetensors"
+        found[party] |= {f"best/{name}": tensor for name, tensor in load_file(best).items()}
+    return found
+
+
+def assert_equal(folder: Path, trained: Trained, other_folder: Path, other: Trained, job: Job) -> None:
+    """Weights, optimisers, history, evidence, held-out metrics and every leak figure are equal to the last bit."""
+    mine, theirs = halves(folder, job), halves(other_folder, job)
+    for party, tensors in theirs.items():
+        assert mine[party].keys() == tensors.keys()
+        different = [name for name, tensor in tensors.items() if not torch.equal(mine[party][name], tensor)]
+        assert not different, (party, different)
+    assert history(folder) == history(other_folder)
+    assert trained.active.evidence == other.active.evidence
+    assert trained.active.metrics == other.active.metrics
+    assert trained.active.kept_epoch == other.active.kept_epoch
+    assert (trained.active.epochs, trained.active.stopped_early) == (other.active.epochs, other.active.stopped_early)
+    assert torch.equal(trained.active.logits, other.active.logits)
+    assert cells(trained) == cells(other)
+
+
+def cells(trained: Trained) -> list[str]:
+    """Every leak figure with its interval, as text, so that NaN equals NaN."""
+    assert trained.auditor is not None
+    return [json.dumps(cell, sort_keys=True) for cell in audit_cells(trained.auditor)]
+
+
+def interrupted(job: Job, given: Any, folder: Path, progress: Observer | None = None) -> None:
+    """A run that must die of a `Crash`."""
+    with pytest.raises(Crash):
+        run(job, given, folder, key=KEY, progress=progress)
+
+
+def crashed_at_rename(job: Job, given: Any, folder: Path, nth: int, *, after: bool) -> None:
+    """A run that dies of a `Crash` at its nth rename of a file, before it or after."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "replace", Calls(nth, after=after)(Path.replace))
+        with pytest.raises(Crash):
+            run(job, given, folder)

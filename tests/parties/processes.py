@@ -1,0 +1,148 @@
+"""Parties in operating-system processes of their own, each in a folder that holds nothing of the others."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from ruamel.yaml import YAML
+
+from cutlayer import cli
+from cutlayer.models import modules_of
+from tests.parties.runs import ACTIVE, KEY
+
+PATIENCE = 120.0
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["cutlayer.cli", "cutlayer.jobs.party"])
+
+
+@dataclass(frozen=True)
+class Site:
+    """One organisation's folder: its table, its private file, its copy of the shared job and the key of the test."""
+
+    name: str
+    folder: Path
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    def arguments(self, *more: str) -> list[str]:
+        named = {"--as": self.name, "--local": "party.yaml", "--out": "run", "--key": "noise.key", "--timeout": "60"}
+        return ["party", "job.yaml", *(word for pair in named.items() for word in pair), "--json", *more]
+
+
+def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -> dict[str, Site]:
+    """Write every party's folder; no file in it comes from another party.
+
+    The shared job still names every table beside itself, so whoever tried to open another party's would fail.
+    """
+    shared = {name: {"role": party["role"], "table": f"{name}.csv"} for name, party in raw["parties"].items()}
+    shared[ACTIVE] |= {"address": f"127.0.0.1:{free_port()}"}
+    sites = {}
+    for place, (name, party) in enumerate(raw["parties"].items()):
+        site = Site(name, base / name)
+        site.folder.mkdir(parents=True)
+        table = site.folder / f"own.{('csv', 'parquet')[place % 2]}"
+        write = pa.csv.write_csv if table.suffix == ".csv" else pa.parquet.write_table
+        write(given[name], table)
+        _dump(site.folder / "job.yaml", {**raw, "parties": shared})
+        private = {key: value for key, value in party.items() if key not in ("role", "address")}
+        _dump(site.folder / "party.yaml", {**private, "table": table.name, "allow_models": [*modules_of(raw["model"])]})
+        key = site.folder / "noise.key"
+        key.write_bytes(KEY)
+        key.chmod(0o600)
+        sites[name] = site
+    return sites
+
+
+def spawn(site: Site, *more: str) -> subprocess.Popen[str]:
+    """Start `cutlayer party` as a user would."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "cutlayer", *site.arguments(*more)],
+        cwd=site.folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+class Forked:
+    """A process forked from one that has imported everything: ready in a second instead of four."""
+
+    def __init__(self, work: Callable[..., None], *args: Any) -> None:
+        self._process = _context.Process(target=work, args=args, daemon=True)
+        self._process.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.is_alive()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it has not ended."""
+        if self._process.pid is not None and self._process.is_alive():
+            os.kill(self._process.pid, number)
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        self._process.kill()
+
+    def wait(self) -> int:
+        """Wait for the end; the exit code, or minus the signal."""
+        self._process.join(PATIENCE)
+        assert self._process.exitcode is not None, "the process did not end"
+        return int(self._process.exitcode)
+
+
+def forked(work: Callable[..., None], *args: Any) -> Forked:
+    """Run a function of a test module in a process of its own."""
+    return Forked(work, *args)
+
+
+def fork(site: Site, *more: str) -> Forked:
+    """`cutlayer party` in a forked process."""
+    return forked(_command, site.folder, site.arguments(*more))
+
+
+def wait_for(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    """Poll until a condition holds."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not happen within {patience:g} s")
+        time.sleep(0.005)
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _command(folder: Path, arguments: list[str]) -> None:
+    os.chdir(folder)
+    for descriptor, name in ((1, "output.json"), (2, "errors.txt")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    sys.argv = ["cutlayer", *arguments]
+    cli.main()
+
+
+def _dump(path: Path, value: Mapping[str, Any]) -> None:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    with path.open("w") as file:
+        yaml.dump(value, file)

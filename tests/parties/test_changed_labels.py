@@ -1,0 +1,248 @@
+"""Labels that are corrected between two trainings of a job, seen from the wire and from the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch import Tensor
+
+from cutlayer.channel import Kind
+from cutlayer.config import Job, validated
+from cutlayer.errors import BudgetExceeded, DataError
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.observer import Observer
+from cutlayer.training import together
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.run_ledger import ledger_after
+from cutlayer.training.together import Keys, Trained, open_table, train_together
+from tests.parties.interruptions import Crash, Dying
+from tests.parties.mutants import tamper, with_tensors
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, tables
+
+GIVEN = tables()
+STEPS = 4
+
+
+def corrected(given: Mapping[str, pa.Table], share: float = 0.05) -> dict[str, pa.Table]:
+    """The same tables with some labels corrected from no to yes."""
+    labels = np.array(given[ACTIVE]["label"].to_pylist())
+    draw = np.random.default_rng(3)
+    labels[(labels == "no") & (draw.random(len(labels)) < share * 2)] = "yes"
+    place = given[ACTIVE].column_names.index("label")
+    return {**given, ACTIVE: given[ACTIVE].set_column(place, "label", pa.array(labels))}
+
+
+def job_of(choice: str = "refuse", ids: bool = True, **options: Any) -> Job:
+    raw = raw_job(privacy={"label_dp": {"eps": 1.0, "changed_labels": choice}}, audit={"every": "never"}, epochs=1)
+    if not ids:
+        for party in raw["parties"].values():
+            party["id"] = "@row"
+            party["features"] = {"exclude": ["id"]}
+    return validated(Job, {**raw, **options}, "")
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The training labels of the runs that follow, by row of the common order."""
+    found: list[Tensor] = []
+    protect = ActiveParty._protect_labels
+
+    def spy(party: ActiveParty, prepared: Any) -> None:
+        protect(party, prepared)
+        found.append(party.labels)
+
+    monkeypatch.setattr(ActiveParty, "_protect_labels", spy)
+    return found
+
+
+def train(
+    folder: Path,
+    run: str,
+    given: Mapping[str, Any] = GIVEN,
+    job: Job | None = None,
+    *,
+    key: bytes | None = None,
+    resume: bool = False,
+    progress: Observer | None = None,
+) -> Trained:
+    """One training among several under the same long-lived secrets."""
+    job = job or job_of()
+    opened = {name: open_table(job, name, given) for name in job.parties}
+    (folder / run).mkdir(parents=True, exist_ok=True)
+    keys = Keys(folder / "keys", key)
+    return train_together(job, RunFolder(folder / run), opened, keys, progress or Observer(), resume=resume)
+
+
+def merged(first: Trained, second: Trained, job: Job) -> float | None:
+    """What the ledgers of two trainings come to together for the labels."""
+    (total,) = ledger_after(job, first.active).merged(ledger_after(job, second.active)).totals
+    return total.epsilon
+
+
+def test_a_corrected_label_is_refused_before_anything_that_hangs_on_labels_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path, "a")
+    messages = record(monkeypatch)
+    with pytest.raises(DataError, match=r"expected label 'label' of every training row as it was .* Choose"):
+        train(tmp_path, "b", corrected(GIVEN))
+    assert not {message.kind for message in messages} & {Kind.EMBEDDING, Kind.GRADIENT, Kind.EVALUATION, Kind.VERDICT}
+
+
+def test_a_kept_draw_shows_no_difference_and_costs_nothing(tmp_path: Path, drawn: list[Tensor]) -> None:
+    first = train(tmp_path, "a")
+    second = train(tmp_path, "b", corrected(GIVEN), job_of("keep"))
+    assert torch.equal(drawn[0], drawn[1])
+    (evidence,) = second.active.evidence
+    assert evidence.figures["old_draws_kept"] > 0
+    assert merged(first, second, job_of("keep")) == 1.0
+
+
+def test_a_redrawn_training_costs_its_eps_again(tmp_path: Path, drawn: list[Tensor]) -> None:
+    first = train(tmp_path, "a")
+    second = train(tmp_path, "b", corrected(GIVEN), job_of("redraw"))
+    third = train(tmp_path, "c", GIVEN, job_of("redraw"))
+    train_rows = drawn[0] >= 0
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        assert 0.2 < float((drawn[one] != drawn[other])[train_rows].double().mean()) < 0.6
+    assert merged(first, second, job_of("redraw")) == 2.0
+    assert merged(first, third, job_of("redraw")) == 2.0, "the same labels, drawn anew"
+    assert merged(second, second, job_of("redraw")) == 1.0
+
+
+@pytest.mark.parametrize("choice", ["refuse", "keep", "redraw"])
+def test_a_run_and_what_it_is_compared_with_share_their_draws(tmp_path: Path, drawn: list[Tensor], choice: str) -> None:
+    train(tmp_path, "a")
+    raw = raw_job(privacy={"label_dp": {"eps": 1.0, "changed_labels": choice}, "max_norm": {}}, epochs=1)
+    job = validated(Job, {**raw, "compare": ["each", "undefended"]}, "")
+    given = GIVEN if choice == "refuse" else corrected(GIVEN)
+    execute(job, tmp_path / "run", Options(Keys(tmp_path / "keys"), tables=given), Progress())
+    protected = [labels for labels in drawn[1:] if float((labels != drawn[2]).double().mean()) == 0]
+    assert len(drawn) == 5
+    assert torch.equal(drawn[2], drawn[4]), "label_dp alone, and this run"
+    assert len(protected) == 2
+
+
+@pytest.mark.parametrize("choice", ["refuse", "redraw", "keep"])
+def test_a_label_that_changes_under_a_run_is_refused_at_its_resume(
+    tmp_path: Path, drawn: list[Tensor], choice: str
+) -> None:
+    job = job_of(choice)
+    with pytest.raises(Crash):
+        train(tmp_path, "a", GIVEN, job, progress=Dying(STEPS - 1))
+    if choice == "keep":
+        train(tmp_path, "a", corrected(GIVEN), job, resume=True)
+        assert torch.equal(drawn[0], drawn[1])
+        return
+    with pytest.raises(DataError, match="another one in"):
+        train(tmp_path, "a", corrected(GIVEN), job, resume=True)
+    train(tmp_path, "a", GIVEN, job, resume=True)
+    assert torch.equal(drawn[0], drawn[-1])
+
+
+def test_a_supplied_key_remembers_nothing(tmp_path: Path) -> None:
+    train(tmp_path, "a", key=KEY)
+    train(tmp_path, "b", corrected(GIVEN), key=KEY)
+    assert not list(tmp_path.rglob("*.labels"))
+    assert not list(tmp_path.rglob("label_draws.json"))
+
+
+def test_one_changed_label_of_rows_without_ids_draws_all_anew_and_costs_again(
+    tmp_path: Path, drawn: list[Tensor]
+) -> None:
+    """The ids, the rows and the secret are the same in both trainings: only the labels tell the draws apart."""
+    names = (ACTIVE, PASSIVES[0])
+    sorted_rows = {name: GIVEN[name].sort_by("id").slice(0, 200) for name in names}
+    labels = sorted_rows[ACTIVE]["label"].to_pylist()
+    labels[7] = "no" if labels[7] == "yes" else "yes"
+    place = sorted_rows[ACTIVE].column_names.index("label")
+    other = {**sorted_rows, ACTIVE: sorted_rows[ACTIVE].set_column(place, "label", pa.array(labels))}
+    job = job_of(ids=False)
+    first, again, changed = (
+        train(tmp_path, run, given, job) for run, given in (("a", sorted_rows), ("b", sorted_rows), ("c", other))
+    )
+    assert merged(first, again, job) == 1.0
+    assert merged(first, changed, job) == 2.0
+    train_rows = drawn[0] >= 0
+    assert 0.2 < float((drawn[0] != drawn[2])[train_rows].double().mean()) < 0.6
+
+
+def test_the_fingerprint_holds_the_labels_where_ids_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same ids and secret, one label changed, nothing remembered: the ledger may not say that draws were shared."""
+    monkeypatch.setattr(together, "LabelMemory", lambda *_, **__: None)
+    labels = GIVEN[ACTIVE]["label"].to_pylist()
+    labels[7] = "no" if labels[7] == "yes" else "yes"
+    place = GIVEN[ACTIVE].column_names.index("label")
+    other = {**GIVEN, ACTIVE: GIVEN[ACTIVE].set_column(place, "label", pa.array(labels))}
+    first, changed = train(tmp_path, "a"), train(tmp_path, "b", other)
+    assert merged(first, changed, job_of()) == 2.0
+
+
+def test_a_peer_that_ends_every_start_is_no_way_to_draws_without_account(tmp_path: Path, drawn: list[Tensor]) -> None:
+    """With `redraw` each start draws every label anew: the mean over starts tells the labels."""
+    job = job_of("redraw")
+    for number in range(5):
+        with pytest.raises(Crash):
+            train(tmp_path, f"{number}", job=job, progress=Dying(STEPS - 1))
+    trained = train(tmp_path, "last", job=job)
+    (evidence,) = trained.active.evidence
+    assert evidence.figures["draws"] == 6
+    assert len({labels.numpy().tobytes() for labels in drawn}) == 6
+    (total,) = ledger_after(job, trained.active).totals
+    assert total.epsilon == 6.0
+    after = train(tmp_path, "after", job=job)
+    (total,) = ledger_after(job, after.active).totals
+    assert total.epsilon == 6.0, "the run that ended has a ledger of its own"
+    train(tmp_path, "0", job=job, resume=True)
+    (total,) = ledger_after(job, train(tmp_path, "later", job=job).active).totals
+    assert total.epsilon == 5.0, "and so has one that was resumed"
+
+
+def test_starts_that_came_to_no_end_are_paid_from_the_budget_of_labels(tmp_path: Path) -> None:
+    raw = raw_job(
+        privacy={"label_dp": {"eps": 1.0, "changed_labels": "redraw"}, "budget": {"epsilon": 2.0}},
+        audit={"every": "never"},
+        epochs=1,
+    )
+    job = validated(Job, raw, "")
+    for number in range(2):
+        with pytest.raises(Crash):
+            train(tmp_path, f"{number}", job=job, progress=Dying(STEPS - 1))
+    with pytest.raises(BudgetExceeded, match=f"{ACTIVE}: expected a run of epsilon 2 at most.*got 3"):
+        train(tmp_path, "last", job=job)
+
+
+def test_a_peer_that_hides_a_row_gets_no_other_draws_of_rows_without_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row numbers are no ids, so that a row's draw hangs on all labels of the table: never on what a peer sends."""
+    found: list[set[bytes]] = []
+    real = ActiveParty._draw_ids
+
+    def spy(party: ActiveParty, prepared: Any) -> Any:
+        found.append({row.tobytes() for row in real(party, prepared)})
+        return real(party, prepared)
+
+    monkeypatch.setattr(ActiveParty, "_draw_ids", spy)
+    names = (ACTIVE, PASSIVES[0])
+    given = {name: GIVEN[name].sort_by("id").slice(0, 200) for name in names}
+    job = job_of(ids=False)
+    train(tmp_path, "a", given, job)
+
+    def hidden(ids: Tensor) -> Tensor:
+        changed = ids.clone()
+        changed[7] = 0
+        return changed
+
+    tamper(monkeypatch, Kind.IDS, with_tensors(hidden))
+    train(tmp_path, "b", given, job)
+    assert len(found[0]) == 200
+    assert len(found[1]) == 199
+    assert found[1] < found[0]

@@ -1,0 +1,95 @@
+"""`kill -9` at any step and at any write, then a resume: the same end as a run that nobody killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutlayer.parties.observer import Observer
+from cutlayer.training.together import Trained
+from tests.parties.interruptions import Calls, Crash, Dying, assert_equal, history
+from tests.parties.processes import forked
+from tests.parties.runs import DROPOUT, KEY, make_job, run, tables
+
+JOB = make_job(bottom=DROPOUT, privacy={"label_dp": {"eps": 2.0}, "max_norm": {}}, audit={"rows": 64}, epochs=3)
+GIVEN = tables()
+STEPS = 4
+
+
+class Suicidal(Observer):
+    """Ends its process at the nth step as `kill -9` does: no handler and no clean-up runs."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_and_die(folder: Path, steps: int, resume: bool) -> None:
+    """What the child does."""
+    run(JOB, GIVEN, folder, key=KEY, resume=resume, progress=Suicidal(steps))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(JOB, GIVEN, folder)
+
+
+@pytest.mark.parametrize("kills", [(0,), (11,), (6, 3, 1)])
+def test_killed_at_a_step(tmp_path: Path, whole: tuple[Path, Trained], kills: tuple[int, ...]) -> None:
+    for turn, steps in enumerate(kills):
+        assert forked(run_and_die, tmp_path, steps, turn > 0).wait() == -signal.SIGKILL
+    assert len(history(tmp_path)) < 3
+    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_dying_at_any_rename_changes_nothing(
+    tmp_path: Path, whole: tuple[Path, Trained], monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Every file a resume reads is written beside itself and renamed; die around each of those renames in turn."""
+    for nth in range(1, 200, 3):
+        folder = tmp_path / str(nth)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "replace", Calls(nth, after=after)(Path.replace))
+            try:
+                run(JOB, GIVEN, folder)
+            except Crash:
+                pass
+            else:
+                assert nth > 20, "the run renames less than it should"
+                return
+        assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
+    raise AssertionError("the run never ended")
+
+
+@pytest.mark.parametrize("torn", ['{"epoch": 1, "loss"', "{", "\x00\x00\x00"])
+def test_a_torn_last_line_of_the_history_is_dropped(tmp_path: Path, whole: tuple[Path, Trained], torn: str) -> None:
+    """A line half written when the machine went down is of an epoch that was never committed."""
+    with pytest.raises(Crash):
+        run(JOB, GIVEN, tmp_path, progress=Dying(STEPS + 1))
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write(torn)
+    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [{"kind": "sgd", "lr": 0.1, "momentum": 0.9}, {"kind": "sgd"}, {"kind": "adamw", "weight_decay": 0.1}]
+)
+def test_every_optimiser_resumes(tmp_path: Path, optimizer: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job(epochs=3, optimizer=optimizer, audit={"rows": 64})
+    trained = run(job, GIVEN, tmp_path / "whole")
+    folder = tmp_path / "again"
+    with monkeypatch.context() as patched:
+        patched.setattr(Observer, "stepped", Calls(STEPS + 2)(Observer.stepped))
+        with pytest.raises(Crash):
+            run(job, GIVEN, folder)
+    assert_equal(folder, run(job, GIVEN, folder, resume=True), tmp_path / "whole", trained, job)

@@ -1,0 +1,215 @@
+"""Numbers that would destroy a model: refused by name at both sides, noticed at home, and never saved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from cutlayer.channel import Kind, Message
+from cutlayer.channel.codec import decode, encode
+from cutlayer.config import Job, validated
+from cutlayer.errors import ConfigError, Diverged, ProtocolError
+from cutlayer.models import Inputs
+from cutlayer.parties import active as active_module
+from cutlayer.parties.passive import PassiveParty
+from tests.parties.mutants import tamper, with_tensors
+from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
+
+TELCO = PASSIVES[0]
+GIVEN = tables()
+STEPS = 4
+NUMBERS = {"NaN": math.nan, "inf": math.inf, "-inf": -math.inf, "3e38": 3e38, "1e38": 1e38, "1e30": 1e30}
+
+
+def with_entry(value: float) -> Callable[[Message], list[Message]]:
+    """The message with one number changed, after a passage through the real codec."""
+
+    def change(tensor: Tensor) -> Tensor:
+        changed = tensor.clone()
+        changed[3, 1] = value
+        return changed
+
+    return lambda message: [decode(encode(one)) for one in with_tensors(change)(message)]
+
+
+def weights(folder: Path, party: str) -> Iterator[tuple[str, Tensor]]:
+    """The weights in all checkpoints of a party, the best one's included."""
+    for path in sorted((folder / "checkpoint" / party).glob("*.safetensors")):
+        yield from ((f"{path.stem}/{k}", t) for k, t in load_file(path).items() if t.is_floating_point())
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("nth", [1, STEPS + 1], ids=["epoch 0", "epoch 1"])
+def test_a_gradient_that_would_destroy_the_bottom_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, nth: int
+) -> None:
+    tamper(monkeypatch, Kind.GRADIENT, with_entry(NUMBERS[number]), nth=nth)
+    place = f"in the gradient of {ACTIVE} for epoch {nth // STEPS}, step 1, got"
+    with pytest.raises(ProtocolError, match=place):
+        run(make_job(), GIVEN, tmp_path)
+    saved = dict(weights(tmp_path, TELCO))
+    assert any(name.startswith("best/") for name in saved) == (nth > STEPS)
+    assert all(bool(tensor.isfinite().all()) for tensor in saved.values())
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("kind", [Kind.EMBEDDING, Kind.EVALUATION])
+def test_an_embedding_that_would_destroy_the_top_model_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, number: str
+) -> None:
+    tamper(monkeypatch, kind, with_entry(NUMBERS[number]), nth=1)
+    place = "epoch 0, step 1" if kind == Kind.EMBEDDING else "epoch 1, step 0"
+    with pytest.raises(ProtocolError, match=f"in the embedding of {TELCO} for {place}, got"):
+        run(make_job(), GIVEN, tmp_path)
+    assert all(bool(tensor.isfinite().all()) for _, tensor in weights(tmp_path, ACTIVE))
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e30"])
+def test_a_single_release_is_refused_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    tamper(monkeypatch, Kind.RELEASE, with_entry(NUMBERS[number]))
+    with pytest.raises(ProtocolError, match=f"in the embedding of {TELCO} for epoch -1, step 0, got"):
+        run(make_job(release="once"), GIVEN, tmp_path)
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e38"])
+def test_a_gradient_of_the_opening_is_refused_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    tamper(monkeypatch, Kind.GRADIENT, with_entry(NUMBERS[number]))
+    with pytest.raises(ProtocolError, match=f"in the gradient of {ACTIVE} for epoch 0, step 0, got"):
+        run(make_job(release="once", opening=1), GIVEN, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("owner", "kind", "limits"),
+    [(TELCO, Kind.GRADIENT, {"gradient_norm": 50.0}), (ACTIVE, Kind.EMBEDDING, {"embedding_norm": 50.0})],
+)
+@pytest.mark.parametrize(("sent", "taken"), [(30.0, True), (70.0, False)])
+def test_each_party_sets_its_own_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str, kind: Kind, limits: Any, sent: float, taken: bool
+) -> None:
+    raw = raw_job(epochs=1)
+    raw["parties"][owner]["limits"] = limits
+    tamper(monkeypatch, kind, with_entry(sent))
+    job = validated(Job, raw, "")
+    if taken:
+        run(job, GIVEN, tmp_path)
+    else:
+        with pytest.raises(ProtocolError, match=rf"rows of norm up to 50 .*, got 70.*; .*limits\.{next(iter(limits))}"):
+            run(job, GIVEN, tmp_path)
+
+
+@pytest.mark.parametrize("limits", [{"gradient_norm": 0}, {"embedding_norm": -1.0}, {"embedding_norm": math.inf}])
+def test_a_limit_is_a_positive_number(limits: dict[str, float]) -> None:
+    raw = raw_job()
+    raw["parties"][TELCO]["limits"] = limits
+    with pytest.raises(ConfigError, match=rf"parties\.{TELCO}\.limits\."):
+        validated(Job, raw, "")
+
+
+def test_limits_are_nobody_elses_business() -> None:
+    raw = raw_job()
+    plain = validated(Job, raw, "").digest()
+    raw["parties"][TELCO]["limits"] = {"gradient_norm": 5.0}
+    assert validated(Job, raw, "").digest() == plain
+
+
+class Broken(nn.Module):
+    """A bottom model whose embedding has one NaN from the sixth training batch on."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self.width, self.calls, self.linear = 4, 0, nn.Linear(inputs.numbers, 4)
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        embedding: Tensor = self.linear(numbers)
+        self.calls += self.training
+        return embedding if self.calls < 6 else embedding + torch.where(torch.arange(4) == 1, math.nan, 0.0)
+
+
+NOISY = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+
+
+@pytest.mark.parametrize("privacy", [{}, NOISY], ids=["bare", "noisy"])
+def test_a_party_notices_its_own_divergence_before_its_noise_hides_it(tmp_path: Path, privacy: Any) -> None:
+    bottoms = {ACTIVE: {"kind": "mlp", "hidden": [4]}, TELCO: {"kind": "python", "path": f"{__name__}:Broken"}}
+    raw = raw_job(bottom=bottoms)
+    raw["parties"][TELCO]["privacy"] = privacy
+    told = f"training diverged: the embedding of epoch 1, step 1 at {TELCO} has NaN or infinity"
+    with pytest.raises(Diverged, match=told):
+        run(validated(Job, raw, ""), GIVEN, tmp_path)
+
+
+def test_the_active_party_is_to_blame_for_its_own_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = active_module.build_top
+
+    def broken(*args: Any, **options: Any) -> Any:
+        top = build(*args, **options)
+        forward, calls = top.forward, []
+
+        def later(embeddings: Any) -> Tensor:
+            calls.append(1)
+            logits: Tensor = forward(embeddings)
+            return logits if len(calls) < 3 else logits * math.inf
+
+        monkeypatch.setattr(top, "forward", later)
+        return top
+
+    monkeypatch.setattr(active_module, "build_top", broken)
+    with pytest.raises(Diverged, match=rf"the loss at {ACTIVE} is (nan|inf) in epoch 0, step 2; lower train\."):
+        run(make_job(), GIVEN, tmp_path)
+
+
+class PoisonsItself(PassiveParty):
+    """Gets a NaN into its weights with the last step of an epoch, after all its embeddings were sent."""
+
+    def _save(self, epoch: int, verdict: Message) -> None:
+        if epoch == 1:
+            with torch.no_grad():
+                next(self.bottom.parameters()).view(-1)[0] = math.nan
+        super()._save(epoch, verdict)
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run(make_job(epochs=3), GIVEN, tmp_path / "whole").active.step_losses
+    with monkeypatch.context() as patched:
+        patched.setattr("cutlayer.training.together.PassiveParty", PoisonsItself)
+        with pytest.raises(Diverged, match=f"after epoch 1 module/.* of {TELCO} hold NaN"):
+            run(make_job(epochs=3), GIVEN, tmp_path / "run")
+    saved = dict(weights(tmp_path / "run", TELCO))
+    assert {name.split("/")[0] for name in saved} == {"best", "epoch-0000"}
+    assert all(bool(tensor.isfinite().all()) for tensor in saved.values())
+    resumed = run(make_job(epochs=3), GIVEN, tmp_path / "run", resume=True).active.step_losses
+    assert resumed == whole[STEPS:]
+
+
+def test_the_active_partys_weights_are_checked_before_any_peer_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = active_module.ActiveParty._judge
+
+    def poison(self: Any, metric: float, epoch: int) -> bool:
+        if epoch == 1:
+            with torch.no_grad():
+                next(self.top.parameters()).view(-1)[0] = math.inf
+        return judge(self, metric, epoch)
+
+    monkeypatch.setattr(active_module.ActiveParty, "_judge", poison)
+    with pytest.raises(Diverged, match=f"after epoch 1 module/top.* of {ACTIVE} hold NaN"):
+        run(make_job(), GIVEN, tmp_path)
+    for party in (ACTIVE, TELCO):
+        assert {path.stem for path in (tmp_path / "checkpoint" / party).glob("epoch-*")} == {"epoch-0000"}
+
+
+def test_a_hostile_message_survives_the_codec() -> None:
+    message = Message(Kind.GRADIENT, ACTIVE, TELCO, "run", 0, 0, 0, bytes(16), {"gradient": torch.zeros(5, 3)})
+    (hostile,) = with_entry(math.nan)(replace(message))
+    assert bool(hostile.tensors["gradient"].isnan().any())

@@ -1,0 +1,180 @@
+"""Epochs before a single release: nothing of the party crosses, gradients come back, and the fit follows them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from cutlayer.channel import Kind, Message
+from cutlayer.config import Job, validated
+from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.jobs.check import check_job
+from cutlayer.kernels.roc import roc_auc
+from cutlayer.protections import REGISTRY
+from cutlayer.training.run_ledger import ledger_of
+from tests.parties.interruptions import Dying, assert_equal, crashed_at_rename, interrupted
+from tests.parties.mutants import tamper, with_tensors
+from tests.parties.noisy import Noisy
+from tests.parties.processes import PATIENCE, lay_out, spawn
+from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, raw_job, record, run, tables
+
+TELCO, SHOP = PASSIVES[:2]
+LINEAR = {"kind": "mlp", "hidden": [8, 3], "cut": "linear"}
+GIVEN = tables(passives=2)
+STEPS, OPENING, EPOCHS = 4, 2, 4
+FIT = {"kind": "gradients", "epochs": 5, "batch_size": 32, "lr": 0.01}
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY, "noisy", Noisy)  # type: ignore[arg-type]
+
+
+def raw(**options: Any) -> Any:
+    """Two passive parties of which telco releases once, with noise, fitted by the gradients of two opening epochs."""
+    fit, active = options.pop("fit", FIT), options.pop("active", {})
+    bottom = {ACTIVE: MLP, TELCO: LINEAR, SHOP: MLP}
+    schedule = {"epochs": EPOCHS, "opening": OPENING, "release": {TELCO: "once"}, "audit": {"rows": 64}}
+    made = raw_job(passives=2, **{"bottom": bottom, **schedule, **options})
+    made["parties"][TELCO] |= {"privacy": {"noisy": {"multiplier": 0.1}}, "fit": fit}
+    made["parties"][ACTIVE]["privacy"] = active
+    return made
+
+
+def opened(**options: Any) -> Job:
+    return validated(Job, raw(**options), "")
+
+
+JOB = opened()
+
+
+def of(messages: list[Message], *kinds: Kind) -> list[Message]:
+    return [message for message in messages if message.kind in kinds]
+
+
+def released(folder: Path, party: str) -> dict[str, Tensor]:
+    return load_file(folder / "checkpoint" / party / "released.safetensors")
+
+
+def test_gradients_cross_in_the_opening_alone_and_rows_once_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = record(monkeypatch)
+    trained = run(JOB, GIVEN, tmp_path)
+    mine = [message for message in messages if TELCO in (message.sender, message.receiver)]
+    gradients = of(mine, Kind.GRADIENT)
+    assert [message.epoch for message in gradients] == [epoch for epoch in range(OPENING) for _ in range(STEPS)]
+    assert not of(mine, Kind.EMBEDDING, Kind.EVALUATION)
+    assert mine.index(of(mine, Kind.RELEASE)[0]) > mine.index(gradients[-1])
+    split = trained.active.split
+    rows = len(split.train) + len(split.validation) + len(split.test)
+    assert sum(len(message.tensors["embedding"]) for message in of(mine, Kind.RELEASE)) == rows
+    assert trained.active.kept_epoch >= OPENING
+    assert len(trained.passives[TELCO].fit_losses) == FIT["epochs"]
+
+
+def test_zeros_stand_for_its_rows_until_they_come(tmp_path: Path) -> None:
+    run(JOB, GIVEN, tmp_path)
+    for party in (ACTIVE, TELCO):
+        first = load_file(tmp_path / "transcript" / party / "epoch-0001.safetensors")
+        sent = [tensor for name, tensor in first.items() if "embedding" in name and name.endswith(f"/{TELCO}")]
+        back = [tensor for name, tensor in first.items() if "gradient" in name and name.endswith(f"/{TELCO}")]
+        assert sent
+        assert not any(bool(tensor.any()) for tensor in sent)
+        assert any(bool(tensor.any()) for tensor in back)
+    later = load_file(tmp_path / "transcript" / ACTIVE / "epoch-0002.safetensors")
+    assert any(bool(tensor.any()) for name, tensor in later.items() if name.endswith(f"/{TELCO}"))
+    assert not any("gradient" in name for name in later if name.endswith(f"/{TELCO}"))
+
+
+def test_the_embedding_of_one_column_follows_the_labels(tmp_path: Path) -> None:
+    """Told nothing but gradients, the party finds what its columns say of the labels that nobody else knew."""
+    bottom = {ACTIVE: MLP, TELCO: {"kind": "mlp", "hidden": [8, 1], "cut": "linear"}, SHOP: MLP}
+    job = opened(bottom=bottom, fit={**FIT, "epochs": 40})
+    trained = run(job, GIVEN, tmp_path)
+    train = trained.active.split.part("train")
+    labels = load_labels(trained)
+    auc = roc_auc(released(tmp_path, ACTIVE)[TELCO][train, 0].double(), labels[train])
+    assert abs(auc - 0.5) > 0.15
+    assert trained.passives[TELCO].fit_losses[-1] < 0.95  # 1 is that of predicting zeros
+
+
+def load_labels(trained: Any) -> Tensor:
+    """Whether each common row is positive."""
+    found: Tensor = trained.auditor.truth == 1
+    return found
+
+
+def test_the_ledger_counts_one_release_on_a_fitted_bottom_model() -> None:
+    (total,) = ledger_of(JOB).totals
+    assert (total.releases, total.condition) == (1, "conditional on the bottom model and the encoding")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(REGISTRY, "noisy", Noisy)  # type: ignore[arg-type]
+        return folder, run(JOB, GIVEN, folder)
+
+
+@pytest.mark.parametrize("steps", [1, STEPS + 1, OPENING * STEPS, OPENING * STEPS + 1, 3 * STEPS])
+def test_a_resume_is_as_if_nothing_had_happened(tmp_path: Path, whole: Any, steps: int) -> None:
+    interrupted(JOB, GIVEN, tmp_path, Dying(steps))
+    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+    assert torch.equal(released(tmp_path, TELCO)["released"], released(whole[0], TELCO)["released"])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any, after: bool) -> None:
+    """Around the end of the opening: the halves of its last epoch, its commit, and both halves of the release."""
+    for nth in range(8, 26, 2) if after else range(9, 26, 2):
+        folder = tmp_path / str(nth)
+        crashed_at_rename(JOB, GIVEN, folder, nth, after=after)
+        assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
+
+
+def test_protections_of_the_labels_cover_the_opening(tmp_path: Path) -> None:
+    job = opened(active={"max_norm": {}}, release="once")
+    check_job(job)
+    (evidence, *_) = run(job, GIVEN, tmp_path).active.evidence
+    assert evidence.covered == evidence.sent == OPENING * STEPS * 2
+
+
+def test_processes_equal_one_process_to_the_last_bit(tmp_path: Path) -> None:
+    made = raw()
+    made["parties"][TELCO]["privacy"] = {}
+    together = tmp_path / "together"
+    trained = run(validated(Job, made, ""), GIVEN, together, key=KEY)
+    sites = lay_out(tmp_path / "apart", made, GIVEN)
+    processes = {name: spawn(site) for name, site in sites.items()}
+    told = {name: process.communicate(timeout=PATIENCE) for name, process in processes.items()}
+    assert {process.returncode for process in processes.values()} == {0}, told
+    assert torch.equal(released(sites[ACTIVE].run, ACTIVE)[TELCO], released(together, ACTIVE)[TELCO])
+    assert json.loads(told[TELCO][0])["fit_losses"] == list(trained.passives[TELCO].fit_losses)
+
+
+def test_a_gradient_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tamper(monkeypatch, Kind.GRADIENT, with_tensors(lambda tensor: tensor[:, :2].contiguous()))
+    with pytest.raises(ProtocolError, match="a gradient of shape"):
+        run(JOB, GIVEN, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"opening": EPOCHS}, "opening below the 4 epochs, got 4"),
+        ({"opening": 0}, "opening epochs for kind gradients, got train.opening: 0"),
+        ({"release": "every_step", "fit": None}, "no train.opening where no party releases once, got 2"),
+        ({"bottom": MLP}, "a linear cut for kind gradients, got an activation after it; write cut: linear"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        check_job(opened(**change))

@@ -1,0 +1,446 @@
+"""What was released stays counted: roll-backs, hang-ups, epochs beyond the job's and starts that came to no end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cutlayer.accounting import MARKER, Ledger
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.config import Job
+from cutlayer.errors import BudgetExceeded, CheckpointError, ProtocolError
+from cutlayer.jobs.execute import Progress
+from cutlayer.parties import handshake
+from cutlayer.parties.observer import Observer
+from cutlayer.parties.release import plan_of
+from cutlayer.parties.stopping import Progress as Stopping
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of
+from tests.parties import releases
+from tests.parties.interruptions import Crash, Dying
+from tests.parties.mutants import tamper, with_fields, with_stamp
+from tests.parties.processes import forked
+from tests.parties.releases import (
+    BOTTOM,
+    EMBEDDING,
+    EPOCHS,
+    STEPS,
+    TELCO,
+    Curious,
+    curious,
+    entries,
+    evidence_of,
+    logs,
+    most_released,
+    noisy_job,
+    start,
+    whole_run,
+)
+from tests.parties.runs import ACTIVE, record
+
+__all__ = ["curious"]
+
+JOB = noisy_job()
+EMBEDDINGS = (Kind.EMBEDDING, Kind.EVALUATION)
+
+
+class Failing(Progress):
+    """A machine that fails at its nth step."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+
+
+def dies(base: Path, steps: int, name: str = "run", job: Job = JOB, **options: Any) -> None:
+    """A run, or its continuation, that ends after some steps."""
+    with pytest.raises(Crash):
+        start(job, base, name, Dying(steps), **options)
+
+
+def fails(base: Path, name: str, job: Job = JOB) -> None:
+    """A start as by `cutlayer run` that fails in its first epoch."""
+    with pytest.raises(Crash):
+        whole_run(job, base, name, Failing(2))
+
+
+def embeddings(messages: list[Message]) -> list[torch.Tensor]:
+    return [message.tensors["embedding"] for message in messages if message.kind in EMBEDDINGS]
+
+
+def test_a_peer_that_lost_its_progress_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = record(monkeypatch)
+    dies(tmp_path, 2 * STEPS + 1)
+    shutil.rmtree(tmp_path / "run" / "checkpoint" / ACTIVE)
+    sent = len(embeddings(messages))
+    with pytest.raises(CheckpointError, match=rf"{ACTIVE} to go on at epoch 1 or 2.*got epoch 0.*--forget-peer-progr"):
+        start(JOB, tmp_path, resume=True)
+    assert len(embeddings(messages)) == sent
+
+
+def test_forgetting_a_peers_progress_counts_what_is_released_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, curious: type[Curious]
+) -> None:
+    messages = record(monkeypatch)
+    dies(tmp_path, 3 * STEPS - 1)
+    shutil.rmtree(tmp_path / "run" / "checkpoint" / ACTIVE)
+    curious.life = 1
+    trained = start(JOB, tmp_path, resume=True, forget_peer_progress=True)
+    figures = evidence_of(trained).figures
+    assert EPOCHS < most_released(JOB, messages) <= figures["releases"] <= figures["releases_allowed"]
+    (total,), (planned,) = ledger_after(JOB, trained.active).totals, ledger_of(JOB).totals
+    assert total.releases == figures["releases_allowed"]
+    assert total.epsilon > planned.epsilon  # type: ignore[operator]
+
+
+def test_the_same_messages_again_are_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All keys are there, so that the run repeats every number from its start, and the ledger stays the plan's."""
+    messages = record(monkeypatch)
+    dies(tmp_path, 2 * STEPS + 1)
+    (tmp_path / "run" / "checkpoint" / ACTIVE / "committed.json").unlink()
+    trained = start(JOB, tmp_path, resume=True, forget_peer_progress=True)
+    assert most_released(JOB, messages) == evidence_of(trained).figures["releases"] == EPOCHS
+    assert ledger_after(JOB, trained.active).totals == ledger_of(JOB).totals
+
+
+@pytest.mark.parametrize("epsilon", [None, 2.4])
+def test_a_peer_that_crashes_again_and_again_gets_no_more_than_is_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, curious: type[Curious], epsilon: float | None
+) -> None:
+    """Other gradients in each life make other embeddings, whose noise is fresh: the mean over lives tells the row."""
+    job = noisy_job(EMBEDDING if epsilon is None else {**EMBEDDING, "budget": {"epsilon": epsilon}})
+    allowed = chain_of(job, TELCO).account(plan_of(job, TELCO)).allowed
+    messages = record(monkeypatch)
+    dies(tmp_path, STEPS + 2, job=job)
+    for curious.life in range(1, 9):
+        with pytest.raises((Crash, BudgetExceeded)):
+            start(job, tmp_path, progress=Dying(3), resume=True)
+    with pytest.raises(BudgetExceeded, match=f"release {allowed + 1} of a row was asked for.*nothing was sent"):
+        start(job, tmp_path, resume=True)
+    assert most_released(job, messages) == allowed >= EPOCHS + (epsilon is not None)
+
+
+def test_steps_of_private_training_are_counted_across_crashes(tmp_path: Path, curious: type[Curious]) -> None:
+    """Without noise in the embeddings the steps are all that is counted."""
+    job = noisy_job(BOTTOM)
+    dies(tmp_path, STEPS + 2, job=job)
+    for curious.life in range(1, 5):
+        with pytest.raises((Crash, BudgetExceeded)):
+            start(job, tmp_path, progress=Dying(3), resume=True)
+    (log,) = logs(tmp_path)
+    assert {entry["kind"] for entry in entries(log)} == {"update"}
+    again = [entry["number"] for entry in entries(log) if entry["epoch"] == 1]
+    assert max(again) == EPOCHS - 1, "one was taken in epoch 0, and three are planned"
+    with pytest.raises(BudgetExceeded, match="private step 4 of a row"):
+        start(job, tmp_path, resume=True)
+
+
+def test_the_account_of_both_covers_embeddings_and_steps(tmp_path: Path) -> None:
+    job = noisy_job(BOTTOM | EMBEDDING)
+    trained = start(job, tmp_path)
+    assert evidence_of(trained).figures["releases"] == EPOCHS
+    figures = evidence_of(trained, "dp_bottom").figures
+    assert figures["row_steps"] == figures["row_steps_planned"] == figures["row_steps_allowed"] == EPOCHS
+    assert ledger_after(job, trained.active).totals == ledger_of(job).totals
+
+
+@pytest.mark.parametrize("stamp", [{"step": 7}, {"step": -1}, {"epoch": 5}, {"epoch": -1}])
+def test_a_request_off_the_own_schedule_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: dict[str, int]
+) -> None:
+    tamper(monkeypatch, Kind.REQUEST, with_stamp(**stamp))
+    with pytest.raises(ProtocolError, match=f"a request for validation rows of epoch 0, step 0 from {ACTIVE}"):
+        start(JOB, tmp_path)
+    (log,) = logs(tmp_path)
+    assert {entry["reason"] for entry in entries(log)} == {"train"}
+
+
+def test_hanging_up_after_an_answer_brings_no_fresh_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = record(monkeypatch)
+
+    def hang_up(*_: Any) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Stopping, "judge", hang_up)
+        for life in range(4):
+            with pytest.raises(Crash):
+                start(JOB, tmp_path, resume=life > 0)
+    answers = [message.tensors["embedding"] for message in messages if message.kind == Kind.EVALUATION]
+    assert len(answers) == 4
+    assert all(torch.equal(answer, answers[0]) for answer in answers)
+    assert evidence_of(start(JOB, tmp_path, resume=True)).figures["releases"] == EPOCHS
+
+
+@pytest.mark.parametrize("privacy", [{}, EMBEDDING, BOTTOM, BOTTOM | EMBEDDING | {"budget": {"epsilon": 60.0}}])
+def test_epochs_beyond_the_jobs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, privacy: dict[str, Any]
+) -> None:
+    real = Stopping.judge
+
+    def never_stops(self: Stopping, *args: Any) -> bool:
+        best = real(self, *args)
+        self.stop = False
+        return best
+
+    monkeypatch.setattr(Stopping, "judge", never_stops)
+    messages = record(monkeypatch)
+    with pytest.raises(ProtocolError, match=f"{ACTIVE} to stop after {EPOCHS} epochs.*got a start of epoch {EPOCHS}"):
+        start(noisy_job(privacy), tmp_path)
+    assert {message.epoch for message in messages if message.kind == Kind.EMBEDDING} == set(range(EPOCHS))
+    with pytest.raises(ProtocolError, match=f"{ACTIVE} to stop after"):
+        start(noisy_job(privacy), tmp_path, resume=True)
+
+
+def test_starts_that_come_to_no_end_are_paid_from_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is malicious: each start fails in its first epoch, and the next one is made in another folder."""
+    budget = ledger_of(JOB).totals[0].epsilon
+    job = noisy_job({**EMBEDDING, "budget": {"epsilon": budget}})
+    messages = record(monkeypatch)
+    fails(tmp_path, "0", job)
+    for number in range(1, 10):
+        with pytest.raises(BudgetExceeded, match=rf"got .* 1 of them by runs of this job .*resume {tmp_path / '0'}"):
+            whole_run(job, tmp_path, str(number))
+        assert not (tmp_path / str(number)).exists(), "nothing was released in it"
+    assert most_released(job, messages) == 1
+    whole_run(job, tmp_path, "0", resume=True)
+    assert most_released(job, messages) == EPOCHS
+
+
+def test_without_a_budget_the_ledger_states_starts_that_came_to_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = record(monkeypatch)
+    for number in range(3):
+        fails(tmp_path, str(number))
+    folder = whole_run(JOB, tmp_path, "last")
+    assert most_released(JOB, messages) == EPOCHS + 3
+    (total,) = Ledger.from_json(folder.read_json("ledger.json")).totals
+    assert total.releases == EPOCHS + 3
+    (entry,) = Ledger.from_json(folder.read_json("ledger.json")).entries
+    assert "any row 3 times by runs that did not end or by repetitions" in entry.statement
+
+
+def test_what_other_noise_released_is_carried_at_its_own_cost(tmp_path: Path) -> None:
+    """A release with half the noise counts as four."""
+    loud = noisy_job({"dp_embedding": {"clip": 1.0, "noise_multiplier": 2.0}})
+    fails(tmp_path, "loud", loud)
+    assert evidence_of(start(JOB, tmp_path)).figures["releases_carried"] == 4
+
+
+def test_a_run_that_ended_is_not_carried(tmp_path: Path) -> None:
+    start(JOB, tmp_path, "first")
+    figures = evidence_of(start(JOB, tmp_path, "second")).figures
+    assert figures["releases"] == EPOCHS
+    assert "releases_carried" not in figures
+    other = noisy_job(seed=4)
+    fails(tmp_path, "other", other)
+    assert evidence_of(start(JOB, tmp_path, "third")).figures["releases"] == EPOCHS, "another job's rows"
+
+
+def test_an_error_in_the_first_epoch_keeps_noise_and_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = record(monkeypatch)
+    with pytest.raises(Crash) as failed:
+        whole_run(JOB, tmp_path, "run", Failing(STEPS - 1))
+    assert failed.value.__notes__ == [
+        f"rows were released before any epoch was saved; {tmp_path / 'run'} keeps the noise and the account of it: "
+        "continue it with --resume, a new run would pay for both"
+    ]
+    before = embeddings(messages)
+    assert len(before) == STEPS
+    folder = whole_run(JOB, tmp_path, "run", resume=True)
+    again = embeddings(messages)[STEPS : 2 * STEPS]
+    assert all(torch.equal(first, second) for first, second in zip(before, again, strict=True))
+    assert Ledger.from_json(folder.read_json("ledger.json")).totals == ledger_of(JOB).totals
+
+
+def test_nothing_is_left_of_a_start_that_released_nothing_countable(tmp_path: Path) -> None:
+    fails(tmp_path, "run", noisy_job({"nopeek": {"alpha": 0.1}}))
+    assert not (tmp_path / "run").exists()
+    assert not logs(tmp_path)
+
+
+def test_every_release_is_on_disk_before_it_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at from where messages leave the party: its log has as many entries as there are messages by then."""
+    pairs: list[tuple[int, int]] = []
+    real = Port.send
+
+    def send(port: Port, kind: Kind, **content: Any) -> None:
+        if kind in EMBEDDINGS:
+            pairs.append((len(pairs) + 1, len(entries(logs(tmp_path)[0]))))
+        real(port, kind, **content)
+
+    monkeypatch.setattr(Port, "send", send)
+    start(JOB, tmp_path)
+    assert len(pairs) == EPOCHS * STEPS + EPOCHS + 1
+    assert all(sent == counted for sent, counted in pairs)
+
+
+def test_an_older_copy_of_the_folder_takes_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, curious: type[Curious]
+) -> None:
+    messages = record(monkeypatch)
+    dies(tmp_path, 1)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    for curious.life in range(1, 9):
+        shutil.rmtree(tmp_path / "run")
+        shutil.copytree(tmp_path / "copy", tmp_path / "run")
+        with pytest.raises((Crash, BudgetExceeded)):
+            start(JOB, tmp_path, progress=Dying(3), resume=True)
+    assert most_released(JOB, messages) == EPOCHS
+
+
+def test_a_log_that_is_lost_rolled_back_or_damaged_is_refused(tmp_path: Path) -> None:
+    dies(tmp_path, 1)
+    (log,) = logs(tmp_path)
+    early = log.read_bytes()
+    dies(tmp_path, STEPS, resume=True)
+    whole = log.read_bytes()
+    log.write_bytes(early)
+    with pytest.raises(CheckpointError, match=r"lines or more in .* as the checkpoint says.*restore the latest one"):
+        start(JOB, tmp_path, resume=True)
+    log.unlink()
+    with pytest.raises(CheckpointError, match=f"expected the release log {log}.*move it along"):
+        start(JOB, tmp_path, resume=True)
+    middle = len(whole) // 2
+    log.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    with pytest.raises(CheckpointError, match=r"is damaged at byte .*restore it from a backup"):
+        start(JOB, tmp_path, resume=True)
+    with pytest.raises(CheckpointError, match="is damaged at byte"):
+        start(JOB, tmp_path, "other")
+    log.write_bytes(whole)
+    assert evidence_of(start(JOB, tmp_path, resume=True)).figures["releases"] == EPOCHS
+
+
+@pytest.mark.parametrize("cut", [1, 2, 60, "garbage"])
+def test_a_line_that_was_torn_when_the_machine_went_down_is_no_obstacle(tmp_path: Path, cut: int | str) -> None:
+    dies(tmp_path, STEPS + 1)
+    (log,) = logs(tmp_path)
+    whole = log.read_bytes()
+    log.write_bytes(whole + bytes(40) if isinstance(cut, str) else whole[:-cut])
+    trained = start(JOB, tmp_path, resume=True)
+    assert evidence_of(trained).figures["releases"] == EPOCHS
+    lines = log.read_bytes().splitlines()
+    assert len(lines) == len(set(lines)) == 2 + EPOCHS * STEPS + EPOCHS + 1
+
+
+def test_other_rows_are_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies(tmp_path, STEPS + 1)
+    fewer = {name: table.slice(0, 200) for name, table in releases.GIVEN.items()}
+    monkeypatch.setattr(releases, "GIVEN", fewer)
+    with pytest.raises(CheckpointError, match="other common rows"):
+        start(JOB, tmp_path, resume=True)
+
+
+def test_log_and_folder_are_the_owners_alone(tmp_path: Path) -> None:
+    start(JOB, tmp_path)
+    (log,) = logs(tmp_path)
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert log.parent.stat().st_mode & 0o777 == log.parent.parent.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "run" / "checkpoint" / TELCO / MARKER).exists()
+    assert not logs(tmp_path, ACTIVE), "nothing of the active party is counted"
+
+
+def test_digests_are_keyed_by_the_run(tmp_path: Path) -> None:
+    """Whoever guesses what was released cannot check it against the log."""
+    start(JOB, tmp_path, "first")
+    start(JOB, tmp_path, "second")
+    first, second = ({entry.get("digest") for entry in entries(log)} - {None} for log in logs(tmp_path))
+    assert len(first) == len(second) == EPOCHS * STEPS + EPOCHS + 1
+    assert not first & second
+
+
+class Suicidal(Observer):
+    """Ends its process at the nth step as `kill -9` does."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        self.left -= 1
+        if self.left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_and_die(base: Path, steps: int, resume: bool) -> None:
+    """What the child does."""
+    start(JOB, base, progress=Suicidal(steps), resume=resume)
+
+
+def test_a_killed_run_ends_with_the_ledger_of_its_plan(tmp_path: Path) -> None:
+    for turn, steps in enumerate((1, 6, 3)):
+        assert forked(run_and_die, tmp_path, steps, turn > 0).wait() == -signal.SIGKILL
+    trained = start(JOB, tmp_path, resume=True)
+    assert evidence_of(trained).figures["releases"] == EPOCHS
+    assert ledger_after(JOB, trained.active).totals == ledger_of(JOB).totals
+
+
+def test_two_processes_on_copies_of_a_folder_do_not_share_a_log(tmp_path: Path) -> None:
+    """Each would count its own releases alone."""
+
+    class Appending(Observer):
+        def stepped(self, epoch: int, rows: int, loss: float) -> None:
+            (log,) = logs(tmp_path)
+            log.write_bytes(log.read_bytes() + log.read_bytes().splitlines(keepends=True)[-1])
+
+    with pytest.raises(CheckpointError, match="another process runs from a copy"):
+        start(JOB, tmp_path, progress=Appending())
+
+
+def test_compared_runs_leave_no_trace_beside_the_secret(tmp_path: Path) -> None:
+    job = noisy_job(EMBEDDING | {"nopeek": {"alpha": 0.1}}).model_copy(update={"compare": ("each",)})
+    folder = whole_run(job, tmp_path)
+    (log,) = logs(tmp_path)
+    assert log.exists()
+    compared = folder.path / "compare"
+    assert list(compared.glob("*/checkpoint/telco/releases/*/*.jsonl"))
+    assert not list(compared.glob(f"*/checkpoint/*/{MARKER}"))
+    assert RunFolder(folder.path).released
+
+
+def test_a_peer_that_orders_the_rows_anew_hides_no_unfinished_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which rows are common, and in which order, is the active party's word."""
+    fails(tmp_path, "first")
+    real = handshake.intersect
+
+    def backwards(digests: Any) -> Any:
+        return {name: positions[::-1].copy() for name, positions in real(digests).items()}
+
+    monkeypatch.setattr(handshake, "intersect", backwards)
+    figures = evidence_of(start(JOB, tmp_path, "second")).figures
+    assert figures["releases_carried"] == 1
+    assert figures["releases"] == EPOCHS + 1
+
+
+def test_a_polite_end_before_the_schedule_allows_one_does_not_close_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else every start could be ended after one epoch, and no later run would count it."""
+    with monkeypatch.context() as patched:
+        tamper(patched, Kind.VERDICT, with_fields(stop=True))
+        with pytest.raises(ProtocolError, match=f"{ACTIVE} to go on to epoch 1.*got an end after epoch 0"):
+            start(JOB, tmp_path, "first")
+    assert evidence_of(start(JOB, tmp_path, "second")).figures["releases_carried"] >= 1
+
+
+@pytest.mark.parametrize(("patience", "ends"), [(1, True), (2, False)])
+def test_an_early_stop_needs_the_patience_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int, ends: bool
+) -> None:
+    job = noisy_job(early_stop={"patience": patience})
+    tamper(monkeypatch, Kind.VERDICT, with_fields(stop=True))
+    with pytest.raises(ProtocolError) as refused:
+        start(job, tmp_path)
+    assert ("to go on to epoch 1" not in str(refused.value)) is ends

@@ -1,0 +1,75 @@
+"""When training stops and which epoch is kept, also where the metric is undefined."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from cutlayer.parties.stopping import Progress
+from tests.parties.runs import make_job
+
+NAN = math.nan
+
+
+def judged(metrics: list[float], **train: Any) -> tuple[list[bool], Progress]:
+    """What is said of each epoch until training stops."""
+    job = make_job(epochs=train.pop("epochs", len(metrics)), **train)
+    progress, kept = Progress(), []
+    for epoch, metric in enumerate(metrics):
+        kept.append(progress.judge(metric, epoch, job))
+        if progress.stop:
+            break
+    return kept, progress
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kept", "best"),
+    [
+        ([0.5, 0.6, 0.55, 0.7], [True, True, False, True], 3),
+        ([0.7, 0.7, 0.6], [True, False, False], 0),
+        ([-3.0, -2.0], [True, True], 1),
+        ([NAN, NAN, NAN], [True, True, True], 2),
+        ([NAN, 0.5, 0.4], [True, True, False], 1),
+        ([0.5, NAN, 0.6], [True, False, True], 2),
+        ([0.5, NAN, NAN], [True, False, False], 0),
+    ],
+)
+def test_the_best_epoch_is_kept(metrics: list[float], kept: list[bool], best: int) -> None:
+    said, progress = judged(metrics)
+    assert said == kept
+    assert progress.best_epoch == best
+
+
+def test_training_ends_with_the_last_epoch_of_the_job() -> None:
+    kept, progress = judged([0.1, 0.2, 0.3, 0.4], epochs=3)
+    assert len(kept) == 3
+    assert progress.stop
+
+
+@pytest.mark.parametrize(
+    ("metrics", "patience", "epochs_run"),
+    [
+        ([0.5, 0.4, 0.4, 0.9], 2, 3),
+        ([0.5, 0.4, 0.6, 0.5, 0.5, 0.9], 2, 5),
+        ([0.5, 0.4, 0.9], 1, 2),
+        ([0.5, 0.5, 0.5], 2, 3),
+    ],
+)
+def test_patience_is_counted_from_the_best_epoch(metrics: list[float], patience: int, epochs_run: int) -> None:
+    kept, progress = judged(metrics, epochs=len(metrics) + 3, early_stop={"patience": patience})
+    assert len(kept) == epochs_run
+    assert progress.stop
+
+
+def test_who_improves_goes_on() -> None:
+    kept, progress = judged([0.1, 0.2, 0.3], epochs=4, early_stop={"patience": 1})
+    assert kept == [True, True, True]
+    assert not progress.stop
+
+
+def test_a_gain_below_the_least_one_counts_as_none() -> None:
+    kept, progress = judged([0.50, 0.54, 0.58, 0.9], epochs=9, early_stop={"patience": 2, "min_delta": 0.1})
+    assert kept == [True, False, False]
+    assert progress.best_epoch == 0

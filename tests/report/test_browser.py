@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cutlayer.report import Report, render_html, write_html
+from tests.report.reading import Page, leaves, shown
+from tests.report.samples import binary, hostile, multiclass
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=3000",
+]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium"),
+]
+
+
+def opened(path: Path, profile: Path) -> tuple[str, list[str]]:
+    """The document as the browser has it, and what it said in its console."""
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "--dump-dom", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.parametrize("make", [binary, multiclass, hostile], ids=lambda make: make.__name__)
+def test_the_page_opens_without_a_complaint_and_shows_the_figures(make: object, tmp_path: Path) -> None:
+    report = Report.model_validate(make())  # type: ignore[operator]
+    document, console = opened(write_html(report, tmp_path / "report.html"), tmp_path / "profile")
+    assert console == []
+    page = Page(document)
+    assert Report.model_validate(json.loads(page.json)) == report
+    numbers = [(path, value) for path, value in leaves(json.loads(page.json)) if type(value) in (int, float)]
+    assert [(path, value) for path, value in numbers if not shown(value, page.text)] == []
+
+
+def test_a_complaint_would_be_noticed(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(
+        render_html(report).replace("<footer>", '<img src="data:image/x"><script>alert(1)</script><footer>')
+    )
+    _, console = opened(path, tmp_path / "profile")
+    assert any("Content Security Policy" in line for line in console)
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1200])
+def test_nothing_is_wider_than_the_screen(report: Report, tmp_path: Path, width: int) -> None:
+    frame = f'<iframe width="{width}" height="800" srcdoc="{html.escape(render_html(report))}"></iframe>'
+    measure = "document.title = document.querySelector('iframe').contentDocument.documentElement.scrollWidth"
+    path = tmp_path / "host.html"
+    path.write_text(f"<!DOCTYPE html>{frame}<script>onload = () => {{ {measure} }}</script>")
+    document, _ = opened(path, tmp_path / "profile")
+    found = re.search(r"<title>(\d+)</title>", document)
+    assert found is not None
+    assert int(found[1]) <= width

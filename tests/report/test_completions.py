@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from cutlayer.report import Report, kept_markdown, render_html
+from cutlayer.report.completions import best, kept_of, kept_said
+from cutlayer.report.rounding import interval, metric
+from tests.report.reading import Page
+from tests.report.samples import binary, regression
+from tests.report.test_terminal import printed
+
+
+def test_the_strongest_variant_of_every_attack_is_on_the_page_beside_from_scratch(report: Report) -> None:
+    page = Page(render_html(report))
+    (table,) = (table for table in page.tables if "beside the model of all parties" in table)
+    for part in report.completions:
+        mine = max(part.variants, key=lambda one: one.value)
+        scratch = max(part.scratch, key=lambda one: one.value)
+        for one in (mine, scratch):
+            assert metric(one.value) in table
+            assert interval(one.low, one.high) in table
+    assert "picked after the fact" in page.text
+    assert "the labels of 40 training rows" in page.text
+
+
+def test_every_variant_is_in_the_table_below(report: Report) -> None:
+    (table,) = (table for table in Page(render_html(report)).tables if "of every variant" in table)
+    for part in report.completions:
+        for one in (*part.variants, *part.scratch):
+            assert metric(one.value) in table
+            assert one.variant.replace("_", " ") in table
+
+
+def test_the_joint_model_is_that_of_the_same_run(report: Report) -> None:
+    rows = {row.name: row.metrics["auc"] for row in report.utility.rows}
+    for line in kept_of(report).lines:
+        assert line.joint == metric(rows[line.run])
+
+
+def test_the_sentence_names_the_largest_gain(report: Report) -> None:
+    own = [part for part in report.completions if part.run == "this run"]
+    gains = [(best(part.variants).value - best(part.scratch).value, part) for part in own]
+    part = max(gains, key=lambda pair: pair[0])[1]
+    said = kept_said(report)
+    assert f"model of {part.party} reach AUC {metric(best(part.variants).value)}" in said
+    assert f"from scratch {metric(best(part.scratch).value)}" in said
+    assert "picked after the fact" in said
+
+
+def test_the_terminal_and_markdown_tell_the_same(report: Report) -> None:
+    terminal, markdown = printed(report), kept_markdown(report)
+    assert "What a quitter keeps" in terminal
+    assert len(markdown.splitlines()) == 2 + len(report.completions)
+    for line in kept_of(report).lines:
+        for figure in (line.strongest, line.bounds, line.scratch, line.joint):
+            assert figure in terminal
+            assert figure in markdown
+
+
+@pytest.mark.parametrize("raw", [regression()])
+def test_a_report_without_completions_has_no_panel(raw: dict) -> None:
+    report = Report.model_validate(raw)
+    assert kept_of(report) is None
+    assert kept_said(report) == ""
+    assert 'id="kept"' not in render_html(report)
+    assert kept_markdown(report) == "Nobody's model was completed.\n"
+
+
+def test_what_could_not_be_measured_is_said() -> None:
+    raw = binary()
+    for part in raw["completions"]:
+        for one in part["variants"]:
+            one.update(value=float("nan"), low=None, high=None)
+    report = Report.model_validate(raw)
+    assert all(line.strongest == "n/a" for line in kept_of(report).lines)
+    assert kept_said(report) == ""

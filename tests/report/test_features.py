@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import base64
+import io
+import struct
+import zlib
+
+import pytest
+
+from cutlayer.report import Report, features_markdown, render_html
+from cutlayer.report.features import told_of, told_said
+from cutlayer.report.png import png
+from cutlayer.report.rounding import interval, metric
+from tests.report.reading import Page
+from tests.report.samples import binary, regression
+from tests.report.test_terminal import printed
+
+
+def decoded(data: bytes) -> tuple[tuple[int, int, int], bytes]:
+    """Channels, height, width and the pixels, channel by channel, of a PNG file; checks its sums."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    file, parts = io.BytesIO(data[8:]), {}
+    while head := file.read(8):
+        length, kind = struct.unpack(">I4s", head)
+        body = file.read(length)
+        assert struct.unpack(">I", file.read(4))[0] == zlib.crc32(kind + body)
+        parts[kind] = body
+    width, height, depth, colour, *rest = struct.unpack(">IIBBBBB", parts[b"IHDR"])
+    assert (depth, rest) == (8, [0, 0, 0])
+    channels = {0: 1, 2: 3}[colour]
+    lines, stride = zlib.decompress(parts[b"IDAT"]), channels * width + 1
+    assert len(lines) == height * stride
+    assert set(lines[::stride]) == {0}
+    woven = b"".join(lines[row * stride + 1 : (row + 1) * stride] for row in range(height))
+    return (channels, height, width), b"".join(woven[at::channels] for at in range(channels))
+
+
+def with_pictures() -> Report:
+    raw = binary()
+    truth, rebuilt = bytes(range(12)), bytes(range(100, 112))
+    pictures = [
+        {"title": title, "psnr": value, "ssim": like, "shape": [3, 2, 2]}
+        | {"truth": base64.b64encode(truth).decode(), "rebuilt": base64.b64encode(rebuilt).decode()}
+        for title, value, like in (("best", 31.234, 0.912), ("median", 20.5, None), ("worst", 9.876, 0.123))
+    ]
+    raw["features"][0]["pictures"] = pictures
+    return Report.model_validate(raw)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 5), (3, 4, 2)])
+def test_a_png_holds_the_pixels(shape: tuple[int, int, int]) -> None:
+    channels, height, width = shape
+    pixels = bytes(at * 7 % 256 for at in range(channels * height * width))
+    assert decoded(png(pixels, shape)) == (shape, pixels)
+
+
+@pytest.mark.parametrize(("pixels", "shape"), [(b"12", (2, 1, 1)), (b"12", (1, 1, 1))])
+def test_what_is_no_image_is_refused(pixels: bytes, shape: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="in 1 or 3 channels"):
+        png(pixels, shape)
+
+
+def test_the_pictures_are_on_the_page_and_inside_it() -> None:
+    page = Page(render_html(with_pictures()))
+    shown = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert len(shown) == 6
+    assert all(one["src"].startswith("data:image/png;base64,") for one in shown)
+    found = [decoded(base64.b64decode(one["src"].partition(",")[2])) for one in shown]
+    assert found == [((3, 2, 2), bytes(range(12))), ((3, 2, 2), bytes(range(100, 112)))] * 3
+    assert "worst, true and rebuilt: PSNR 9.876 dB, SSIM 0.123" in page.text
+    assert all(one["alt"] for one in shown)
+
+
+def test_bytes_that_are_no_image_leave_the_page_whole() -> None:
+    raw = with_pictures().model_dump(mode="json")
+    raw["features"][0]["pictures"][0] |= {"truth": '"><script>alert(1)</script>', "rebuilt": "AAAA"}
+    page = Page(render_html(Report.model_validate(raw)))
+    assert [attributes["src"] for tag, attributes in page.tags if tag == "img"][:2] == ["data:,"] * 2
+
+
+def test_each_figure_stands_beside_the_one_without_an_embedding(report: Report) -> None:
+    table = next(table for table in Page(render_html(report)).tables if "Attacks on features" in table)
+    markdown = features_markdown(report).splitlines()
+    assert len(markdown) == 2 + len(report.features)
+    for part, line in zip(report.features, markdown[2:], strict=True):
+        for text in (metric(part.value), interval(part.low, part.high), metric(part.baseline), f"{part.rows:,}"):
+            assert text in table
+            assert text in line
+
+
+def test_the_sentence_names_the_figure_farthest_above(report: Report) -> None:
+    part = max((one for one in report.features if one.run == "this run"), key=lambda one: one.value - one.baseline)
+    assert f"{part.attack} on the embeddings of {part.party}" in told_said(report)
+    assert metric(part.value) in told_said(report)
+    assert told_said(report) in Page(render_html(report)).text
+
+
+def test_the_terminal_has_every_line(report: Report) -> None:
+    text = printed(report)
+    assert "What embeddings tell of features" in text
+    assert all(metric(part.value) in text for part in report.features)
+
+
+def test_without_an_attack_on_features_there_is_no_section() -> None:
+    report = Report.model_validate(regression())
+    assert told_of(report) is None
+    assert told_said(report) == ""
+    assert 'id="features"' not in render_html(report)
+    assert features_markdown(report) == "No attack on features was run.\n"

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import itertools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutlayer.report import Report, render_html, write_html
+from tests.report.reading import Page, leaves, shown
+from tests.report.samples import HOSTILE, binary
+
+OTHERS = {
+    "kept": "last",
+    "kind": "multiclass",
+    "role": "passive",
+    "side": "active",
+    "message": "embedding",
+    "protects": "features",
+    "unit": "embeddings",
+    "severity": "warning",
+}
+TWO_MEGABYTES = 2_000_000
+
+
+def changed(key: Any, value: Any) -> Any:
+    """Another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str):
+        return OTHERS.get(key, value + "x")
+    if value is None:
+        return 7
+    return 2 * value + 1 if isinstance(value, int) else value * 0.8 + 0.0123
+
+
+@functools.cache
+def untouched() -> str:
+    """The page's words before anything changed."""
+    return Page(render_html(Report.model_validate(binary()))).text
+
+
+def first_leaves() -> list[tuple[Any, ...]]:
+    """The path of every kind of value: the first item stands for its list."""
+    paths = [path for path, _ in leaves(binary())]
+    return [path for path in paths if not any(place for place in path if isinstance(place, int))]
+
+
+@pytest.mark.parametrize("path", first_leaves(), ids=lambda path: ".".join(map(str, path)))
+def test_every_value_is_seen_on_the_page(path: tuple[Any, ...]) -> None:
+    other = binary()
+    holder: Any = other
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = changed(path[-1], holder[path[-1]])
+    assert Page(render_html(Report.model_validate(other))).text != untouched()
+
+
+def test_every_figure_is_written_on_the_page(any_report: Report) -> None:
+    text = Page(render_html(any_report)).text
+    numbers = [
+        (path, value)
+        for path, value in leaves(any_report.model_dump(mode="json"))
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    missing = [(path, value) for path, value in numbers if not shown(value, text)]
+    assert not missing
+
+
+def test_every_word_is_written_on_the_page(report: Report) -> None:
+    text = Page(render_html(report)).text
+    words = [one.statement for one in report.protections] + [gate.where for gate in report.gates] + list(report.limits)
+    words += [word for one in report.findings for word in (one.code, one.title, one.detail, one.remedy)]
+    words += [row.note for row in report.utility.rows] + [line.strip() for line in report.job.splitlines()]
+    assert [word for word in words if " ".join(word.split()) not in text] == []
+
+
+def test_the_page_is_small_and_loads_nothing(any_report: Report) -> None:
+    page = render_html(any_report)
+    assert len(page.encode()) < TWO_MEGABYTES
+    for tag, attributes in Page(page).tags:
+        assert tag not in {"img", "iframe", "object", "embed", "audio", "video", "base", "form"}
+        for name in ("src", "href", "action", "srcset", "data", "poster"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:,")), (tag, name)
+    style = page[page.index("<style>") : page.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "http" not in style
+
+
+def test_the_policy_admits_only_the_script_of_the_page(report: Report) -> None:
+    page = render_html(report)
+    policy = next(tag["content"] for _, tag in Page(page).tags if tag.get("http-equiv") == "Content-Security-Policy")
+    script = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert len(script) == 1
+    digest = base64.b64encode(hashlib.sha256(script[0].encode()).digest()).decode()
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert f"script-src 'sha256-{digest}'" in policy
+
+
+def test_the_json_inside_is_the_report(any_report: Report) -> None:
+    page = Page(render_html(any_report))
+    assert Report.model_validate(json.loads(page.json)) == any_report
+    assert "<" not in page.json
+
+
+def test_names_cannot_break_the_page(hostile_report: Report) -> None:
+    text = render_html(hostile_report)
+    page = Page(text)
+    scripts = [attributes for tag, attributes in page.tags if tag == "script"]
+    assert scripts == [{"type": "application/json", "id": "report"}, {}]
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+    assert "alert(1)" not in text[text.index("<script>") :]
+    assert HOSTILE in page.text
+    assert "{{ 7 * 7 }}" in page.text
+    assert "\x1b" not in text
+
+
+def test_the_page_follows_dark_mode_phones_and_print(report: Report) -> None:
+    page = render_html(report)
+    assert "@media screen and (prefers-color-scheme: dark)" in page
+    assert "@media print" in page
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+
+
+def test_the_page_can_be_read_aloud(any_report: Report) -> None:
+    page = render_html(any_report)
+    tags = Page(page).tags
+    assert page.count("<table") == page.count("<caption>")
+    for tag, attributes in tags:
+        if tag == "svg":
+            assert attributes.get("aria-hidden") or (attributes["role"] == "img" and attributes["aria-label"])
+        if attributes.get("class") == "scroll":
+            assert attributes["aria-label"]
+            assert attributes["tabindex"] == "0"
+    ranks = [int(tag[1]) for tag, _ in tags if re.fullmatch("h[1-6]", tag)]
+    assert ranks.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(ranks))
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = {attributes["href"] for tag, attributes in tags if tag == "a"}
+    assert targets <= {f"#{name}" for name in ids}
+
+
+def test_a_guarantee_and_a_leak_never_share_a_table(report: Report) -> None:
+    tables = Page(render_html(report)).tables
+    for one in report.protections:
+        holding = [table for table in tables if one.statement in table]
+        assert len(holding) == 1
+        assert "AUC" not in holding[0]
+
+
+def test_a_long_run_stays_small(tmp_path: Path) -> None:
+    raw = binary()
+    line = raw["history"][0]
+    raw["history"] = [line | {"run": run, "epoch": e} for run in ("this run", "undefended") for e in range(1, 2001)]
+    raw["leaks"][0]["epoch"] = 1234
+    path = write_html(Report.model_validate(raw), tmp_path / "report.html")
+    assert path.stat().st_size < TWO_MEGABYTES
+    page = Page(path.read_text())
+    assert "report.json has all" in page.text
+    epochs = {part["epoch"] for part in json.loads(page.json)["history"] if part["run"] == "this run"}
+    assert {1, 8, 1234, 2000} <= epochs
+    assert len(epochs) < 110
+
+
+def test_a_protection_that_did_not_act_is_marked(report: Report) -> None:
+    idle = report.protections[0].model_copy(update={"changed": 0, "covered": 12})
+    text = Page(render_html(report.model_copy(update={"protections": (idle,)}))).text
+    assert "✕ not all" in text
+    assert "✕ nothing" in text
+
+
+def test_a_leak_whose_interval_includes_chance_is_marked(report: Report) -> None:
+    near = report.leaks[1].model_copy(update={"leak": 0.504, "low": 0.5, "high": 0.52})
+    text = Page(render_html(report.model_copy(update={"leaks": (report.leaks[0], near)}))).text
+    assert f"epoch {near.epoch}, ≈ chance" in text

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import io
+
+from rich.cells import cell_len
+from rich.console import Console
+
+from cutlayer.report import Report, print_report
+from cutlayer.report.rounding import auc, interval, metric
+from tests.report.reading import shown
+from tests.report.samples import binary
+
+
+def printed(report: Report, width: int = 80, *, colour: bool = False) -> str:
+    out = io.StringIO()
+    print_report(
+        report, Console(file=out, width=width, force_terminal=colour, color_system="truecolor" if colour else None)
+    )
+    return out.getvalue()
+
+
+def test_it_fits_eighty_columns(any_report: Report) -> None:
+    assert [line for line in printed(any_report).splitlines() if cell_len(line) > 80] == []
+
+
+def test_three_parties_and_four_attacks_stay_in_their_rows(report: Report) -> None:
+    lines = printed(report).splitlines()
+    for leak in report.leaks:
+        if leak.run == "this run":
+            at = next(
+                place
+                for place, line in enumerate(lines)
+                if line.split()[:2] == [leak.message, leak.party] and lines[place - 1].split()[0] == leak.attack
+            )
+            assert lines[at - 1].split()[1:3] == [auc(leak.leak), f"e{leak.epoch}"]
+            assert lines[at].split()[2] == interval(leak.low, leak.high)
+    assert "…" not in "".join(lines)
+
+
+def test_it_says_utility_gates_findings_and_places(report: Report) -> None:
+    text = printed(report)
+    for row in report.utility.rows:
+        assert row.name in text
+        assert metric(row.metrics["auc"]) in text
+    for gate in report.gates:
+        assert gate.name in text
+        assert gate.worst is not None
+        assert shown(gate.worst, text)
+        assert gate.where in text
+    assert "FAILED  label_auc" in text
+    places = [text.index(finding.code) for finding in report.findings]
+    assert places[1] < places[2] < places[0]
+    assert f"run folder {report.run.folder}\n" in text
+    assert f"{report.run.folder}/report.html\n" in text
+
+
+def test_more_than_four_runs_are_printed_below_each_other() -> None:
+    raw = binary()
+    own = [leak for leak in raw["leaks"] if leak["run"] == "max_norm"]
+    raw["leaks"] += [leak | {"run": f"other protection {number}"} for number in range(3) for leak in own]
+    text = printed(Report.model_validate(raw))
+    assert sum(line.startswith(" attack ") for line in text.splitlines()) == 2
+    assert max(map(cell_len, text.splitlines())) <= 80
+
+
+def test_a_long_path_is_not_broken(report: Report) -> None:
+    folder = "/data/" + "long-" * 30
+    text = printed(report.model_copy(update={"run": report.run.model_copy(update={"folder": folder})}))
+    assert f"{folder}/report.html\n" in text
+
+
+def test_names_cannot_steer_the_terminal(hostile_report: Report) -> None:
+    plain = printed(hostile_report)
+    assert "\x1b" not in plain
+    assert "\x00" not in plain
+    assert "[link=x]y[/link]" in plain
+    assert "\x1b[2J" not in printed(hostile_report, colour=True)
+
+
+def test_a_supplied_key_is_said(report: Report) -> None:
+    run = report.run.model_copy(update={"reproducible_noise": True})
+    assert "reproducible, not private" in printed(report.model_copy(update={"run": run}))
+    assert "not private" not in printed(report)

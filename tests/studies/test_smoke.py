@@ -1,0 +1,210 @@
+"""A study runs each training once, continues where it was interrupted, and writes its page and figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import studies.registry as registry
+from cutlayer.config import Job, validated
+from cutlayer.durable import locked
+from cutlayer.errors import ConfigError, DataError, RunFolderError
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.execute import Progress
+from cutlayer.training.folder import RunFolder
+from studies.__main__ import main
+from studies.forward_leakage.study import ForwardLeakageStudy
+from studies.gradient_leakage.study import GradientLeakageStudy
+from studies.label_dp.study import LabelDPStudy
+from studies.results import TrialResult, mean_of
+from studies.trials import Study, Trial, run_trials
+from tests.studies.written_pages import page_of
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT.parent / "shared" / "data"
+ALL = [ForwardLeakageStudy, GradientLeakageStudy, LabelDPStudy]
+LEAKS = ("embedding/spectral", "gradient/norm", "gradient/direction", "gradient/hint", "gradient/spectral")
+LAYERS = ("publisher/layers.0", "publisher/layers.1", "advertiser/top.logits")
+
+
+def tiny_job(seed: int, privacy: Mapping[str, object]) -> Job:
+    raw = {
+        "parties": {
+            "bank": {"role": "active", "label": "y", "features": {"include": "none"}, "privacy": privacy},
+            "shop": {"role": "passive"},
+        },
+        "model": {"bottom": {"kind": "mlp", "hidden": [4]}, "top": {"kind": "mlp", "hidden": []}},
+        "train": {"epochs": 2, "batch_size": 50, "seed": seed, "threads": 1},
+    }
+    return validated(Job, raw, "tiny")
+
+
+def tiny_tables() -> dict[str, pa.Table]:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(400, 2))
+    return {"bank": pa.table({"y": (x[:, 0] > 0).astype(int)}), "shop": pa.table({"a": x[:, 0], "b": x[:, 1]})}
+
+
+class Tiny(GradientLeakageStudy):
+    """The study's page over two trainings of seconds."""
+
+    name = "tiny"
+
+    def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
+        for seed in range(1, seeds + 1):
+            for setting, privacy in {"undefended": {}, "max_norm": {"max_norm": None}}.items():
+                yield Trial("Criteo", setting, seed, tiny_job(seed, privacy), tiny_tables())
+
+    def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
+        return {"epochs": len(folder.history())}
+
+
+class Stages(Progress):
+    """Counts the trainings."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def stage(self, name: str) -> None:
+        if "seed" in name:
+            self.names.append(name)
+
+
+def made_up(study: Study, trials: list[Trial], seed: int = 0) -> list[TrialResult]:
+    """Results of made-up trainings: dCor hides, the rest leaks 0.75, all_hold test metric is about 0.7."""
+    draw = np.random.default_rng(seed)
+
+    def near(value: float) -> float:
+        return value + float(draw.normal(0, 0.002))
+
+    results = []
+    for trial in trials:
+        leak = 0.51 if "dcor" in trial.setting else 0.75
+        leaks = {key: {"auc": near(leak), "epoch": 1, "last": near(leak)} for key in LEAKS}
+        layers = {key: {"auc": near(0.6 + 0.05 * place), "epoch": 1, "last": 0.6} for place, key in enumerate(LAYERS)}
+        measured: dict[str, Any] = {}
+        if trial.group == "Avazu, by day":
+            day = {"rows": 600, "positives": 100, "auc": near(0.68), "deviation": 0.03}
+            measured = {
+                "days": {name: {**day, "leaks": dict.fromkeys(LEAKS, near(0.7))} for name in ("141021", "141022")}
+            }
+        if trial.group.endswith("centralised"):
+            measured = {"right_once": 0.7, "right_vote": near(0.95), "once_auc": 0.7, "vote_auc": near(0.95)}
+        results.append(TrialResult(trial.group, trial.setting, trial.seed, near(0.7), 1.0, leaks, layers, measured))
+    return results
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """The trials of every table row."""
+    return [
+        [trial.strip() for trial in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")
+    ]
+
+
+def test_a_study_runs_each_training_once_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "STUDIES", {"tiny": Tiny})
+    first, again = Stages(), Stages()
+    results = registry.run_study("tiny", tmp_path, tmp_path / "out", 1, first).results
+    assert [result.setting for result in results] == ["undefended", "max_norm"]
+    assert [result.measured for result in results] == [{"epochs": 2}] * 2
+    assert len(first.names) == 2
+    wider = registry.run_study("tiny", tmp_path, tmp_path / "out", 2, again).results
+    assert wider[:2] == results
+    assert len(again.names) == 2
+    page = (tmp_path / "out" / "tiny.md").read_text()
+    assert "| undefended | " in page
+    assert "| max_norm | " in page
+    assert "seeds 1, 2; 4 trainings" in " ".join(page.split())
+    saved = json.loads((tmp_path / "out" / "tiny.json").read_text())["results"]
+    assert [entry["metric"] for entry in saved] == [result.metric for result in wider]
+    assert not (tmp_path / "out" / "work").exists()
+
+
+def test_results_without_measured_values_are_read(tmp_path: Path) -> None:
+    study = Tiny()
+    trial = next(study.trials(tmp_path, 1))
+    (tmp_path / "trials").mkdir()
+    old = {
+        "group": "Criteo",
+        "setting": "undefended",
+        "seed": 1,
+        "metric": 0.7,
+        "seconds": 1.0,
+        "leaks": {},
+        "layers": {},
+    }
+    for name in (trial.slug, trial.slug.replace("undefended", "max_norm")):
+        (tmp_path / "trials" / f"{name}.json").write_text(json.dumps(old))
+    assert [result.measured for result in run_trials(study, tmp_path, tmp_path, 1, Progress())] == [{}, {}]
+
+
+def test_a_study_is_run_by_one_process_at_a_time(tmp_path: Path) -> None:
+    """Both would train in the same folder, and each would remove what the other has there."""
+    with (
+        locked(tmp_path / "study.lock", "the study tiny"),
+        pytest.raises(RunFolderError, match=r"in use by the study tiny \(process"),
+    ):
+        run_trials(Tiny(), tmp_path, tmp_path, 1, Progress())
+
+
+def test_the_command_prints_one_document_or_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(registry, "STUDIES", {"tiny": Tiny})
+    arguments = ["tiny", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "1"]
+    assert main([*arguments, "--json"]) == 0
+    assert [entry["setting"] for entry in json.loads(capsys.readouterr().out)] == ["undefended", "max_norm"]
+    assert main(arguments) == 0
+    assert "# Label leakage from gradients" in capsys.readouterr().out
+
+
+def test_an_unknown_study_and_absent_data_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="gradient-leakage"):
+        registry.run_study("gradient-leakge", tmp_path, tmp_path / "out", 1, Progress())
+    with pytest.raises(DataError, match="data"):
+        registry.run_study("gradient-leakage", tmp_path, tmp_path / "out", 1, Progress())
+
+
+def test_an_interval_needs_two_seeds() -> None:
+    assert str(mean_of([0.7])) == "0.700"
+    assert mean_of([0.6, 0.8]).half_width == pytest.approx(12.706 * 0.1, rel=1e-3)
+    assert str(mean_of([-0.0001])) == "0.000"
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("kind", ALL)
+def test_every_job_of_a_study_is_valid_and_named_once(kind: type[Study], tmp_path: Path) -> None:
+    if not DATA.exists():
+        pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")
+    study = kind()
+    first = list(study.trials(DATA, 1))
+    for trial in first:
+        check_job(trial.job)
+        assert trial.job.train.seed == trial.seed == 1
+    trials = [Trial(c.group, c.setting, seed, c.job) for seed in (1, 2, 3) for c in first]
+    assert len({trial.slug for trial in trials}) == len(trials)
+    page = page_of(study, made_up(study, trials), tmp_path / "whole")
+    assert " ".join(study.settings.split()) in " ".join(page.split())
+    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!")))
+    assert "not run" not in page
+    assert not [row for row in rows_of(page) if row.count("–") > 2]
+    settings = {trial.setting for trial in trials if "centralised" not in trial.group}
+    assert not settings - {trial for row in rows_of(page) for trial in row}
+
+
+@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("seeds", [0, 1])
+def test_a_page_of_what_there_is_resolves_nothing(kind: type[Study], seeds: int, tmp_path: Path) -> None:
+    study = kind()
+    groups = ("Criteo", "Avazu")
+    trials = [Trial(group, "undefended", seed, tiny_job(1, {})) for seed in range(1, seeds + 1) for group in groups]
+    page = page_of(study, made_up(study, trials), tmp_path / "out")
+    verdicts = [row[3] for row in rows_of(page) if len(row) == 4 and row[3].startswith("**")]
+    assert verdicts
+    assert set(verdicts) <= {"**not run**", "**cannot be resolved with these data**"}

@@ -1,0 +1,195 @@
+"""What is left when parties leave: measured on the run's own embeddings, beside what others reach without them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cutlayer.channel import Kind
+from cutlayer.config import Job, validated
+from cutlayer.data.store import Store
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.models import Inputs
+from cutlayer.training.departures import quitting_facts
+from cutlayer.training.finetuning import checked_absent, finetune_top
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys, Trained
+from cutlayer.training.trained import load_bottom, load_top
+from tests.parties.interruptions import Dying, assert_equal, interrupted
+from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables
+
+MULTI = {"kind": "multi_head", "hidden": [5]}
+LEARNT: dict[str, Any] = {"epochs": 8, "batch_size": 60, "audit": {"every": "never"}}
+DROPPED = {"party_dropout": {"rate": 0.5}}
+
+
+def again(job: Job, folder: RunFolder, trained: Trained, absent: tuple[str, ...]) -> torch.Tensor:
+    """Logits of the test rows from the saved models and stores, without the absent parties."""
+    active, made = trained.active, {}
+    for name, width in active.widths.items():
+        store = Store.open(folder.data(name))
+        bottom = load_bottom(job, folder, name, Inputs(store.columns.cardinalities, store.columns.numeric))
+        assert bottom.width == width
+        made[name] = bottom(*store.gather(active.split.part("test")))
+    top = load_top(job, folder, active.widths, active.task.outputs)
+    with torch.no_grad():
+        return top.answer(made, made.keys() - set(absent))
+
+
+@pytest.mark.parametrize("top", [{"kind": "mlp", "hidden": [5]}, MULTI], ids=["zeros", "multi_head"])
+@pytest.mark.parametrize("active_features", [True, False])
+def test_every_subset_is_answered_by_the_kept_model(tmp_path: Path, top: dict[str, Any], active_features: bool) -> None:
+    job = make_job(passives=3, top=top, active_features=active_features)
+    trained = run(job, tables(passives=3), tmp_path)
+    sizes = (1, 2, 3) if active_features else (1, 2)
+    assert set(trained.active.without) == {one for size in sizes for one in combinations(PASSIVES, size)}
+    for absent, logits in {(): trained.active.logits, **trained.active.without}.items():
+        expected = again(job, RunFolder(tmp_path), trained, absent)
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-6)
+    assert len(trained.active.extra_heads) == (len(trained.active.without) if top is MULTI else 0)
+
+
+def test_it_costs_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = record(monkeypatch)
+    job = make_job(passives=2)
+    run(job, tables(passives=2), tmp_path)
+    batches = (job.train.epochs + 1) * 2  # one batch of held-out rows, asked of two parties, each epoch and at the end
+    assert sum(one.kind == Kind.REQUEST for one in messages) == batches
+    assert sum(one.kind == Kind.EVALUATION for one in messages) == batches
+
+
+def test_party_dropout_at_rate_zero_changes_no_bit(tmp_path: Path) -> None:
+    none = run(make_job(passives=2), tables(passives=2), tmp_path / "none")
+    zero = run(make_job(passives=2, privacy={"party_dropout": {"rate": 0.0}}), tables(passives=2), tmp_path / "zero")
+    some = run(make_job(passives=2, privacy=DROPPED), tables(passives=2), tmp_path / "some")
+    assert zero.active.step_losses == none.active.step_losses
+    assert some.active.step_losses != none.active.step_losses
+    (evidence,) = some.active.evidence
+    assert evidence.covered == evidence.sent == 2 * 4 + 3  # steps and batches of held-out rows
+    assert evidence.figures["steps"] == 8
+    assert 0 < evidence.changed <= 8
+
+
+@pytest.mark.parametrize("top", [{"kind": "mlp", "hidden": [5]}, MULTI], ids=["mlp", "multi_head"])
+@pytest.mark.parametrize("other", [{"marvell": {"sum_kl": 0.16}}, {"max_norm": None}, {"dcor": {"alpha": 0.01}}])
+def test_a_run_goes_well_with_dropped_parties_and_protected_gradients(
+    tmp_path: Path, top: dict[str, Any], other: dict[str, Any]
+) -> None:
+    job = make_job(passives=2, top=top, active_features=False, privacy={**DROPPED, **other})
+    trained = run(job, tables(passives=2), tmp_path)
+    assert {one.protection for one in trained.active.evidence} == {"party_dropout", *other}
+    assert bool(trained.active.logits.isfinite().all())
+
+
+def test_a_resume_drops_the_same_parties(tmp_path: Path) -> None:
+    job, given = make_job(passives=2, privacy=DROPPED, top=MULTI, epochs=3), tables(passives=2)
+    whole = run(job, given, tmp_path / "whole")
+    interrupted(job, given, tmp_path / "cut", Dying(6))
+    resumed = run(job, given, tmp_path / "cut", resume=True)
+    assert_equal(tmp_path / "cut", resumed, tmp_path / "whole", whole, job)
+    assert all(torch.equal(logits, resumed.active.without[names]) for names, logits in whole.active.without.items())
+
+
+def executed(tmp_path: Path, compare: list[str], passives: int, **options: Any) -> tuple[Job, RunFolder]:
+    raw = raw_job(passives=passives, **{**LEARNT, **options})
+    raw["compare"] = compare
+    job = validated(Job, raw, "")
+    given = tables(passives=passives, rows=400)
+    return job, execute(job, tmp_path / "run", Options(Keys(tmp_path, bytes(32)), tables=given), Progress())
+
+
+def test_a_whole_job_tells_what_is_left_beside_its_references(tmp_path: Path) -> None:
+    compare = ["alone", "undefended", "retrained", "finetuned"]
+    _, folder = executed(tmp_path, compare, 2, privacy=DROPPED)
+    facts = folder.read_json("summary.json")
+    rows = {tuple(row["absent"]): row for row in facts["quitting"]["rows"]}
+    models = {row["name"]: row["metrics"]["auc"] for row in facts["utility"]["rows"]}
+    telco, shop = PASSIVES[:2]
+    assert [*rows] == [(), (telco,), (shop,), (telco, shop)]
+    assert rows[()]["metrics"] == next(r for r in facts["utility"]["rows"] if r["name"] == "this run")["metrics"]
+    assert rows[()]["beside"] == {"undefended": models["undefended"]}
+    assert rows[(telco,)]["contributed"] == [ACTIVE, shop]
+    assert rows[(telco,)]["beside"]["retrained"] == models[f"retrained without {telco}"]
+    assert rows[(shop,)]["beside"]["fine-tuned"] == models[f"fine-tuned without {shop}"]
+    assert rows[(telco, shop)]["beside"]["retrained"] == models[f"{ACTIVE} alone"]
+    assert rows[(telco, shop)]["beside"]["fine-tuned"] == models[f"fine-tuned without {telco}, {shop}"]
+    assert rows[(telco,)]["low"] < rows[(telco,)]["metrics"]["auc"] < rows[(telco,)]["high"]
+    assert facts["quitting"]["heads"] == 1
+
+
+def test_of_two_parties_retrained_is_the_active_one_alone(tmp_path: Path) -> None:
+    _, folder = executed(tmp_path, ["retrained"], 1, top=MULTI)
+    facts = folder.read_json("summary.json")
+    assert f"{ACTIVE} alone" in {row["name"] for row in facts["utility"]["rows"]}
+    alone = next(row for row in facts["utility"]["rows"] if row["name"] == f"{ACTIVE} alone")
+    assert facts["quitting"]["rows"][1]["beside"] == {"retrained": alone["metrics"]["auc"]}
+    assert facts["quitting"]["heads"] == 2
+    assert facts["quitting"]["extra_parameters"] == (6 * 5 + 5) + (5 + 1)
+
+
+def test_without_features_of_its_own_nobody_is_retrained_alone(tmp_path: Path) -> None:
+    _, folder = executed(tmp_path, ["retrained", "finetuned", "alone"], 1, active_features=False)
+    facts = folder.read_json("summary.json")
+    assert [row["name"] for row in facts["utility"]["rows"]] == ["this run", "chance"]
+    assert len(facts["quitting"]["rows"]) == 1
+
+
+def test_fine_tuning_trains_the_top_model_alone_and_makes_it_better(tmp_path: Path) -> None:
+    job, folder = executed(tmp_path, [], 2)
+    before = {path: path.read_bytes() for path in folder.path.rglob("*.safetensors")}
+    state = torch.get_rng_state()
+    first, second = (finetune_top(job, folder, [PASSIVES[0]], epochs=8) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(first.logits, second.logits)
+    assert {path: path.read_bytes() for path in before} == before
+    row = folder.read_json("summary.json")["quitting"]["rows"][1]
+    assert row["absent"] == [PASSIVES[0]]
+    assert first.metrics["log_loss"] < row["metrics"]["log_loss"]
+    assert 0 < first.kept_epochs <= 8
+
+
+def test_the_last_epoch_stands_where_nothing_may_choose(tmp_path: Path) -> None:
+    job, folder = executed(tmp_path, [], 1, keep="last")
+    assert finetune_top(job, folder, [PASSIVES[0]], epochs=3).kept_epochs == 3
+
+
+@pytest.mark.parametrize(
+    ("absent", "names", "message"),
+    [
+        (["telko"], ["bank", "telco", "shop"], "no passive party is called 'telko'; did you mean 'telco'"),
+        (["bank"], ["bank", "telco"], "expected absent passive parties, got bank; it holds the top model"),
+        ("telco", ["bank", "telco"], r"expected absent as several names, got the text 'telco'; write \['telco'\]"),
+        (
+            ["telco", "shop"],
+            ["telco", "shop"],
+            "expected a party with features .* or train again with features of bank",
+        ),
+    ],
+)
+def test_who_cannot_be_absent(absent: Any, names: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        checked_absent(absent, names, "bank")
+
+
+def test_absent_parties_come_in_the_jobs_order_and_epochs_are_checked() -> None:
+    assert checked_absent({"shop", "telco"}, ["telco", "bank", "shop"], "bank") == ("telco", "shop")
+    assert checked_absent([], ["telco"], "bank") == ()
+    with pytest.raises(ConfigError, match="expected epochs of 1 or more, got 0"):
+        checked_absent(["telco"], ["bank", "telco"], "bank", epochs=0)
+
+
+def test_facts_of_a_task_of_several_classes(tmp_path: Path) -> None:
+    trained = run(make_job("multiclass", passives=2), tables("multiclass", passives=2), tmp_path)
+    facts = quitting_facts(trained.active, seed=0)
+    assert [row["contributed"] for row in facts["rows"]] == [
+        [ACTIVE, "telco", "shop"],
+        [ACTIVE, "shop"],
+        [ACTIVE, "telco"],
+        [ACTIVE],
+    ]
+    assert all(row["low"] <= row["metrics"]["accuracy"] <= row["high"] for row in facts["rows"])

@@ -1,0 +1,154 @@
+"""What a run is compared with: the same network in one place, the active party alone, and chance."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutlayer.config import Job, validated
+from cutlayer.data.store import Store
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.tasks import Task
+from cutlayer.training.keys import starting_keys
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.references import Reference, train_reference
+from cutlayer.training.together import Keys, Trained
+from cutlayer.training.utility import chance, interval
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
+
+LEARNT: dict[str, Any] = {
+    "epochs": 12,
+    "optimizer": {"lr": 0.01},
+    "batch_size": 60,
+    "audit": {"every": "never"},
+}
+ROWS = 500
+
+
+def compared(job: Job, given: Any, folder: Path, names: tuple[str, ...]) -> tuple[Trained, Reference]:
+    """A split run and a reference of the given parties' columns."""
+    trained = run(job, given, folder, key=bytes(32))
+    stores = {name: Store.open(folder / "data" / name) for name in names}
+    truth, _ = read_truth(folder / "transcript" / ACTIVE)
+    active = trained.active
+    keys = starting_keys(folder, job.parties)
+    return trained, train_reference(job, stores, active.task, keys, truth, active.split, active.part)
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+@pytest.mark.parametrize("active_features", [True, False])
+def test_an_undefended_run_ends_where_its_twin_in_one_place_does(
+    tmp_path: Path, task: str, active_features: bool
+) -> None:
+    """They start from the same weights and see the same batches: only rounding differs, until it grows."""
+    job = make_job(task, passives=2, active_features=active_features, **LEARNT)
+    names = (ACTIVE, *PASSIVES[:2]) if active_features else PASSIVES[:2]
+    trained, twin = compared(job, tables(task, passives=2, rows=ROWS), tmp_path, names)
+    metric = trained.active.task.metric
+    assert twin.metrics[metric] == pytest.approx(trained.active.metrics[metric], abs=0.005)
+    assert twin.kept_epoch == trained.active.kept_epoch
+    assert float((twin.logits - trained.active.logits).abs().max()) < 0.02
+    assert trained.active.metrics[metric] > {"binary": 0.8, "multiclass": 0.6, "regression": 0.6}[task] - (
+        0 if active_features else 0.3
+    )
+
+
+def test_one_party_alone_knows_less_than_all_together(tmp_path: Path) -> None:
+    trained, alone = compared(make_job(passives=2, **LEARNT), tables(passives=2, rows=ROWS), tmp_path, (ACTIVE,))
+    assert 0.5 < alone.metrics["auc"] < trained.active.metrics["auc"] - 0.02
+
+
+@pytest.mark.parametrize("train", [{"early_stop": {"patience": 2}}, {"early_stop": {"patience": 2, "min_delta": 0.02}}])
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_a_reference_stops_by_the_jobs_own_rule(tmp_path: Path, train: dict[str, Any], keep: str) -> None:
+    job = make_job(**{**LEARNT, "epochs": 40, "keep": keep, **train})
+    trained, twin = compared(job, tables(rows=ROWS), tmp_path, (ACTIVE, PASSIVES[0]))
+    assert trained.active.stopped_early
+    assert twin.kept_epoch == trained.active.kept_epoch
+
+
+def test_a_reference_leaves_the_global_random_state_alone(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    compared(make_job(), tables(), tmp_path, (ACTIVE, PASSIVES[0]))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_chance_knows_the_training_shares_and_nothing_else() -> None:
+    training, held_out = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 0])
+    found = chance(Task("binary", ("n", "y")), training, held_out)
+    assert found["auc"] == 0.5
+    assert found["log_loss"] == pytest.approx(-(math.log(0.75) + math.log(0.25)) / 2)
+    assert found["accuracy"] == 0.5
+
+
+def test_chance_of_several_classes_is_the_commonest_one() -> None:
+    task = Task("multiclass", ("a", "b", "c"))
+    found = chance(task, torch.tensor([0, 1, 1, 2]), torch.tensor([1, 1, 0, 2, 1]))
+    assert found["accuracy"] == 0.6
+    assert found["auc"] == 0.5
+    assert found["log_loss"] == pytest.approx(-(3 * math.log(0.5) + 2 * math.log(0.25)) / 5)
+
+
+def test_chance_of_a_class_that_never_trained_is_finite() -> None:
+    task = Task("multiclass", ("a", "b", "c"))
+    assert math.isfinite(chance(task, torch.tensor([0, 1]), torch.tensor([0, 1, 2]))["log_loss"])
+
+
+def test_chance_of_a_regression_is_the_training_mean() -> None:
+    training, held_out = torch.tensor([1.0, 3.0]), torch.tensor([0.0, 4.0, 5.0])
+    found = chance(Task.fitted("regression", (), training), training, held_out)
+    assert found["mae"] == pytest.approx((2 + 2 + 3) / 3)
+    assert found["r2"] == pytest.approx(1 - (4 + 4 + 9) / float(((held_out - 3) ** 2).sum()))
+
+
+@pytest.mark.parametrize(
+    ("task", "noise"),
+    [(Task("binary", ("n", "y")), 1.0), (Task("multiclass", ("a", "b", "c")), 1.0), (Task("regression"), 0.5)],
+    ids=lambda value: getattr(value, "kind", None),
+)
+def test_the_interval_of_a_metric_holds_it_and_narrows_with_rows(task: Task, noise: float) -> None:
+    widths = []
+    for rows in (100, 1600):
+        draw = np.random.default_rng(0)
+        labels = draw.integers(max(len(task.classes), 2), size=rows)
+        one_hot = np.eye(task.outputs)[labels] if task.outputs > 1 else labels[:, None].astype(float)
+        logits = torch.from_numpy(one_hot + noise * draw.normal(size=(rows, task.outputs))).float()
+        truth = torch.from_numpy(labels)
+        truth = truth.float() if task.kind == "regression" else truth
+        low, high = interval(task, logits, truth, seed=0)
+        assert low < task.evaluate(logits, truth)[task.metric] < high
+        widths.append(high - low)
+    assert widths[1] == pytest.approx(widths[0] / 4, rel=0.35)
+
+
+def test_of_one_row_there_is_no_interval() -> None:
+    assert all(math.isnan(bound) for bound in interval(Task("regression"), torch.zeros(1, 1), torch.zeros(1), 0))
+
+
+def test_a_whole_job_lists_itself_its_twin_and_its_references(tmp_path: Path) -> None:
+    raw = raw_job(privacy={"label_dp": {"eps": 1.0}, "max_norm": {}}, audit={"rows": 64})
+    raw["compare"] = ["centralised", "alone", "undefended", "each"]
+    folder = execute(
+        validated(Job, raw, ""), tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables()), Progress()
+    )
+    rows = {row["name"]: row for row in folder.read_json("summary.json")["utility"]["rows"]}
+    names = ["this run", "undefended", "label_dp", "max_norm", "all columns in one place", f"{ACTIVE} alone", "chance"]
+    assert sorted(rows) == sorted(names)
+    assert rows["chance"]["metrics"]["auc"] == 0.5
+    assert rows["undefended"]["metrics"]["auc"] == pytest.approx(
+        rows["all columns in one place"]["metrics"]["auc"], abs=0.005
+    )
+    assert rows["label_dp"]["metrics"] != rows["undefended"]["metrics"]
+    audited = folder.read_json("audit.json")["runs"]
+    assert {name: run["protections"] for name, run in audited.items()} == {
+        "this run": ["label_dp", "max_norm"],
+        "undefended": [],
+        "label_dp": ["label_dp"],
+        "max_norm": ["max_norm"],
+    }
