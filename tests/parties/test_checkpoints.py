@@ -178,7 +178,7 @@ def test_a_whole_half_that_does_not_fit_is_refused(
     folder: Path, party: str, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A half with a right checksum and another content was written by another program: nothing is guessed from it."""
-    monkeypatch.setattr("test_parties_checkpoints.save_file", sealed)
+    monkeypatch.setattr("tests.parties.test_checkpoints.save_file", sealed)
     change(half(folder, party))
     before = history(folder)
     with pytest.raises(CheckpointError, match="does not fit"):

@@ -38,7 +38,7 @@ class Centred(nn.Module):
 
 
 def job(given: dict[str, Any] | None = None, **privacy: Any) -> Job:
-    raw = raw_job(bottom={"kind": "python", "path": "test_parties_row_independence:Centred"})
+    raw = raw_job(bottom={"kind": "python", "path": "tests.parties.test_row_independence:Centred"})
     raw["parties"][TELCO]["privacy"] = privacy
     for name, path in (given or {}).items():
         raw["parties"][name]["table"] = str(path)
@@ -67,7 +67,7 @@ def test_check_refuses_it(tmp_path: Path, name: str) -> None:
     for party, table in tables().items():
         pq.write_table(table, paths[party])
     state = torch.get_rng_state()
-    with allowed_models("test_parties_row_independence"):
+    with allowed_models("tests.parties.test_row_independence"):
         forecast(job(paths))
         with pytest.raises(ConfigError, match=f"embeds every row on its own, for {name} of {TELCO}"):
             forecast(job(paths, **{name: PRIVACY[name]}))
