@@ -23,7 +23,7 @@ from cutlayer.models import BOTTOMS, Inputs, build_bottom, stated_width
 from cutlayer.parties import handshake
 from cutlayer.parties.evidence import evidence_text, stated_evidence
 from cutlayer.protections.base import Evidence
-from cutlayer.report.account_parts import ProtectionPart
+from cutlayer.results.protection import ProtectionResult
 from cutlayer.training.run_ledger import passive_ledger
 from tests.parties.mutants import tamper, with_fields
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
@@ -285,5 +285,5 @@ def test_whatever_is_taken_in_can_be_reported(stated: list[dict[str, Any]]) -> N
     except ProtocolError:
         return
     for facts in protection_facts(make_job(), taken):
-        part = ProtectionPart.model_validate(facts)
+        part = ProtectionResult.model_validate(facts)
         assert json.loads(part.model_dump_json())["name"] == part.name

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutlayer.report.model import Report
+from cutlayer.results.report import Report
 from tests.report.samples import binary, broken, hostile, multiclass, regression
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from cutlayer.report import Report
 from cutlayer.report.headline import answers, verdict
-from cutlayer.report.leak_parts import LeakPart
 from cutlayer.report.rounding import auc, metric
+from cutlayer.results.leaks import LeakResult
 from tests.report.samples import broken, multiclass, regression
 
 
@@ -11,7 +11,7 @@ def answer(report: Report, question: str) -> str:
     return next(one.text for one in answers(report) if one.question == question)
 
 
-def worst_of(report: Report, run: str) -> LeakPart:
+def worst_of(report: Report, run: str) -> LeakResult:
     return max((leak for leak in report.leaks if leak.run == run), key=lambda leak: leak.leak)
 
 

@@ -14,8 +14,8 @@ from cutlayer.cli.run import AllowModel
 from cutlayer.cli.show import GATE_FAILED, finish
 from cutlayer.jobs.again import audit_again
 from cutlayer.models import allowed_models
-from cutlayer.report.account_parts import EmpiricalPart
 from cutlayer.report.guarantee import TESTED, tested_table
+from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.training.folder import RunFolder
 
 Attacks = Annotated[
@@ -49,12 +49,12 @@ def audit(
         tested = check_guarantees(folder, canaries) if empirical_epsilon else None
         if tested is not None and folder.of_passive:
             folder.write_json("audit.json", {"empirical": [vars(one) for one in tested]})
-            raise typer.Exit(_show([EmpiricalPart(**vars(one)) for one in tested], as_json=json))
+            raise typer.Exit(_show([GuaranteeTest(**vars(one)) for one in tested], as_json=json))
         audit_again(folder, tuple(attack or ()), fail_above, tested)
     raise typer.Exit(finish(folder, as_json=json))
 
 
-def _show(tested: list[EmpiricalPart], *, as_json: bool) -> int:
+def _show(tested: list[GuaranteeTest], *, as_json: bool) -> int:
     """What a passive party's own folder can say: it has no report, since labels and figures are elsewhere."""
     if as_json:
         emit({"empirical": [one.model_dump(mode="json") for one in tested]})

@@ -4,8 +4,8 @@ from cutlayer.report.build import build
 from cutlayer.report.html import render_html, write_html
 from cutlayer.report.junit import write_junit
 from cutlayer.report.markdown import features_markdown, kept_markdown, matrix_markdown, quitting_markdown
-from cutlayer.report.model import Report
 from cutlayer.report.terminal import print_report
+from cutlayer.results.report import Report
 
 __all__ = [
     "Report",

@@ -9,8 +9,8 @@ from typing import Any
 from cutlayer.config import validated
 from cutlayer.errors import RunFolderError
 from cutlayer.jobs.execute import THIS_RUN, compared_folder
-from cutlayer.report.leak_parts import LeakPart
-from cutlayer.report.model import Report
+from cutlayer.results.leaks import LeakResult
+from cutlayer.results.report import Report
 from cutlayer.training.folder import RunFolder
 
 
@@ -60,7 +60,7 @@ def _history(folder: RunFolder, name: str) -> Iterator[dict[str, Any]]:
 def _leaks(name: str, found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for cell in found["cells"]:
         if cell["message"] != "layer" and cell["leak"] is not None:
-            kept = {key: value for key, value in cell.items() if key in LeakPart.model_fields}
+            kept = {key: value for key, value in cell.items() if key in LeakResult.model_fields}
             yield {"run": name, "protections": found["protections"], **kept}
 
 

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from cutlayer.report import charts
-from cutlayer.report.leak_parts import CompletionPart, WorthPart
-from cutlayer.report.model import THIS_RUN, Report
 from cutlayer.report.panels import Bar, utility_base
 from cutlayer.report.rounding import count, interval, metric, name_of, plain
+from cutlayer.results.completion import CompletionResult, VariantValue
+from cutlayer.results.report import THIS_RUN, Report
 
 PICKED = "strongest variant, picked after the fact"
 
@@ -68,7 +68,7 @@ def kept_of(report: Report) -> Kept | None:
     parts = report.completions
     if not parts:
         return None
-    groups: dict[tuple[str, int], list[CompletionPart]] = {}
+    groups: dict[tuple[str, int], list[CompletionResult]] = {}
     for part in parts:
         groups.setdefault((part.party, part.labels), []).append(part)
     return Kept(
@@ -111,18 +111,18 @@ def kept_table(report: Report) -> Table | None:
     return table
 
 
-def best(worths: Sequence[WorthPart]) -> WorthPart | None:
+def best(worths: Sequence[VariantValue]) -> VariantValue | None:
     """The variant of the highest value; `None` where none has one."""
     known = [worth for worth in worths if worth.value is not None]
     return max(known, key=lambda worth: worth.value or 0.0, default=None)
 
 
-def _pair(part: CompletionPart) -> tuple[WorthPart, WorthPart] | None:
+def _pair(part: CompletionResult) -> tuple[VariantValue, VariantValue] | None:
     mine, scratch = best(part.variants), best(part.scratch)
     return (mine, scratch) if mine and scratch else None
 
 
-def _line(part: CompletionPart, report: Report) -> Line:
+def _line(part: CompletionResult, report: Report) -> Line:
     mine, scratch = best(part.variants), best(part.scratch)
     return Line(
         party=part.party,
@@ -138,17 +138,17 @@ def _line(part: CompletionPart, report: Report) -> Line:
     )
 
 
-def _joint(part: CompletionPart, report: Report) -> str:
+def _joint(part: CompletionResult, report: Report) -> str:
     """What all parties' model of the same run reaches."""
     found = next((row for row in report.utility.rows if row.name == part.run), None)
     return metric(found.metrics.get(report.utility.metric) if found else None)
 
 
-def _labels(part: CompletionPart) -> str:
+def _labels(part: CompletionResult) -> str:
     return f"{'all ' if part.all_labels else ''}{count(part.labels)} labels"
 
 
-def _variants(parts: Sequence[CompletionPart], *, scratch: bool) -> Iterator[Variant]:
+def _variants(parts: Sequence[CompletionResult], *, scratch: bool) -> Iterator[Variant]:
     """All variants, then those of the controls; a variant that is not for so many labels has an empty cell."""
     tables = [{worth.variant: worth for worth in (part.scratch if scratch else part.variants)} for part in parts]
     for name in dict.fromkeys(name for table in tables for name in table):
@@ -157,7 +157,7 @@ def _variants(parts: Sequence[CompletionPart], *, scratch: bool) -> Iterator[Var
         yield Variant(f"from scratch: {name}" if scratch else name, values)
 
 
-def _bars(parts: Sequence[CompletionPart], report: Report) -> tuple[Bar, ...]:
+def _bars(parts: Sequence[CompletionResult], report: Report) -> tuple[Bar, ...]:
     """The strongest variant on each run, then the strongest from scratch."""
     wanted = [(f"{part.run}, {part.attack}", best(part.variants), 0) for part in parts]
     wanted.append(("from scratch, the same labels", best(parts[0].scratch), 1))
@@ -169,7 +169,7 @@ def _bars(parts: Sequence[CompletionPart], report: Report) -> tuple[Bar, ...]:
     return tuple(_bar(name, worth, base, domain, style) for name, worth, style in known)
 
 
-def _bar(name: str, worth: WorthPart, base: float, domain: tuple[float, float], style: int) -> Bar:
+def _bar(name: str, worth: VariantValue, base: float, domain: tuple[float, float], style: int) -> Bar:
     bounds = (worth.low, worth.high) if worth.low is not None and worth.high is not None else None
     words = interval(worth.low, worth.high) if bounds else ""
     label = f"{name}: {metric(worth.value)}, {worth.variant}"

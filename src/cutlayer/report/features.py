@@ -11,10 +11,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from cutlayer.report.leak_parts import FeaturePart, PicturePart
-from cutlayer.report.model import THIS_RUN, Report
 from cutlayer.report.png import png_uri
 from cutlayer.report.rounding import count, interval, metric, name_of, plain
+from cutlayer.results.features import FeatureResult, ImagePair
+from cutlayer.results.report import THIS_RUN, Report
 
 TOLD = "by the active party, from what it received; 95 % interval below; without embedding: the best constant answer"
 
@@ -121,7 +121,7 @@ def told_table(report: Report) -> Table | None:
     return table
 
 
-def _line(part: FeaturePart) -> Line:
+def _line(part: FeatureResult) -> Line:
     return Line(
         party=part.party,
         run=part.run,
@@ -138,11 +138,11 @@ def _line(part: FeaturePart) -> Line:
     )
 
 
-def _title(part: FeaturePart) -> str:
+def _title(part: FeatureResult) -> str:
     return f"{part.attack} on {part.party}, {part.run}, {part.release}"
 
 
-def _columns(part: FeaturePart) -> Columns:
+def _columns(part: FeatureResult) -> Columns:
     """Those measures that some column has."""
     names = ("value", "baseline", "mse", "baseline_mse", "accuracy", "majority")
     words = (name_of(part.measure), "without embedding", "MSE", "MSE without embedding", "accuracy", "majority share")
@@ -157,7 +157,7 @@ def _columns(part: FeaturePart) -> Columns:
     return Columns(_title(part), tuple(word for _, word in kept), tuple(rows))
 
 
-def _shown(one: PicturePart) -> Shown:
+def _shown(one: ImagePair) -> Shown:
     likeness = "" if one.ssim is None else f", SSIM {metric(one.ssim)}"
     truth, rebuilt = (_uri(text, one.shape) for text in (one.truth, one.rebuilt))
     return Shown(one.title, truth, rebuilt, f"PSNR {metric(one.psnr)} dB{likeness}")

@@ -9,8 +9,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from cutlayer.report.account_parts import EmpiricalPart
 from cutlayer.report.rounding import count, metric, plain, setting, times
+from cutlayer.results.guarantee import GuaranteeTest
 
 TESTED = "A lower bound from canaries, at the ledger's delta; one above the ledger's epsilon is a fault"
 
@@ -32,7 +32,7 @@ class Line:
     exceeded: bool
 
 
-def lines_of(parts: Sequence[EmpiricalPart]) -> tuple[Line, ...]:
+def lines_of(parts: Sequence[GuaranteeTest]) -> tuple[Line, ...]:
     """A line for each guarantee."""
     return tuple(
         Line(
@@ -52,7 +52,7 @@ def lines_of(parts: Sequence[EmpiricalPart]) -> tuple[Line, ...]:
     )
 
 
-def tested_table(parts: Sequence[EmpiricalPart]) -> Table:
+def tested_table(parts: Sequence[GuaranteeTest]) -> Table:
     """The table for a terminal."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
     table.add_column("mechanism", max_width=24, overflow="fold")
@@ -70,7 +70,7 @@ def tested_table(parts: Sequence[EmpiricalPart]) -> Table:
     return table
 
 
-def _verdict(part: EmpiricalPart) -> str:
+def _verdict(part: GuaranteeTest) -> str:
     if part.exceeded:
         return "DOES NOT HOLD"
     return "no fault found" if part.reach > part.epsilon else "too few canaries"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cutlayer.report.account_parts import ProtectionPart
 from cutlayer.report.completions import kept_said
 from cutlayer.report.features import told_said
-from cutlayer.report.leak_parts import LeakPart
 from cutlayer.report.matrix import Matrix, column_of, covers_chance, matrix_of
-from cutlayer.report.model import THIS_RUN, UNDEFENDED, Report
 from cutlayer.report.quitting import said
 from cutlayer.report.rounding import auc, count, interval, metric, name_of, share, times
-from cutlayer.report.run_parts import UtilityRow
+from cutlayer.results.leaks import LeakResult
+from cutlayer.results.protection import ProtectionResult
+from cutlayer.results.report import THIS_RUN, UNDEFENDED, Report
+from cutlayer.results.utility import ModelUtility
 
 Tone = Literal["good", "bad", "plain"]
 
@@ -95,7 +95,7 @@ def _leak(report: Report) -> Answer:
     return Answer("Worst leak", f"{text}{_other_worst(matrix, worst)}")
 
 
-def _other_worst(matrix: Matrix, worst: LeakPart) -> str:
+def _other_worst(matrix: Matrix, worst: LeakResult) -> str:
     """The undefended run may leak most elsewhere; say so."""
     other = matrix.worst(UNDEFENDED)
     if other is None or column_of(other) == column_of(worst):
@@ -118,7 +118,7 @@ def _utility(report: Report) -> Answer:
     return Answer("Utility", (f"{text}: {said}." if said else f"{text}.") + better)
 
 
-def _against(row: UtilityRow, name: str, value: float) -> str:
+def _against(row: ModelUtility, name: str, value: float) -> str:
     other = row.metrics.get(name)
     if other is None:
         return ""
@@ -136,7 +136,7 @@ def _protections(report: Report) -> Answer:
     return Answer("Protections", f"{said}.", "bad" if idle else "plain")
 
 
-def _acted(one: ProtectionPart) -> str:
+def _acted(one: ProtectionResult) -> str:
     covered = "all" if one.covered == one.sent else f"only {count(one.covered)} of"
     return (
         f"{one.name} ({one.party}) covered {covered} {count(one.sent)} {one.unit} "

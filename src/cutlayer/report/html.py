@@ -13,8 +13,8 @@ from markupsafe import Markup
 from cutlayer.durable import write_whole
 from cutlayer.report import rounding
 from cutlayer.report.environment import asset, environment
-from cutlayer.report.model import Report
 from cutlayer.report.page import against, cell_class, cell_note, page_of, shown_epochs
+from cutlayer.results.report import Report
 
 MAX_EMBEDDED = 1_000_000
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -6,9 +6,9 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from cutlayer.durable import write_whole
-from cutlayer.report.account_parts import GatePart
-from cutlayer.report.model import Report
 from cutlayer.report.rounding import metric, plain
+from cutlayer.results.finding import Gate
+from cutlayer.results.report import Report
 
 
 def write_junit(report: Report, path: Path | str) -> Path:
@@ -37,7 +37,7 @@ def write_junit(report: Report, path: Path | str) -> Path:
     return path
 
 
-def _case(gate: GatePart, job: str) -> Xml.Element:
+def _case(gate: Gate, job: str) -> Xml.Element:
     name = plain(f"{gate.name} <= {metric(gate.limit)}")
     case = Xml.Element("testcase", classname=plain(f"cutlayer.gates.{job}"), name=name, time="0")
     said = plain(f"{gate.name}: worst {metric(gate.worst)}, limit {metric(gate.limit)} ({gate.where})")

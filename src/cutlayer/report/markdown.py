@@ -5,9 +5,9 @@ from __future__ import annotations
 from cutlayer.report.completions import kept_of
 from cutlayer.report.features import told_of
 from cutlayer.report.matrix import Column, Matrix, Row, matrix_of
-from cutlayer.report.model import Report
 from cutlayer.report.quitting import quitting_of
 from cutlayer.report.rounding import auc, interval, name_of, plain
+from cutlayer.results.report import Report
 
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>|#~&"} | {"\n": " ", "\r": " "})
 

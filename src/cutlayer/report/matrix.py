@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutlayer.report.leak_parts import LeakPart
-from cutlayer.report.model import THIS_RUN, UNDEFENDED, Report
+from cutlayer.results.leaks import LeakResult
+from cutlayer.results.report import THIS_RUN, UNDEFENDED, Report
 
 STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
 
@@ -45,13 +45,13 @@ class Matrix:
 
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
-    cells: Mapping[tuple[str, Column], LeakPart]
+    cells: Mapping[tuple[str, Column], LeakResult]
 
-    def cell(self, run: str, column: Column) -> LeakPart | None:
+    def cell(self, run: str, column: Column) -> LeakResult | None:
         """The leak of one run in one column."""
         return self.cells.get((run, column))
 
-    def worst(self, run: str) -> LeakPart | None:
+    def worst(self, run: str) -> LeakResult | None:
         """The cell of a run with the largest leak."""
         own = [leak for (name, _), leak in self.cells.items() if name == run]
         return max(own, key=lambda leak: leak.leak, default=None)
@@ -77,7 +77,7 @@ def matrix_of(report: Report) -> Matrix:
     return Matrix(rows, tuple(columns), cells)
 
 
-def column_of(leak: LeakPart) -> Column:
+def column_of(leak: LeakResult) -> Column:
     """The column a leak stands in."""
     return Column(leak.party, leak.message, leak.attack)
 
@@ -108,6 +108,6 @@ def strength(leak: float) -> int:
     return sum(round(leak - 0.5, 9) >= step for step in STEPS)
 
 
-def covers_chance(leak: LeakPart) -> bool:
+def covers_chance(leak: LeakResult) -> bool:
     """Whether the interval includes chance."""
     return leak.low is not None and leak.low <= 0.5

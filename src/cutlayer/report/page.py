@@ -9,14 +9,11 @@ from datetime import datetime
 from markupsafe import Markup
 
 from cutlayer.report import charts
-from cutlayer.report.account_parts import FindingPart
 from cutlayer.report.completions import Kept, kept_of
 from cutlayer.report.features import Told, told_of
 from cutlayer.report.guarantee import TESTED, Line, lines_of
 from cutlayer.report.headline import Answer, answers, verdict
-from cutlayer.report.leak_parts import LayerPart, LeakPart
 from cutlayer.report.matrix import Column, Matrix, covers_chance, matrix_of, runs_of, strength
-from cutlayer.report.model import THIS_RUN, Report
 from cutlayer.report.panels import (
     Bar,
     Group,
@@ -32,7 +29,11 @@ from cutlayer.report.panels import (
 )
 from cutlayer.report.quitting import Quitting, quitting_of
 from cutlayer.report.rounding import difference
-from cutlayer.report.run_parts import EpochPart, UtilityRow
+from cutlayer.results.finding import Finding
+from cutlayer.results.leaks import LayerLeak, LeakResult
+from cutlayer.results.report import THIS_RUN, Report
+from cutlayer.results.run import EpochResult
+from cutlayer.results.utility import ModelUtility
 
 EPOCHS = 100
 _SEVERITIES = ("error", "warning", "note")
@@ -60,7 +61,7 @@ class EpochTable:
     """The epochs of one run that are shown."""
 
     run: str
-    epochs: tuple[EpochPart, ...]
+    epochs: tuple[EpochResult, ...]
     metrics: tuple[str, ...]
     columns: tuple[Column, ...]
 
@@ -75,13 +76,13 @@ class Page:
     matrix: Matrix
     parties: tuple[Span, ...]
     messages: tuple[Span, ...]
-    worst: LeakPart | None
+    worst: LeakResult | None
     legend: tuple[LegendEntry, ...]
     leak_legend: tuple[LegendEntry, ...]
     layer_legend: tuple[LegendEntry, ...]
     leak_groups: tuple[Group, ...]
     layer_panels: tuple[Panel, ...]
-    layers: tuple[LayerPart, ...]
+    layers: tuple[LayerLeak, ...]
     training: tuple[Panel, ...]
     epochs: tuple[EpochTable, ...]
     thinned: bool
@@ -93,7 +94,7 @@ class Page:
     told: Told | None
     tested: tuple[Line, ...]
     tested_words: str
-    findings: tuple[FindingPart, ...]
+    findings: tuple[Finding, ...]
 
 
 def page_of(report: Report) -> Page:
@@ -129,10 +130,10 @@ def page_of(report: Report) -> Page:
     )
 
 
-def shown_epochs(report: Report) -> tuple[EpochPart, ...]:
+def shown_epochs(report: Report) -> tuple[EpochResult, ...]:
     """At most about 100 epochs of each run: evenly spaced, with the first, last, kept and worst ones among them."""
     wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(THIS_RUN, report.run.kept_epoch)}
-    shown: list[EpochPart] = []
+    shown: list[EpochResult] = []
     for run in runs_of(report):
         own = sorted((part for part in report.history if part.run == run), key=lambda part: part.epoch)
         stride = max(1, -(-len(own) // EPOCHS))
@@ -158,7 +159,7 @@ def created(stamp: str) -> str:
     return f"{time.day} {time:%B %Y, %H:%M} {time:%Z}".rstrip()
 
 
-def against(row: UtilityRow, report: Report) -> str:
+def against(row: ModelUtility, report: Report) -> str:
     """This run minus a reference, with the word for it.
 
     Says `better` or `worse`, so that readers need not know the metric's direction.
@@ -174,12 +175,12 @@ def against(row: UtilityRow, report: Report) -> str:
     return f"{difference(gap)} {'better' if (gap > 0) == report.utility.higher_is_better else 'worse'}"
 
 
-def cell_class(leak: LeakPart) -> str:
+def cell_class(leak: LeakResult) -> str:
     """Step of the colour scale of a cell."""
     return f"h{strength(leak.leak)}"
 
 
-def cell_note(leak: LeakPart) -> str:
+def cell_note(leak: LeakResult) -> str:
     """The small text under a cell's interval."""
     return f"epoch {leak.epoch}" + (", ≈ chance" if covers_chance(leak) else "")
 
@@ -205,14 +206,14 @@ def _legend(report: Report, matrix: Matrix, drawn: Sequence[str]) -> tuple[Legen
     )
 
 
-def _layers(report: Report) -> tuple[LayerPart, ...]:
+def _layers(report: Report) -> tuple[LayerLeak, ...]:
     runs = runs_of(report)
     return tuple(
         sorted(report.layers, key=lambda part: (runs.index(part.run), part.side == "active", part.party, part.place))
     )
 
 
-def _epoch_tables(report: Report, history: Sequence[EpochPart]) -> tuple[EpochTable, ...]:
+def _epoch_tables(report: Report, history: Sequence[EpochResult]) -> tuple[EpochTable, ...]:
     tables = []
     for run in runs_of(report):
         own = tuple(part for part in history if part.run == run)

@@ -10,14 +10,14 @@ from markupsafe import Markup
 
 from cutlayer.report import charts
 from cutlayer.report.charts import Series
-from cutlayer.report.leak_parts import LayerPart
 from cutlayer.report.matrix import Column, matrix_of, runs_of
-from cutlayer.report.model import CHANCE, THIS_RUN, Report
 from cutlayer.report.rounding import auc, interval, metric, name_of
-from cutlayer.report.run_parts import EpochPart
 from cutlayer.report.svg import padded
+from cutlayer.results.leaks import LayerLeak
+from cutlayer.results.report import CHANCE, THIS_RUN, Report
+from cutlayer.results.run import EpochResult
 
-Read = Callable[[EpochPart], float | None]
+Read = Callable[[EpochResult], float | None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Bar:
     svg: Markup
 
 
-def leak_panels(report: Report, history: Sequence[EpochPart]) -> tuple[Group, ...]:
+def leak_panels(report: Report, history: Sequence[EpochResult]) -> tuple[Group, ...]:
     """Leak per epoch: one panel per party, message and attack, all on one scale."""
     columns = leak_columns(report)
     values = [value for part in history for value in part.leak.values() if value is not None]
@@ -63,7 +63,7 @@ def leak_panels(report: Report, history: Sequence[EpochPart]) -> tuple[Group, ..
     return tuple(Group(party, tuple(panels)) for party, panels in groups.items())
 
 
-def training_panels(report: Report, history: Sequence[EpochPart]) -> tuple[Panel, ...]:
+def training_panels(report: Report, history: Sequence[EpochResult]) -> tuple[Panel, ...]:
     """The loss, then each metric on held-out rows, the headline metric first."""
     runs = runs_of(report)
     names = metric_names(report, history)
@@ -135,7 +135,7 @@ def leak_columns(report: Report) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def metric_names(report: Report, history: Iterable[EpochPart]) -> tuple[str, ...]:
+def metric_names(report: Report, history: Iterable[EpochResult]) -> tuple[str, ...]:
     """Names of all metrics in the history, the headline metric first."""
     names = dict.fromkeys(name for part in history for name in part.metrics)
     headline = report.utility.metric
@@ -156,7 +156,7 @@ def leak_domain(values: Sequence[float]) -> tuple[float, float]:
     return 0.5, min(1.0, math.ceil(max([0.7, *values]) * 20 - 1e-9) / 20)
 
 
-def _loss(part: EpochPart) -> float | None:
+def _loss(part: EpochResult) -> float | None:
     return part.loss
 
 
@@ -168,7 +168,7 @@ def _leak(key: str) -> Read:
     return lambda part: part.leak.get(key)
 
 
-def _series(runs: Sequence[str], history: Sequence[EpochPart], value: Read) -> tuple[Series, ...]:
+def _series(runs: Sequence[str], history: Sequence[EpochResult], value: Read) -> tuple[Series, ...]:
     made = []
     for style, run in enumerate(runs):
         points = [(float(part.epoch), value(part)) for part in history if part.run == run]
@@ -177,7 +177,7 @@ def _series(runs: Sequence[str], history: Sequence[EpochPart], value: Read) -> t
     return tuple(made)
 
 
-def _profiles(runs: Sequence[str], parts: Sequence[LayerPart], layers: Sequence[str]) -> tuple[Series, ...]:
+def _profiles(runs: Sequence[str], parts: Sequence[LayerLeak], layers: Sequence[str]) -> tuple[Series, ...]:
     made = []
     for style, run in enumerate(runs):
         points = tuple((float(layers.index(part.layer)), part.leak) for part in parts if part.run == run)

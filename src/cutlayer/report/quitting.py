@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from cutlayer.report import charts
-from cutlayer.report.model import Report
 from cutlayer.report.panels import Bar, utility_base
 from cutlayer.report.rounding import difference, interval, metric, name_of, plain, times
-from cutlayer.report.run_parts import QuittingRow
+from cutlayer.results.departure import AbsenceUtility
+from cutlayer.results.report import Report
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def quitting_table(report: Report) -> Table | None:
     return table
 
 
-def _line(row: QuittingRow, report: Report, columns: tuple[str, ...], others: tuple[str, ...]) -> Line:
+def _line(row: AbsenceUtility, report: Report, columns: tuple[str, ...], others: tuple[str, ...]) -> Line:
     key = report.utility.metric
     value, whole = row.metrics.get(key), report.quitting.rows[0].metrics.get(key)
     drop = difference(value - whole) if row.absent and value is not None and whole is not None else ""
@@ -104,7 +104,7 @@ def _line(row: QuittingRow, report: Report, columns: tuple[str, ...], others: tu
     return Line(_absent(row), ", ".join(row.contributed), metric(value), bounds, drop, beside, further)
 
 
-def _absent(row: QuittingRow) -> str:
+def _absent(row: AbsenceUtility) -> str:
     return ", ".join(row.absent) or "nobody"
 
 
@@ -127,7 +127,7 @@ def _bars(report: Report) -> tuple[Bar, ...]:
     return tuple(_bar(row, value, base, domain, name_of(key)) for row, value in known)
 
 
-def _bar(row: QuittingRow, value: float, base: float, domain: tuple[float, float], name: str) -> Bar:
+def _bar(row: AbsenceUtility, value: float, base: float, domain: tuple[float, float], name: str) -> Bar:
     bounds = (row.low, row.high) if row.low is not None and row.high is not None else None
     words = interval(row.low, row.high) if bounds else ""
     label = f"{_absent(row)} absent: {name} {metric(value)}"

@@ -11,18 +11,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cutlayer.report.account_parts import FindingPart, GatePart
 from cutlayer.report.completions import PICKED, kept_table
 from cutlayer.report.features import TOLD, told_table
 from cutlayer.report.guarantee import TESTED, tested_table
 from cutlayer.report.headline import verdict
-from cutlayer.report.leak_parts import LeakPart
 from cutlayer.report.matrix import Column, Matrix, Row, matrix_of, strength
-from cutlayer.report.model import THIS_RUN, Report
 from cutlayer.report.panels import utility_names
 from cutlayer.report.quitting import quitting_table
 from cutlayer.report.rounding import auc, interval, metric, name_of, plain
-from cutlayer.report.run_parts import UtilityRow
+from cutlayer.results.finding import Finding, Gate
+from cutlayer.results.leaks import LeakResult
+from cutlayer.results.report import THIS_RUN, Report
+from cutlayer.results.utility import ModelUtility
 
 RUNS_ABREAST = 4
 METRICS = 3
@@ -122,7 +122,7 @@ def _leaks(report: Report) -> Iterator[RenderableType]:
         yield Text(f"Not measured: {len(report.limits)}; the report says what and why.\n", "dim")
 
 
-def _utility_cells(row: UtilityRow, names: Sequence[str]) -> list[Text]:
+def _utility_cells(row: ModelUtility, names: Sequence[str]) -> list[Text]:
     figures = [_text(metric(row.metrics.get(name))) for name in names]
     bounds = "" if row.low is None else interval(row.low, row.high)
     return [_text(row.name), figures[0], _text(bounds), *figures[1:]]
@@ -132,21 +132,21 @@ def _attack(column: Column) -> Text:
     return _text(column.attack) + Text(f"\n{column.message} {plain(column.party)}", "dim")
 
 
-def _cell(leak: LeakPart | None) -> Text:
+def _cell(leak: LeakResult | None) -> Text:
     if leak is None:
         return Text("not run", "dim")
     figure = Text(auc(leak.leak), _HEAT[strength(leak.leak)])
     return figure + Text(f" e{leak.epoch}", "dim") + Text(f"\n{interval(leak.low, leak.high)}", "dim")
 
 
-def _gate(gate: GatePart) -> Iterator[Padding]:
+def _gate(gate: Gate) -> Iterator[Padding]:
     word = Text("passed", "green") if gate.passed else Text("FAILED", "bold red")
     said = Text(f"  {plain(gate.name)}: worst {metric(gate.worst)}, limit {metric(gate.limit)}", "")
     yield Padding(word + said, (0, 0, 0, 2))
     yield Padding(Text(plain(gate.where), "dim"), (0, 0, 0, 10))
 
 
-def _finding(finding: FindingPart) -> Iterator[Padding]:
+def _finding(finding: Finding) -> Iterator[Padding]:
     head = Text(f"{finding.severity} {plain(finding.code)}", _SEVERITY[finding.severity])
     yield Padding(head + Text(f"  {plain(finding.title)}", ""), (0, 0, 0, 2))
     for words in (finding.detail, finding.remedy):
@@ -154,7 +154,7 @@ def _finding(finding: FindingPart) -> Iterator[Padding]:
             yield Padding(Text(plain(words), "dim"), (0, 0, 0, 4))
 
 
-def _by_severity(findings: Sequence[FindingPart]) -> list[FindingPart]:
+def _by_severity(findings: Sequence[Finding]) -> list[Finding]:
     order = list(_SEVERITY)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 

@@ -13,7 +13,7 @@ from typing import Any
 from cutlayer.config import Job
 from cutlayer.errors import DataError
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.report.model import THIS_RUN
+from cutlayer.results.report import THIS_RUN
 
 
 class LeakKind(StrEnum):

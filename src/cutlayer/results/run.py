@@ -1,4 +1,4 @@
-"""The report, part by part: what was run, on which data, by whom, and how good the model is."""
+"""What was run, on which data, by whom, and how each epoch went."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pydantic import Field
 
 from cutlayer.config import Section
 from cutlayer.config.job import Role, TaskKind
-from cutlayer.report.figure import Figure
+from cutlayer.results.number import Number
 
 
-class RunPart(Section):
+class RunInfo(Section):
     """What was run, on what, and how it ended.
 
     Attributes:
@@ -43,15 +43,15 @@ class RunPart(Section):
     folder: str
 
 
-class TaskPart(Section):
+class TaskInfo(Section):
     """What the model predicts; `positive_share` is that of the training rows of a binary task."""
 
     kind: TaskKind
     classes: tuple[str, ...] = ()
-    positive_share: Figure = None
+    positive_share: Number = None
 
 
-class DataPart(Section):
+class DataInfo(Section):
     """Rows that all parties have in common, and how they were split."""
 
     common: int
@@ -65,7 +65,7 @@ class DataPart(Section):
         return (self.test, "test rows") if self.test else (self.validation, "validation rows")
 
 
-class PartyPart(Section):
+class PartyInfo(Section):
     """One party: what it brought, its half of the model, and what crossed its link.
 
     Attributes:
@@ -87,55 +87,7 @@ class PartyPart(Section):
     bytes_received: int
 
 
-class UtilityRow(Section):
-    """One model on the test rows; `low` and `high` bound the headline metric (95 % bootstrap)."""
-
-    name: str
-    note: str = ""
-    metrics: Mapping[str, Figure]
-    low: Figure = None
-    high: Figure = None
-
-
-class UtilityPart(Section):
-    """This run against its references, by the headline metric and others."""
-
-    metric: str
-    higher_is_better: bool = True
-    rows: tuple[UtilityRow, ...] = ()
-
-
-class QuittingRow(Section):
-    """This run's model on the test rows while some passive parties are absent.
-
-    Attributes:
-        absent: who; nobody in the first row.
-        contributed: the parties whose features the answers rest on.
-        low, high: bound the headline metric (95 % bootstrap).
-        beside: headline metric of other models without the same parties, such as `retrained`.
-    """
-
-    absent: tuple[str, ...]
-    contributed: tuple[str, ...]
-    metrics: Mapping[str, Figure]
-    low: Figure = None
-    high: Figure = None
-    beside: Mapping[str, Figure] = Field(default_factory=dict)
-
-
-class QuittingPart(Section):
-    """What is left when parties leave.
-
-    Attributes:
-        heads: of the top model; `extra_parameters` are those of all but the first.
-    """
-
-    heads: int = 1
-    extra_parameters: int = 0
-    rows: tuple[QuittingRow, ...] = ()
-
-
-class EpochPart(Section):
+class EpochResult(Section):
     """One epoch of one run.
 
     Attributes:
@@ -145,8 +97,8 @@ class EpochPart(Section):
 
     run: str
     epoch: int = Field(ge=1)
-    loss: Figure
-    seconds: Figure
-    rows_per_second: Figure
-    metrics: Mapping[str, Figure] = Field(default_factory=dict)
-    leak: Mapping[str, Figure] = Field(default_factory=dict)
+    loss: Number
+    seconds: Number
+    rows_per_second: Number
+    metrics: Mapping[str, Number] = Field(default_factory=dict)
+    leak: Mapping[str, Number] = Field(default_factory=dict)

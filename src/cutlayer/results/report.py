@@ -10,9 +10,16 @@ from pydantic import ValidationError
 from cutlayer.config import Section
 from cutlayer.durable import write_whole
 from cutlayer.errors import RunFolderError
-from cutlayer.report.account_parts import EmpiricalPart, FindingPart, GatePart, LedgerPart, ProtectionPart
-from cutlayer.report.leak_parts import CompletionPart, FeaturePart, LayerPart, LeakPart
-from cutlayer.report.run_parts import DataPart, EpochPart, PartyPart, QuittingPart, RunPart, TaskPart, UtilityPart
+from cutlayer.results.completion import CompletionResult
+from cutlayer.results.departure import DepartureResult
+from cutlayer.results.features import FeatureResult
+from cutlayer.results.finding import Finding, Gate
+from cutlayer.results.guarantee import GuaranteeTest
+from cutlayer.results.leaks import LayerLeak, LeakResult
+from cutlayer.results.ledger import LedgerResult
+from cutlayer.results.protection import ProtectionResult
+from cutlayer.results.run import DataInfo, EpochResult, PartyInfo, RunInfo, TaskInfo
+from cutlayer.results.utility import UtilityResult
 
 SCHEMA_VERSION = 1
 THIS_RUN = "this run"
@@ -32,22 +39,22 @@ class Report(Section):
     """
 
     schema_version: int = SCHEMA_VERSION
-    run: RunPart
-    task: TaskPart
-    data: DataPart
-    parties: tuple[PartyPart, ...]
-    utility: UtilityPart
-    quitting: QuittingPart = QuittingPart()
-    history: tuple[EpochPart, ...] = ()
-    leaks: tuple[LeakPart, ...] = ()
-    layers: tuple[LayerPart, ...] = ()
-    completions: tuple[CompletionPart, ...] = ()
-    features: tuple[FeaturePart, ...] = ()
-    protections: tuple[ProtectionPart, ...] = ()
-    ledger: LedgerPart = LedgerPart()
-    empirical: tuple[EmpiricalPart, ...] = ()
-    gates: tuple[GatePart, ...] = ()
-    findings: tuple[FindingPart, ...] = ()
+    run: RunInfo
+    task: TaskInfo
+    data: DataInfo
+    parties: tuple[PartyInfo, ...]
+    utility: UtilityResult
+    quitting: DepartureResult = DepartureResult()
+    history: tuple[EpochResult, ...] = ()
+    leaks: tuple[LeakResult, ...] = ()
+    layers: tuple[LayerLeak, ...] = ()
+    completions: tuple[CompletionResult, ...] = ()
+    features: tuple[FeatureResult, ...] = ()
+    protections: tuple[ProtectionResult, ...] = ()
+    ledger: LedgerResult = LedgerResult()
+    empirical: tuple[GuaranteeTest, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    findings: tuple[Finding, ...] = ()
     limits: tuple[str, ...] = ()
     job: str = ""
 

@@ -1,4 +1,4 @@
-"""A figure of the report: a number, or nothing where it is not defined."""
+"""A number of a result, or `None` where it is not defined."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-Figure = Annotated[float | None, BeforeValidator(_finite)]
+Number = Annotated[float | None, BeforeValidator(_finite)]

@@ -1,0 +1,68 @@
+"""Feature leakage: what attacks on embeddings recover of a party's features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from cutlayer.config import Section
+from cutlayer.results.number import Number
+
+
+class ColumnValue(Section):
+    """How well one column was rebuilt (R2 and MSE in encoded units) or inferred (AUC and accuracy)."""
+
+    column: str
+    value: Number
+    baseline: Number
+    mse: Number = None
+    baseline_mse: Number = None
+    accuracy: Number = None
+    majority: Number = None
+
+
+class ImagePair(Section):
+    """An image and what was made of it: bytes of the pixels, channel by channel, row by row, base64.
+
+    Attributes:
+        psnr: decibels. ssim: `None` where the images are smaller than its window.
+        shape: channels, height, width.
+    """
+
+    title: str
+    psnr: Number
+    ssim: Number = None
+    shape: tuple[int, int, int]
+    truth: str
+    rebuilt: str
+
+
+class FeatureResult(Section):
+    """One attack on the features of one passive party, in one run.
+
+    Attributes:
+        release: which release of the rows' embeddings was read.
+        known: rows whose features the attacker had. rows: others, that were attacked.
+        measure: of `value`, its bounds (95 % bootstrap) and the baseline, which saw no embedding.
+        column: the one that the value is of; empty where it is of all.
+        further: other measures.
+        knowledge: what the attacker was given.
+    """
+
+    run: str
+    party: str
+    attack: str
+    release: str
+    known: int
+    rows: int
+    measure: str
+    value: Number
+    low: Number
+    high: Number
+    baseline: Number
+    column: str = ""
+    further: Mapping[str, Number] = Field(default_factory=dict)
+    columns: tuple[ColumnValue, ...] = ()
+    pictures: tuple[ImagePair, ...] = ()
+    knowledge: tuple[str, ...] = ()

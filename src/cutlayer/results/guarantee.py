@@ -1,0 +1,34 @@
+"""Guarantees of the ledger that were tested with canaries."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cutlayer.config import Section
+
+
+class GuaranteeTest(Section):
+    """One guarantee of the ledger, and what canaries showed of its mechanism.
+
+    Attributes:
+        epsilon, delta: of the ledger.
+        bound: lower bound on epsilon at that delta, with the confidence.
+        reach: the largest bound that so many canaries can show.
+        releases: of each canary in one run.
+    """
+
+    protection: str
+    party: str
+    protects: Literal["labels", "features", "model"]
+    epsilon: float
+    delta: float
+    bound: float
+    reach: float
+    confidence: float
+    canaries: int
+    releases: int
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the mechanism spends more than the ledger says."""
+        return self.bound > self.epsilon

@@ -1,0 +1,39 @@
+"""What a protection was set to, what it did, and what is proved about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cutlayer.config import Section
+from cutlayer.results.number import Number
+
+
+class ProtectionResult(Section):
+    """What one protection was set to, what it did, and what is proved about it.
+
+    Attributes:
+        unit: what is counted: messages of one kind (embeddings, gradients), label rows, forward passes or steps.
+        covered: how many of them the protection was applied to.
+        sent: how many there were.
+        changed: how many differ from what they would have been without it.
+        kinds: covered messages by kind, such as `embedding` (in training) and `evaluation`; empty for other units.
+        figures: the protection's own evidence.
+        formal: whether a theorem holds; `statement` is that theorem's sentence, or why there is none.
+    """
+
+    name: str
+    party: str
+    protects: Literal["labels", "features", "model"]
+    reference: str
+    settings: Mapping[str, Any] = Field(default_factory=dict)
+    unit: Literal["embeddings", "gradients", "rows", "batches", "steps"]
+    covered: int
+    sent: int
+    changed: int
+    kinds: Mapping[str, int] = Field(default_factory=dict)
+    figures: Mapping[str, Number] = Field(default_factory=dict)
+    formal: bool
+    statement: str
