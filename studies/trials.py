@@ -166,8 +166,8 @@ def worst_leaks(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float
     for cell in cells:
         key = f"{cell['message']}/{cell['attack']}"
         entries = {key: _worst(cell)}
-        if BEST_ASSIGNMENT in cell["also"]:
-            entries[f"{key}, {ASSIGNED}"] = {**entries[key], "auc": cell["also"][BEST_ASSIGNMENT]}
+        if BEST_ASSIGNMENT in cell["other_aucs"]:
+            entries[f"{key}, {ASSIGNED}"] = {**entries[key], "auc": cell["other_aucs"][BEST_ASSIGNMENT]}
         for name, entry in entries.items():
             if name not in worst or distance_from_chance(entry["auc"]) > distance_from_chance(worst[name]["auc"]):
                 worst[name] = entry

@@ -150,7 +150,7 @@ def attack_results(features: Sequence[Mapping[str, Any]]) -> dict[str, dict[str,
     for entry in features:
         attack, release = entry["attack"], _release(entry["release"])
         name = attack if attack == "membership" else f"{attack}, {release}"
-        values = {"value": entry["value"], "baseline": entry["baseline"], **entry["further"]}
+        values = {"value": entry["value"], "baseline": entry["baseline"], **entry["metrics"]}
         results.setdefault(name, {})[entry["party"]] = values
     return results
 

@@ -58,7 +58,7 @@ class CompletedModels:
                 besides; one run of each seed needs these.
         """
         view = self.departed.kept(self.folder)
-        (own,) = [row for row in self.summary["quitting"]["rows"] if row["absent"] == [PASSIVE]]
+        (own,) = [row for row in self.summary["departures"]["rows"] if row["absent"] == [PASSIVE]]
         measured: dict[str, Any] = {
             "labels": {name: len(known.known) for name, known in self.known.items()},
             "after": own["metrics"]["accuracy"],

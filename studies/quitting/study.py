@@ -81,7 +81,7 @@ class QuittingStudy(Study):
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy, and AUC of two classes, for every set of absent parties and all references; the heads."""
         summary = folder.read_json("summary.json")
-        quitting, utility = summary["quitting"], summary["utility"]
+        quitting, utility = summary["departures"], summary["utility"]
         metrics = (ACCURACY, *([AUC] if utility["metric"] == AUC else []))
         measured = {"heads": quitting["heads"], "extra_parameters": quitting["extra_parameters"]}
         for name in metrics:

@@ -61,14 +61,14 @@ def test_wrong_names_cost_the_headline_and_not_the_best_assignment():
     misnamed = leak_of(turned, truth)
     assert misnamed.batch_auc < 0.5 < told.batch_auc
     assert misnamed.assigned_accuracy == told.assigned_accuracy
-    assert misnamed.also["best_assignment"] == pytest.approx(told.also["best_assignment"])
+    assert misnamed.other_aucs["best_assignment"] == pytest.approx(told.other_aucs["best_assignment"])
 
 
 def test_a_binary_leak_has_no_assignment():
     scores = Scores(torch.arange(4), torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.zeros(4), torch.ones(4) == 1)
     leak = leak_of(scores, torch.tensor([False, False, True, True]))
     assert leak.assigned_accuracy is None
-    assert leak.also == {}
+    assert leak.other_aucs == {}
     assert leak.pooled_auc == 0.875
 
 
@@ -180,7 +180,7 @@ def test_a_run_on_several_classes_is_audited(several_classes):
     assert cell.leak > 0.8
     assert cell.low < cell.leak < cell.high
     assert cell.knowledge == ("the share of each class",)
-    assert cell.also["best_assignment"] > 0.8
+    assert cell.other_aucs["best_assignment"] > 0.8
     assert any(layer.leak > 0.7 for layer in report.layers)
 
 

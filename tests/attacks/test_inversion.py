@@ -52,7 +52,7 @@ def test_r2_and_mse_of_each_column_are_those_of_scikit_learn() -> None:
     whole = figure(rebuilt)
     assert whole.value == pytest.approx(sum(one.value for one in found.values()) / 4)
     assert whole.low < whole.value < whole.high
-    assert whole.further["mse"] == pytest.approx(float((rebuilt - actual[20:]).square().mean()), rel=1e-6)
+    assert whole.metrics["mse"] == pytest.approx(float((rebuilt - actual[20:]).square().mean()), rel=1e-6)
 
 
 def test_a_perfect_reconstruction_has_r2_one_and_the_mean_none() -> None:

@@ -45,7 +45,7 @@ def test_the_likelihood_of_two_normals_is_told_apart_as_well_as_can_be(gap: floa
     found = membership_figure(BASE, scores, member, 0)
     assert found.value == pytest.approx(expected, abs=0.05)
     assert found.value == pytest.approx(roc_auc_score(member.numpy(), scores.values.numpy()))
-    assert found.further["accuracy"] == pytest.approx(float((scores.hard == member).double().mean()))
+    assert found.metrics["accuracy"] == pytest.approx(float((scores.hard == member).double().mean()))
     assert found.gains == (gap > 0)
 
 

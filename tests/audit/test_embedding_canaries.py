@@ -45,15 +45,15 @@ NO_VALIDATION = {"split": {"test": 0.2, "validation": 0.0}}
 @pytest.mark.parametrize("train", [{}, ONCE, NO_VALIDATION])
 def test_the_mechanism_stays_under_its_epsilon(options: dict[str, Any], train: dict[str, Any]) -> None:
     result = play(options, 12_000, **train)
-    assert 0.4 * result.epsilon < result.bound < result.epsilon
+    assert 0.4 * result.epsilon < result.lower_bound < result.epsilon
     assert not result.exceeded
     assert result.telling
 
 
 def test_more_canaries_show_more() -> None:
     few, many = play(canaries=1000), play(canaries=16_000)
-    assert few.bound < many.bound < 8.0
-    assert few.reach < many.reach
+    assert few.lower_bound < many.lower_bound < 8.0
+    assert few.detectable < many.detectable
 
 
 def divided(factor: float) -> Callable[[DPEmbedding, Context], None]:
@@ -70,7 +70,7 @@ def divided(factor: float) -> Callable[[DPEmbedding, Context], None]:
 @pytest.mark.parametrize(("factor", "train"), [(2, {}), (4, ONCE), (2, ONCE)])
 def test_too_little_noise_exceeds_it(monkeypatch: pytest.MonkeyPatch, factor: float, train: dict[str, Any]) -> None:
     monkeypatch.setattr(DPEmbedding, "setup", divided(factor))
-    assert play(**train).bound > 1.5 * 8.0
+    assert play(**train).lower_bound > 1.5 * 8.0
 
 
 @pytest.mark.parametrize("mode", [Mode.TRAIN, Mode.EVALUATE])
@@ -97,7 +97,7 @@ def test_a_budget_of_one_release_that_is_spent_in_each_exceeds_it(monkeypatch: p
         self._sigma /= 5**0.5
 
     monkeypatch.setattr(DPEmbedding, "setup", of_one)
-    assert play().bound > 8.0
+    assert play().lower_bound > 8.0
 
 
 def rows_of_one_batch_share_their_noise(self: DPEmbedding, e: Tensor, view: Any) -> Tensor:

@@ -19,7 +19,7 @@ ROWS, EPOCHS = 4000, 4
 
 def bound(eps: float, classes: int = 2, epochs: int = EPOCHS) -> float:
     """What the game shows of label DP at eps."""
-    return label_game(*votes_of({"label_dp": {"eps": eps}}, classes, epochs, ROWS, KEY)).bound
+    return label_game(*votes_of({"label_dp": {"eps": eps}}, classes, epochs, ROWS, KEY)).lower_bound
 
 
 @pytest.mark.parametrize(("eps", "classes"), [(1.0, 2), (2.0, 4)])
@@ -38,7 +38,7 @@ def test_every_label_that_training_used_is_counted() -> None:
 
 def test_without_a_protection_the_labels_are_told_as_they_are() -> None:
     outcome = label_game(*votes_of({}, 2, 1, 1000, KEY))
-    assert outcome.bound == pytest.approx(outcome.reach, rel=0.01)
+    assert outcome.lower_bound == pytest.approx(outcome.detectable, rel=0.01)
 
 
 def test_a_loss_on_the_true_labels_exceeds_eps_although_the_protection_drew(monkeypatch: pytest.MonkeyPatch) -> None:

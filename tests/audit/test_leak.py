@@ -49,7 +49,7 @@ def test_leak_aucs_are_scikit_learns(parts: list[tuple[int, int]]) -> None:
     assert leak.hard_accuracy == pytest.approx(accuracy_score(actual, hard))
     assert leak.hard_auc == pytest.approx(roc_auc_score(actual, hard) if pooled else math.nan, nan_ok=True)
     if pooled:
-        assert leak.also["absolute"] == pytest.approx(roc_auc_score(actual, np.abs(values)))
+        assert leak.other_aucs["absolute"] == pytest.approx(roc_auc_score(actual, np.abs(values)))
 
 
 def test_batches_that_disagree_average_per_batch_and_mix_when_pooled() -> None:

@@ -37,7 +37,7 @@ def play(canaries: int = 1500) -> GuaranteeTest:
 
 def test_the_mechanism_stays_under_its_epsilon() -> None:
     result = play(4000)
-    assert 0.4 * 8 < result.bound < result.epsilon == pytest.approx(8.0)
+    assert 0.4 * 8 < result.lower_bound < result.epsilon == pytest.approx(8.0)
     assert result.telling
 
 
@@ -45,7 +45,7 @@ def test_too_little_noise_exceeds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     multiplier = module.DPBottomConfig.multiplier
     monkeypatch.setattr(module.DPBottomConfig, "multiplier", lambda self, plan: multiplier(self, plan) / 3)
     raised = play()
-    assert raised.bound > 1.2 * 8.0
+    assert raised.lower_bound > 1.2 * 8.0
 
 
 def test_rows_that_are_not_clipped_exceed_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,4 +64,4 @@ def test_noise_that_steps_share_exceeds_it(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_noise_the_rows_are_distinguished_with_certainty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "rounded_normal", lambda *arguments: torch.zeros(arguments[2]))
     result = play()
-    assert result.bound == pytest.approx(result.reach, rel=0.01)
+    assert result.lower_bound == pytest.approx(result.detectable, rel=0.01)

@@ -36,14 +36,14 @@ def test_guarantees_that_hold_and_one_that_does_not(place, guarded, monkeypatch)
     assert told.code == 0
     assert "The guarantee, tested" in told.out
     assert told.out.count("no fault found") == 2
-    found = json.loads((guarded / "audit.json").read_text())["empirical"]
+    found = json.loads((guarded / "audit.json").read_text())["guarantees"]
     assert [(one["protection"], one["party"], one["protects"]) for one in found] == [
         ("label_dp", "bank", "labels"),
         ("dp_embedding", "telco", "features"),
     ]
     assert [one["epsilon"] for one in found] == pytest.approx([1.0, 8.0])
-    assert all(0.4 * one["epsilon"] < one["bound"] < one["epsilon"] for one in found)
-    assert place.call("audit", guarded, "--json").document()["empirical"] == found, "kept by the next audit"
+    assert all(0.4 * one["epsilon"] < one["lower_bound"] < one["epsilon"] for one in found)
+    assert place.call("audit", guarded, "--json").document()["guarantees"] == found, "kept by the next audit"
 
     halve_the_noise(monkeypatch)
     broken = place.call("audit", guarded, *CALL, "--json")
@@ -67,7 +67,7 @@ def test_a_passive_party_s_own_folder_gives_a_table_alone(place, guarded, monkey
     halve_the_noise(monkeypatch)
     broken = place.call("audit", guarded, *CALL, "--json")
     assert broken.code == 1
-    assert [one["party"] for one in broken.document()["empirical"]] == ["telco"]
+    assert [one["party"] for one in broken.document()["guarantees"]] == ["telco"]
 
 
 def test_a_run_without_guarantees_has_none_to_test(place, finished):

@@ -86,7 +86,7 @@ def ignores_the_last_bit(attack: FeatureClass, case: FeatureCase) -> None:
         given = replace(world, view=replace(world.view, embeddings=shape(world.view.embeddings)))
         moved = replace(world, view=replace(world.view, embeddings=last_bit_moved(given.view.embeddings)))
         exact, rounded = given.reached(attack()), moved.reached(attack())
-        assert rounded.value == pytest.approx(exact.value, abs=1e-3 if exact.measure == "auc" else 5e-3)
+        assert rounded.value == pytest.approx(exact.value, abs=1e-3 if exact.metric == "auc" else 5e-3)
 
 
 FEATURE_CHECKS: tuple[Callable[[FeatureClass, FeatureCase], None], ...] = (

@@ -324,7 +324,7 @@ def _collinear(x: Tensor) -> Tensor:
 def _readings(scores: Scores, run: toy.Toy) -> list[float]:
     """All AUCs that the audit takes of one attack's scores."""
     leak = leak_of(scores, run.truth)
-    return [leak.batch_auc, leak.pooled_auc, leak.hard_auc or 0.5, *leak.also.values()]
+    return [leak.batch_auc, leak.pooled_auc, leak.hard_auc or 0.5, *leak.other_aucs.values()]
 
 
 def _leak(attack: Attack, run: toy.Toy, target: Target) -> float:

@@ -93,7 +93,7 @@ def _leak(run: str, party: str, message: str, attack: str, draw: random.Random) 
         "pooled_auc": auc - draw.uniform(0, 0.03),
         "batch_auc": auc,
         "first_epoch_leak": max(0.5, auc - draw.uniform(0, 0.02)),
-        "also": {"absolute projection": draw.uniform(0.5, 0.6)} if spectral else {},
+        "other_aucs": {"absolute projection": draw.uniform(0.5, 0.6)} if spectral else {},
         "hard_accuracy": draw.uniform(0.5, 0.9) if spectral else None,
         "hard_auc": draw.uniform(0.5, 0.9) if spectral else None,
         "rows": draw.randint(8000, 8400),
@@ -143,7 +143,7 @@ def _quitting(parties: list[str], draw: random.Random) -> dict[str, Any]:
         metrics = {"auc": auc, "log_loss": draw.uniform(0.3, 0.6), "accuracy": draw.uniform(0.5, 0.87)}
         contributed = ["bank", *(party for party in parties if party not in absent)]
         beside = {"undefended": auc - 0.0403} | ({"retrained": auc + 0.0107} if len(absent) == 1 else {})
-        row = {"absent": list(absent), "contributed": contributed, "metrics": metrics, "beside": beside}
+        row = {"absent": list(absent), "contributed": contributed, "metrics": metrics, "references": beside}
         rows.append(row | {"low": auc - 0.0081, "high": auc + 0.0079})
     return {"heads": 8, "extra_parameters": 12345, "rows": rows}
 
@@ -188,9 +188,9 @@ def _features(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
             ):
                 value = draw.uniform(0.1, 0.9)
                 part = {"run": run, "party": party, "attack": attack, "release": "epoch 10, the last recorded"}
-                part |= {"known": draw.randint(900, 1100), "rows": draw.randint(7000, 7200), "measure": measure}
+                part |= {"known": draw.randint(900, 1100), "rows": draw.randint(7000, 7200), "metric": measure}
                 part |= {"value": value, "low": value - 0.0113, "high": value + 0.0117, "baseline": 0.4871}
-                part |= {"column": column, "columns": columns, "further": further}
+                part |= {"column": column, "columns": columns, "metrics": further}
                 found.append(part | {"knowledge": [f"the features of rows, for {attack}"]})
     return found
 
@@ -202,11 +202,11 @@ def _layers(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
             for place, layer in enumerate(["input", "linear 1", "relu 1", "linear 2", "cut"]):
                 auc = 0.55 + (CEILING[run] - 0.55) * place / 6 + draw.uniform(0, 0.03)
                 side = {"run": run, "party": party, "side": "passive", "layer": layer}
-                layers.append(side | {"place": place, "leak": auc, "epoch": draw.randint(1, 10)})
+                layers.append(side | {"index": place, "leak": auc, "epoch": draw.randint(1, 10)})
         for place, layer in enumerate(["concatenation", "top linear 1", "logits"], start=5):
             auc = 0.8 + 0.04 * (place - 5) + draw.uniform(0, 0.02)
             side = {"run": run, "party": "bank", "side": "active", "layer": layer}
-            layers.append(side | {"place": place, "leak": auc, "epoch": draw.randint(1, 10)})
+            layers.append(side | {"index": place, "leak": auc, "epoch": draw.randint(1, 10)})
     return layers
 
 
@@ -271,8 +271,8 @@ EMPIRICAL = [
         "protects": "labels",
         "epsilon": 1.0,
         "delta": 0.0,
-        "bound": 0.9547,
-        "reach": 7.4049,
+        "lower_bound": 0.9547,
+        "detectable": 7.4049,
         "confidence": 0.999,
         "canaries": 49999,
         "releases": 10,
@@ -295,14 +295,14 @@ def binary() -> dict[str, Any]:
         "data": {"common": 48842, "train": 39074, "validation": 4884, "test": 4884},
         "parties": [_party("bank", "active", draw, None), *(_party(name, "passive", draw) for name in passive)],
         "utility": _utility(draw),
-        "quitting": _quitting(passive, random.Random(11)),
+        "departures": _quitting(passive, random.Random(11)),
         "completions": _completions(passive, random.Random(12)),
         "features": _features(passive, random.Random(13)),
         "history": [_epoch(run, epoch, columns, draw) for run in RUNS for epoch in range(1, 11)],
         "leaks": [_leak(run, p, m, a, draw) for run in RUNS for p in passive for m, a in ATTACKS],
         "layers": _layers(passive, draw),
         "protections": copy.deepcopy(PROTECTIONS),
-        "empirical": copy.deepcopy(EMPIRICAL),
+        "guarantees": copy.deepcopy(EMPIRICAL),
         "gates": copy.deepcopy(GATES),
         "findings": copy.deepcopy(FINDINGS),
         "limits": ["model_completion needs auxiliary labels, which this job does not give the attacker."],
@@ -364,12 +364,12 @@ def broken() -> dict[str, Any]:
         part["loss"] = float("nan")
         part["metrics"] = dict.fromkeys(part["metrics"], float("inf"))
         part["leak"] = dict.fromkeys(part["leak"], None)
-    raw["quitting"]["rows"][1]["metrics"]["auc"] = float("nan")
+    raw["departures"]["rows"][1]["metrics"]["auc"] = float("nan")
     for worth in raw["completions"][0]["variants"] + raw["completions"][1]["scratch"][:1]:
         worth.update(value=float("nan"), low=None, high=float("nan"))
-    raw["features"][0].update(value=float("nan"), low=None, baseline=None, further={"mse": float("inf")})
+    raw["features"][0].update(value=float("nan"), low=None, baseline=None, metrics={"mse": float("inf")})
     raw["features"][1]["columns"][0].update(value=float("nan"), accuracy=None)
-    raw["quitting"]["rows"][2].update(low=float("nan"), high=None, beside={"undefended": float("nan")})
+    raw["departures"]["rows"][2].update(low=float("nan"), high=None, references={"undefended": float("nan")})
     raw["leaks"][2].update(low=None, high=float("nan"), pooled_auc=float("nan"), batch_auc=None)
     raw["protections"] = [
         PROTECTIONS[0] | {"figures": {"ratio": float("inf")}, "changed": 0},
@@ -393,7 +393,7 @@ def hostile() -> dict[str, Any]:
         part["party"] = text if part["party"] == "census" else part["party"]
         part["column"], part["release"] = f"{text} {part['column']}", f"{text} {part['release']}"
         part["columns"] = [one | {"column": f"{HOSTILE} {one['column']}"} for one in part["columns"]]
-    for row in raw["quitting"]["rows"]:
+    for row in raw["departures"]["rows"]:
         for key in ("absent", "contributed"):
             row[key] = [text if name == "census" else name for name in row[key]]
     for leak in raw["leaks"]:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from cutlayer.report import Report, kept_markdown, render_html
-from cutlayer.report.completions import best, kept_of, kept_said
+from cutlayer.report.completions import kept_of, kept_said
 from cutlayer.report.rounding import interval, metric
+from cutlayer.results.completion import best
 from tests.report.reading import Page
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed

@@ -14,7 +14,7 @@ from tests.report.test_terminal import printed
 
 def with_test(**changed: Any) -> Report:
     raw = binary()
-    raw["empirical"][0].update(changed)
+    raw["guarantees"][0].update(changed)
     return Report.model_validate(raw)
 
 
@@ -22,8 +22,8 @@ def with_test(**changed: Any) -> Report:
     ("changed", "verdict"),
     [
         ({}, "no fault found"),
-        ({"bound": 1.0}, "no fault found"),
-        ({"bound": 1.01}, "DOES NOT HOLD"),
+        ({"lower_bound": 1.0}, "no fault found"),
+        ({"lower_bound": 1.01}, "DOES NOT HOLD"),
         ({"epsilon": 9.0}, "too few canaries"),
     ],
 )

@@ -16,11 +16,11 @@ from tests.report.test_terminal import printed
 def test_every_set_of_absent_parties_has_its_line_everywhere(report: Report) -> None:
     found = quitting_of(report)
     assert found is not None
-    whole = report.quitting.rows[0].metrics["auc"]
+    whole = report.departures.rows[0].metrics["auc"]
     page = next(table for table in Page(render_html(report)).tables if "Contributed" in table)
     markdown = quitting_markdown(report).splitlines()
     terminal = printed(report)
-    for line, row in zip(found.lines, report.quitting.rows, strict=True):
+    for line, row in zip(found.lines, report.departures.rows, strict=True):
         value = row.metrics["auc"]
         assert value is not None
         assert whole is not None
@@ -40,7 +40,7 @@ def test_every_set_of_absent_parties_has_its_line_everywhere(report: Report) -> 
 
 def test_the_charts_bars_are_of_all_each_missing_and_the_fewest() -> None:
     raw = binary()
-    raw["quitting"]["rows"].insert(-1, {**raw["quitting"]["rows"][-1], "absent": ["census", "employer"]})
+    raw["departures"]["rows"].insert(-1, {**raw["departures"]["rows"][-1], "absent": ["census", "employer"]})
     found = quitting_of(Report.model_validate(raw))
     assert found is not None
     assert [bar.name for bar in found.bars] == [
@@ -57,20 +57,20 @@ def test_the_cost_of_further_heads_is_told(report: Report) -> None:
     found = quitting_of(report)
     assert found is not None
     assert found.cost == "The top model has 7 further heads for absent parties, of 12,345 parameters."
-    plain = report.model_copy(update={"quitting": report.quitting.model_copy(update={"heads": 1})})
+    plain = report.model_copy(update={"departures": report.departures.model_copy(update={"heads": 1})})
     assert "one head; zeros stand" in quitting_of(plain).cost  # type: ignore[union-attr]
 
 
 def test_the_worst_absence_is_answered_at_the_top(report: Report) -> None:
-    worst = report.quitting.rows[-1]
+    worst = report.departures.rows[-1]
     (answer,) = [one for one in answers(report) if one.question == "If parties leave"]
     assert answer.text.startswith(f"At worst AUC {metric(worst.metrics['auc'])}, without census, employer, insurer: ")
 
 
 def test_three_models_beside_it_fit_a_terminal() -> None:
     raw = binary()
-    for row in raw["quitting"]["rows"]:
-        row["beside"] = dict.fromkeys(("undefended", "retrained", "fine-tuned"), 0.8125)
+    for row in raw["departures"]["rows"]:
+        row["references"] = dict.fromkeys(("undefended", "retrained", "fine-tuned"), 0.8125)
     lines = printed(Report.model_validate(raw)).splitlines()
     assert max(map(cell_len, lines)) <= 80
     assert any("fine-tuned" in line and "accuracy" in line for line in lines)
@@ -78,7 +78,7 @@ def test_three_models_beside_it_fit_a_terminal() -> None:
 
 def test_a_report_without_it_says_nothing() -> None:
     raw = binary()
-    raw.pop("quitting")
+    raw.pop("departures")
     report = Report.model_validate(raw)
     assert quitting_of(report) is None
     assert "If parties leave" not in render_html(report) + printed(report)

@@ -189,7 +189,7 @@ def test_the_cost_of_redrawing_is_judged_against_theory() -> None:
 def test_of_several_parties_the_one_that_learns_most_counts() -> None:
     def trial(attack: str, auc: float, named: float | None = None) -> dict[str, object]:
         also = {} if named is None else {"best_assignment": named}
-        figures = {"batch_auc": auc, "epoch": 3, "last_epoch_leak": 0.5, "also": also}
+        figures = {"batch_auc": auc, "epoch": 3, "last_epoch_leak": 0.5, "other_aucs": also}
         return {"message": "embedding", "attack": attack, **figures}
 
     trials = [

@@ -107,19 +107,19 @@ def test_a_whole_job_tells_what_is_left_beside_its_references(tmp_path: Path) ->
     compare = ["alone", "undefended", "retrained", "finetuned"]
     _, folder = executed(tmp_path, compare, 2, privacy=DROPPED)
     facts = folder.read_json("summary.json")
-    rows = {tuple(row["absent"]): row for row in facts["quitting"]["rows"]}
+    rows = {tuple(row["absent"]): row for row in facts["departures"]["rows"]}
     models = {row["name"]: row["metrics"]["auc"] for row in facts["utility"]["rows"]}
     telco, shop = PASSIVES[:2]
     assert [*rows] == [(), (telco,), (shop,), (telco, shop)]
     assert rows[()]["metrics"] == next(r for r in facts["utility"]["rows"] if r["name"] == "this run")["metrics"]
-    assert rows[()]["beside"] == {"undefended": models["undefended"]}
+    assert rows[()]["references"] == {"undefended": models["undefended"]}
     assert rows[(telco,)]["contributed"] == [ACTIVE, shop]
-    assert rows[(telco,)]["beside"]["retrained"] == models[f"retrained without {telco}"]
-    assert rows[(shop,)]["beside"]["fine-tuned"] == models[f"fine-tuned without {shop}"]
-    assert rows[(telco, shop)]["beside"]["retrained"] == models[f"{ACTIVE} alone"]
-    assert rows[(telco, shop)]["beside"]["fine-tuned"] == models[f"fine-tuned without {telco}, {shop}"]
+    assert rows[(telco,)]["references"]["retrained"] == models[f"retrained without {telco}"]
+    assert rows[(shop,)]["references"]["fine-tuned"] == models[f"fine-tuned without {shop}"]
+    assert rows[(telco, shop)]["references"]["retrained"] == models[f"{ACTIVE} alone"]
+    assert rows[(telco, shop)]["references"]["fine-tuned"] == models[f"fine-tuned without {telco}, {shop}"]
     assert rows[(telco,)]["low"] < rows[(telco,)]["metrics"]["auc"] < rows[(telco,)]["high"]
-    assert facts["quitting"]["heads"] == 1
+    assert facts["departures"]["heads"] == 1
 
 
 def test_of_two_parties_retrained_is_the_active_one_alone(tmp_path: Path) -> None:
@@ -127,16 +127,16 @@ def test_of_two_parties_retrained_is_the_active_one_alone(tmp_path: Path) -> Non
     facts = folder.read_json("summary.json")
     assert f"{ACTIVE} alone" in {row["name"] for row in facts["utility"]["rows"]}
     alone = next(row for row in facts["utility"]["rows"] if row["name"] == f"{ACTIVE} alone")
-    assert facts["quitting"]["rows"][1]["beside"] == {"retrained": alone["metrics"]["auc"]}
-    assert facts["quitting"]["heads"] == 2
-    assert facts["quitting"]["extra_parameters"] == (6 * 5 + 5) + (5 + 1)
+    assert facts["departures"]["rows"][1]["references"] == {"retrained": alone["metrics"]["auc"]}
+    assert facts["departures"]["heads"] == 2
+    assert facts["departures"]["extra_parameters"] == (6 * 5 + 5) + (5 + 1)
 
 
 def test_without_features_of_its_own_nobody_is_retrained_alone(tmp_path: Path) -> None:
     _, folder = executed(tmp_path, ["retrained", "finetuned", "alone"], 1, active_features=False)
     facts = folder.read_json("summary.json")
     assert [row["name"] for row in facts["utility"]["rows"]] == ["this run", "chance"]
-    assert len(facts["quitting"]["rows"]) == 1
+    assert len(facts["departures"]["rows"]) == 1
 
 
 def test_fine_tuning_trains_the_top_model_alone_and_makes_it_better(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_fine_tuning_trains_the_top_model_alone_and_makes_it_better(tmp_path: Pa
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(first.logits, second.logits)
     assert {path: path.read_bytes() for path in before} == before
-    row = folder.read_json("summary.json")["quitting"]["rows"][1]
+    row = folder.read_json("summary.json")["departures"]["rows"][1]
     assert row["absent"] == [PASSIVES[0]]
     assert first.metrics["log_loss"] < row["metrics"]["log_loss"]
     assert 0 < first.kept_epochs <= 8

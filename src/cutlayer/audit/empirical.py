@@ -27,8 +27,8 @@ class GuaranteeTest:
 
     Attributes:
         epsilon, delta: of the ledger.
-        bound: lower bound on epsilon at the same delta, with the stated confidence.
-        reach: the largest bound that so many canaries can show; a fault that spends more than this looks like this.
+        lower_bound: lower bound on epsilon at the same delta, with the stated confidence.
+        detectable: the largest bound that so many canaries can show; a fault beyond it looks like it.
         canaries: rows played with, of both neighbours together.
         releases: of each canary in one run.
     """
@@ -38,8 +38,8 @@ class GuaranteeTest:
     protects: Literal["labels", "features", "model"]
     epsilon: float
     delta: float
-    bound: float
-    reach: float
+    lower_bound: float
+    detectable: float
     confidence: float
     canaries: int
     releases: int
@@ -47,20 +47,20 @@ class GuaranteeTest:
     @property
     def exceeded(self) -> bool:
         """Whether the mechanism spends more than the ledger says."""
-        return self.bound > self.epsilon
+        return self.lower_bound > self.epsilon
 
     @property
     def telling(self) -> bool:
         """Whether there are canaries enough for a fault to show at all."""
-        return self.reach > self.epsilon
+        return self.detectable > self.epsilon
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a game showed: see `GuaranteeTest`."""
 
-    bound: float
-    reach: float
+    lower_bound: float
+    detectable: float
     canaries: int
     releases: int
 

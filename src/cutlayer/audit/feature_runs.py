@@ -197,7 +197,7 @@ class Exposed:
             release=release,
             known=known,
             rows=rows,
-            measure="",
+            metric="",
             value=_NOWHERE,
             low=_NOWHERE,
             high=_NOWHERE,

@@ -51,9 +51,9 @@ class FeatureFigure:
         run, party, attack: which. column: the one that the value is of; empty where it is of all.
         release: which release of the rows' embeddings was read.
         known: rows whose features the attacker had. rows: others, that were attacked.
-        measure: of `value`, which `low` and `high` bound (95 % bootstrap over rows): `r2` or `auc`.
-        baseline: the same measure of an attacker that saw no embedding.
-        further: other measures.
+        metric: of `value`, which `low` and `high` bound (95 % bootstrap over rows): `r2` or `auc`.
+        baseline: the same metric of an attacker that saw no embedding.
+        metrics: other metrics.
     """
 
     run: str
@@ -62,13 +62,13 @@ class FeatureFigure:
     release: str
     known: int
     rows: int
-    measure: str
+    metric: str
     value: float
     low: float
     high: float
     baseline: float
     column: str = ""
-    further: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
     columns: tuple[ColumnFigure, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
@@ -114,12 +114,12 @@ def inversion_figure(
     entries = actual.shape[1]
     return replace(
         base,
-        measure="r2",
+        metric="r2",
         value=float(reached.mean()),
         low=low,
         high=high,
         baseline=float(without.mean()),
-        further={"mse": float(errors.sum(1).mean()) / entries, "baseline_mse": float(blind.sum(1).mean()) / entries}
+        metrics={"mse": float(errors.sum(1).mean()) / entries, "baseline_mse": float(blind.sum(1).mean()) / entries}
         | (images.figures() if images else {}),
         columns=tuple(
             ColumnFigure(name, *values)
@@ -154,13 +154,13 @@ def attribute_figures(
         figures.append(
             replace(
                 base,
-                measure="auc",
+                metric="auc",
                 value=one.value,
                 low=low,
                 high=high,
                 baseline=0.5,
                 column=name,
-                further=further,
+                metrics=further,
                 columns=table,
             )
         )
@@ -179,12 +179,12 @@ def membership_figure(base: FeatureFigure, scores: Scores, member: Tensor, seed:
     low, high = leak_interval(own, member, seed)
     return replace(
         base,
-        measure="auc",
+        metric="auc",
         value=leak.pooled_auc,
         low=low,
         high=high,
         baseline=0.5,
-        further={
+        metrics={
             "accuracy": leak.hard_accuracy or 0.0,
             "majority": float(max(member.double().mean(), 1 - member.double().mean())),
             "tpr_at_1_percent_fpr": true_positive_rate(scores.values, member, FALSE_POSITIVES),

@@ -181,8 +181,9 @@ def _broken(tested: Sequence[GuaranteeTest]) -> Iterator[Finding]:
                 "CL109",
                 "error",
                 "a guarantee does not hold",
-                f"{one.canaries:,} canaries show that {one.protection} of {one.party} spends an epsilon of at least "
-                f"{one.bound:.3g} at delta {one.delta:g} (confidence {100 * one.confidence:g} %); its ledger has less",
+                f"{one.canaries:,} canaries show that {one.protection} of {one.party} spends an epsilon of "
+                f"at least {one.lower_bound:.3g} at delta {one.delta:g} (confidence {100 * one.confidence:g} %); its "
+                "ledger has less",
                 "do not rely on the ledger's figure; look for noise that is too small, or draws that are repeated anew",
             )
 
@@ -190,7 +191,7 @@ def _broken(tested: Sequence[GuaranteeTest]) -> Iterator[Finding]:
 def _told(features: Sequence[FeatureFigure]) -> Iterator[Finding]:
     for one in strongest_figures(features):
         about = f" of {one.column}, the column told best" if one.column else ""
-        measure = {"r2": "R2", "auc": "AUC"}[one.measure]
+        measure = {"r2": "R2", "auc": "AUC"}[one.metric]
         yield Finding(
             "CL110",
             "warning",

@@ -22,7 +22,7 @@ from cutlayer.kernels.macro_auc import macro_auc, macro_auc_replicates
 from cutlayer.kernels.roc import roc_auc
 
 BEST_ASSIGNMENT = "best_assignment"
-"""The entry of `Leak.also` for scores whose classes were renamed in the way that fits the truth best."""
+"""The entry of `Leak.other_aucs` for scores whose classes were renamed in the way that fits the truth best."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Leak:
         rows: number of scored rows.
         positives: number of positive rows; in a multi-class task of the rows of the rarest class.
         batches: number of sampled steps that hold both classes.
-        also: pooled AUC of the other scores that the paper names.
+        other_aucs: pooled AUC of the other scores that the paper names.
         hard_auc: AUC of the attack's hard labels, pooled; `None` where it gives none.
         hard_accuracy: share of hard labels that are right.
         assigned_accuracy: the same after each batch's hard classes were renamed in the way that fits the truth best,
@@ -50,7 +50,7 @@ class Leak:
     hard_auc: float | None = None
     hard_accuracy: float | None = None
     assigned_accuracy: float | None = None
-    also: Mapping[str, float] = field(default_factory=dict)
+    other_aucs: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def value(self) -> float:
@@ -91,7 +91,7 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
         hard_auc=None if hard is None else _auc(_as_scores(hard, scores.values), actual),
         hard_accuracy=None if hard is None else float((hard == actual).double().mean()),
         assigned_accuracy=None if renamed is None else float((renamed[1] == actual).double().mean()),
-        also={name: _auc(other, actual) for name, other in scores.also.items()}
+        other_aucs={name: _auc(other, actual) for name, other in scores.also.items()}
         | ({} if renamed is None else {BEST_ASSIGNMENT: _auc(renamed[0], actual)}),
     )
 

@@ -48,7 +48,7 @@ def audit(
     with folder.locked("an audit"), allowed_models(*allow_model or ()):
         tested = check_guarantees(folder, canaries) if empirical_epsilon else None
         if tested is not None and folder.of_passive:
-            folder.write_json("audit.json", {"empirical": [vars(one) for one in tested]})
+            folder.write_json("audit.json", {"guarantees": [vars(one) for one in tested]})
             raise typer.Exit(_show([GuaranteeTest(**vars(one)) for one in tested], as_json=json))
         audit_again(folder, tuple(attack or ()), fail_above, tested)
     raise typer.Exit(finish(folder, as_json=json))
@@ -57,7 +57,7 @@ def audit(
 def _show(tested: list[GuaranteeTest], *, as_json: bool) -> int:
     """What a passive party's own folder can say: it has no report, since labels and figures are elsewhere."""
     if as_json:
-        emit({"empirical": [one.model_dump(mode="json") for one in tested]})
+        emit({"guarantees": [one.model_dump(mode="json") for one in tested]})
     else:
         Console().print(TESTED, tested_table(tested), sep="\n")
     return GATE_FAILED if any(one.exceeded for one in tested) else 0

@@ -25,7 +25,7 @@ def finish(folder: RunFolder, *, as_json: bool) -> int:
         emit(report.model_dump(mode="json"))
     else:
         print_report(report, Console())
-    failed = any(not gate.passed for gate in report.gates) or any(one.exceeded for one in report.empirical)
+    failed = any(not gate.passed for gate in report.gates) or any(one.exceeded for one in report.guarantees)
     return GATE_FAILED if failed else 0
 
 

@@ -41,7 +41,7 @@ def audit_again(
     before = folder.read_json("audit.json", f"runs.{THIS_RUN}.protections")
     job = _with_gate(_with_attacks(job, attacks), fail_above)
     if tested is None:
-        tested = [GuaranteeTest(**one) for one in before.get("empirical", ())]
+        tested = [GuaranteeTest(**one) for one in before.get("guarantees", ())]
     audits: dict[str, Any] = {}
     for name, audit in before["runs"].items():
         path = folder.path if name == THIS_RUN else compared_folder(folder, name)

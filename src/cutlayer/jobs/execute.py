@@ -140,9 +140,9 @@ def conclude(
         references: metrics of the references, by name.
     """
     facts = {**runs[THIS_RUN]["facts"], "utility": _utility(job, runs, references)}
-    twin = runs[UNDEFENDED]["facts"]["quitting"] if UNDEFENDED in runs else None
+    twin = runs[UNDEFENDED]["facts"]["departures"] if UNDEFENDED in runs else None
     metric = facts["utility"]["metric"]
-    facts["quitting"] = with_references(facts["quitting"], twin, references, metric, job.active)
+    facts["departures"] = with_references(facts["departures"], twin, references, metric, job.active)
     folder.write_json("summary.json", facts)
     folder.write_json("ledger.json", facts["ledger"])
     audits = {name: run["audit"] for name, run in runs.items()}
@@ -242,7 +242,7 @@ def describe(
             "parties": summary.party_facts(job, trained),
             "protections": summary.protection_facts(job, active.evidence),
             "ledger": ledger_after(job, active).to_json(),
-            "quitting": quitting_facts(active, job.train.seed),
+            "departures": quitting_facts(active, job.train.seed),
         },
         "utility": {"metrics": dict(active.metrics), "low": low, "high": high},
         "audit": {
@@ -365,7 +365,7 @@ def write_audit(
             "runs": dict(audits),
             "completions": completed.to_json(),
             "features": features.to_json(),
-            "empirical": [vars(one) for one in tested],
+            "guarantees": [vars(one) for one in tested],
             "findings": [vars(finding) for finding in findings],
             "gates": [{**vars(gate), "passed": gate.passed} for gate in gates],
         },

@@ -126,7 +126,7 @@ def _cell(auditor: Auditor, cell: Cell) -> dict[str, Any]:
         "message": str(cell.target),
         "attack": cell.attack,
         "layer": cell.layer,
-        "place": cell.place,
+        "index": cell.place,
         "leak": series.worst.value,
         "low": low,
         "high": high,

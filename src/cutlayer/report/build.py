@@ -40,7 +40,7 @@ def _raw(folder: RunFolder, facts: Mapping[str, Any], audit: Mapping[str, Any]) 
         "layers": [layer for name, found in runs.items() for layer in _layers(name, found, facts)],
         "completions": audit["completions"],
         "features": audit.get("features", []),
-        "empirical": audit.get("empirical", []),
+        "guarantees": audit.get("guarantees", []),
         "gates": audit["gates"],
         "findings": audit["findings"],
         "limits": [
@@ -68,14 +68,14 @@ def _layers(name: str, found: Mapping[str, Any], facts: Mapping[str, Any]) -> It
     roles = {party["name"]: party["role"] for party in facts["parties"]}
     order: dict[str, int] = {}
     cells = [cell for cell in found["cells"] if cell["message"] == "layer" and cell["leak"] is not None]
-    for cell in sorted(cells, key=lambda cell: cell["place"]):
+    for cell in sorted(cells, key=lambda cell: cell["index"]):
         place = order[cell["party"]] = order.get(cell["party"], -1) + 1
         yield {
             "run": name,
             "party": cell["party"],
             "side": roles[cell["party"]],
             "layer": cell["layer"],
-            "place": place,
+            "index": place,
             "leak": cell["leak"],
             "epoch": cell["epoch"],
         }

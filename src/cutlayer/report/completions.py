@@ -12,7 +12,7 @@ from rich.text import Text
 from cutlayer.report import charts
 from cutlayer.report.panels import Bar, utility_base
 from cutlayer.report.rounding import count, interval, metric, name_of, plain
-from cutlayer.results.completion import CompletionResult, VariantValue
+from cutlayer.results.completion import CompletionResult, VariantValue, best
 from cutlayer.results.report import THIS_RUN, Report
 
 PICKED = "strongest variant, picked after the fact"
@@ -109,12 +109,6 @@ def kept_table(report: Report) -> Table | None:
         figures += [Text(line.scratch) + Text(f"\n{line.scratch_bounds}", "dim"), Text(line.joint)]
         table.add_row(name, Text(line.labels.removesuffix(" labels")), *figures)
     return table
-
-
-def best(worths: Sequence[VariantValue]) -> VariantValue | None:
-    """The variant of the highest value; `None` where none has one."""
-    known = [worth for worth in worths if worth.value is not None]
-    return max(known, key=lambda worth: worth.value or 0.0, default=None)
 
 
 def _pair(part: CompletionResult) -> tuple[VariantValue, VariantValue] | None:

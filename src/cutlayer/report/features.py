@@ -98,7 +98,7 @@ def told_said(report: Report) -> str:
     part = max(known, key=lambda pair: pair[0])[1]
     about = f" of {part.column}" if part.column else ""
     return (
-        f"{part.attack} on the embeddings of {part.party} ({part.release}) reaches {name_of(part.measure)} "
+        f"{part.attack} on the embeddings of {part.party} ({part.release}) reaches {name_of(part.metric)} "
         f"{metric(part.value)}{about}; without an embedding {metric(part.baseline)}."
     )
 
@@ -128,13 +128,13 @@ def _line(part: FeatureResult) -> Line:
         attack=part.attack,
         column=part.column,
         release=part.release,
-        measure=name_of(part.measure),
+        measure=name_of(part.metric),
         value=metric(part.value),
         bounds=interval(part.low, part.high),
         baseline=metric(part.baseline),
         known=count(part.known),
         rows=count(part.rows),
-        further=tuple((name_of(name), metric(value)) for name, value in part.further.items()),
+        further=tuple((name_of(name), metric(value)) for name, value in part.metrics.items()),
     )
 
 
@@ -145,7 +145,7 @@ def _title(part: FeatureResult) -> str:
 def _columns(part: FeatureResult) -> Columns:
     """Those measures that some column has."""
     names = ("value", "baseline", "mse", "baseline_mse", "accuracy", "majority")
-    words = (name_of(part.measure), "without embedding", "MSE", "MSE without embedding", "accuracy", "majority share")
+    words = (name_of(part.metric), "without embedding", "MSE", "MSE without embedding", "accuracy", "majority share")
     kept = [
         (name, word)
         for name, word in zip(names, words, strict=True)

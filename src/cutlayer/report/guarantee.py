@@ -42,9 +42,9 @@ def lines_of(parts: Sequence[GuaranteeTest]) -> tuple[Line, ...]:
             releases=times(part.releases, "release"),
             epsilon=metric(part.epsilon),
             delta=setting(part.delta),
-            bound=metric(part.bound),
+            bound=metric(part.lower_bound),
             confidence=f"{100 * part.confidence:g} %",
-            reach=metric(part.reach),
+            reach=metric(part.detectable),
             verdict=_verdict(part),
             exceeded=part.exceeded,
         )
@@ -73,4 +73,4 @@ def tested_table(parts: Sequence[GuaranteeTest]) -> Table:
 def _verdict(part: GuaranteeTest) -> str:
     if part.exceeded:
         return "DOES NOT HOLD"
-    return "no fault found" if part.reach > part.epsilon else "too few canaries"
+    return "no fault found" if part.detectable > part.epsilon else "too few canaries"

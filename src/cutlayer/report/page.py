@@ -124,7 +124,7 @@ def page_of(report: Report) -> Page:
         quitting=quitting_of(report),
         kept=kept_of(report),
         told=told_of(report),
-        tested=lines_of(report.empirical),
+        tested=lines_of(report.guarantees),
         tested_words=TESTED,
         findings=tuple(sorted(report.findings, key=lambda finding: _SEVERITIES.index(finding.severity))),
     )
@@ -209,7 +209,7 @@ def _legend(report: Report, matrix: Matrix, drawn: Sequence[str]) -> tuple[Legen
 def _layers(report: Report) -> tuple[LayerLeak, ...]:
     runs = runs_of(report)
     return tuple(
-        sorted(report.layers, key=lambda part: (runs.index(part.run), part.side == "active", part.party, part.place))
+        sorted(report.layers, key=lambda part: (runs.index(part.run), part.side == "active", part.party, part.index))
     )
 
 

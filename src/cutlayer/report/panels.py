@@ -82,7 +82,7 @@ def layer_panels(report: Report) -> tuple[Panel, ...]:
     """Leak per layer: one panel per party, passive parties first, as the data flow."""
     runs = runs_of(report)
     domain = leak_domain([part.leak for part in report.layers])
-    parts = sorted(report.layers, key=lambda part: (part.side == "active", part.place))
+    parts = sorted(report.layers, key=lambda part: (part.side == "active", part.index))
     owners = dict.fromkeys((part.party, part.side) for part in parts)
     panels = []
     for party, side in owners:

@@ -56,10 +56,10 @@ class Line:
 
 def quitting_of(report: Report) -> Quitting | None:
     """The panel of a report; `None` where nothing was measured."""
-    rows = report.quitting.rows
+    rows = report.departures.rows
     if len(rows) < 2:
         return None
-    columns = tuple(dict.fromkeys(name for row in rows for name in row.beside))
+    columns = tuple(dict.fromkeys(name for row in rows for name in row.references))
     others = tuple(dict.fromkeys(name for row in rows for name in row.metrics if name != report.utility.metric))
     lines = tuple(_line(row, report, columns, others) for row in rows)
     return Quitting(_cost(report), _bars(report), columns, others, lines)
@@ -67,14 +67,14 @@ def quitting_of(report: Report) -> Quitting | None:
 
 def said(report: Report) -> str:
     """The answer to what happens if a party leaves, in a sentence; empty where nothing was measured."""
-    key, rows = report.utility.metric, report.quitting.rows
+    key, rows = report.utility.metric, report.departures.rows
     known = [(row, row.metrics.get(key)) for row in rows if row.absent]
     measured = [(row, value) for row, value in known if value is not None]
     if not measured:
         return ""
     worst, value = min(measured, key=lambda pair: pair[1])
     text = f"At worst {name_of(key)} {metric(value)}, without {', '.join(worst.absent)}"
-    others = [f"{how} {metric(other)}" for how, other in worst.beside.items() if other is not None]
+    others = [f"{how} {metric(other)}" for how, other in worst.references.items() if other is not None]
     return f"{text}: {', '.join(others)}." if others else f"{text}."
 
 
@@ -96,10 +96,10 @@ def quitting_table(report: Report) -> Table | None:
 
 def _line(row: AbsenceUtility, report: Report, columns: tuple[str, ...], others: tuple[str, ...]) -> Line:
     key = report.utility.metric
-    value, whole = row.metrics.get(key), report.quitting.rows[0].metrics.get(key)
+    value, whole = row.metrics.get(key), report.departures.rows[0].metrics.get(key)
     drop = difference(value - whole) if row.absent and value is not None and whole is not None else ""
     bounds = interval(row.low, row.high)
-    beside = tuple(metric(row.beside[name]) if name in row.beside else "" for name in columns)
+    beside = tuple(metric(row.references[name]) if name in row.references else "" for name in columns)
     further = tuple(metric(row.metrics.get(name)) for name in others)
     return Line(_absent(row), ", ".join(row.contributed), metric(value), bounds, drop, beside, further)
 
@@ -109,7 +109,7 @@ def _absent(row: AbsenceUtility) -> str:
 
 
 def _cost(report: Report) -> str:
-    part = report.quitting
+    part = report.departures
     if part.heads == 1:
         return "The top model has one head; zeros stand for the embedding of a party that is absent."
     heads = times(part.heads - 1, "further head")
@@ -118,8 +118,8 @@ def _cost(report: Report) -> str:
 
 def _bars(report: Report) -> tuple[Bar, ...]:
     key, base = report.utility.metric, utility_base(report)
-    most = max(len(row.absent) for row in report.quitting.rows)
-    drawn = [row for row in report.quitting.rows if len(row.absent) in (0, 1, most)]
+    most = max(len(row.absent) for row in report.departures.rows)
+    drawn = [row for row in report.departures.rows if len(row.absent) in (0, 1, most)]
     known = [(row, value) for row in drawn if (value := row.metrics.get(key)) is not None]
     ends = [base, *(value for _, value in known)]
     ends += [bound for row, _ in known for bound in (row.low, row.high) if bound is not None]

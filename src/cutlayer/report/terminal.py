@@ -68,10 +68,10 @@ def renderables(report: Report) -> Iterator[RenderableType]:
         yield _heading("Formal privacy cost of the whole run")
         yield from (Padding(_text(total.statement), (0, 0, 0, 2)) for total in report.ledger.totals)
         yield ""
-    if report.empirical:
+    if report.guarantees:
         yield _heading("The guarantee, tested")
         yield Text(TESTED, "dim")
-        yield tested_table(report.empirical)
+        yield tested_table(report.guarantees)
     if report.gates:
         yield _heading("Gates")
         yield from (part for gate in report.gates for part in _gate(gate))

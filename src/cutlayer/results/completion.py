@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cutlayer.config import Section
 from cutlayer.results.number import Number
 
@@ -32,3 +34,19 @@ class CompletionResult(Section):
     variants: tuple[VariantValue, ...]
     scratch: tuple[VariantValue, ...]
     knowledge: tuple[str, ...] = ()
+
+    @property
+    def gains(self) -> bool:
+        """Whether the best variant is above the best from-scratch one, and their intervals are apart."""
+        own, scratch = best(self.variants), best(self.scratch)
+        bounds = (own.low, scratch.high) if own and scratch else (None, None)
+        return bounds[0] is not None and bounds[1] is not None and bounds[0] > bounds[1]
+
+
+def best(variants: Sequence[VariantValue]) -> VariantValue | None:
+    """The variant of the highest value, `None` where none has one.
+
+    It is picked after the fact, so its value is a little high.
+    """
+    known = [variant for variant in variants if variant.value is not None]
+    return max(known, key=lambda variant: variant.value or 0.0, default=None)

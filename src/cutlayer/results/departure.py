@@ -17,7 +17,7 @@ class AbsenceUtility(Section):
         absent: who; nobody in the first row.
         contributed: the parties whose features the answers rest on.
         low, high: bound the headline metric (95 % bootstrap).
-        beside: headline metric of other models without the same parties, such as `retrained`.
+        references: headline metric of other models without the same parties, such as `retrained`.
     """
 
     absent: tuple[str, ...]
@@ -25,7 +25,7 @@ class AbsenceUtility(Section):
     metrics: Mapping[str, Number]
     low: Number = None
     high: Number = None
-    beside: Mapping[str, Number] = Field(default_factory=dict)
+    references: Mapping[str, Number] = Field(default_factory=dict)
 
 
 class DepartureResult(Section):

@@ -44,9 +44,9 @@ class FeatureResult(Section):
     Attributes:
         release: which release of the rows' embeddings was read.
         known: rows whose features the attacker had. rows: others, that were attacked.
-        measure: of `value`, its bounds (95 % bootstrap) and the baseline, which saw no embedding.
+        metric: of `value`, its bounds (95 % bootstrap) and the baseline, which saw no embedding.
         column: the one that the value is of; empty where it is of all.
-        further: other measures.
+        metrics: other metrics.
         knowledge: what the attacker was given.
     """
 
@@ -56,13 +56,18 @@ class FeatureResult(Section):
     release: str
     known: int
     rows: int
-    measure: str
+    metric: str
     value: Number
     low: Number
     high: Number
     baseline: Number
     column: str = ""
-    further: Mapping[str, Number] = Field(default_factory=dict)
+    metrics: Mapping[str, Number] = Field(default_factory=dict)
     columns: tuple[ColumnValue, ...] = ()
     pictures: tuple[ImagePair, ...] = ()
     knowledge: tuple[str, ...] = ()
+
+    @property
+    def gains(self) -> bool:
+        """Whether the whole interval is above the baseline."""
+        return self.low is not None and self.baseline is not None and self.low > self.baseline

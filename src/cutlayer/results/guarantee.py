@@ -12,8 +12,8 @@ class GuaranteeTest(Section):
 
     Attributes:
         epsilon, delta: of the ledger.
-        bound: lower bound on epsilon at that delta, with the confidence.
-        reach: the largest bound that so many canaries can show.
+        lower_bound: lower bound on epsilon at that delta, with the confidence.
+        detectable: the largest bound that so many canaries can show.
         releases: of each canary in one run.
     """
 
@@ -22,8 +22,8 @@ class GuaranteeTest(Section):
     protects: Literal["labels", "features", "model"]
     epsilon: float
     delta: float
-    bound: float
-    reach: float
+    lower_bound: float
+    detectable: float
     confidence: float
     canaries: int
     releases: int
@@ -31,4 +31,4 @@ class GuaranteeTest(Section):
     @property
     def exceeded(self) -> bool:
         """Whether the mechanism spends more than the ledger says."""
-        return self.bound > self.epsilon
+        return self.lower_bound > self.epsilon

@@ -29,7 +29,7 @@ class LeakResult(Section):
         pooled_auc: AUC over all sampled rows at once, at that epoch, with its sign.
         batch_auc: mean of the batches' AUC at that epoch, with its sign.
         first_epoch_leak: leak at the first epoch.
-        also: AUC of other scores that the paper names.
+        other_aucs: AUC of other scores that the paper names.
         hard_accuracy: accuracy of the attack's own decisions, where the paper defines them.
         hard_auc: AUC of those decisions.
         rows: number of rows scored at that epoch.
@@ -50,7 +50,7 @@ class LeakResult(Section):
     pooled_auc: Number
     batch_auc: Number
     first_epoch_leak: Number
-    also: Mapping[str, Number] = Field(default_factory=dict)
+    other_aucs: Mapping[str, Number] = Field(default_factory=dict)
     hard_accuracy: Number = None
     hard_auc: Number = None
     rows: int
@@ -59,12 +59,12 @@ class LeakResult(Section):
 
 
 class LayerLeak(Section):
-    """The leak of one layer's output, 0.5 to 1; `place` is its order along the network."""
+    """The leak of one layer's output, 0.5 to 1; `index` is its position along the network."""
 
     run: str
     party: str
     side: Role
     layer: str
-    place: int
+    index: int
     leak: float
     epoch: int

@@ -33,7 +33,7 @@ class Report(Section):
     Attributes:
         history: all epochs of this run and of the runs it is compared with.
         leaks: the cells of the matrix protection x attack x message.
-        empirical: guarantees that canaries were played against.
+        guarantees: those that were tested with canaries.
         limits: which attacks were not possible, and why.
         job: the job as run, YAML.
     """
@@ -44,7 +44,7 @@ class Report(Section):
     data: DataInfo
     parties: tuple[PartyInfo, ...]
     utility: UtilityResult
-    quitting: DepartureResult = DepartureResult()
+    departures: DepartureResult = DepartureResult()
     history: tuple[EpochResult, ...] = ()
     leaks: tuple[LeakResult, ...] = ()
     layers: tuple[LayerLeak, ...] = ()
@@ -52,7 +52,7 @@ class Report(Section):
     features: tuple[FeatureResult, ...] = ()
     protections: tuple[ProtectionResult, ...] = ()
     ledger: LedgerResult = LedgerResult()
-    empirical: tuple[GuaranteeTest, ...] = ()
+    guarantees: tuple[GuaranteeTest, ...] = ()
     gates: tuple[Gate, ...] = ()
     findings: tuple[Finding, ...] = ()
     limits: tuple[str, ...] = ()

@@ -51,7 +51,9 @@ def with_references(
             FINETUNED: finetuned_name(absent),
         }
         beside = {how: references[name]["metrics"].get(metric) for how, name in named.items() if name in references}
-        rows.append({**row, "beside": ({"undefended": undefended[absent]} if absent in undefended else {}) | beside})
+        rows.append(
+            {**row, "references": ({"undefended": undefended[absent]} if absent in undefended else {}) | beside}
+        )
     return {**facts, "rows": rows}
 
 
