@@ -108,7 +108,7 @@ def test_a_budget_pays_for_as_many_releases_as_it_covers(epsilon):
     allowed = releases_until_stopped(account)
     cost = [Composition.of([noise(plan=ReleasePlan(count))]).epsilon(1e-5) for count in (allowed, allowed + 1)]
     assert cost[0] <= epsilon < cost[1]
-    assert account.release_figures()["releases_allowed"] == allowed >= 3
+    assert account.release_counts()["releases_allowed"] == allowed >= 3
 
 
 def test_noise_calibrated_to_the_whole_budget_fits_to_the_last_release():
@@ -150,7 +150,7 @@ def test_what_repeats_or_is_not_formal_is_not_counted():
     for events in ([noise(repeats=True)], [NoFormalGuarantee("why")], []):
         account = Account("telco", events, PLAN)
         assert releases_until_stopped(account, most=10) == 10
-        assert account.release_figures() == account.step_figures() == {}
+        assert account.release_counts() == account.step_counts() == {}
 
 
 def test_releases_are_counted_by_reason():
@@ -159,7 +159,7 @@ def test_releases_are_counted_by_reason():
     account.charge(slot(epoch=1), "b", 5)
     account.charge(slot("validation", reason="evaluate"), "c", 2)
     account.charge(slot(ANY_PART, reason="serve"), "d", 0)
-    assert account.release_figures() == {
+    assert account.release_counts() == {
         "releases": 2,
         "releases_train": 2,
         "releases_evaluate": 1,
@@ -173,7 +173,7 @@ def test_private_steps_are_counted_apart_from_releases():
     account = Account("telco", [DPSGD(4.0, 1.0, 3)], PLAN)
     assert releases_until_stopped(account, kind="embedding") == 100, "they have no noise, and the ledger no total"
     assert releases_until_stopped(account, kind="update") == 3
-    assert account.step_figures() == {"row_steps": 3, "row_steps_planned": 3, "row_steps_allowed": 3}
+    assert account.step_counts() == {"row_steps": 3, "row_steps_planned": 3, "row_steps_allowed": 3}
 
 
 def test_a_budget_covers_releases_and_steps_together():

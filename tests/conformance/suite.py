@@ -101,13 +101,13 @@ def keeps_shapes_and_types(protection: ProtectionClass, case: ProtectionCase) ->
 
 
 def proves_what_it_did(protection: ProtectionClass, case: ProtectionCase) -> None:
-    """It covered all that was sent, changed some of it, and gives finite figures."""
+    """It covered all that was sent, changed some of it, and gives finite metrics."""
     (evidence,) = toy.train(_chains(protection, case)).evidence
     assert evidence.protection == protection.name
     assert evidence.covered == evidence.sent > 0
     assert 0 < evidence.changed <= evidence.covered
-    assert evidence.figures
-    assert all(math.isfinite(value) for value in evidence.figures.values())
+    assert evidence.metrics
+    assert all(math.isfinite(value) for value in evidence.metrics.values())
 
 
 def repeats_itself(protection: ProtectionClass, case: ProtectionCase) -> None:

@@ -45,7 +45,7 @@ class Half(Protection[HalfConfig]):
     def event(self, plan: ReleasePlan) -> Event:
         return NoFormalGuarantee("halving hides nothing")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         return {"sent": self.sent}
 
     def state_dict(self):

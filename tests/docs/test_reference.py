@@ -22,7 +22,7 @@ from cutlayer.protections.chain import HOOKS
 from tests.docs.reading import ROOT, table_rows
 
 DOCS = ROOT / "docs"
-HOOKS_OF_ALL = {"setup", "event", "figures", "state_dict", "load_state_dict"}
+HOOKS_OF_ALL = {"setup", "event", "metrics", "state_dict", "load_state_dict"}
 
 
 def text_of(page: str) -> str:

@@ -162,7 +162,7 @@ def test_where_one_party_has_none_left_no_other_releases() -> None:
 def test_predictions_are_clipped_and_have_the_noise_of_the_ledger() -> None:
     model = noisy(predictions=6, key=bytes(32))
     serving, width = serving_of(model), model.models_.widths["shop"]
-    sigma = next(iter(model.report_.protections)).figures["sigma"]
+    sigma = next(iter(model.report_.protections)).metrics["sigma"]
     plain = torch.zeros(4000, width)
     found = serving.release(lambda rows: plain[rows], 4000)
     assert float(found.std()) == pytest.approx(sigma, rel=0.03)
@@ -177,7 +177,7 @@ def test_planned_predictions_are_paid_for() -> None:
     """By more noise where epsilon is set, and by a larger epsilon where the noise is."""
     by_epsilon = [noisy(count, epochs=1).report_ for count in (0, 9)]
     totals = [report.ledger.totals[0].epsilon for report in by_epsilon]
-    sigmas = [report.protections[0].figures["sigma"] for report in by_epsilon]
+    sigmas = [report.protections[0].metrics["sigma"] for report in by_epsilon]
     assert totals[0] == pytest.approx(totals[1]) == pytest.approx(8.0)
     assert sigmas[1] > 2 * sigmas[0]
     fixed = DPEmbeddingConfig(clip=1.0, noise_multiplier=2.0)

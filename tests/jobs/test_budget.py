@@ -88,9 +88,9 @@ def changes_between_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_twenty_epochs_are_twenty_releases_of_each_row(tmp_path: Path) -> None:
     trained = run(job(epochs=20), GIVEN, tmp_path)
     (evidence,) = trained.active.evidence
-    assert evidence.figures["releases"] == evidence.figures["releases_train"] == 20
-    assert evidence.figures["releases_evaluate"] == 20
-    assert evidence.figures["releases_allowed"] == 20
+    assert evidence.metrics["releases"] == evidence.metrics["releases_train"] == 20
+    assert evidence.metrics["releases_evaluate"] == 20
+    assert evidence.metrics["releases_allowed"] == 20
     (total,) = ledger_after(job(epochs=20), trained.active).totals
     assert total.releases == 20
     assert total.epsilon == pytest.approx(closed_form(4.0, 20), rel=1e-6)
@@ -104,13 +104,13 @@ def test_the_plan_is_what_a_run_releases(tmp_path: Path, split: dict[str, float]
     whole = job(split=split)
     (evidence,) = run(whole, GIVEN, tmp_path).active.evidence
     (total,) = ledger_of(whole).totals
-    assert evidence.figures["releases"] == total.releases == most
+    assert evidence.metrics["releases"] == total.releases == most
 
 
 def test_a_run_that_stops_early_keeps_the_ledger_of_its_plan(tmp_path: Path) -> None:
     stopping = job(epochs=8, early_stop={"patience": 2, "min_delta": 0.9})
     trained = run(stopping, GIVEN, tmp_path)
-    assert trained.active.evidence[0].figures["releases"] == trained.active.epochs == 3
+    assert trained.active.evidence[0].metrics["releases"] == trained.active.epochs == 3
     assert ledger_after(stopping, trained.active).totals == ledger_of(stopping).totals
 
 
@@ -123,7 +123,7 @@ def test_what_is_asked_for_twice_is_sent_again_and_counted_once(
     answers = [message.tensors["embedding"] for message in messages if message.kind == Kind.EVALUATION]
     assert len(answers) == 2 * (2 + 1)
     assert all(torch.equal(first, again) for first, again in zip(answers[::2], answers[1::2], strict=True))
-    assert trained.active.evidence[0].figures["releases_evaluate"] == 2
+    assert trained.active.evidence[0].metrics["releases_evaluate"] == 2
 
 
 @pytest.mark.parametrize("paid", [None, 3, 5])
@@ -143,7 +143,7 @@ def test_a_ledger_past_the_plan_states_what_the_budget_allowed(tmp_path: Path, m
     changes_between_answers(monkeypatch)
     limited = job(budget=closed_form(4.0, 5) * 1.0001)
     trained = run(limited, GIVEN, tmp_path)
-    assert trained.active.evidence[0].figures["releases"] == 4
+    assert trained.active.evidence[0].metrics["releases"] == 4
     (total,) = ledger_after(limited, trained.active).totals
     assert total.epsilon == pytest.approx(closed_form(4.0, 5), rel=1e-6)
 

@@ -96,7 +96,7 @@ def test_a_toy_is_measured_mutated_and_summed_up(toy: Path) -> None:
         ("def f(x: int | None): return x", "def f(x: int & None): return x", False),
         ("raise ValueError(f'{1 + 1}')", "raise ValueError(f'{1 - 1}')", False),
         ("raise ValueError", "raise TypeError", True),
-        ("def figures(self): return 1", "def figures(self): return 2", False),
+        ("def metrics(self): return 1", "def metrics(self): return 2", False),
         ("@dataclass(frozen=True)\nclass A: pass", "@dataclass(frozen=False)\nclass A: pass", False),
         ("log.info(1)\nx = f(1)", "log.info(2)\nx = f(1)", False),
         ("x = f(1)", "x = f(2)", True),

@@ -32,5 +32,5 @@ class Noisy(Protection[NoisyConfig]):
     def event(self, plan: ReleasePlan) -> Event:
         return GaussianRelease(self.settings.multiplier, plan, condition=plan.condition)
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         return {}

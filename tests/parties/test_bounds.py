@@ -190,33 +190,33 @@ STATED: dict[str, Any] = {
     "html": {"protection": "<script>document.title='x'</script>"},
     "lines": {"protection": "a\nerror gate failed"},
     "a long party": {"party": "x" * 65},
-    "a figure's long name": {"figures": {"x" * 65: 1.0}},
-    "a figure's lines": {"figures": {"a\nb": 1.0}},
-    "a figure without name": {"figures": {"": 1.0}},
-    "a figure of text": {"figures": {"a": "<b>"}},
-    "a nested figure": {"figures": {"a": {"b": 1.0}}},
-    "many figures": {"figures": {str(n): 1.0 for n in range(65)}},
-    "a count without its limits": {"figures": {"releases": 5.0}},
-    "a limit without its count": {"figures": {"row_steps_planned": 5.0}},
-    "a count that is not whole": {"figures": {"releases": 0.5, "releases_planned": 1.0, "releases_allowed": 1.0}},
-    "a count below 0": {"figures": {"row_steps": 9.0, "row_steps_planned": 1.0, "row_steps_allowed": -1.0}},
-    "a count that no run reaches": {"figures": {"releases": 9.0, "releases_planned": 1.0, "releases_allowed": 1e308}},
+    "a metric's long name": {"metrics": {"x" * 65: 1.0}},
+    "a metric's lines": {"metrics": {"a\nb": 1.0}},
+    "a metric without name": {"metrics": {"": 1.0}},
+    "a metric of text": {"metrics": {"a": "<b>"}},
+    "a nested metric": {"metrics": {"a": {"b": 1.0}}},
+    "many metrics": {"metrics": {str(n): 1.0 for n in range(65)}},
+    "a count without its limits": {"metrics": {"releases": 5.0}},
+    "a limit without its count": {"metrics": {"row_steps_planned": 5.0}},
+    "a count that is not whole": {"metrics": {"releases": 0.5, "releases_planned": 1.0, "releases_allowed": 1.0}},
+    "a count below 0": {"metrics": {"row_steps": 9.0, "row_steps_planned": 1.0, "row_steps_allowed": -1.0}},
+    "a count that no run reaches": {"metrics": {"releases": 9.0, "releases_planned": 1.0, "releases_allowed": 1e308}},
     "an unknown kind": {"kinds": {"x": 1}},
     "a kind below 0": {"kinds": {"embedding": -1}},
     "one more key": {"more": 1},
 }
 TEXTS = {
-    "NaN": json.dumps([{**GOOD, "figures": {"a": float("nan")}}]),
-    "infinity": json.dumps([{**GOOD, "figures": {"a": float("inf")}}]),
-    "1e400": json.dumps([{**GOOD, "figures": {"a": 1.5}}]).replace("1.5", "1e400"),
-    "a huge whole figure": json.dumps([{**GOOD, "figures": {"a": 10**400}}]),
-    "twice": json.dumps([{**GOOD, "figures": {}}] * 2),
-    "300 entries": json.dumps([{**GOOD, "figures": {}}] * 300),
+    "NaN": json.dumps([{**GOOD, "metrics": {"a": float("nan")}}]),
+    "infinity": json.dumps([{**GOOD, "metrics": {"a": float("inf")}}]),
+    "1e400": json.dumps([{**GOOD, "metrics": {"a": 1.5}}]).replace("1.5", "1e400"),
+    "a huge whole metric": json.dumps([{**GOOD, "metrics": {"a": 10**400}}]),
+    "twice": json.dumps([{**GOOD, "metrics": {}}] * 2),
+    "300 entries": json.dumps([{**GOOD, "metrics": {}}] * 300),
     "deep": "[" * 60_000,
-    "a lone surrogate": json.dumps([{**GOOD, "figures": {"\ud800": 1.0}}]),
-    "no figures": json.dumps([GOOD]),
+    "a lone surrogate": json.dumps([{**GOOD, "metrics": {"\ud800": 1.0}}]),
+    "no metrics": json.dumps([GOOD]),
 }
-TEXTS |= {name: json.dumps([{**GOOD, "figures": {}, **change}]) for name, change in STATED.items()}
+TEXTS |= {name: json.dumps([{**GOOD, "metrics": {}, **change}]) for name, change in STATED.items()}
 
 
 @pytest.mark.parametrize("wrong", TEXTS)
@@ -234,7 +234,7 @@ def test_evidence_that_a_report_would_refuse_is_refused_when_it_arrives(
 
 
 def test_honest_evidence_arrives_whole() -> None:
-    assert len(stated_evidence(json.dumps([{**GOOD, "figures": {}}]), TELCO)) == 1, "each wrong one is wrong by itself"
+    assert len(stated_evidence(json.dumps([{**GOOD, "metrics": {}}]), TELCO)) == 1, "each wrong one is wrong by itself"
     item = Evidence("nopeek", "shop", "steps", 5, 5, 2, {"terms": 3, "alpha": 0.1})
     assert stated_evidence(evidence_text([item]), "telco") == [
         Evidence("nopeek", TELCO, *list(vars(item).values())[2:])
@@ -243,7 +243,7 @@ def test_honest_evidence_arrives_whole() -> None:
 
 def test_a_figure_that_is_not_defined_is_left_out_of_what_is_sent() -> None:
     item = Evidence("nopeek", TELCO, "steps", 5, 5, 2, {"terms": float("nan"), "alpha": 0.1})
-    assert dict(stated_evidence(evidence_text([item]), TELCO)[0].figures) == {"alpha": 0.1}
+    assert dict(stated_evidence(evidence_text([item]), TELCO)[0].metrics) == {"alpha": 0.1}
 
 
 @pytest.mark.parametrize("name", ["releases", "row_steps"])
@@ -255,8 +255,8 @@ def test_the_largest_counts_that_are_taken_in_have_a_finite_cost(name: str) -> N
     }
     job = validated(Job, raw, "")
     protection = {"releases": "dp_embedding", "row_steps": "dp_bottom"}[name]
-    figures = {name: 2.0**53, f"{name}_planned": 1.0, f"{name}_allowed": 2.0**53}
-    taken = stated_evidence(json.dumps([{**GOOD, "protection": protection, "figures": figures}]), TELCO)
+    metrics = {name: 2.0**53, f"{name}_planned": 1.0, f"{name}_allowed": 2.0**53}
+    taken = stated_evidence(json.dumps([{**GOOD, "protection": protection, "metrics": metrics}]), TELCO)
     (total,) = passive_ledger(job, TELCO, taken).totals
     assert total.epsilon is not None
     assert 2**51 < total.epsilon < math.inf
@@ -271,7 +271,7 @@ STATEMENT = st.fixed_dictionaries(
         "covered": NUMBER,
         "sent": NUMBER,
         "changed": NUMBER,
-        "figures": st.dictionaries(st.text(max_size=70), st.floats() | NUMBER | st.text(max_size=3), max_size=3),
+        "metrics": st.dictionaries(st.text(max_size=70), st.floats() | NUMBER | st.text(max_size=3), max_size=3),
         "kinds": st.dictionaries(st.sampled_from(["embedding", "evaluation", "gradient", "x"]), NUMBER, max_size=3),
     }
 )

@@ -101,7 +101,7 @@ def test_a_kept_draw_shows_no_difference_and_costs_nothing(tmp_path: Path, drawn
     second = train(tmp_path, "b", corrected(GIVEN), job_of("keep"))
     assert torch.equal(drawn[0], drawn[1])
     (evidence,) = second.active.evidence
-    assert evidence.figures["old_draws_kept"] > 0
+    assert evidence.metrics["old_draws_kept"] > 0
     assert merged(first, second, job_of("keep")) == 1.0
 
 
@@ -193,7 +193,7 @@ def test_a_peer_that_ends_every_start_is_no_way_to_draws_without_account(tmp_pat
             train(tmp_path, f"{number}", job=job, progress=Dying(STEPS - 1))
     trained = train(tmp_path, "last", job=job)
     (evidence,) = trained.active.evidence
-    assert evidence.figures["draws"] == 6
+    assert evidence.metrics["draws"] == 6
     assert len({labels.numpy().tobytes() for labels in drawn}) == 6
     (total,) = ledger_after(job, trained.active).totals
     assert total.epsilon == 6.0

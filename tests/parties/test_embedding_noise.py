@@ -54,9 +54,9 @@ def test_twenty_epochs_spend_the_whole_budget_and_no_more(tmp_path: Path) -> Non
     assert total.auc_bound == pytest.approx(0.881, abs=5e-4)
     assert "conditional on the bottom model" in entry.statement
     assert "conditional on the bottom model" in total.statement
-    figures = done.active.evidence[0].figures
-    assert figures["releases"] == figures["releases_allowed"] == 20
-    assert figures["sigma"] == pytest.approx(2 * 2.6843, rel=1e-4)
+    metrics = done.active.evidence[0].metrics
+    assert metrics["releases"] == metrics["releases_allowed"] == 20
+    assert metrics["sigma"] == pytest.approx(2 * 2.6843, rel=1e-4)
     assert ledger_of(whole).totals == ledger.totals
 
 

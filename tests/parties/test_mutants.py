@@ -156,7 +156,7 @@ class Shrink(Protection[Section]):
     def event(self, plan: ReleasePlan) -> Event:
         return NoFormalGuarantee("a test")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         return {"factor": 0.5}
 
 

@@ -140,8 +140,8 @@ def test_gradient_protections_cover_the_others(
 def test_party_dropout_still_drops_it(tmp_path: Path) -> None:
     made = raw(release="once")
     made["parties"][ACTIVE]["privacy"] = {"party_dropout": {"rate": {TELCO: 0.5}}}
-    figures = run(validated(Job, made, ""), GIVEN, tmp_path).active.evidence[0].figures
-    assert 0 < figures[f"dropped.{TELCO}"] < figures["steps"] == EPOCHS * STEPS
+    metrics = run(validated(Job, made, ""), GIVEN, tmp_path).active.evidence[0].metrics
+    assert 0 < metrics[f"dropped.{TELCO}"] < metrics["steps"] == EPOCHS * STEPS
 
 
 def test_when_all_release_once_only_the_end_of_an_epoch_crosses(
@@ -167,7 +167,7 @@ def test_wide_rows_come_in_smaller_messages(tmp_path: Path, monkeypatch: pytest.
 def test_the_ledger_says_one_release(tmp_path: Path) -> None:
     trained = run(JOB, GIVEN, tmp_path)
     (evidence,) = trained.active.evidence
-    assert evidence.figures["releases"] == evidence.figures["releases_allowed"] == 1
+    assert evidence.metrics["releases"] == evidence.metrics["releases_allowed"] == 1
     assert evidence.covered == evidence.sent == 3  # one message each of training, validation and test rows
     (total,) = ledger_after(JOB, trained.active).totals
     assert total.releases == 1

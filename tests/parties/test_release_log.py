@@ -96,10 +96,10 @@ def test_forgetting_a_peers_progress_counts_what_is_released_again(
     shutil.rmtree(tmp_path / "run" / "checkpoint" / ACTIVE)
     curious.life = 1
     trained = start(JOB, tmp_path, resume=True, forget_peer_progress=True)
-    figures = evidence_of(trained).figures
-    assert EPOCHS < most_released(JOB, messages) <= figures["releases"] <= figures["releases_allowed"]
+    metrics = evidence_of(trained).metrics
+    assert EPOCHS < most_released(JOB, messages) <= metrics["releases"] <= metrics["releases_allowed"]
     (total,), (planned,) = ledger_after(JOB, trained.active).totals, ledger_of(JOB).totals
-    assert total.releases == figures["releases_allowed"]
+    assert total.releases == metrics["releases_allowed"]
     assert total.epsilon > planned.epsilon  # type: ignore[operator]
 
 
@@ -109,7 +109,7 @@ def test_the_same_messages_again_are_free(tmp_path: Path, monkeypatch: pytest.Mo
     dies(tmp_path, 2 * STEPS + 1)
     (tmp_path / "run" / "checkpoint" / ACTIVE / "committed.json").unlink()
     trained = start(JOB, tmp_path, resume=True, forget_peer_progress=True)
-    assert most_released(JOB, messages) == evidence_of(trained).figures["releases"] == EPOCHS
+    assert most_released(JOB, messages) == evidence_of(trained).metrics["releases"] == EPOCHS
     assert ledger_after(JOB, trained.active).totals == ledger_of(JOB).totals
 
 
@@ -148,9 +148,9 @@ def test_steps_of_private_training_are_counted_across_crashes(tmp_path: Path, cu
 def test_the_account_of_both_covers_embeddings_and_steps(tmp_path: Path) -> None:
     job = noisy_job(BOTTOM | EMBEDDING)
     trained = start(job, tmp_path)
-    assert evidence_of(trained).figures["releases"] == EPOCHS
-    figures = evidence_of(trained, "dp_bottom").figures
-    assert figures["row_steps"] == figures["row_steps_planned"] == figures["row_steps_allowed"] == EPOCHS
+    assert evidence_of(trained).metrics["releases"] == EPOCHS
+    metrics = evidence_of(trained, "dp_bottom").metrics
+    assert metrics["row_steps"] == metrics["row_steps_planned"] == metrics["row_steps_allowed"] == EPOCHS
     assert ledger_after(job, trained.active).totals == ledger_of(job).totals
 
 
@@ -179,7 +179,7 @@ def test_hanging_up_after_an_answer_brings_no_fresh_noise(tmp_path: Path, monkey
     answers = [message.tensors["embedding"] for message in messages if message.kind == Kind.EVALUATION]
     assert len(answers) == 4
     assert all(torch.equal(answer, answers[0]) for answer in answers)
-    assert evidence_of(start(JOB, tmp_path, resume=True)).figures["releases"] == EPOCHS
+    assert evidence_of(start(JOB, tmp_path, resume=True)).metrics["releases"] == EPOCHS
 
 
 @pytest.mark.parametrize("privacy", [{}, EMBEDDING, BOTTOM, BOTTOM | EMBEDDING | {"budget": {"epsilon": 60.0}}])
@@ -235,17 +235,17 @@ def test_what_other_noise_released_is_carried_at_its_own_cost(tmp_path: Path) ->
     """A release with half the noise counts as four."""
     loud = noisy_job({"dp_embedding": {"clip": 1.0, "noise_multiplier": 2.0}})
     fails(tmp_path, "loud", loud)
-    assert evidence_of(start(JOB, tmp_path)).figures["releases_carried"] == 4
+    assert evidence_of(start(JOB, tmp_path)).metrics["releases_carried"] == 4
 
 
 def test_a_run_that_ended_is_not_carried(tmp_path: Path) -> None:
     start(JOB, tmp_path, "first")
-    figures = evidence_of(start(JOB, tmp_path, "second")).figures
-    assert figures["releases"] == EPOCHS
-    assert "releases_carried" not in figures
+    metrics = evidence_of(start(JOB, tmp_path, "second")).metrics
+    assert metrics["releases"] == EPOCHS
+    assert "releases_carried" not in metrics
     other = noisy_job(seed=4)
     fails(tmp_path, "other", other)
-    assert evidence_of(start(JOB, tmp_path, "third")).figures["releases"] == EPOCHS, "another job's rows"
+    assert evidence_of(start(JOB, tmp_path, "third")).metrics["releases"] == EPOCHS, "another job's rows"
 
 
 def test_an_error_in_the_first_epoch_keeps_noise_and_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,7 @@ def test_a_log_that_is_lost_rolled_back_or_damaged_is_refused(tmp_path: Path) ->
     with pytest.raises(CheckpointError, match="is damaged at byte"):
         start(JOB, tmp_path, "other")
     log.write_bytes(whole)
-    assert evidence_of(start(JOB, tmp_path, resume=True)).figures["releases"] == EPOCHS
+    assert evidence_of(start(JOB, tmp_path, resume=True)).metrics["releases"] == EPOCHS
 
 
 @pytest.mark.parametrize("cut", [1, 2, 60, "garbage"])
@@ -329,7 +329,7 @@ def test_a_line_that_was_torn_when_the_machine_went_down_is_no_obstacle(tmp_path
     whole = log.read_bytes()
     log.write_bytes(whole + bytes(40) if isinstance(cut, str) else whole[:-cut])
     trained = start(JOB, tmp_path, resume=True)
-    assert evidence_of(trained).figures["releases"] == EPOCHS
+    assert evidence_of(trained).metrics["releases"] == EPOCHS
     lines = log.read_bytes().splitlines()
     assert len(lines) == len(set(lines)) == 2 + EPOCHS * STEPS + EPOCHS + 1
 
@@ -381,7 +381,7 @@ def test_a_killed_run_ends_with_the_ledger_of_its_plan(tmp_path: Path) -> None:
     for turn, steps in enumerate((1, 6, 3)):
         assert forked(run_and_die, tmp_path, steps, turn > 0).wait() == -signal.SIGKILL
     trained = start(JOB, tmp_path, resume=True)
-    assert evidence_of(trained).figures["releases"] == EPOCHS
+    assert evidence_of(trained).metrics["releases"] == EPOCHS
     assert ledger_after(JOB, trained.active).totals == ledger_of(JOB).totals
 
 
@@ -419,9 +419,9 @@ def test_a_peer_that_orders_the_rows_anew_hides_no_unfinished_start(
         return {name: positions[::-1].copy() for name, positions in real(digests).items()}
 
     monkeypatch.setattr(handshake, "intersect", backwards)
-    figures = evidence_of(start(JOB, tmp_path, "second")).figures
-    assert figures["releases_carried"] == 1
-    assert figures["releases"] == EPOCHS + 1
+    metrics = evidence_of(start(JOB, tmp_path, "second")).metrics
+    assert metrics["releases_carried"] == 1
+    assert metrics["releases"] == EPOCHS + 1
 
 
 def test_a_polite_end_before_the_schedule_allows_one_does_not_close_the_account(
@@ -432,7 +432,7 @@ def test_a_polite_end_before_the_schedule_allows_one_does_not_close_the_account(
         tamper(patched, Kind.VERDICT, with_fields(stop=True))
         with pytest.raises(ProtocolError, match=f"{ACTIVE} to go on to epoch 1.*got an end after epoch 0"):
             start(JOB, tmp_path, "first")
-    assert evidence_of(start(JOB, tmp_path, "second")).figures["releases_carried"] >= 1
+    assert evidence_of(start(JOB, tmp_path, "second")).metrics["releases_carried"] >= 1
 
 
 @pytest.mark.parametrize(("patience", "ends"), [(1, True), (2, False)])

@@ -132,7 +132,7 @@ def test_evidence_counts_every_message_of_the_run_once(tmp_path: Path, whole: tu
     rows = len(resumed.active.split.train)
     assert (label_dp.covered, label_dp.sent) == (rows, rows)
     assert (max_norm.covered, max_norm.sent) == (2 * 4 * STEPS, 2 * 4 * STEPS)
-    assert max_norm.figures["rows"] == 2 * 4 * rows
+    assert max_norm.metrics["rows"] == 2 * 4 * rows
 
 
 def test_the_last_two_epochs_and_the_best_are_kept(tmp_path: Path) -> None:

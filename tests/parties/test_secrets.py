@@ -161,7 +161,7 @@ class Spy(Protection[Section]):
     def event(self, plan: ReleasePlan) -> Event:
         return NoFormalGuarantee("a test")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         return {}
 
 

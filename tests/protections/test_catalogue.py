@@ -54,12 +54,12 @@ def test_label_dp_flips_as_often_as_it_says(classes):
     protection = label_dp(1.0, classes=classes)
     drawn = protection.labels(y, ids())
     probability = (classes - 1) / (classes - 1 + math.e)
-    figures = protection.figures()
+    metrics = protection.metrics()
     low, high = stats.binom.interval(1 - 1e-6, ROWS, probability)
     assert low <= int((drawn != y).sum()) <= high
-    assert figures["labels_flipped"] == int((drawn != y).sum())
-    assert figures["flipped_share"] == figures["labels_flipped"] / ROWS
-    assert figures["expected_share"] == pytest.approx(probability)
+    assert metrics["labels_flipped"] == int((drawn != y).sum())
+    assert metrics["flipped_share"] == metrics["labels_flipped"] / ROWS
+    assert metrics["expected_share"] == pytest.approx(probability)
     assert protection.event(ReleasePlan(training=2)) == RandomizedResponse(eps=1.0, classes=classes, draws=1)
 
 
@@ -87,8 +87,8 @@ def test_label_dp_refuses_a_regression():
         label_dp(1.0, kind="regression")
 
 
-def test_label_dp_before_any_label_has_finite_figures():
-    assert label_dp(1.0).figures()["flipped_share"] == 0
+def test_label_dp_before_any_label_has_finite_metrics():
+    assert label_dp(1.0).metrics()["flipped_share"] == 0
 
 
 def max_norm(**kwargs):
@@ -128,7 +128,7 @@ def test_max_norm_hides_zero_rows_and_counts_them():
     zero = [0, 1, 3, 5]
     torch.testing.assert_close(row_norms(sent)[zero], torch.full((4,), 2.0, dtype=torch.float64), rtol=1e-6, atol=0)
     assert len(sent[zero].unique(dim=0)) == 4
-    assert protection.figures() == {
+    assert protection.metrics() == {
         "rows": 6,
         "rows_perturbed": 5,
         "zero_norm_rows": 4,
@@ -140,7 +140,7 @@ def test_max_norm_leaves_a_batch_of_zeros_and_promises_nothing():
     protection = max_norm()
     g = torch.zeros(6, 3)
     assert torch.equal(protection.gradient_out(g, "telco", view()), g)
-    assert protection.figures()["rows_perturbed"] == 0
+    assert protection.metrics()["rows_perturbed"] == 0
     assert isinstance(protection.event(ReleasePlan(training=2)), NoFormalGuarantee)
 
 

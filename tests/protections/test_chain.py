@@ -34,7 +34,7 @@ class Fake(Protection[Nothing]):
     def event(self, plan):
         return NoFormalGuarantee("a fake")
 
-    def figures(self):
+    def metrics(self):
         return {"count": self.count}
 
     def state_dict(self):
@@ -202,7 +202,7 @@ def test_evidence_counts_what_was_covered_and_what_changed():
     send(chain, torch.full((2, 3), 7.0))
     (evidence,) = chain.proof(SENT | {"gradient": 2})
     assert (evidence.unit, evidence.covered, evidence.sent, evidence.changed) == ("gradients", 2, 2, 1)
-    assert evidence.figures == {"count": 2}
+    assert evidence.metrics == {"count": 2}
     assert evidence.kinds == {"gradient": 2}
 
 

@@ -59,7 +59,7 @@ def test_the_gradient_is_that_of_naive_autograd(classes, floor, unbiased):
     got = given(dcor, e, labels)
     assert got.dtype == torch.float32
     torch.testing.assert_close(got.double(), expected, rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
-    assert dcor.figures()["mean_dcor"] == pytest.approx(value, rel=1e-4)
+    assert dcor.metrics()["mean_dcor"] == pytest.approx(value, rel=1e-4)
 
 
 def test_the_gradient_for_numbers():
@@ -107,9 +107,9 @@ def test_a_step_against_the_gradient_lowers_the_correlation():
 def test_without_dependence_nothing_is_added(estimate, e, labels):
     dcor = protection("dcor", {"alpha": 0.05, "estimate": estimate})
     assert not given(dcor, e, labels).any()
-    figures = dcor.figures()
-    assert figures["terms_without_dependence"] == figures["terms"] == 1
-    assert all(math.isfinite(value) for value in figures.values())
+    metrics = dcor.metrics()
+    assert metrics["terms_without_dependence"] == metrics["terms"] == 1
+    assert all(math.isfinite(value) for value in metrics.values())
 
 
 def test_an_unbiased_estimate_below_zero_adds_nothing():
@@ -118,7 +118,7 @@ def test_an_unbiased_estimate_below_zero_adds_nothing():
         e, labels = torch.randn(30, 4, generator=draw), torch.randint(0, 2, (30,), generator=draw)
         dcor = protection("dcor", {"alpha": 0.05, "estimate": "unbiased"})
         term = given(dcor, e, labels)
-        assert bool(term.any()) == (dcor.figures()["mean_dcor"] > 0)
+        assert bool(term.any()) == (dcor.metrics()["mean_dcor"] > 0)
         assert bool(term.isfinite().all())
 
 
@@ -131,8 +131,8 @@ def test_start_and_ramp_in_epochs_of_ten_steps():
         term = given(late, e, labels, step)
         shares.append(0.0 if term is None else float(term.norm() / full.norm()))
     assert shares == pytest.approx([0, 0, 0.2, 0.4, 0.6, 0.8, 1, 1, 1, 1], abs=1e-5)
-    assert late.figures()["steps_before_start"] == 2
-    assert late.figures()["terms"] == 8
+    assert late.metrics()["steps_before_start"] == 2
+    assert late.metrics()["terms"] == 8
 
 
 def test_a_start_without_a_ramp_is_a_step_of_the_weight():
@@ -171,6 +171,6 @@ def test_marvell_hides_the_sum_of_both_gradients():
     task = torch.zeros(N, WIDTH)
     chain = build_chain("bank", "active", {"marvell": {"sum_kl": 0.16}, "dcor": {"alpha": 0.01}}, "privacy")
     through(chain, e, labels, task)
-    figures = {one.name: one.figures() for one in chain.protections}
-    assert figures["marvell"]["mean_sum_kl"] == pytest.approx(0.16)
-    assert figures["dcor"]["terms"] == 1
+    metrics = {one.name: one.metrics() for one in chain.protections}
+    assert metrics["marvell"]["mean_sum_kl"] == pytest.approx(0.16)
+    assert metrics["dcor"]["terms"] == 1

@@ -172,7 +172,7 @@ def test_a_resume_continues_to_the_last_bit(single_pass):
     expected = whole.cut_gradient(at(3))[1]
     for party, term in second.cut_gradient(at(3))[1].items():
         assert torch.equal(term, expected[party])
-    assert second.figures() == whole.figures()
+    assert second.metrics() == whole.metrics()
 
 
 def test_predictors_do_not_disturb_the_party_s_random_state():
@@ -193,26 +193,26 @@ def test_another_seed_gives_other_predictors():
     assert not torch.equal(one, other)
 
 
-def test_figures_are_of_the_last_epoch():
+def test_metrics_are_of_the_last_epoch():
     chain = Chain("bank", [dimip()])
     built = chain.protections[0]
     for number in range(3):
         built.cut_gradient(at(number))
-    first = chain.epoch_figures()
+    first = chain.epoch_metrics()
     assert set(first) == {f"dimip.{name}.{p}" for name in ("vclub", "predictor_accuracy") for p in ("telco", "shop")}
-    assert built.figures() == {"steps": 3, **{key.removeprefix("dimip."): value for key, value in first.items()}}
+    assert built.metrics() == {"steps": 3, **{key.removeprefix("dimip."): value for key, value in first.items()}}
     built.cut_gradient(at(3))
-    figures = built.figures()
+    metrics = built.metrics()
     with torch.no_grad():
         _, log_probs = built._predictors["telco"].read(at(3).embeddings["telco"])
     pairs = [log_probs[i, at(3).labels[i]] - log_probs[i, label] for i in range(N) for label in LABELS]
-    assert figures["vclub.telco"] == pytest.approx(float(sum(pairs)) / len(pairs), abs=1e-5)
+    assert metrics["vclub.telco"] == pytest.approx(float(sum(pairs)) / len(pairs), abs=1e-5)
     right = (log_probs.argmax(1) == at(3).labels).double().mean()
-    assert figures["predictor_accuracy.telco"] == pytest.approx(float(right))
+    assert metrics["predictor_accuracy.telco"] == pytest.approx(float(right))
 
 
-def test_a_protection_without_figures_of_an_epoch_adds_none():
-    assert build_chain("bank", "active", {"max_norm": {}}, "privacy").epoch_figures() == {}
+def test_a_protection_without_metrics_of_an_epoch_adds_none():
+    assert build_chain("bank", "active", {"max_norm": {}}, "privacy").epoch_metrics() == {}
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def test_the_history_holds_the_estimates_of_every_epoch(table, tmp_path, task):
     assert [set(epoch) for epoch in history] == [names] * EPOCHS
     assert len({epoch["dimip.vclub.shop"] for epoch in history}) == EPOCHS
     assert all(0 <= epoch["dimip.predictor_accuracy.shop"] <= 1 for epoch in history)
-    assert evidence.figures["steps"] == EPOCHS * STEPS
-    assert evidence.figures["vclub.shop"] == history[-1]["dimip.vclub.shop"]
+    assert evidence.metrics["steps"] == EPOCHS * STEPS
+    assert evidence.metrics["vclub.shop"] == history[-1]["dimip.vclub.shop"]
 
 
 @pytest.mark.parametrize("step", [STEPS + 2, 2 * STEPS])
@@ -90,7 +90,7 @@ def test_a_resumed_run_ends_as_one_that_was_never_interrupted(table, tmp_path, s
     assert same == history
 
 
-def test_without_it_the_history_has_no_figures_and_the_losses_differ(table, tmp_path):
+def test_without_it_the_history_has_no_metrics_and_the_losses_differ(table, tmp_path):
     losses, none, history = run(table, tmp_path / "plain", {})
     assert none is None
     assert history == [{}] * EPOCHS

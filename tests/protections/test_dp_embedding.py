@@ -73,7 +73,7 @@ def test_the_noise_is_gaussian_of_the_calibrated_scale_and_no_other(options, mul
 
 def test_the_noise_grows_with_the_releases_of_the_row_that_has_most():
     for plan, most in ((ReleasePlan(5), 5), (ReleasePlan(5, test=6), 6), (ReleasePlan(5, 5, 1, serving=4), 9)):
-        sigma = passive(BUDGET, plan).figures()["sigma"]
+        sigma = passive(BUDGET, plan).metrics()["sigma"]
         assert sigma == pytest.approx(2 * CLIP * math.sqrt(most) / mu_of(8, 1e-5), rel=1e-6)
 
 
@@ -157,7 +157,7 @@ def test_what_is_released_is_whole_steps_from_the_truncated_rows(options):
     one = passive({**BUDGET, **options})
     e = embedding(300)
     e[3, 0] = float("nan")
-    released = one.embedding_out(e, seen(300)).double() / lattice_step(one.figures()["sigma"], CLIP)
+    released = one.embedding_out(e, seen(300)).double() / lattice_step(one.metrics()["sigma"], CLIP)
     assert torch.equal(released, released.round())
     assert float(released.abs().max()) < 2**24
     low = torch.bincount(released.long().flatten() % 8, minlength=8)
@@ -179,23 +179,23 @@ def test_a_broken_row_is_released_as_noise_alone():
     assert bool(released.isfinite().all())
 
 
-def test_figures_are_taken_from_what_was_sent():
+def test_metrics_are_taken_from_what_was_sent():
     """Root mean square norm over C, and over the noise's, from the noisy rows: right to a percent on many rows."""
     one = passive({"clip": CLIP, "noise_multiplier": 0.2})
     e = embedding()
     released = one.embedding_out(e, seen())
     clipped = e * (CLIP / e.norm(dim=1, keepdim=True)).clamp(max=1)
     norm = float(clipped.norm(dim=1).square().mean().sqrt())
-    figures = one.figures()
-    assert figures["norm_over_clip"] == pytest.approx(norm / CLIP, rel=0.03)
-    assert figures["signal_to_noise"] == pytest.approx(norm / (0.2 * 2 * CLIP * math.sqrt(WIDTH)), rel=0.03)
-    assert figures["rows"] == N
+    metrics = one.metrics()
+    assert metrics["norm_over_clip"] == pytest.approx(norm / CLIP, rel=0.03)
+    assert metrics["signal_to_noise"] == pytest.approx(norm / (0.2 * 2 * CLIP * math.sqrt(WIDTH)), rel=0.03)
+    assert metrics["rows"] == N
     again = passive({"clip": CLIP, "noise_multiplier": 0.2})
     again.load_state_dict(one.state_dict())
-    assert again.figures() == figures
+    assert again.metrics() == metrics
     other = passive({"clip": CLIP, "noise_multiplier": 0.2})
     other._squares, other._rows, other._width = float(released.double().square().sum()), N, WIDTH
-    assert other.figures() == pytest.approx(figures)
+    assert other.metrics() == pytest.approx(metrics)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_the_papers_form_has_no_guarantee_and_says_why(per):
 
 def test_the_default_context_plan_is_what_the_noise_is_for():
     assert context().plan.most == 1
-    assert passive(BUDGET, ReleasePlan(1)).figures()["sigma"] == pytest.approx(2 * CLIP / mu_of(8, 1e-5), rel=1e-6)
+    assert passive(BUDGET, ReleasePlan(1)).metrics()["sigma"] == pytest.approx(2 * CLIP / mu_of(8, 1e-5), rel=1e-6)
 
 
 @pytest.mark.parametrize("changed", [{"clip": 2 * CLIP}, {"noise_multiplier": 1.4}])

@@ -67,9 +67,9 @@ def test_the_estimate_is_renewed_every_so_many_training_steps():
     ):
         released = one.embedding_out(e, seen(step, mode, factor))
         assert np.allclose(released.numpy(), clipped(e) * factor_of(used * TABLE), rtol=1e-4, atol=1e-6)
-    assert one.figures()["batches_sampled"] == 2
+    assert one.metrics()["batches_sampled"] == 2
     distances = [2 * CLIP / factor_of(share * TABLE) for share in (1.0, 0.5)]
-    assert one.figures()["mean_estimated_distance"] == pytest.approx(sum(distances) / 2, rel=1e-5)
+    assert one.metrics()["mean_estimated_distance"] == pytest.approx(sum(distances) / 2, rel=1e-5)
 
 
 def test_the_divergence_is_that_of_numpy_and_its_gradient_that_of_autograd():
@@ -122,7 +122,7 @@ def test_the_adjusting_term_is_the_contrastive_loss_of_the_gradients_groups():
     one = passive(ADJUST)
     expected = 0.25 * contrastive_loss(torch.from_numpy(clipped(TABLE[:N])), of, 0.4)
     assert adjusted(one, gradient).item() == pytest.approx(expected.item(), rel=1e-4)
-    assert one.figures()["share_adjusted"] == 1.0
+    assert one.metrics()["share_adjusted"] == 1.0
 
 
 def test_rows_between_the_groups_are_masked():
@@ -131,7 +131,7 @@ def test_rows_between_the_groups_are_masked():
     one = passive(ADJUST)
     expected = 0.25 * contrastive_loss(torch.from_numpy(clipped(TABLE[10:N])), of[10:], 0.4)
     assert adjusted(one, gradient).item() == pytest.approx(expected.item(), rel=1e-4)
-    assert one.figures()["share_adjusted"] == pytest.approx((N - 10) / N)
+    assert one.metrics()["share_adjusted"] == pytest.approx((N - 10) / N)
 
 
 def test_without_a_confident_row_there_is_no_term_and_the_next_batch_begins_anew():
@@ -147,13 +147,13 @@ def test_the_default_finds_groups_in_a_wide_gradient_where_the_usual_fuzzifier_m
     gradient, _ = groups(width=64, spread=0.1)
     one = passive({**QUIET, "adjust": {"classes": 3, **fuzzifier}})
     adjusted(one, gradient)
-    assert least <= one.figures()["share_adjusted"] <= most
+    assert least <= one.metrics()["share_adjusted"] <= most
 
 
 def test_confident_rows_that_share_no_group_have_no_term():
     one = passive({**ADJUST, "adjust": {**TERM, "classes": 2}})
     assert adjusted(one, torch.eye(2, WIDTH), TABLE[:2].clone().requires_grad_()) is None
-    assert one.figures()["share_adjusted"] == 1.0
+    assert one.metrics()["share_adjusted"] == 1.0
 
 
 @pytest.mark.parametrize("rounds", [1, 20])
@@ -200,5 +200,5 @@ def test_a_resume_goes_on_from_the_estimate_and_the_centres():
     assert torch.equal(whole.state_dict()["adjustment"]["centres"]["last"], again._adjustment._centres)
     terms = [adjusted(one, later, step=1).item() for one in (whole, again)]
     assert terms[0] == terms[1]
-    assert whole.figures() == again.figures()
+    assert whole.metrics() == again.metrics()
     assert whole.state_dict()["adjustment"]["rows"] == again.state_dict()["adjustment"]["rows"] == 2 * N

@@ -34,7 +34,7 @@ def mechanism(epsilon: float, releases: int) -> tuple[Release, float]:
         )
         return released
 
-    return release, built.figures()["sigma"]
+    return release, built.metrics()["sigma"]
 
 
 def single_precision(sigma: float) -> Release:

@@ -70,13 +70,13 @@ def test_iso_noise_leaves_zeros_and_tells_the_ratio():
     noise = protection("iso_noise", {"ratio": 4.0})
     assert not noise.gradient_out(torch.zeros(5, 3), "telco", view()).any()
     noise.gradient_out(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), "telco", view())
-    assert noise.figures() == {"batches": 2, "batches_of_zeros": 1, "mean_signal_to_noise": pytest.approx(3 / 5 / 4)}
+    assert noise.metrics() == {"batches": 2, "batches_of_zeros": 1, "mean_signal_to_noise": pytest.approx(3 / 5 / 4)}
 
 
 def test_signal_to_noise_of_a_fixed_scale():
     noise = protection("noisy_gradient", {"scale": 0.5, "distribution": "gaussian"})
     noise.gradient_out(torch.tensor([[3.0, 4.0]]), "telco", view())
-    assert noise.figures() == {"entries": 2, "signal_to_noise": pytest.approx(math.sqrt(12.5) / 0.5)}
+    assert noise.metrics() == {"entries": 2, "signal_to_noise": pytest.approx(math.sqrt(12.5) / 0.5)}
 
 
 def test_compression_keeps_the_largest_of_the_whole_message():
@@ -85,15 +85,15 @@ def test_compression_keeps_the_largest_of_the_whole_message():
     sent = compression.gradient_out(g, "telco", view())
     assert torch.equal(sent, torch.tensor([[0.0, -5.0, 0.0], [-3.0, 0.0, 2.0]]))
     energy = (25 + 9 + 4) / (1 + 25 + 0.25 + 9 + 0.01 + 4)
-    assert compression.figures() == {
+    assert compression.metrics() == {
         "entries": 6,
         "entries_kept": 3,
         "mean_energy_kept": pytest.approx(energy),
     }
     compression.gradient_out(torch.eye(2), "telco", view(step=1))
-    figures = compression.figures()
-    assert (figures["entries"], figures["entries_kept"]) == (10, 5)
-    assert figures["mean_energy_kept"] == pytest.approx((energy + 1.0) / 2)
+    metrics = compression.metrics()
+    assert (metrics["entries"], metrics["entries_kept"]) == (10, 5)
+    assert metrics["mean_energy_kept"] == pytest.approx((energy + 1.0) / 2)
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(0.0, 0), (0.1, 10), (0.999, 99), (1.0, 100)])
@@ -126,14 +126,14 @@ def test_discrete_levels_by_hand(options, sent):
     g = torch.tensor([[0.3, -0.2, 0.6, -0.9, 7.0]])
     discrete = protection("discrete_sgd", options)
     torch.testing.assert_close(discrete.gradient_out(g, "telco", view()), torch.tensor([sent]), rtol=1e-6, atol=0)
-    assert discrete.figures()["entries_outside"] == 1
+    assert discrete.metrics()["entries_outside"] == 1
 
 
 def test_the_default_interval_is_two_deviations_around_the_mean_made_symmetric():
     g = torch.tensor([[0.0, 4.0]])
     discrete = protection("discrete_sgd", {"levels": 1})
     assert torch.equal(discrete.gradient_out(g, "telco", view()).abs(), torch.tensor([[6.0, 6.0]]))
-    assert discrete.figures()["mean_bound"] == pytest.approx(2 + 2 * 2)
+    assert discrete.metrics()["mean_bound"] == pytest.approx(2 + 2 * 2)
 
 
 @pytest.mark.parametrize("levels", [1, 2, 6, 24])
@@ -142,7 +142,7 @@ def test_discrete_levels_are_few_symmetric_and_near(levels, scale):
     g, _ = gradients(300, 20, scale=scale)
     discrete = protection("discrete_sgd", {"levels": levels})
     sent = discrete.gradient_out(g, "telco", view())
-    bound = discrete.figures()["mean_bound"]
+    bound = discrete.metrics()["mean_bound"]
     assert len(sent.unique()) <= levels + 1
     assert bool((sent == 0).any()) == (levels % 2 == 0)
     inside = g.abs() <= bound
@@ -167,8 +167,8 @@ def test_counts_survive_a_resume_and_empty_batches_pass(name, options):
     one.gradient_out(torch.zeros(0, 4), "telco", view(n=0))
     one.gradient_out(gradients(20, 4)[0], "telco", view())
     other.load_state_dict(one.state_dict())
-    assert other.figures() == one.figures()
-    assert all(math.isfinite(value) for value in protection(name, options).figures().values())
+    assert other.metrics() == one.metrics()
+    assert all(math.isfinite(value) for value in protection(name, options).metrics().values())
 
 
 def test_a_key_names_its_use_and_its_content():

@@ -75,7 +75,7 @@ def test_keep_leaves_no_difference_at_all(tmp_path, classes):
     second, kept = train(tmp_path, "b", corrected, ids, "keep", classes)
     assert torch.equal(first, second)
     assert kept.draws.endswith(" 0")
-    assert kept.figures()["old_draws_kept"] == int(changed.sum())
+    assert kept.metrics()["old_draws_kept"] == int(changed.sum())
     with pytest.raises(DataError):
         train(tmp_path, "c", corrected, ids, classes=classes)
 

@@ -89,8 +89,8 @@ def test_the_noised_batch_has_the_sum_kl_that_was_asked_for(scale):
     (b0, a0), (b1, a1) = spread[0], spread[1]
     twice = (d - 1) * (a0 / a1 + a1 / a0) + (b0 + distance) / b1 + (b1 + distance) / b0 - 2 * d
     assert twice / 2 == pytest.approx(0.3, rel=0.03)
-    assert marvell.figures()["mean_sum_kl"] == pytest.approx(0.3, rel=1e-9)
-    assert marvell.figures()["batches_already_satisfying"] == 0
+    assert marvell.metrics()["mean_sum_kl"] == pytest.approx(0.3, rel=1e-9)
+    assert marvell.metrics()["batches_already_satisfying"] == 0
 
 
 def test_the_targets_agree():
@@ -100,7 +100,7 @@ def test_the_targets_agree():
     torch.testing.assert_close(sent, bound, rtol=1e-6, atol=0)
     power = protection("marvell", {"sum_kl": 0.16})
     power.gradient_out(g, "telco", view(labels))
-    by_s = protection("marvell", {"s": power.figures()["mean_power_over_g"]})
+    by_s = protection("marvell", {"s": power.metrics()["mean_power_over_g"]})
     torch.testing.assert_close(by_s.gradient_out(g, "telco", view(labels)), sent, rtol=1e-5, atol=1e-12)
 
 
@@ -109,26 +109,26 @@ def test_the_geometric_search_starts_at_g_grows_by_half_and_overshoots():
     exact, geometric = (protection("marvell", {"sum_kl": 0.16, "search": s}) for s in ("exact", "geometric"))
     for one in (exact, geometric):
         one.gradient_out(g, "telco", view(labels))
-    found, needed = geometric.figures(), exact.figures()["mean_power_over_g"]
+    found, needed = geometric.metrics(), exact.metrics()["mean_power_over_g"]
     steps = math.log(found["mean_power_over_g"]) / math.log(1.5)
     assert steps == pytest.approx(round(steps), abs=1e-9)
     assert needed <= found["mean_power_over_g"] < 1.5 * needed
     assert found["mean_sum_kl"] < 0.16
     never_below = protection("marvell", {"sum_kl": 1e4, "search": "geometric"})
     assert not torch.equal(never_below.gradient_out(g, "telco", view(labels)), g)
-    assert never_below.figures()["mean_power_over_g"] == 1.0
-    assert never_below.figures()["batches_already_satisfying"] == 1
+    assert never_below.metrics()["mean_power_over_g"] == 1.0
+    assert never_below.metrics()["batches_already_satisfying"] == 1
 
 
 def test_a_batch_that_satisfies_the_target_is_left_and_counted():
     g, labels = gradients(300, 8)
     marvell = protection("marvell", {"sum_kl": 1e4})
     assert torch.equal(marvell.gradient_out(g, "telco", view(labels)), g)
-    figures = marvell.figures()
-    assert figures["batches_already_satisfying"] == figures["batches"] == 1
-    assert figures["mean_power_over_g"] == 0
+    metrics = marvell.metrics()
+    assert metrics["batches_already_satisfying"] == metrics["batches"] == 1
+    assert metrics["mean_power_over_g"] == 0
     u, v, d, distance, p, _ = naive(g, labels == 1)
-    assert figures["mean_sum_kl"] == pytest.approx(minimise_sum_kl(u, v, d, distance, p, 0.0).sum_kl, rel=1e-6)
+    assert metrics["mean_sum_kl"] == pytest.approx(minimise_sum_kl(u, v, d, distance, p, 0.0).sum_kl, rel=1e-6)
 
 
 def test_equal_means_and_dead_parties_get_none():
@@ -136,8 +136,8 @@ def test_equal_means_and_dead_parties_get_none():
     labels = torch.tensor([0, 1, 0, 1])
     for g in (torch.zeros(4, 2), torch.tensor([[1.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [-2.0, 0.0]])):
         assert torch.equal(marvell.gradient_out(g, "telco", view(labels)), g)
-    assert marvell.figures()["batches_without_difference"] == 2
-    assert all(math.isfinite(value) for value in marvell.figures().values())
+    assert marvell.metrics()["batches_without_difference"] == 2
+    assert all(math.isfinite(value) for value in marvell.metrics().values())
 
 
 def test_a_batch_of_one_class_is_withheld_until_statistics_are_known_and_then_served():
@@ -148,12 +148,12 @@ def test_a_batch_of_one_class_is_withheld_until_statistics_are_known_and_then_se
     marvell.gradient_out(g, "telco", view(labels, 1))
     served = marvell.gradient_out(g, "telco", view(ones, 2))
     u, v, d, distance, p, difference = naive(g, labels == 1)
-    lam11 = minimise_sum_kl(u, v, d, distance, p, marvell.figures()["mean_power_over_g"] * distance).lam11
+    lam11 = minimise_sum_kl(u, v, d, distance, p, marvell.metrics()["mean_power_over_g"] * distance).lam11
     along, _, count = along_and_across((served - g).double().numpy(), difference)
     assert along == pytest.approx(lam11, rel=4 * math.sqrt(2 / count))
     assert not marvell.gradient_out(g, "shop", view(ones, 2)).any()
-    figures = marvell.figures()
-    assert (figures["one_class_batches_withheld"], figures["one_class_batches_served"], figures["batches"]) == (2, 1, 4)
+    metrics = marvell.metrics()
+    assert (metrics["one_class_batches_withheld"], metrics["one_class_batches_served"], metrics["batches"]) == (2, 1, 4)
 
 
 def test_a_batch_of_one_class_never_leaves_without_noise():
@@ -195,7 +195,7 @@ def test_several_classes_are_each_hidden_from_the_rest():
         along, across, count = along_and_across(drawn[:, (labels == code).numpy()], difference)
         assert along == pytest.approx(optimum.lam11, rel=4 * math.sqrt(2 / count))
         assert across == pytest.approx(optimum.lam21, rel=4 * math.sqrt(2 / count), abs=1e-9 * optimum.lam11)
-    assert marvell.figures()["mean_power_over_g"] == pytest.approx(2.0)
+    assert marvell.metrics()["mean_power_over_g"] == pytest.approx(2.0)
 
 
 def test_a_class_in_the_middle_does_not_leave_the_later_classes_bare():
@@ -233,7 +233,7 @@ def test_a_resumed_run_keeps_the_last_statistics():
     served = marvell.gradient_out(g, "telco", ones)
     assert served.any()
     assert torch.equal(resumed.gradient_out(g, "telco", ones), served)
-    assert resumed.figures() == marvell.figures()
+    assert resumed.metrics() == marvell.metrics()
 
 
 def test_gradients_that_are_no_numbers_are_not_sent():

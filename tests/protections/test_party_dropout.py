@@ -51,14 +51,14 @@ def plausible(count, share):
 def test_each_party_is_dropped_as_often_as_it_says(rate):
     protection = dropout(rate)
     counts = dropped(protection).sum(axis=0)
-    figures = protection.figures()
-    assert figures["steps"] == STEPS
+    metrics = protection.metrics()
+    assert metrics["steps"] == STEPS
     for name, count in zip(PARTIES, counts, strict=True):
         share = rate[name] if isinstance(rate, dict) else rate
         assert plausible(count, share)
         assert not plausible(count, share * 2 / 3), "the test has no power"
         assert not plausible(count, share * 3 / 2), "the test has no power"
-        assert figures[f"dropped.{name}"] == count
+        assert metrics[f"dropped.{name}"] == count
 
 
 def test_parties_and_steps_are_independent():
@@ -71,14 +71,14 @@ def test_parties_and_steps_are_independent():
 def test_a_party_without_a_rate_is_never_dropped():
     protection = dropout({"shop": 0.5})
     assert dropped(protection, 200).sum(axis=0).tolist()[0] == 0
-    assert protection.figures().keys() == {"steps", "dropped.shop"}
+    assert protection.metrics().keys() == {"steps", "dropped.shop"}
 
 
 @pytest.mark.parametrize("mode", [Mode.EVALUATE, Mode.SERVE])
 def test_nobody_is_dropped_outside_of_training(mode):
     protection = dropout(0.9)
     assert not dropped(protection, 50, mode).any()
-    assert protection.figures()["steps"] == 0
+    assert protection.metrics()["steps"] == 0
 
 
 def test_the_seed_decides_the_draws_and_the_random_state_is_left_alone():
@@ -95,11 +95,11 @@ def test_it_goes_on_where_it_was():
     expected = dropped(whole, 100)
     dropped(first, 60)
     second.load_state_dict(first.state_dict())
-    assert second.figures() == first.figures()
+    assert second.metrics() == first.metrics()
     for step in range(60, 100):
         seen = second.embeddings_in(embeddings(), view(step=step))
         assert [not bool(seen[name].any()) for name in PARTIES] == expected[step].tolist()
-    assert second.figures() == whole.figures()
+    assert second.metrics() == whole.metrics()
 
 
 def test_a_gradient_flows_to_those_who_stay():

@@ -58,9 +58,9 @@ def test_it_releases_its_share_cut_off_and_zeros_else():
     sent = ppdl.gradient_out(g, "telco", view())
     assert int((sent != 0).sum()) == 1000
     assert float(sent.abs().max()) == pytest.approx(0.001)
-    figures = ppdl.figures()
-    assert (figures["entries"], figures["entries_released"]) == (10_000, 1000)
-    assert 1000 <= figures["entries_walked"] <= 10_000
+    metrics = ppdl.metrics()
+    assert (metrics["entries"], metrics["entries_released"]) == (10_000, 1000)
+    assert 1000 <= metrics["entries_walked"] <= 10_000
 
 
 def test_at_the_published_setting_it_is_random_signs():
@@ -94,9 +94,9 @@ def test_the_share_that_passes_is_that_of_the_walk():
     g = torch.full((1000, 100), 1e-6)
     ppdl = protection("ppdl", {"theta": 1.0})
     ppdl.gradient_out(g, "telco", view())
-    figures = ppdl.figures()
-    assert figures["entries_released"] / figures["entries"] == pytest.approx(np.mean(shares), abs=0.02)
-    assert figures["entries_walked"] == figures["entries"]
+    metrics = ppdl.metrics()
+    assert metrics["entries_released"] / metrics["entries"] == pytest.approx(np.mean(shares), abs=0.02)
+    assert metrics["entries_walked"] == metrics["entries"]
 
 
 @pytest.mark.parametrize("theta", [0.0, 1e-9])

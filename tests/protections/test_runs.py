@@ -70,9 +70,9 @@ def test_every_message_is_covered_and_counted(name, table, tmp_path):
     assert 0 < evidence.changed <= messages
     counted = {"dcor": "terms", "marvell": "batches", "iso_noise": "batches"}.get(name)
     if counted:
-        assert evidence.figures[counted] == 2 * STEPS
+        assert evidence.metrics[counted] == 2 * STEPS
     else:
-        assert evidence.figures["entries"] == EPOCHS * 240 * 4 * 2
+        assert evidence.metrics["entries"] == EPOCHS * 240 * 4 * 2
 
 
 @pytest.mark.parametrize("task", ["multiclass", "regression"])
@@ -107,6 +107,6 @@ def test_a_marvell_that_misses_a_party_stops_the_run(table, tmp_path, monkeypatc
 
 
 def test_marvell_reaches_its_target_in_a_run(table, tmp_path):
-    figures = evidence_of(run(table, tmp_path, {Marvell.name: {"sum_kl": 0.16}}), "marvell").figures
-    assert figures["mean_sum_kl"] == pytest.approx(0.16)
-    assert figures["one_class_batches_withheld"] == 0
+    metrics = evidence_of(run(table, tmp_path, {Marvell.name: {"sum_kl": 0.16}}), "marvell").metrics
+    assert metrics["mean_sum_kl"] == pytest.approx(0.16)
+    assert metrics["one_class_batches_withheld"] == 0

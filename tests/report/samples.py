@@ -221,7 +221,7 @@ PROTECTIONS = [
         "covered": 39074,
         "sent": 39074,
         "changed": 10508,
-        "figures": {"labels_flipped": 10508.0, "flip_probability": 0.26894},
+        "metrics": {"labels_flipped": 10508.0, "flip_probability": 0.26894},
         "formal": True,
         "statement": "the labels of the training rows of bank, towards census, employer: "
         "1-label differential privacy per row",
@@ -236,7 +236,7 @@ PROTECTIONS = [
         "covered": 3060,
         "sent": 3060,
         "changed": 3058,
-        "figures": {"signal_to_noise": 0.1173, "rows_of_zero_norm": 12.0},
+        "metrics": {"signal_to_noise": 0.1173, "rows_of_zero_norm": 12.0},
         "formal": False,
         "statement": "none, empirical: the noise is scaled to each batch",
     },
@@ -372,7 +372,7 @@ def broken() -> dict[str, Any]:
     raw["departures"]["rows"][2].update(low=float("nan"), high=None, references={"undefended": float("nan")})
     raw["leaks"][2].update(low=None, high=float("nan"), pooled_auc=float("nan"), batch_auc=None)
     raw["protections"] = [
-        PROTECTIONS[0] | {"figures": {"ratio": float("inf")}, "changed": 0},
+        PROTECTIONS[0] | {"metrics": {"ratio": float("inf")}, "changed": 0},
         PROTECTIONS[1] | {"covered": 9, "changed": 7},
     ]
     return raw

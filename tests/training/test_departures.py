@@ -71,7 +71,7 @@ def test_party_dropout_at_rate_zero_changes_no_bit(tmp_path: Path) -> None:
     assert some.active.step_losses != none.active.step_losses
     (evidence,) = some.active.evidence
     assert evidence.covered == evidence.sent == 2 * 4 + 3  # steps and batches of held-out rows
-    assert evidence.figures["steps"] == 8
+    assert evidence.metrics["steps"] == 8
     assert 0 < evidence.changed <= 8
 
 

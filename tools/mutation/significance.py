@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-PROSE = frozenset({"figures", "__repr__", "__str__"})
+PROSE = frozenset({"metrics", "__repr__", "__str__"})
 """Functions that only describe."""
 
 _ORDERINGS = frozenset({"__all__", "rank"})
@@ -15,7 +15,7 @@ def significant(before: str, after: str) -> bool:
     """Whether two versions of a module differ in more than what no test should depend on.
 
     Texts are left out of the comparison where people alone read them: docstrings, f-strings, the arguments of a raised
-    error, calls of a logger or of `Field(description=...)`, and the bodies of `figures`, `__repr__` and `__str__`.
+    error, calls of a logger or of `Field(description=...)`, and the bodies of `metrics`, `__repr__` and `__str__`.
     So are annotations, decorators, `__all__`, the ranks of protections, and what is imported for annotations only.
 
     Args:

@@ -133,7 +133,7 @@ class Account:
         """Record that the run has ended, so that a later run of the same job does not count its releases."""
         self._log.close()
 
-    def release_figures(self) -> Mapping[str, float]:
+    def release_counts(self) -> Mapping[str, float]:
         """Most releases of a row, in all and for each reason; nothing where releases are not counted.
 
         `releases_planned` and `releases_allowed` are the limits, unfinished runs included; `releases_carried` is the
@@ -150,7 +150,7 @@ class Account:
             "releases_allowed": self.allowed,
         }
 
-    def step_figures(self) -> Mapping[str, float]:
+    def step_counts(self) -> Mapping[str, float]:
         """Most private steps that a row was in, and the limits; nothing where no steps are counted."""
         if not self._trainings:
             return {}

@@ -343,7 +343,7 @@ def write_audit(
     own = next(row for row in facts["utility"]["rows"] if row["name"] == THIS_RUN)
     base = next((row for row in facts["utility"]["rows"] if row["name"] == "chance"), None)
     metric = facts["utility"]["metric"]
-    keys = ("party", "unit", "covered", "sent", "changed", "figures")
+    keys = ("party", "unit", "covered", "sent", "changed", "metrics")
     evidence = [Evidence(fact["name"], **{key: fact[key] for key in keys}) for fact in facts["protections"]]
     value, low = own["metrics"][metric], own["low"]
     floor = base["metrics"][metric] if base else 0.5

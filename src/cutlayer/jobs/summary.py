@@ -97,7 +97,7 @@ def _protection(item: Evidence, protection: Protection[Any] | None, entry: Entry
         "sent": item.sent,
         "changed": item.changed,
         "kinds": dict(item.kinds),
-        "figures": dict(item.figures),
+        "metrics": dict(item.metrics),
     }
     if protection is None or entry is None:
         told = f"none that this party can check: {item.party} states its own evidence and keeps its settings to itself"

@@ -87,5 +87,5 @@ def _checked(gain: Numbers, cost: Numbers) -> tuple[npt.NDArray[np.float64], npt
     if gains.ndim != 1 or gains.shape != costs.shape:
         raise DataError.expected("one gain and one cost per point", f"shapes {gains.shape} and {costs.shape}")
     if not (np.isfinite(gains).all() and np.isfinite(costs).all()):
-        raise DataError.expected("finite gains and costs", "NaN or infinity", "leave out the points without a figure")
+        raise DataError.expected("finite gains and costs", "NaN or infinity", "leave out the points without a value")
     return gains, costs

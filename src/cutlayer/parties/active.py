@@ -66,14 +66,14 @@ class ActiveParty:
             began = time.perf_counter()
             loss = yield from self._train_epoch(epoch)
             seconds = time.perf_counter() - began
-            figures = self.half.chain.epoch_figures()
+            estimates = self.half.chain.epoch_metrics()
             metrics, _ = yield from self._evaluate(self.part, epoch)
             best = self._judge(metrics[self.task.metric], epoch)
             yield from self._save(epoch, best)
             leak = self.observer.leaks(epoch, self.transcript.steps)
             self.transcript.close(epoch)
             rate = len(self.split.train) / seconds
-            self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, figures))
+            self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates))
             self._commit(epoch)
             epoch += 1
             if epoch == self.job.train.opening:

@@ -16,17 +16,17 @@ from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Evidence, Side
 from cutlayer.protections.coverage import HOOK_OF, UNITS
 
-MAX_FIGURES = 64
+MAX_METRICS = 64
 MAX_NAME_LENGTH = 64
 MAX_COUNT = 2**53
-"""Of releases or steps in a figure: whole numbers above it are not all exact, and a square root must stay small."""
+"""Of releases or steps in a metric: whole numbers above it are not all exact, and a square root must stay small."""
 COUNTED = ("releases", "row_steps")
 """Figures from which the ledger states a cost, each with `_planned` and `_allowed`."""
 
 
-def _figure_name(name: str) -> str:
+def _metric_name(name: str) -> str:
     if not (0 < len(name) <= MAX_NAME_LENGTH and name.isprintable()):
-        raise ValueError(f"a figure's name of 1 to {MAX_NAME_LENGTH} printable characters")
+        raise ValueError(f"a metric's name of 1 to {MAX_NAME_LENGTH} printable characters")
     return name
 
 
@@ -60,7 +60,7 @@ class _Statement(Section):
     covered: Count
     sent: Count
     changed: Count
-    figures: Annotated[dict[Annotated[str, AfterValidator(_figure_name)], float], Field(max_length=MAX_FIGURES)]
+    metrics: Annotated[dict[Annotated[str, AfterValidator(_metric_name)], float], Field(max_length=MAX_METRICS)]
     kinds: Annotated[dict[Annotated[str, AfterValidator(_message_kind)], Count], Field(max_length=len(HOOK_OF))]
 
 
@@ -70,10 +70,10 @@ _STATEMENTS: TypeAdapter[list[_Statement]] = TypeAdapter(
 
 
 def evidence_text(evidence: Iterable[Evidence]) -> str:
-    """A passive party's evidence as strict JSON; a figure that is not finite is not defined, and left out."""
+    """A passive party's evidence as strict JSON; a metric that is not finite is not defined, and left out."""
     stated = [asdict(item) for item in evidence]
     for item in stated:
-        item["figures"] = {name: value for name, value in item["figures"].items() if math.isfinite(value)}
+        item["metrics"] = {name: value for name, value in item["metrics"].items() if math.isfinite(value)}
     return json.dumps(stated, allow_nan=False)
 
 
@@ -111,7 +111,7 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
 def _check_counts(item: _Statement, party: str) -> None:
     """Refuse a count without its limits, or one that no run reaches: the ledger computes with both."""
     for name in COUNTED:
-        counts = [item.figures.get(f"{name}{limit}") for limit in ("", "_planned", "_allowed")]
+        counts = [item.metrics.get(f"{name}{limit}") for limit in ("", "_planned", "_allowed")]
         if counts == [None] * 3:
             continue
         if any(count is None or not 0 <= count <= MAX_COUNT or count != int(count) for count in counts):

@@ -20,7 +20,7 @@ class EpochRecord:
         loss: mean over the epoch's rows.
         part: which rows `metrics` are of, `validation` or `test`.
         leak: leak, 0.5 to 1, by `party/message/attack`, of this epoch's sampled steps.
-        protections: the active party's own figures of the epoch, by `protection.figure`; estimates, never a guarantee.
+        protections: the active party's own metrics of the epoch, by `protection.metric`; estimates, never a guarantee.
     """
 
     epoch: int

@@ -195,7 +195,7 @@ class Evidence:
         covered: how many the protection was applied to.
         sent: how many there were, counted by the sender.
         changed: how many of those differ from what they would have been without it.
-        figures: the protection's own numbers, such as labels flipped.
+        metrics: the protection's own numbers, such as labels flipped.
         kinds: covered messages by kind, such as `embedding` (training) and `evaluation`; empty for other units.
     """
 
@@ -205,7 +205,7 @@ class Evidence:
     covered: int
     sent: int
     changed: int
-    figures: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
     kinds: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -310,7 +310,7 @@ class Protection(ABC, Generic[C]):
         """
 
     @abstractmethod
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """The protection's own evidence: labels flipped, signal-to-noise, ..."""
 
     def begin(self) -> None:
@@ -319,7 +319,7 @@ class Protection(ABC, Generic[C]):
     def end(self) -> None:
         """Called when the run has ended, so that its ledger states what was released."""
 
-    def epoch_figures(self) -> Mapping[str, float]:
+    def epoch_metrics(self) -> Mapping[str, float]:
         """What the history keeps of the training epoch that has just ended; called once after each."""
         return {}
 

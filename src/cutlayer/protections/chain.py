@@ -243,12 +243,12 @@ class Chain:
             taken = torch.cat([gradient.flatten() for gradient in gradients])
             self._charge_passive("update", view, taken)
 
-    def epoch_figures(self) -> Mapping[str, float]:
-        """What the history keeps of an epoch's protections, by `protection.figure`; called once after each epoch."""
+    def epoch_metrics(self) -> Mapping[str, float]:
+        """What the history keeps of an epoch's protections, by `protection.metric`; called once after each epoch."""
         return {
             f"{protection.name}.{name}": value
             for protection in self.protections
-            for name, value in protection.epoch_figures().items()
+            for name, value in protection.epoch_metrics().items()
         }
 
     def proof(self, sent: Mapping[str, int]) -> list[Evidence]:
@@ -274,18 +274,18 @@ class Chain:
             covered=covered,
             sent=sum(sent[item] for item in items_of(hook)),
             changed=changed,
-            figures={**protection.figures(), **self._releases(protection)},
+            metrics={**protection.metrics(), **self._releases(protection)},
             kinds=self._coverage.kinds(name, hook),
         )
 
     def _releases(self, protection: Protection[Any]) -> Mapping[str, float]:
-        """How often a row was released, and in how many private steps it was, beside a protection's own figures."""
+        """How often a row was released, and in how many private steps it was, beside a protection's own metrics."""
         if self._account is None:
             return {}
         released = _overrides(protection, "embedding_out") or _overrides(protection, "gradient_out")
         return {
-            **(self._account.release_figures() if released else {}),
-            **(self._account.step_figures() if _overrides(protection, "update") else {}),
+            **(self._account.release_counts() if released else {}),
+            **(self._account.step_counts() if _overrides(protection, "update") else {}),
         }
 
     def state_dict(self) -> dict[str, Any]:

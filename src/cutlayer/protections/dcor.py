@@ -120,7 +120,7 @@ class DCor(Protection[DCorConfig]):
         """A penalty bounds nothing."""
         return NoFormalGuarantee("a penalty on the estimated dependence of embeddings on labels bounds nothing")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Terms added, those without dependence, steps before `start`, and the mean dCor.
 
         `mean_dcor` is of the estimate in use; `mean_dcor_unbiased` of the first 1,024 rows of each batch.

@@ -200,7 +200,7 @@ class DIMIP(Protection[DIMIPConfig]):
         for name, value in seen.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
-    def epoch_figures(self) -> Mapping[str, float]:
+    def epoch_metrics(self) -> Mapping[str, float]:
         """The epoch's mean vCLUB in nats and the predictor's accuracy, by party: estimates, never a guarantee."""
         self._last = self._means()
         self._sums, self._steps_of_epoch = {}, 0
@@ -213,8 +213,8 @@ class DIMIP(Protection[DIMIPConfig]):
         """A penalty bounds nothing."""
         return NoFormalGuarantee("a penalty on the information that one predictor finds in an embedding bounds nothing")
 
-    def figures(self) -> Mapping[str, float]:
-        """Training steps, and the figures of the last epoch."""
+    def metrics(self) -> Mapping[str, float]:
+        """Training steps, and the metrics of the last epoch."""
         return {"steps": self._steps, **(self._means() or self._last)}
 
     def state_dict(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class DiscreteSGD(Protection[DiscreteSGDConfig]):
         """Rounding is a function of the gradient."""
         return NoFormalGuarantee("rounding is a function of the gradient, and signs often tell the label")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Entries rounded, how many lay outside the interval, and its mean half."""
         return {
             "entries": self._entries,

@@ -118,7 +118,7 @@ class DPBottom(Protection[DPBottomConfig]):
             raise ConfigError.expected("a release in every step beside dp_bottom", "one release", "leave dp_bottom out")
         return DPSGD(self.settings.multiplier(plan), 1.0, plan.training)
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Steps and noise. How many rows were clipped would be one more release, which nothing pays for."""
         return {
             "steps": self._steps,

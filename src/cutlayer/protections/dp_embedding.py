@@ -97,7 +97,7 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
     Differs from its paper: noise is calibrated exactly and over the run (`calibration` and `per` bring the paper's
     back), and what scales a row never depends on other rows (`rescale: paper` brings that back, and says so).
 
-    What it reports of itself it takes from the noisy rows, since a passive party's figures are sent: how many rows were
+    What it reports of itself it takes from the noisy rows, since a passive party's metrics are sent: how many rows were
     clipped would be one more release, which nothing pays for.
 
     Reference: Mi et al. 2023, Flexible differentially private vertical federated learning with adaptive feature
@@ -200,7 +200,7 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
             )
         return GaussianRelease(settings.multiplier(plan), plan, plan.condition, delta=settings.delta)
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """The noise, and what noisy rows tell of those below: root mean square norm over C, and over the noise's."""
         noise = self._sigma**2 * self._width * max(self._rows, 1)
         signal = math.sqrt(max(self._squares - noise, 0.0))
@@ -212,7 +212,7 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
             "signal_to_noise": signal / math.sqrt(noise) if noise else 0.0,
         }
         for part in (self._estimated, self._adjustment):
-            own |= part.figures() if part is not None else {}
+            own |= part.metrics() if part is not None else {}
         return own
 
     def state_dict(self) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Adjustment:
             return None
         return self.settings.weight * contrastive_loss(rows, labels, self.settings.temperature)
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """The share of rows with a confident pseudo-label, which the gradients alone decide."""
         return {"share_adjusted": self._kept / max(self._rows, 1)}
 

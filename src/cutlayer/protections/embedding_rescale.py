@@ -75,7 +75,7 @@ class EstimatedScale:
         known = math.isfinite(float(value.detach()))  # where rows coincide it is not
         return self.settings.weight * value if known else torch.zeros_like(value)
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Batches sampled, and the mean of the distances estimated from them."""
         return {"batches_sampled": self._drawn, "mean_estimated_distance": self._distances / max(self._drawn, 1)}
 

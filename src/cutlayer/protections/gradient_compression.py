@@ -72,7 +72,7 @@ class GradientCompression(Protection[GradientCompressionConfig]):
         """What is kept is exact."""
         return NoFormalGuarantee("the entries that are kept are sent as they are")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Entries and how many were kept, and the mean share of a message's squared length in those."""
         return {
             "entries": self._entries,

@@ -68,7 +68,7 @@ class IsoNoise(Protection[IsoNoiseConfig]):
         """The scale is taken from the batch itself."""
         return NoFormalGuarantee("the noise is scaled by the batch's own longest gradient, which no clipping bounds")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Batches, those of zeros alone, and the mean row norm over that of its noise."""
         alive = max(self._batches - self._dead, 1)
         return {

@@ -160,7 +160,7 @@ class LabelDP(Protection[LabelDPConfig]):
         """One randomised response per row for the whole run, and one for each run that did not end and drew others."""
         return RandomizedResponse(self.settings.eps, self._classes, self._drawn_times)
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Rows drawn, labels flipped, their share, and the share to expect."""
         return {
             "rows": self._rows,

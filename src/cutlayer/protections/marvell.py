@@ -216,7 +216,7 @@ class Marvell(Protection[MarvellConfig]):
         """No theorem covers gradients that are not Gaussian, or a row that returns."""
         return NoFormalGuarantee("Marvell's bound on detection holds for Gaussian gradients and one release of a row")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Batches by what happened to them, and the mean sumKL reached and power spent, in units of g."""
         solved = max(self._counts["solved"], 1)
         return {

@@ -70,7 +70,7 @@ class MaxNorm(Protection[MaxNormConfig]):
             "max norm alignment hides the length of a gradient and keeps its direction up to a sign"
         )
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Rows sent, perturbed and of zero norm, and how long an average row was before, as a share of the longest."""
         return {
             "rows": self._rows,

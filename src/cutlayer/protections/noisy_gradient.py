@@ -66,7 +66,7 @@ class NoisyGradient(Protection[NoisyGradientConfig]):
         """The gradient is not clipped."""
         return NoFormalGuarantee("the gradient is not clipped, so noise of a fixed scale bounds nothing")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Entries perturbed, and the root mean square of the gradient over that of the noise."""
         spread = self.settings.scale * (2**0.5 if self.settings.distribution == "laplace" else 1.0)
         return {

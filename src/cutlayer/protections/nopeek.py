@@ -71,8 +71,8 @@ class NoPeek(Protection[NoPeekConfig]):
             raise ConfigError.expected("a release in every step beside nopeek", "one release", "leave nopeek out")
         return NoFormalGuarantee("a penalty on the estimated dependence of embeddings on inputs bounds nothing")
 
-    def figures(self) -> Mapping[str, float]:
-        """Terms added. Their values are of the private inputs, and figures of a passive party are sent."""
+    def metrics(self) -> Mapping[str, float]:
+        """Terms added. Their values are of the private inputs, and metrics of a passive party are sent."""
         return {"terms": self._terms, "alpha": self.settings.alpha}
 
     def state_dict(self) -> dict[str, Any]:

@@ -89,13 +89,13 @@ class PartyDropout(Protection[PartyDropoutConfig]):
         """It releases nothing and hides nothing."""
         return NoFormalGuarantee("it makes the model robust to a party that leaves, and hides nothing from anyone")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Training steps, and in how many of them each party was dropped."""
         return {"steps": self._steps, **{f"dropped.{name}": self._dropped[name] for name in self._rates}}
 
     def state_dict(self) -> dict[str, Any]:
         """The counts so far."""
-        return dict(self.figures())
+        return dict(self.metrics())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""

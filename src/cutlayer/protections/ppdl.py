@@ -115,7 +115,7 @@ class PPDL(Protection[PPDLConfig]):
         """The authors' epsilon is per entry and message."""
         return NoFormalGuarantee("its epsilon is per entry and message, under a sensitivity that is not shown")
 
-    def figures(self) -> Mapping[str, float]:
+    def metrics(self) -> Mapping[str, float]:
         """Entries, how many were walked through, and how many released."""
         return {"entries": self._entries, "entries_walked": self._walked, "entries_released": self._released}
 

@@ -20,7 +20,7 @@ class ProtectionResult(Section):
         sent: how many there were.
         changed: how many differ from what they would have been without it.
         kinds: covered messages by kind, such as `embedding` (in training) and `evaluation`; empty for other units.
-        figures: the protection's own evidence.
+        metrics: the protection's own evidence.
         formal: whether a theorem holds; `statement` is that theorem's sentence, or why there is none.
     """
 
@@ -34,6 +34,6 @@ class ProtectionResult(Section):
     sent: int
     changed: int
     kinds: Mapping[str, int] = Field(default_factory=dict)
-    figures: Mapping[str, Number] = Field(default_factory=dict)
+    metrics: Mapping[str, Number] = Field(default_factory=dict)
     formal: bool
     statement: str

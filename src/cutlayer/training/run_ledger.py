@@ -71,7 +71,7 @@ def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
 def _draws_of(entry: Entry, evidence: Iterable[Evidence]) -> int:
     """Independent draws of a label: this run's, and those of runs that did not end and drew others."""
     mine = [item for item in evidence if (item.party, item.protection) == (entry.party, entry.protection)]
-    return max((int(item.figures.get("draws", 1)) for item in mine), default=1)
+    return max((int(item.metrics.get("draws", 1)) for item in mine), default=1)
 
 
 def _released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
@@ -83,15 +83,15 @@ def _released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
     for item in evidence:
         if (item.party, item.protection) != (entry.party, entry.protection):
             continue
-        if isinstance(event, GaussianRelease) and "releases" in item.figures:
-            count = _stated(item.figures, "releases")
+        if isinstance(event, GaussianRelease) and "releases" in item.metrics:
+            count = _stated(item.metrics, "releases")
             return replace(event, releases=replace(event.releases, beyond=max(0, count - event.count)))
-        if isinstance(event, DPSGD) and "row_steps" in item.figures:
-            return replace(event, steps=max(event.steps, _stated(item.figures, "row_steps")))
+        if isinstance(event, DPSGD) and "row_steps" in item.metrics:
+            return replace(event, steps=max(event.steps, _stated(item.metrics, "row_steps")))
     return event
 
 
-def _stated(figures: Mapping[str, float], name: str) -> int:
+def _stated(metrics: Mapping[str, float], name: str) -> int:
     """What the ledger states of a count: the plan, or the limit where the plan was exceeded."""
-    exceeded = figures[name] > figures[f"{name}_planned"]
-    return int(figures[f"{name}_allowed" if exceeded else f"{name}_planned"])
+    exceeded = metrics[name] > metrics[f"{name}_planned"]
+    return int(metrics[f"{name}_allowed" if exceeded else f"{name}_planned"])
