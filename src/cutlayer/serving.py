@@ -16,9 +16,9 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.durable import locked
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.parties.half import chain_state
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.release import plan_of
+from cutlayer.parties.state import chain_state
 from cutlayer.protections.base import Context, Mode, Noise, PassiveView
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import noise_key_path, read_key

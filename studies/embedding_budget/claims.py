@@ -42,7 +42,7 @@ WARM_UP = 2
 """Epochs before the release, where the fit needs them."""
 FITS = (
     OnceFit("once, pca", {"kind": "pca"}, "linear"),
-    OnceFit("once, gradients", {"kind": "gradients"}, train={"opening": WARM_UP}),
+    OnceFit("once, gradients", {"kind": "gradients"}, train={"warmup_epochs": WARM_UP}),
 )
 METHODS = (PAPER_FORM, PER_EPOCH, *(fit.name for fit in FITS))
 

@@ -107,7 +107,7 @@ class DataSet:
                 "split": {"test": 0.2, "validation": 0.1},
                 "seed": seed,
                 "threads": 1,
-                **({"release": "once", "opening": WARM_UP} if once else {}),
+                **({"release": "once", "warmup_epochs": WARM_UP} if once else {}),
             },
             "compare": ["centralised"] if setting == UNPROTECTED else [],
         }

@@ -29,9 +29,9 @@ from cutlayer.data.split import Split, split_rows
 from cutlayer.data.store import Store
 from cutlayer.kernels.randomized_response import randomized_response
 from cutlayer.kernels.roc import roc_auc
-from cutlayer.parties.half import build_optimizer
 from cutlayer.parties.random_state import starting_key
-from cutlayer.parties.stopping import Progress
+from cutlayer.parties.state import build_optimizer
+from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.tasks import Task
 from cutlayer.training.references import Joint, evaluate
 from cutlayer.training.threads import set_threads
@@ -149,14 +149,14 @@ def _fit(data: Pooled, draws: list[Tensor]) -> tuple[Joint, list[Tensor]]:
         optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
         assert optimizer is not None  # noqa: S101 - a top model always has parameters
         schedule = Schedule(data.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
-        progress, best = Progress(), copy.deepcopy(model.state_dict())
+        stopping, best = EarlyStopping(), copy.deepcopy(model.state_dict())
         guesses = []
         for epoch, drawn in enumerate(draws):
             labels = data.labels.clone()
             labels[train] = drawn
             guesses.append(_epoch(model, optimizer, data, labels, [*schedule.epoch(epoch)]))
             metric = data.task.evaluate(evaluate(model, held_out), data.labels[held_out])[data.task.metric]
-            if progress.judge(metric, epoch, job):
+            if stopping.update(metric, epoch, job):
                 best = copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
     return model, guesses

@@ -60,7 +60,7 @@ def test_labels_drawn_anew_by_a_resume_exceed_eps(monkeypatch: pytest.MonkeyPatc
         if self.local.resume:
             rows = self.split.part("train")
             ids = torch.randint(256, (len(rows), 16), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
-            self.labels[rows] = self.half.chain.labels(self.truth[rows], ids)
+            self.labels[rows] = self.state.chain.labels(self.truth[rows], ids)
 
     monkeypatch.setattr(ActiveParty, "_protect_labels", redrawn)
     assert bound(1.0) > 1.2
@@ -72,7 +72,7 @@ def test_labels_redrawn_in_every_epoch_exceed_eps(monkeypatch: pytest.MonkeyPatc
     def redrawn(self: ActiveParty, epoch: int) -> Generator[Any, Any, float]:
         rows = self.split.part("train")
         ids = torch.randint(256, (len(rows), 16), generator=torch.Generator().manual_seed(epoch)).to(torch.uint8)
-        self.labels[rows] = self.half.chain.labels(self.truth[rows], ids)
+        self.labels[rows] = self.state.chain.labels(self.truth[rows], ids)
         return (yield from train(self, epoch))
 
     monkeypatch.setattr(ActiveParty, "_train_epoch", redrawn)

@@ -34,7 +34,7 @@ def no_thread_stays():
 
 
 def greeting(reason="hello"):
-    return {"kind": Kind.FAREWELL, "fields": {"reason": reason}}
+    return {"kind": Kind.CLOSE, "fields": {"reason": reason}}
 
 
 def raw_call(address, frames, wire=str(WIRE_VERSION), name=b"telco", **options):

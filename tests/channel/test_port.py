@@ -14,28 +14,28 @@ def ends():
     return link("bank", "telco", "run")
 
 
-def verdict(port, **stamp):
-    return port.send(Kind.VERDICT, fields={"stop": False, "best": True}, **stamp)
+def end(port, **stamp):
+    return port.send(Kind.EPOCH_END, fields={"stop": False, "best": True}, **stamp)
 
 
 def test_messages_are_counted_from_zero_in_each_direction(ends):
     bank, telco = ends
-    assert [verdict(bank).sequence, verdict(bank).sequence, verdict(telco).sequence] == [0, 1, 0]
+    assert [end(bank).sequence, end(bank).sequence, end(telco).sequence] == [0, 1, 0]
     assert [message.sequence for message in telco.arrived] == [0, 1]
-    assert bank.sent[Kind.VERDICT] == 2
+    assert bank.sent[Kind.EPOCH_END] == 2
 
 
 def test_a_repeated_message_is_dropped(ends):
     bank, telco = ends
-    first = verdict(bank, epoch=0)
-    verdict(bank, epoch=1)
+    first = end(bank, epoch=0)
+    end(bank, epoch=1)
     telco.deliver(first)
     assert [message.epoch for message in telco.arrived] == [0, 1]
 
 
 def test_a_missing_message_is_an_error(ends):
     bank, telco = ends
-    first = verdict(bank)
+    first = end(bank)
     with pytest.raises(ProtocolError, match="expected message 1 from bank, got message 2; a message was lost"):
         telco.deliver(replace(first, sequence=2))
 
@@ -43,7 +43,7 @@ def test_a_missing_message_is_an_error(ends):
 @pytest.mark.parametrize("stamp", [{"run": "another"}, {"sender": "telco"}, {"receiver": "bank"}, {"sender": "eve"}])
 def test_a_message_of_another_run_or_party_is_an_error(ends, stamp):
     bank, telco = ends
-    first = verdict(bank)
+    first = end(bank)
     with pytest.raises(ProtocolError, match="expected a message bank -> telco of run run"):
         telco.deliver(replace(first, sequence=1, **stamp))
     assert len(telco.arrived) == 1
@@ -56,7 +56,7 @@ def test_what_is_sent_fits_its_kind(ends):
     with pytest.raises(ProtocolError, match=r"float32 with 2 axes, got torch.float64 \(2, 2\)"):
         bank.send(Kind.GRADIENT, tensors={"gradient": torch.zeros(2, 2, dtype=torch.float64)})
     with pytest.raises(ProtocolError, match="stop of type bool"):
-        bank.send(Kind.VERDICT, fields={"stop": 1, "best": True})
+        bank.send(Kind.EPOCH_END, fields={"stop": 1, "best": True})
 
 
 def test_a_sent_tensor_is_detached_contiguous_and_counted(ends):

@@ -28,7 +28,7 @@ def frame(kind: Kind, **changes: Any) -> bytes:
 def test_every_text_has_a_bound() -> None:
     texts = {(kind, name) for kind, shape in SHAPES.items() for name, wanted in shape.fields.items() if wanted is str}
     assert texts == {(kind, name) for kind, shape in SHAPES.items() for name in shape.texts}
-    assert SHAPES[Kind.FAREWELL].texts["reason"] <= 200
+    assert SHAPES[Kind.CLOSE].texts["reason"] <= 200
 
 
 @pytest.mark.parametrize(("kind", "name"), TEXTS)
@@ -57,5 +57,5 @@ def test_a_number_beyond_64_bits_is_refused(kind: Kind, name: str, number: int) 
 
 def test_the_place_of_a_message_is_said() -> None:
     assert Message(Kind.HELLO, "a", "b", "run", -1, -1, 0).place == "hello"
-    assert Message(Kind.VERDICT, "a", "b", "run", 2, -1, 0).place == "verdict of epoch 2"
+    assert Message(Kind.EPOCH_END, "a", "b", "run", 2, -1, 0).place == "epoch_end of epoch 2"
     assert Message(Kind.EMBEDDING, "a", "b", "run", 2, 5, 0).place == "embedding of epoch 2, step 5"

@@ -91,18 +91,18 @@ def test_check_forecasts_the_bytes_that_a_run_then_sends(place):
             assert party["bytes_per_epoch"] > 0
 
 
-def test_check_forecasts_the_bytes_of_opening_epochs(place):
+def test_check_forecasts_the_bytes_of_warmup_epochs(place):
     sent = []
-    for opening in (1, 3):
-        place.change({"train.release": "once", "train.opening": opening, "train.epochs": 4 + opening})
-        report = place.call("run", place.file, "--out", f"opening-{opening}", "--json").document()
+    for warmup in (1, 3):
+        place.change({"train.release": "once", "train.warmup_epochs": warmup, "train.epochs": 4 + warmup})
+        report = place.call("run", place.file, "--out", f"warmup-{warmup}", "--json").document()
         sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
     told = place.call("check", place.file, "--json").document()
-    assert told["opening"] == 3
+    assert told["warmup_epochs"] == 3
     for party in told["parties"]:
-        assert sent[1][party["name"]] - sent[0][party["name"]] == 2 * party["bytes_opening"]
-        assert (party["bytes_opening"] > 0) == (party["role"] == "active")
-    assert "the first 3 epochs open; in each bank sends" in " ".join(place.call("check", place.file).out.split())
+        assert sent[1][party["name"]] - sent[0][party["name"]] == 2 * party["bytes_warmup"]
+        assert (party["bytes_warmup"] > 0) == (party["role"] == "active")
+    assert "the first 3 epochs; in each bank sends" in " ".join(place.call("check", place.file).out.split())
 
 
 def test_check_says_what_the_run_then_has(place):

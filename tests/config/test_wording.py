@@ -8,18 +8,18 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, field_validator
 
-from cutlayer.config import Section, near_miss, validated
+from cutlayer.config import FrozenModel, TrainConfig, near_miss, validated
 from cutlayer.errors import ConfigError
 
 
-class Wheel(Section):
+class Wheel(FrozenModel):
     """Inner."""
 
     size: int = Field(default=20, ge=10, le=30)
     kind: Literal["spoke", "disc"] = "spoke"
 
 
-class Bike(Section):
+class Bike(FrozenModel):
     """Outer."""
 
     name: str
@@ -112,3 +112,8 @@ def test_near_misses():
     assert near_miss("marvel", ["marvell", "max_norm"]) == "; did you mean 'marvell'?"
     assert near_miss("zzz", ["b", "a"]) == "; known: a, b"
     assert near_miss("zzz", []) == ""
+
+
+def test_a_renamed_key_names_its_successor() -> None:
+    with pytest.raises(ConfigError, match=r"^opening: unknown key; did you mean 'warmup_epochs'\?$"):
+        validated(TrainConfig, {"epochs": 3, "opening": 1}, "")

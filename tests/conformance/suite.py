@@ -22,7 +22,7 @@ from cutlayer.attacks.base import Attack, PassiveView, Scores, Target
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit import leak_interval, leak_of
 from cutlayer.channel.transcript import Step
-from cutlayer.config import Section, validated
+from cutlayer.config import FrozenModel, validated
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.chain import HOOKS, Chain
@@ -38,7 +38,7 @@ SIDE_OF = {toy.ACTIVE: Side.ACTIVE, toy.PASSIVE: Side.PASSIVE}
 def declares_what_it_is(protection: ProtectionClass, case: ProtectionCase) -> None:
     """Name, side, asset, paper, rank, and a docstring that says what is guaranteed."""
     assert re.fullmatch(r"[a-z][a-z0-9_]*", protection.name)
-    assert issubclass(protection.config, Section)
+    assert issubclass(protection.config, FrozenModel)
     assert protection.config.model_config["frozen"]
     assert isinstance(protection.side, Side)
     assert isinstance(protection.protects, Asset)

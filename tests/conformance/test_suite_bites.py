@@ -8,14 +8,14 @@ import torch
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.attacks.base import Attack, Guess, Target, step_by_step
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.protections.base import Asset, Protection, Side
 
 from . import suite
 from .table import AttackCase, ProtectionCase
 
 
-class HalfConfig(Section):
+class HalfConfig(FrozenModel):
     factor: float = 0.5
 
 

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit import findings
 from cutlayer.channel.message import Kind
-from cutlayer.config import BudgetConfig, Job, PartyConfig, PrivateFile, Section
+from cutlayer.config import BudgetConfig, FrozenModel, Job, PartyConfig, PrivateFile
 from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.models.fitting import FITS
 from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -35,7 +35,7 @@ def cells_of(page: str) -> dict[str, list[str]]:
 
 
 def sections_in(annotation: object) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+    if isinstance(annotation, type) and issubclass(annotation, FrozenModel):
         return [annotation]
     return [one for argument in getattr(annotation, "__args__", ()) for one in sections_in(argument)]
 
@@ -66,7 +66,7 @@ def test_every_key_of_a_job_is_described_with_its_default(name: str) -> None:
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         if field.is_required() or default is None:
             assert told == ("required" if field.is_required() else "none"), key
-        elif isinstance(default, Section):
+        elif isinstance(default, FrozenModel):
             assert told == "see there", key
         else:
             assert YAML(typ="safe", pure=True).load(told) == json.loads(json.dumps(default)), key

@@ -12,7 +12,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from cutlayer import CutlayerError
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.data import PartyTable, intersect, split_rows
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.jobs.check import check_job
@@ -41,7 +41,7 @@ NOISY = DPEmbeddingConfig(clip=1.0, epsilon=8.0, delta=1e-5)
 X, Y = tables()
 
 
-def noisy(predictions: int, config: Section = NOISY, **changes: Any) -> Any:
+def noisy(predictions: int, config: FrozenModel = NOISY, **changes: Any) -> Any:
     """A classifier whose shop releases noisy embeddings."""
     return classifier(protections=[config], predictions=predictions, **changes).fit(X, Y)
 

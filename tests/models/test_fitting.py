@@ -208,7 +208,7 @@ def test_a_batch_norm_of_the_users_own_survives_a_last_batch_of_one() -> None:
         ({"kind": "autoencoder", "lr": 0}, {"kind": "mlp"}, "fit.lr"),
         ({"kind": "contrastive", "corruption": 1.5}, {"kind": "mlp"}, "fit.corruption"),
         ({"kind": "autoencoder", "batch_size": 1}, {"kind": "mlp"}, "fit.batch_size"),
-        ({"kind": "gradients"}, {"kind": "mlp", "cut": "linear"}, "train.opening: 0"),
+        ({"kind": "gradients"}, {"kind": "mlp", "cut": "linear"}, "train.warmup_epochs: 0"),
         ({}, {"kind": "mlp"}, "unknown kind None"),
     ],
 )
@@ -240,7 +240,7 @@ def test_rows_that_were_sent_no_gradient_have_no_part_in_the_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gradients", "told"), [(None, "gradients of opening epochs"), (torch.zeros(ROWS, 6), "zeros alone")]
+    ("gradients", "told"), [(None, "gradients of warm-up epochs"), (torch.zeros(ROWS, 6), "zeros alone")]
 )
 def test_without_gradients_there_is_nothing_to_fit_by(gradients: Tensor | None, told: str) -> None:
     with pytest.raises(ConfigError, match=told):

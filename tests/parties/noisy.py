@@ -8,11 +8,11 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, GaussianRelease, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.protections.base import Asset, PassiveView, Protection, Side
 
 
-class NoisyConfig(Section):
+class NoisyConfig(FrozenModel):
     """How much noise."""
 
     multiplier: float = Field(gt=0)

@@ -152,15 +152,15 @@ def test_a_lost_party_is_named_by_the_one_that_waited_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, told: str
 ) -> None:
     def gives_up(message: Message) -> list[Message]:
-        stamp = (Kind.FAREWELL, message.sender, message.receiver, message.run, -1, -1, message.sequence)
+        stamp = (Kind.CLOSE, message.sender, message.receiver, message.run, -1, -1, message.sequence)
         return [decode(encode(Message(*stamp, fields={"reason": reason})))]
 
     tamper(monkeypatch, Kind.GRADIENT, gives_up, nth=2)
     with pytest.raises(PeerLost, match=f"lost {ACTIVE}: {told}; resume when all are back"):
         run(make_job(), GIVEN, tmp_path)
-    assert handshake.farewell_reason(PeerLost("x", "shop")) == "PeerLost shop"
-    assert handshake.farewell_reason(PeerLost("x")) == "PeerLost"
-    assert handshake.farewell_reason(ProtocolError("secret")) == "ProtocolError"
+    assert handshake.close_reason(PeerLost("x", "shop")) == "PeerLost shop"
+    assert handshake.close_reason(PeerLost("x")) == "PeerLost"
+    assert handshake.close_reason(ProtocolError("secret")) == "ProtocolError"
 
 
 GOOD = {

@@ -93,7 +93,7 @@ def test_a_corrected_label_is_refused_before_anything_that_hangs_on_labels_is_se
     messages = record(monkeypatch)
     with pytest.raises(DataError, match=r"expected label 'label' of every training row as it was .* Choose"):
         train(tmp_path, "b", corrected(GIVEN))
-    assert not {message.kind for message in messages} & {Kind.EMBEDDING, Kind.GRADIENT, Kind.EVALUATION, Kind.VERDICT}
+    assert not {message.kind for message in messages} & {Kind.EMBEDDING, Kind.GRADIENT, Kind.EVALUATION, Kind.EPOCH_END}
 
 
 def test_a_kept_draw_shows_no_difference_and_costs_nothing(tmp_path: Path, drawn: list[Tensor]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind, Message, rows_digest
-from cutlayer.config import Job, Section, validated
+from cutlayer.config import FrozenModel, Job, validated
 from cutlayer.errors import AlignmentError, CutlayerError, DataError, NotApplied, PeerLost, ProtocolError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.passive import PassiveParty
@@ -58,9 +58,9 @@ WRONG: dict[str, tuple[Kind, Change]] = {
     "request for an unknown part": (Kind.REQUEST, with_fields(part="../../etc")),
     "request for a batch there is not": (Kind.REQUEST, with_fields(batch=99)),
     "request for a batch below none": (Kind.REQUEST, with_fields(batch=-1)),
-    "verdict of another epoch": (Kind.VERDICT, with_stamp(epoch=1)),
-    "verdict lost": (Kind.VERDICT, lost),
-    "farewell lost": (Kind.FAREWELL, lost),
+    "end of another epoch": (Kind.EPOCH_END, with_stamp(epoch=1)),
+    "epoch end lost": (Kind.EPOCH_END, lost),
+    "close lost": (Kind.CLOSE, lost),
     "commit of another epoch": (Kind.COMMITTED, with_stamp(epoch=1)),
     "job of another digest": (Kind.HELLO, with_fields(job="0" * 32)),
     "another protocol": (Kind.HELLO, with_fields(version="0")),
@@ -86,7 +86,7 @@ def test_a_wrong_message_is_a_protocol_error(tmp_path: Path, monkeypatch: pytest
         run(JOB, GIVEN, tmp_path)
 
 
-@pytest.mark.parametrize("kind", [Kind.HELLO, Kind.EMBEDDING, Kind.GRADIENT, Kind.VERDICT, Kind.EVALUATION])
+@pytest.mark.parametrize("kind", [Kind.HELLO, Kind.EMBEDDING, Kind.GRADIENT, Kind.EPOCH_END, Kind.EVALUATION])
 def test_a_repeated_message_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     expected = run(JOB, GIVEN, tmp_path / "a").active.step_losses
     tamper(monkeypatch, kind, doubled, nth=1)
@@ -145,10 +145,10 @@ def test_a_batch_of_all_training_rows_is_taken(tmp_path: Path) -> None:
     assert len(run(make_job(passives=2, batch_size=rows), GIVEN, tmp_path / "b").active.step_losses) == 2
 
 
-class Shrink(Protection[Section]):
+class Shrink(Protection[FrozenModel]):
     """A passive party's protection that halves what it sends."""
 
-    name, config, side, protects, reference, rank = "shrink", Section, Side.PASSIVE, Asset.FEATURES, "none", 10
+    name, config, side, protects, reference, rank = "shrink", FrozenModel, Side.PASSIVE, Asset.FEATURES, "none", 10
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         return e / 2
@@ -166,7 +166,7 @@ def shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
     real = together.build_chain
 
     def build(party: str, role: Any, privacy: Any, where: str) -> Chain:
-        return real(party, role, privacy, where) if role == "active" else Chain(party, [Shrink(Section())])
+        return real(party, role, privacy, where) if role == "active" else Chain(party, [Shrink(FrozenModel())])
 
     monkeypatch.setattr(together, "build_chain", build)
     monkeypatch.setitem(REGISTRY, Shrink.name, Shrink)
@@ -215,11 +215,11 @@ class SkipsOneParty(ActiveParty):
 
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         bare = {name: embedding.grad for name, embedding in view.embeddings.items() if embedding.grad is not None}
-        taught, self.taught = self.taught, {TELCO: self.taught[TELCO]}
+        ports, self.gradient_ports = self.gradient_ports, {TELCO: self.gradient_ports[TELCO]}
         try:
             return {**bare, **super()._protected_gradients(view)}
         finally:
-            self.taught = taught
+            self.gradient_ports = ports
 
 
 class SkipsLabels(ActiveParty):
@@ -227,7 +227,7 @@ class SkipsLabels(ActiveParty):
 
     def _protect_labels(self, prepared: Any) -> None:
         super()._protect_labels(prepared)
-        self.half.chain._coverage._covered.clear()
+        self.state.chain._coverage._covered.clear()
         self.labels = self.truth
 
 
@@ -235,9 +235,9 @@ class SkipsOneEmbedding(PassiveParty):
     """Answers one evaluation with the bare embedding."""
 
     def _answer(self, request: Message, epoch: int) -> None:
-        chain, self.half.chain = self.half.chain, Chain("nobody", [])
+        chain, self.state.chain = self.state.chain, Chain("nobody", [])
         super()._answer(request, epoch)
-        self.half.chain = chain
+        self.state.chain = chain
 
 
 @pytest.mark.usefixtures("shrinking")
@@ -268,10 +268,10 @@ class SkipsOneEmbeddingInTraining(PassiveParty):
     """Sends one batch as the bottom model gave it."""
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Any:
-        chain = self.half.chain
-        self.half.chain = Chain("nobody", []) if count == 5 else chain
+        chain = self.state.chain
+        self.state.chain = Chain("nobody", []) if count == 5 else chain
         yield from super()._train_step(epoch, step, count, rows)
-        self.half.chain = chain
+        self.state.chain = chain
 
 
 @pytest.mark.parametrize("mutant", [SkipsOneEmbedding, SkipsOneEmbeddingInTraining])
@@ -287,12 +287,12 @@ def test_an_embedding_that_bypasses_its_noise_stops_the_run(
 
 
 @pytest.mark.parametrize(("reason", "error"), [("NotApplied", ProtocolError), ("PeerLost", PeerLost)])
-@pytest.mark.parametrize("kind", [Kind.GRADIENT, Kind.VERDICT, Kind.FAREWELL, Kind.EMBEDDING, Kind.EVIDENCE])
+@pytest.mark.parametrize("kind", [Kind.GRADIENT, Kind.EPOCH_END, Kind.CLOSE, Kind.EMBEDDING, Kind.EVIDENCE])
 def test_a_peer_that_gave_up_is_not_one_that_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, reason: str, error: type[CutlayerError]
 ) -> None:
     def gives_up(message: Message) -> list[Message]:
-        stamp = {"kind": Kind.FAREWELL, "epoch": -1, "step": -1, "rows": b"", "tensors": {}}
+        stamp = {"kind": Kind.CLOSE, "epoch": -1, "step": -1, "rows": b"", "tensors": {}}
         return with_stamp(**stamp, fields={"reason": reason})(message)
 
     tamper(monkeypatch, kind, gives_up)

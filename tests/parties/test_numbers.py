@@ -80,12 +80,12 @@ def test_a_single_release_is_refused_alike(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("number", ["NaN", "1e38"])
-def test_a_gradient_of_the_opening_is_refused_alike(
+def test_a_gradient_of_the_warm_up_is_refused_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
     tamper(monkeypatch, Kind.GRADIENT, with_entry(NUMBERS[number]))
     with pytest.raises(ProtocolError, match=f"in the gradient of {ACTIVE} for epoch 0, step 0, got"):
-        run(make_job(release="once", opening=1), GIVEN, tmp_path)
+        run(make_job(release="once", warmup_epochs=1), GIVEN, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +171,11 @@ def test_the_active_party_is_to_blame_for_its_own_loss(tmp_path: Path, monkeypat
 class PoisonsItself(PassiveParty):
     """Gets a NaN into its weights with the last step of an epoch, after all its embeddings were sent."""
 
-    def _save(self, epoch: int, verdict: Message) -> None:
+    def _save(self, epoch: int, end: Message) -> None:
         if epoch == 1:
             with torch.no_grad():
                 next(self.bottom.parameters()).view(-1)[0] = math.nan
-        super()._save(epoch, verdict)
+        super()._save(epoch, end)
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,15 +194,15 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch
 def test_the_active_partys_weights_are_checked_before_any_peer_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = active_module.ActiveParty._judge
+    is_best = active_module.ActiveParty._is_best
 
     def poison(self: Any, metric: float, epoch: int) -> bool:
         if epoch == 1:
             with torch.no_grad():
                 next(self.top.parameters()).view(-1)[0] = math.inf
-        return judge(self, metric, epoch)
+        return is_best(self, metric, epoch)
 
-    monkeypatch.setattr(active_module.ActiveParty, "_judge", poison)
+    monkeypatch.setattr(active_module.ActiveParty, "_is_best", poison)
     with pytest.raises(Diverged, match=f"after epoch 1 module/top.* of {ACTIVE} hold NaN"):
         run(make_job(), GIVEN, tmp_path)
     for party in (ACTIVE, TELCO):

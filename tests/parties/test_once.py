@@ -150,7 +150,7 @@ def test_when_all_release_once_only_the_end_of_an_epoch_crosses(
     messages = record(monkeypatch)
     trained = run(once(release="once"), GIVEN, tmp_path)
     last = max(place for place, message in enumerate(messages) if message.kind == Kind.RELEASE)
-    quiet = {Kind.VERDICT, Kind.COMMITTED, Kind.EVIDENCE, Kind.FAREWELL}
+    quiet = {Kind.EPOCH_END, Kind.COMMITTED, Kind.EVIDENCE, Kind.CLOSE}
     assert {message.kind for message in messages[last + 1 :]} == quiet
     assert len(set(trained.active.step_losses)) == EPOCHS * STEPS
 
@@ -292,7 +292,7 @@ def test_rows_that_are_sent_again_are_the_same_even_where_fitting_is_not(
 
 def test_a_failed_run_keeps_what_was_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thrown away, it would be drawn again with other noise, and the active party has the first."""
-    tamper(monkeypatch, Kind.VERDICT, with_stamp(epoch=7))
+    tamper(monkeypatch, Kind.EPOCH_END, with_stamp(epoch=7))
     options = Options(Keys(tmp_path / "keys"), tables=GIVEN)
     with pytest.raises(ProtocolError):
         execute(JOB, tmp_path / "run", options, Progress())

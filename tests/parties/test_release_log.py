@@ -19,7 +19,7 @@ from cutlayer.jobs.execute import Progress
 from cutlayer.parties import handshake
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.release import plan_of
-from cutlayer.parties.stopping import Progress as Stopping
+from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of
 from tests.parties import releases
@@ -172,7 +172,7 @@ def test_hanging_up_after_an_answer_brings_no_fresh_noise(tmp_path: Path, monkey
         raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(Stopping, "judge", hang_up)
+        patched.setattr(EarlyStopping, "update", hang_up)
         for life in range(4):
             with pytest.raises(Crash):
                 start(JOB, tmp_path, resume=life > 0)
@@ -186,14 +186,14 @@ def test_hanging_up_after_an_answer_brings_no_fresh_noise(tmp_path: Path, monkey
 def test_epochs_beyond_the_jobs_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, privacy: dict[str, Any]
 ) -> None:
-    real = Stopping.judge
+    real = EarlyStopping.update
 
-    def never_stops(self: Stopping, *args: Any) -> bool:
+    def never_stops(self: EarlyStopping, *args: Any) -> bool:
         best = real(self, *args)
         self.stop = False
         return best
 
-    monkeypatch.setattr(Stopping, "judge", never_stops)
+    monkeypatch.setattr(EarlyStopping, "update", never_stops)
     messages = record(monkeypatch)
     with pytest.raises(ProtocolError, match=f"{ACTIVE} to stop after {EPOCHS} epochs.*got a start of epoch {EPOCHS}"):
         start(noisy_job(privacy), tmp_path)
@@ -429,7 +429,7 @@ def test_a_polite_end_before_the_schedule_allows_one_does_not_close_the_account(
 ) -> None:
     """Else every start could be ended after one epoch, and no later run would count it."""
     with monkeypatch.context() as patched:
-        tamper(patched, Kind.VERDICT, with_fields(stop=True))
+        tamper(patched, Kind.EPOCH_END, with_fields(stop=True))
         with pytest.raises(ProtocolError, match=f"{ACTIVE} to go on to epoch 1.*got an end after epoch 0"):
             start(JOB, tmp_path, "first")
     assert evidence_of(start(JOB, tmp_path, "second")).metrics["releases_carried"] >= 1
@@ -440,7 +440,7 @@ def test_an_early_stop_needs_the_patience_of_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int, ends: bool
 ) -> None:
     job = noisy_job(early_stop={"patience": patience})
-    tamper(monkeypatch, Kind.VERDICT, with_fields(stop=True))
+    tamper(monkeypatch, Kind.EPOCH_END, with_fields(stop=True))
     with pytest.raises(ProtocolError) as refused:
         start(job, tmp_path)
     assert ("to go on to epoch 1" not in str(refused.value)) is ends

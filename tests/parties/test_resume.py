@@ -44,8 +44,8 @@ PLACES: dict[str, tuple[type[Any], str, int, bool]] = {
     "before the history is written": (RunFolder, "append_history", 1, False),
     "after the history is written": (RunFolder, "append_history", 1, True),
     "before the first history line": (RunFolder, "append_history", 0, False),
-    "at the farewell": (ActiveParty, "_farewell", 0, False),
-    "at a passive farewell": (PassiveParty, "_farewell", 1, False),
+    "at the end": (ActiveParty, "_finish", 0, False),
+    "at a passive end": (PassiveParty, "_finish", 1, False),
 }
 
 

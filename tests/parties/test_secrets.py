@@ -16,7 +16,7 @@ from torch import Tensor
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.channel.message import SHAPES
-from cutlayer.config import Job, Section
+from cutlayer.config import FrozenModel, Job
 from cutlayer.data import Schedule, Store, evaluation_batches, split_rows
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.local import EVALUATION_ROWS
@@ -133,17 +133,17 @@ def test_no_kind_of_message_has_room_for_labels() -> None:
         Kind.REQUEST: {"part", "batch"},
         Kind.EVALUATION: {"embedding"},
         Kind.RELEASE: {"embedding"},
-        Kind.VERDICT: {"stop", "best"},
+        Kind.EPOCH_END: {"stop", "best"},
         Kind.COMMITTED: set(),
         Kind.EVIDENCE: {"json"},
-        Kind.FAREWELL: {"reason"},
+        Kind.CLOSE: {"reason"},
     }
 
 
-class Spy(Protection[Section]):
+class Spy(Protection[FrozenModel]):
     """Keeps all that a protection is shown."""
 
-    name, config, side, protects, reference, rank = "spy", Section, Side.ACTIVE, Asset.LABELS, "none", 90
+    name, config, side, protects, reference, rank = "spy", FrozenModel, Side.ACTIVE, Asset.LABELS, "none", 90
     seen: list[Context | ActiveView]
 
     def setup(self, context: Context) -> None:
@@ -198,7 +198,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[ActiveParty]:
 def test_past_the_hook_training_reaches_no_true_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: list[ActiveParty]
 ) -> None:
-    spy, real, losses = Spy(Section()), together.build_chain, []
+    spy, real, losses = Spy(FrozenModel()), together.build_chain, []
 
     def build(party: str, role: Any, privacy: Any, where: str) -> Chain:
         chain = real(party, role, privacy, where)

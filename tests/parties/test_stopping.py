@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from cutlayer.parties.stopping import Progress
+from cutlayer.parties.stopping import EarlyStopping
 from tests.parties.runs import make_job
 
 NAN = math.nan
 
 
-def judged(metrics: list[float], **train: Any) -> tuple[list[bool], Progress]:
+def judged(metrics: list[float], **train: Any) -> tuple[list[bool], EarlyStopping]:
     """What is said of each epoch until training stops."""
     job = make_job(epochs=train.pop("epochs", len(metrics)), **train)
-    progress, kept = Progress(), []
+    stopping, kept = EarlyStopping(), []
     for epoch, metric in enumerate(metrics):
-        kept.append(progress.judge(metric, epoch, job))
-        if progress.stop:
+        kept.append(stopping.update(metric, epoch, job))
+        if stopping.stop:
             break
-    return kept, progress
+    return kept, stopping
 
 
 @pytest.mark.parametrize(
@@ -37,15 +37,15 @@ def judged(metrics: list[float], **train: Any) -> tuple[list[bool], Progress]:
     ],
 )
 def test_the_best_epoch_is_kept(metrics: list[float], kept: list[bool], best: int) -> None:
-    said, progress = judged(metrics)
+    said, stopping = judged(metrics)
     assert said == kept
-    assert progress.best_epoch == best
+    assert stopping.best_epoch == best
 
 
 def test_training_ends_with_the_last_epoch_of_the_job() -> None:
-    kept, progress = judged([0.1, 0.2, 0.3, 0.4], epochs=3)
+    kept, stopping = judged([0.1, 0.2, 0.3, 0.4], epochs=3)
     assert len(kept) == 3
-    assert progress.stop
+    assert stopping.stop
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,18 @@ def test_training_ends_with_the_last_epoch_of_the_job() -> None:
     ],
 )
 def test_patience_is_counted_from_the_best_epoch(metrics: list[float], patience: int, epochs_run: int) -> None:
-    kept, progress = judged(metrics, epochs=len(metrics) + 3, early_stop={"patience": patience})
+    kept, stopping = judged(metrics, epochs=len(metrics) + 3, early_stop={"patience": patience})
     assert len(kept) == epochs_run
-    assert progress.stop
+    assert stopping.stop
 
 
 def test_who_improves_goes_on() -> None:
-    kept, progress = judged([0.1, 0.2, 0.3], epochs=4, early_stop={"patience": 1})
+    kept, stopping = judged([0.1, 0.2, 0.3], epochs=4, early_stop={"patience": 1})
     assert kept == [True, True, True]
-    assert not progress.stop
+    assert not stopping.stop
 
 
 def test_a_gain_below_the_least_one_counts_as_none() -> None:
-    kept, progress = judged([0.50, 0.54, 0.58, 0.9], epochs=9, early_stop={"patience": 2, "min_delta": 0.1})
+    kept, stopping = judged([0.50, 0.54, 0.58, 0.9], epochs=9, early_stop={"patience": 2, "min_delta": 0.1})
     assert kept == [True, False, False]
-    assert progress.best_epoch == 0
+    assert stopping.best_epoch == 0

@@ -8,7 +8,7 @@ import torch
 
 from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, NotApplicable, NotApplied
 from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Noise, PassiveView, Protection, Side
 from cutlayer.protections.chain import Chain
@@ -16,7 +16,7 @@ from cutlayer.protections.coverage import HOOK_OF
 from cutlayer.tasks import Task
 
 
-class Nothing(Section):
+class Nothing(FrozenModel):
     pass
 
 

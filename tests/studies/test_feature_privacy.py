@@ -94,7 +94,7 @@ def trained(group: str, setting: str, work: Path) -> TrialResult:
     """A job with two epochs after its release, attacked by inversion alone: shadows take as long as all other tests."""
     data_set = next(data_set for data_set in DATA_SETS if data_set.group == group)
     whole = data_set.job(setting, 1)
-    job = with_epochs(whole, whole.train.opening + 2)
+    job = with_epochs(whole, whole.train.warmup_epochs + 2)
     for name in data_set.parties:
         audit = job.parties[name].audit.model_copy(update={"attacks": ("inversion",)})
         job.parties[name] = job.parties[name].model_copy(update={"audit": audit})
@@ -185,7 +185,7 @@ def test_images_that_are_released_once_are_shown_as_rebuilt(tmp_path: Path) -> N
         "conditional on the bottom model and the encoding",
     )
     assert result.measured["ledger"]["strict"] > result.measured["ledger"]["epsilon"] > 0
-    assert any("purity" in key for key in result.measured["diagnostics"]["left"])  # of the opening
+    assert any("purity" in key for key in result.measured["diagnostics"]["left"])  # of the warm-up
     page = page_of(FeaturePrivacyStudy(), [result], tmp_path / "out")
     assert "rebuilt.svg" in page
     picture = ElementTree.parse(tmp_path / "out" / "figures" / "feature-privacy-mnist-halves-rebuilt.svg")

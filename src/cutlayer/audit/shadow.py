@@ -23,9 +23,9 @@ from cutlayer.data.store import Store
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.parties.half import build_optimizer, chain_state
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.release import plan_of
+from cutlayer.parties.state import build_optimizer, chain_state
 from cutlayer.protections import build_chain
 from cutlayer.protections.base import Context, Mode, Noise, PassiveView
 from cutlayer.protections.chain import Chain

@@ -28,10 +28,10 @@ class Kind(StrEnum):
     REQUEST = "request"  # the active party asks for a batch of held-out rows, or of those that are released once
     EVALUATION = "evaluation"  # (n, width) of that batch, passive -> active
     RELEASE = "release"  # (n, width) of a batch of all rows, from a party that releases each row once
-    VERDICT = "verdict"  # end of an epoch: go on or stop, and whether it was the best
+    EPOCH_END = "epoch_end"  # end of an epoch: go on or stop, and whether it was the best
     COMMITTED = "committed"  # this party's half of the checkpoint is on disk
     EVIDENCE = "evidence"  # what a passive party's protections covered
-    FAREWELL = "farewell"  # the last message of either side
+    CLOSE = "close"  # the last message of either side
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ SHAPES: Mapping[Kind, Shape] = {
     Kind.REQUEST: Shape(fields={"part": str, "batch": int}, texts={"part": 16}),
     Kind.EVALUATION: Shape(tensors={"embedding": (torch.float32, 2)}),
     Kind.RELEASE: Shape(tensors={"embedding": (torch.float32, 2)}),
-    Kind.VERDICT: Shape(fields={"stop": bool, "best": bool}),
+    Kind.EPOCH_END: Shape(fields={"stop": bool, "best": bool}),
     Kind.COMMITTED: Shape(),
     Kind.EVIDENCE: Shape(fields={"json": str}, texts={"json": 64 * 2**10}),
-    Kind.FAREWELL: Shape(fields={"reason": str}, texts={"reason": 200}),
+    Kind.CLOSE: Shape(fields={"reason": str}, texts={"reason": 200}),
 }
 
 

@@ -89,7 +89,7 @@ class Stream:
         try:
             ends.outgoing.put(frame, self.timeout)
         except FramesEnded as end:
-            # A peer that left may have said why: its farewell is read before the end of the link is reported.
+            # A peer that left may have said why: its last message is read before the end of the link is reported.
             if not ends.incoming.waiting:
                 raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
         except TimeoutError:

@@ -30,10 +30,10 @@ def _show(found: Forecast, console: Console) -> None:
     held_out = f"{found.validation:,} validation, {found.test:,} test"
     out.add_row("[green]ok[/]", f"{found.rows:,} common rows: {found.train:,} train, {held_out}")
     out.add_row("", f"{found.steps_per_epoch:,} steps an epoch, {found.epochs:,} epochs at most")
-    if found.opening:
-        sent = ", ".join(f"{party.name} sends {size(party.bytes_opening)}" for party in found.parties)
-        epochs = "the first epoch opens" if found.opening == 1 else f"the first {found.opening} epochs open"
-        out.add_row("opening", f"{epochs}; in each {sent}")
+    if found.warmup_epochs:
+        sent = ", ".join(f"{party.name} sends {size(party.bytes_warmup)}" for party in found.parties)
+        epochs = "the first epoch" if found.warmup_epochs == 1 else f"the first {found.warmup_epochs} epochs"
+        out.add_row("warm-up", f"{epochs}; in each {sent}")
     for where, path in found.imports.items():
         out.add_row("imports", f"{path} for {where}")
     seconds = f"{found.seconds_per_epoch:,.{0 if found.seconds_per_epoch >= 10 else 2}f} s an epoch"

@@ -1,6 +1,6 @@
 """Pydantic models of a job; unknown keys are errors."""
 
-from cutlayer.config.base import Section, validated
+from cutlayer.config.base import FrozenModel, validated
 from cutlayer.config.job import (
     AuditConfig,
     BudgetConfig,
@@ -24,6 +24,7 @@ __all__ = [
     "CategoriesConfig",
     "EarlyStopConfig",
     "FeaturesConfig",
+    "FrozenModel",
     "Job",
     "LimitsConfig",
     "ModelConfig",
@@ -32,7 +33,6 @@ __all__ = [
     "PartyConfig",
     "PrivateFile",
     "PrivatePart",
-    "Section",
     "SplitConfig",
     "TableConfig",
     "TrainConfig",

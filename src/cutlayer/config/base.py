@@ -11,7 +11,7 @@ from cutlayer.config.wording import sentences
 from cutlayer.errors import ConfigError
 
 
-class Section(BaseModel):
+class FrozenModel(BaseModel):
     """A frozen, keyword-only part of a job file. Unknown keys are errors; an empty section is one without keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -27,7 +27,7 @@ class Section(BaseModel):
     @classmethod
     def _holds_keys(cls, name: object) -> bool:
         kind = cls.model_fields[name].annotation if name in cls.model_fields else None
-        return get_origin(kind) is Mapping or (isinstance(kind, type) and issubclass(kind, Section))
+        return get_origin(kind) is Mapping or (isinstance(kind, type) and issubclass(kind, FrozenModel))
 
 
 S = TypeVar("S", bound=BaseModel)
@@ -44,7 +44,7 @@ def validated(section: type[S], raw: object, where: str) -> S:
     Raises:
         ConfigError: names the key, what was expected, what came, and a near miss where there is one.
 
-    >>> class Noise(Section):
+    >>> class Noise(FrozenModel):
     ...     scale: float
     >>> validated(Noise, {"scal": 1.0}, "privacy.noise")
     Traceback (most recent call last):

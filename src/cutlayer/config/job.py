@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from cutlayer.config.base import Section
+from cutlayer.config.base import FrozenModel
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.names import ModuleName
 from cutlayer.config.table import FeaturesConfig, TableConfig
@@ -48,7 +48,7 @@ def party_name(name: str) -> str:
 PartyName = Annotated[str, AfterValidator(party_name)]
 
 
-class AuditConfig(Section):
+class AuditConfig(FrozenModel):
     """What the owner of a secret tries against the messages it sent and received.
 
     Attributes:
@@ -83,7 +83,7 @@ class AuditConfig(Section):
         return self
 
 
-class BudgetConfig(Section):
+class BudgetConfig(FrozenModel):
     """What a whole run may cost a party's rows: it is not started if it would cost more, and stopped before it does.
 
     Attributes:
@@ -99,7 +99,7 @@ BUDGET = "budget"
 """The key of `privacy` that is no protection."""
 
 
-class PrivatePart(Section):
+class PrivatePart(FrozenModel):
     """What one organisation keeps to itself: its table, keys, protections and audit.
 
     Attributes:
@@ -152,7 +152,7 @@ class PartyConfig(PrivatePart):
         return raw
 
 
-class OptimizerConfig(Section):
+class OptimizerConfig(FrozenModel):
     """One optimiser per party, all of the same kind."""
 
     kind: Literal["adam", "adamw", "sgd"] = "adam"
@@ -167,14 +167,14 @@ class OptimizerConfig(Section):
         return self
 
 
-class EarlyStopConfig(Section):
+class EarlyStopConfig(FrozenModel):
     """Stop when the validation metric has not improved for `patience` epochs."""
 
     patience: int = Field(default=3, ge=1)
     min_delta: float = Field(default=0.0, ge=0)
 
 
-class SplitConfig(Section):
+class SplitConfig(FrozenModel):
     """Which aligned rows are held out, as shares; a pure function of the seed and the number of rows."""
 
     test: float = Field(default=0.1, ge=0, lt=1)
@@ -187,7 +187,7 @@ class SplitConfig(Section):
         return self
 
 
-class TrainConfig(Section):
+class TrainConfig(FrozenModel):
     """The schedule that all parties follow.
 
     Attributes:
@@ -196,8 +196,8 @@ class TrainConfig(Section):
         release: of a passive party's embeddings, one for all or by party (`every_step` where not named). `every_step`
             releases each row in every epoch; `once` releases each row a single time, from a bottom model that is fixed
             by then and is sent no gradient afterwards.
-        opening: how many of the epochs come before that single release. In them the parties that release once send
-            nothing, zeros stand for their rows, and they are sent the gradients at those zeros.
+        warmup_epochs: number of epochs before that single release. In them the parties that release once send nothing,
+            zeros stand for their rows, and they are sent the gradients at those zeros.
     """
 
     epochs: int = Field(default=10, ge=1, le=MOST_EPOCHS)
@@ -210,7 +210,7 @@ class TrainConfig(Section):
     early_stop: EarlyStopConfig | None = None
     keep: Literal["best", "last"] = "best"
     release: Release | Mapping[PartyName, Release] = "every_step"
-    opening: int = Field(default=0, ge=0, le=MOST_EPOCHS)
+    warmup_epochs: int = Field(default=0, ge=0, le=MOST_EPOCHS)
 
     def releases_once(self, party: str) -> bool:
         """Whether a passive party releases its rows a single time."""
@@ -228,8 +228,9 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _epochs_are_left(self) -> TrainConfig:
-        if self.opening >= self.epochs:
-            raise ValueError(f"opening below the {self.epochs} epochs, got {self.opening}; the release comes after it")
+        if self.warmup_epochs >= self.epochs:
+            got = f"got {self.warmup_epochs}; the release comes after them"
+            raise ValueError(f"warmup_epochs below the {self.epochs} epochs, {got}")
         return self
 
     @model_validator(mode="after")
@@ -241,7 +242,7 @@ class TrainConfig(Section):
         return self
 
 
-class ModelConfig(Section):
+class ModelConfig(FrozenModel):
     """Bottom and top model by kind; `bottom` may be a mapping from party to model."""
 
     bottom: Mapping[str, Any] = Field(default_factory=lambda: {"kind": "mlp", "hidden": [64, 32]})
@@ -255,7 +256,7 @@ class ModelConfig(Section):
         return chosen
 
 
-class Job(Section):
+class Job(FrozenModel):
     """A whole job, as one machine sees it.
 
     Attributes:

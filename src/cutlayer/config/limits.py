@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from cutlayer.config.base import Section
+from cutlayer.config.base import FrozenModel
 
 NORM = 1e8
 """No sensible training comes near it: of scaled columns, rows of embeddings are of norm 1 to 1,000, and rows of cut
@@ -14,7 +14,7 @@ MAX_PEER_ROWS = 100_000_000
 """Twice the largest public table of this field (Criteo's week: 45.8 million rows); 1.6 GB of ids."""
 
 
-class LimitsConfig(Section):
+class LimitsConfig(FrozenModel):
     """Bounds on what crosses: the numbers are checked by the party that receives them and by the one that sends them.
 
     Attributes:

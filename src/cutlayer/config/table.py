@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from cutlayer.config.base import Section
+from cutlayer.config.base import FrozenModel
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
 _LONGEST_RANGE = 100_000
@@ -44,7 +44,7 @@ Names = Annotated[tuple[str, ...], AfterValidator(expand)]
 Part = Literal["all", "left", "right", "top", "bottom"]
 
 
-class TableConfig(Section):
+class TableConfig(FrozenModel):
     """A file with one row per id.
 
     Attributes:
@@ -93,7 +93,7 @@ class TableConfig(Section):
         return self.format == "npz" or (self.format == "auto" and self.path.suffix.lower() == ".npz")
 
 
-class NumbersConfig(Section):
+class NumbersConfig(FrozenModel):
     """How numeric columns are scaled; everything is fitted on training rows only.
 
     Attributes:
@@ -108,7 +108,7 @@ class NumbersConfig(Section):
     missing: Literal["mean", "median", "zero", "error"] = "mean"
 
 
-class CategoriesConfig(Section):
+class CategoriesConfig(FrozenModel):
     """How categorical columns become codes: 0 is missing, 1 is unknown, the training values follow.
 
     Attributes:
@@ -148,7 +148,7 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 Value = Annotated[str, BeforeValidator(_as_text)]
 
 
-class FeaturesConfig(Section):
+class FeaturesConfig(FrozenModel):
     """Which columns are features, and of which kind.
 
     Attributes:

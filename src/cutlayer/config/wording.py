@@ -11,6 +11,8 @@ from pydantic import BaseModel
 
 _LONGEST_VALUE = 80
 _KEY = "[key]"
+_RENAMED = {"opening": "warmup_epochs"}
+"""Keys of earlier versions, by the name that they have now."""
 _PLAIN = re.compile(r"[\w-][\w .-]*")
 _WANTED = {
     "model_type": "keys and values",
@@ -79,7 +81,8 @@ def _sentence(
     colon = f"{place}: " if place else ""
     kinds = {fault["type"] for fault in faults}
     if "extra_forbidden" in kinds:
-        return f"{colon}unknown key{near_miss(str(path[-1]), _keys_at(section, path[:-1]))}"
+        key = str(path[-1])
+        return f"{colon}unknown key{near_miss(_RENAMED.get(key, key), _keys_at(section, path[:-1]))}"
     if "missing" in kinds:
         return f"{colon}missing"
     if "invalid_key" in kinds or (of_key and "string_type" in kinds):

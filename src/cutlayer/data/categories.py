@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from cutlayer.config import CategoriesConfig, Section
+from cutlayer.config import CategoriesConfig, FrozenModel
 
 MISSING, UNKNOWN, FIRST = 0, 1, 2
 
@@ -20,7 +20,7 @@ _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
 
 
-class CategoryEncoder(Section):
+class CategoryEncoder(FrozenModel):
     """What one categorical column became when it was fitted; plain values, so that it can be saved as JSON.
 
     Attributes:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, ValidationError
 
-from cutlayer.config import FeaturesConfig, Section
+from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.data.categories import CategoryEncoder
 from cutlayer.data.faults import fault
 from cutlayer.data.features import category_text, feature_names, kind_of, number_values
@@ -67,7 +67,7 @@ class Encoded:
         return len(self.codes)
 
 
-class Encoder(Section):
+class Encoder(FrozenModel):
     """The fitted encoders of all of a party's feature columns, frozen."""
 
     format: Literal["cutlayer-encoder-1"] = "cutlayer-encoder-1"

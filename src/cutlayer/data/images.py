@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.data.faults import fault
 
 IMAGE = "image"
@@ -21,7 +21,7 @@ _BRIGHTEST = {"uint8": 255.0, "float32": 1.0}
 Array = npt.NDArray[Any]
 
 
-class ImageSpec(Section):
+class ImageSpec(FrozenModel):
     """The shape of a party's images, and the scale that they are given.
 
     A pixel x of channel c becomes (x / brightest - mean[c]) / deviation[c]; brightest is 255 for bytes and 1 for
@@ -61,7 +61,7 @@ class ImageSpec(Section):
         return factor.astype(np.float32), offset.astype(np.float32)
 
 
-class ImageEncoder(Section):
+class ImageEncoder(FrozenModel):
     """What an image column became when it was fitted."""
 
     kind: Literal["image"] = "image"

@@ -8,13 +8,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.config import NumbersConfig, Section
+from cutlayer.config import FrozenModel, NumbersConfig
 from cutlayer.data.faults import fault
 
 Floats = npt.NDArray[np.float64]
 
 
-class NumberEncoder(Section):
+class NumberEncoder(FrozenModel):
     """What one numeric column became when it was fitted; plain values, so that it can be saved as JSON.
 
     A value x becomes (t(x) - offset) / width, where t is the transform; a missing one becomes (fill - offset) / width.

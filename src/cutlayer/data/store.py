@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from torch import Tensor
 
 from cutlayer.checksum import of_file, seal, unseal
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.data.encoding import ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
@@ -23,7 +23,7 @@ from cutlayer.durable import create, make_folder, sync_file, sync_folder, write_
 _INDEX, _CODES, _NUMBERS, _IMAGES = "store.json", "codes.npy", "numbers.npy", "images.npy"
 
 
-class _Index(Section):
+class _Index(FrozenModel):
     """What `store.json` says; it is written last, so a folder with it is complete."""
 
     format: str = Field(default="cutlayer-store-2", pattern="^cutlayer-store-2$")

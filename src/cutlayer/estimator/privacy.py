@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.protections import REGISTRY, Protection
 from cutlayer.protections.base import Side
 
-Protections = Sequence[Section] | Mapping[str, Sequence[Section]]
+Protections = Sequence[FrozenModel] | Mapping[str, Sequence[FrozenModel]]
 """Settings such as `LabelDPConfig(eps=1.0)`: a list, or lists by party."""
 
 
@@ -38,7 +38,7 @@ def privacy_of(protections: Protections, active: str, names: Sequence[str]) -> d
     return wanted
 
 
-def _given(protections: Protections, active: str, names: Sequence[str]) -> Iterator[tuple[str, Section]]:
+def _given(protections: Protections, active: str, names: Sequence[str]) -> Iterator[tuple[str, FrozenModel]]:
     """Each protection with its party: the one that the mapping names, or all of the side it is for."""
     by_party = protections if isinstance(protections, Mapping) else {None: protections}
     for party, some in by_party.items():

@@ -77,19 +77,21 @@ def check_release(job: Job) -> None:
     """Validate who releases once, and how those parties fit their bottom models before.
 
     Raises:
-        ConfigError: an unknown party, a fit that is of no use or does not fit the bottom model, or opening epochs
+        ConfigError: an unknown party, a fit that is of no use or does not fit the bottom model, or warm-up epochs
             before no release.
     """
     release = job.train.release
     for name in release if isinstance(release, Mapping) else ():
         if name not in job.passives:
             raise ConfigError(f"train.release.{name}: no passive party of that name{near_miss(name, [*job.passives])}")
-    if job.train.opening and not any(job.train.releases_once(name) for name in job.passives):
-        raise ConfigError.expected("no train.opening where no party releases once", job.train.opening, "leave it out")
+    if job.train.warmup_epochs and not any(job.train.releases_once(name) for name in job.passives):
+        raise ConfigError.expected(
+            "no train.warmup_epochs where no party releases once", job.train.warmup_epochs, "leave it out"
+        )
     for name, party in job.parties.items():
         where = f"parties.{name}.fit"
         if name in job.passives and job.train.releases_once(name):
-            check_fit(party.fit, job.model.bottom_of(name), job.train.opening, where)
+            check_fit(party.fit, job.model.bottom_of(name), job.train.warmup_epochs, where)
         elif party.fit is not None:
             remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
             raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)
@@ -97,7 +99,7 @@ def check_release(job: Job) -> None:
 
 def _check_reach(job: Job, chain: Chain) -> None:
     """Raise where a protection acts on cut gradients and nobody is sent any."""
-    if job.train.opening or not all(job.train.releases_once(name) for name in job.passives):
+    if job.train.warmup_epochs or not all(job.train.releases_once(name) for name in job.passives):
         return
     for protection in chain.protections:
         if {"cut_gradient", "gradient_out"} & set(hooks_of(protection)):

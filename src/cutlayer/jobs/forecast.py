@@ -21,7 +21,7 @@ from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
 from cutlayer.jobs.check import check_job, imports_of
 from cutlayer.models import tapped
-from cutlayer.parties.half import build_optimizer
+from cutlayer.parties.state import build_optimizer
 from cutlayer.tasks import Task
 from cutlayer.training.memory import keep_freed_memory
 from cutlayer.training.references import Joint, evaluate
@@ -44,7 +44,7 @@ class PartyForecast:
 
     Attributes:
         bytes_per_epoch: sent by this party: embeddings upwards, or cut gradients downwards.
-        bytes_opening: the same in each opening epoch.
+        bytes_warmup: the same in each warm-up epoch.
         bytes_once: sent by a party that releases each row once.
         store_bytes: of its encoded columns on disk.
     """
@@ -57,7 +57,7 @@ class PartyForecast:
     width: int | None
     parameters: int
     bytes_per_epoch: int
-    bytes_opening: int
+    bytes_warmup: int
     bytes_once: int
     store_bytes: int
 
@@ -76,7 +76,7 @@ class Forecast:
     validation: int
     test: int
     epochs: int
-    opening: int
+    warmup_epochs: int
     steps_per_epoch: int
     threads: int
     parties: tuple[PartyForecast, ...]
@@ -121,7 +121,7 @@ def forecast(job: Job) -> Forecast:
         validation=len(split.validation),
         test=len(split.test),
         epochs=job.train.epochs,
-        opening=job.train.opening,
+        warmup_epochs=job.train.warmup_epochs,
         steps_per_epoch=schedule.steps_per_epoch,
         threads=threads,
         parties=parties,
@@ -188,7 +188,7 @@ def _party(
         width=widths.get(name),
         parameters=sum(parameter.numel() for parameter in (*(bottom.parameters() if bottom else ()), *top)),
         bytes_per_epoch=upwards if role == "passive" else downwards,
-        bytes_opening=upwards if role == "passive" else taught,
+        bytes_warmup=upwards if role == "passive" else taught,
         bytes_once=4 * every * widths[name] if once else 0,
         store_bytes=store.bytes if store else 0,
     )

@@ -22,7 +22,7 @@ from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import THIS_RUN, Options, Progress, chance_reference, conclude, describe
 from cutlayer.parties.active import ActiveParty
-from cutlayer.parties.handshake import farewell_reason
+from cutlayer.parties.handshake import close_reason
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
 from cutlayer.parties.random_state import isolated
@@ -130,8 +130,8 @@ def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patien
     try:
         return drive(isolated(party, key), lambda port: links.receive(port, patience))
     except (CutlayerError, KeyboardInterrupt) as failure:
-        reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else farewell_reason(failure)
+        reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else close_reason(failure)
         for port in links.ports.values():
             with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must
-                port.send(Kind.FAREWELL, fields={"reason": reason})
+                port.send(Kind.CLOSE, fields={"reason": reason})
         raise

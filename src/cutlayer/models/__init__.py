@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cutlayer.config import Section, near_miss, validated
+from cutlayer.config import FrozenModel, near_miss, validated
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
         width: columns of a bottom model's embedding, by its section; `None` where only the model itself knows.
     """
 
-    config: type[Section]
+    config: type[FrozenModel]
     build: Callable[..., Any]
     told_quitters: bool = False
     width: Callable[[Any], int | None] = lambda _section: None
@@ -132,7 +132,7 @@ def imported_path(raw: Mapping[str, Any]) -> str | None:
     return str(raw["path"]) if raw.get("kind") == "python" else None
 
 
-def _section(kinds: Mapping[str, Kind], raw: Mapping[str, Any], where: str) -> tuple[Kind, Section]:
+def _section(kinds: Mapping[str, Kind], raw: Mapping[str, Any], where: str) -> tuple[Kind, FrozenModel]:
     name = raw.get("kind")
     if name not in kinds:
         raise ConfigError(f"{where}.kind: unknown kind {name!r}{near_miss(str(name), list(kinds))}")

@@ -7,13 +7,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.models.base import ACTIVATIONS, Cut, Dense, Inputs, Width, last_activation
 from cutlayer.models.image import ConvBlock, ImageBottom
 from cutlayer.models.mlp import Activation
 
 
-class CnnBottomConfig(Section):
+class CnnBottomConfig(FrozenModel):
     """Two convolutions of 3 x 3 and a dense layer.
 
     Attributes:

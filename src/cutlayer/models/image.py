@@ -7,7 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import Block, BottomModel, Inputs
 
@@ -43,7 +43,7 @@ class ImageBottom(BottomModel):
         smallest: height and width that the image must have at least.
     """
 
-    def __init__(self, config: Section, inputs: Inputs, smallest: tuple[int, int]) -> None:
+    def __init__(self, config: FrozenModel, inputs: Inputs, smallest: tuple[int, int]) -> None:
         super().__init__()
         kind = str(getattr(config, "kind", type(config).__name__))
         if inputs.image is None:

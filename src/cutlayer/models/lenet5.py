@@ -6,13 +6,13 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.models.base import ACTIVATIONS, Cut, Dense, Inputs, Width, last_activation
 from cutlayer.models.image import ConvBlock, ImageBottom
 from cutlayer.models.mlp import Activation
 
 
-class LeNet5BottomConfig(Section):
+class LeNet5BottomConfig(FrozenModel):
     """Two convolutions of 5 x 5 and two dense layers.
 
     Attributes:

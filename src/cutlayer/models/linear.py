@@ -7,11 +7,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, Width
 
 
-class LinearBottomConfig(Section):
+class LinearBottomConfig(FrozenModel):
     """An affine map.
 
     Attributes:

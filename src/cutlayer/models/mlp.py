@@ -9,13 +9,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.models.base import BottomModel, Cut, FusedEmbedding, Inputs, TopModel, Width, dense_stack
 
 Activation = Literal["relu", "gelu", "tanh", "silu"]
 
 
-class MlpBottomConfig(Section):
+class MlpBottomConfig(FrozenModel):
     """Dense layers over embedded categories and numbers.
 
     Attributes:
@@ -51,7 +51,7 @@ class MlpBottom(BottomModel):
         return result
 
 
-class MlpTopConfig(Section):
+class MlpTopConfig(FrozenModel):
     """Dense layers over the concatenated embeddings, then a linear map to the logits.
 
     Attributes:

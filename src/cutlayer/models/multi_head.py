@@ -8,14 +8,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.models.absence import absent_sets
 from cutlayer.models.base import TopModel, Width
 from cutlayer.models.mlp import Activation, MlpTop, MlpTopConfig
 from cutlayer.tasks import Task
 
 
-class MultiHeadTopConfig(Section):
+class MultiHeadTopConfig(FrozenModel):
     """Dense layers as in `mlp`, once for each head.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.models.base import Block, Inputs, Width
 from cutlayer.models.image import ImageBottom
 
@@ -17,7 +17,7 @@ _STRIDES = (1, 2, 2, 2)
 _GROUPS = 32
 
 
-class ResNet18BottomConfig(Section):
+class ResNet18BottomConfig(FrozenModel):
     """Four stages of two residual blocks.
 
     Attributes:

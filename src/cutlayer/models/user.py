@@ -13,7 +13,7 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.config.names import DOTTED_NAME, NAME
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models.base import BottomModel, Inputs, TopModel
@@ -22,7 +22,7 @@ from cutlayer.models.consent import resolved
 _TORCH = str(Path(torch.__file__).parent)
 
 
-class UserModelConfig(Section):
+class UserModelConfig(FrozenModel):
     """A class to import and call.
 
     Attributes:

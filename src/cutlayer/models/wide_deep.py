@@ -13,13 +13,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, TopModel, Width
 from cutlayer.models.mlp import Activation, MlpBottom, MlpBottomConfig, MlpTop, MlpTopConfig
 
 
-class WideDeepBottomConfig(Section):
+class WideDeepBottomConfig(FrozenModel):
     """A deep part as in `mlp`, and a linear part of `wide` columns over categories and numbers.
 
     Attributes:
@@ -57,7 +57,7 @@ class WideDeepBottom(BottomModel):
         return torch.cat([self.deep(codes, numbers), wide], dim=1)
 
 
-class WideDeepTopConfig(Section):
+class WideDeepTopConfig(FrozenModel):
     """Dense layers over the deep parts; `wide` must be what the bottom models send."""
 
     kind: Literal["wide_deep"] = "wide_deep"

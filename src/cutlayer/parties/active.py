@@ -24,14 +24,14 @@ from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.evidence import stated_evidence
-from cutlayer.parties.half import Half
 from cutlayer.parties.handshake import DONE, agree_active, agree_order_active, receive
 from cutlayer.parties.local import EVALUATION_ROWS, Local
 from cutlayer.parties.numbers import check_loss, check_own, check_weights
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.release import ask_for_release, checked_embedding, plan_of
-from cutlayer.parties.stopping import Progress
+from cutlayer.parties.state import PartyState
+from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.parties.usage import Usage
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise
 from cutlayer.tasks import Task
@@ -49,8 +49,8 @@ class ActiveParty:
 
     def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], observer: Observer) -> None:
         self.job, self.local, self.ports, self.observer = job, local, ports, observer
-        self.live = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
-        self.taught = dict(ports)
+        self.streaming_ports = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
+        self.gradient_ports = dict(ports)
         self.usage = Usage(ports)
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
@@ -62,13 +62,13 @@ class ActiveParty:
             NotApplied: a protection of this party missed a message.
         """
         epoch = yield from self._prepare()
-        while not self.progress.stop:
+        while not self.stopping.stop:
             began = time.perf_counter()
             loss = yield from self._train_epoch(epoch)
             seconds = time.perf_counter() - began
-            estimates = self.half.chain.epoch_metrics()
+            estimates = self.state.chain.epoch_metrics()
             metrics, _ = yield from self._evaluate(self.part, epoch)
-            best = self._judge(metrics[self.task.metric], epoch)
+            best = self._is_best(metrics[self.task.metric], epoch)
             yield from self._save(epoch, best)
             leak = self.observer.leaks(epoch, self.transcript.steps)
             self.transcript.close(epoch)
@@ -76,14 +76,14 @@ class ActiveParty:
             self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates))
             self._commit(epoch)
             epoch += 1
-            if epoch == self.job.train.opening:
-                yield from self._keep_releases()
+            if epoch == self.job.train.warmup_epochs:
+                yield from self._collect_releases()
         if self.job.keeps_best:
-            self.half.load_weights(self.checkpoints.load_best(self.progress.best_epoch))
+            self.state.load_weights(self.checkpoints.load_best(self.stopping.best_epoch))
         part = "test" if len(self.split.test) else self.part
         metrics, logits = yield from self._evaluate(part, -1, self._absent_sets())
-        evidence = yield from self._farewell()
-        self.half.chain.close_account()
+        evidence = yield from self._finish()
+        self.state.chain.close_account()
         return self._outcome(epoch, part, metrics, logits, evidence)
 
     def _prepare(self) -> Generator[Port, Message, int]:
@@ -103,43 +103,45 @@ class ActiveParty:
         widths = yield from agree_order_active(job, self.ports, prepared.digests)
         self._build(prepared, widths)
         self._protect_labels(prepared)
-        self.kept = {
-            name: torch.zeros(len(self.truth), self.widths[name]) for name in self.ports if name not in self.live
+        self.released_embeddings = {
+            name: torch.zeros(len(self.truth), self.widths[name])
+            for name in self.ports
+            if name not in self.streaming_ports
         }
-        if start >= job.train.opening:
-            yield from self._keep_releases()
+        if start >= job.train.warmup_epochs:
+            yield from self._collect_releases()
         sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
-        self.progress = Progress()
+        self.stopping = EarlyStopping()
         if local.resume and local.forget_peer_progress:
-            self.half.chain.allow_repeats(start)
+            self.state.chain.allow_repeats(start)
         if start:
             commit = commits[start - 1]
-            self.half.load(self.checkpoints.load(start - 1))
-            self.progress = Progress(commit["best"], commit["best_epoch"], commit["stale"], stop=commit["stop"])
+            self.state.load(self.checkpoints.load(start - 1))
+            self.stopping = EarlyStopping(commit["best"], commit["best_epoch"], commit["stale"], stop=commit["stop"])
             self.usage.add_earlier(commit["usage"])
         self.observer.started(self.task, self.truth, self.split.part("train"), job.train.epochs, start)
         return start
 
-    def _keep_releases(self) -> Generator[Port, Message, None]:
+    def _collect_releases(self) -> Generator[Port, Message, None]:
         """Take the rows of the parties that release once, unless an interrupted run has them already.
 
         From here on those parties are sent no gradients.
         """
-        self.taught = self.live
+        self.gradient_ports = self.streaming_ports
         found = self.checkpoints.load_release() if self.local.resume else None
         if found:
-            self.half.check_rows(found[1]["rows"])
-            self.kept = dict(found[0])
-        elif self.kept:
-            for name in self.kept:
+            self.state.check_rows(found[1]["rows"])
+            self.released_embeddings = dict(found[0])
+        elif self.released_embeddings:
+            for name in self.released_embeddings:
                 port, limit = self.ports[name], self.local.limits.embedding_norm
-                self.kept[name] = yield from ask_for_release(port, self.split, self.widths[name], limit)
-            self.checkpoints.save_release((self.kept, {"rows": self.half.rows}))
+                self.released_embeddings[name] = yield from ask_for_release(port, self.split, self.widths[name], limit)
+            self.checkpoints.save_release((self.released_embeddings, {"rows": self.state.rows}))
 
-    def _judge(self, metric: float, epoch: int) -> bool:
+    def _is_best(self, metric: float, epoch: int) -> bool:
         """Whether an epoch is to be kept as the best so far; none is before the rows are released."""
-        return epoch >= self.job.train.opening and self.progress.judge(metric, epoch, self.job)
+        return epoch >= self.job.train.warmup_epochs and self.stopping.update(metric, epoch, self.job)
 
     def _build(self, prepared: Prepared, widths: Mapping[str, int]) -> None:
         if prepared.labels is None:
@@ -158,16 +160,16 @@ class ActiveParty:
             self.widths[name] = bottom.width
         self.widths = {party: self.widths[party] for party in self.job.parties if party in self.widths}
         self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, quitters=self.job.passives)
-        self.half = Half(
+        self.state = PartyState(
             {**modules, "top": self.top},
             self.job.train.optimizer,
             self.local.chain,
             prepared.order_digest,
             self.ports.values(),
         )
-        if self.half.optimizer is None:
+        if self.state.optimizer is None:
             raise ConfigError("model.top has no parameters to train; use a kind that has some")
-        self.optimizer = self.half.optimizer
+        self.optimizer = self.state.optimizer
 
     def _protect_labels(self, prepared: Prepared) -> None:
         """Draw the protected training labels; past this point training sees no others."""
@@ -188,13 +190,13 @@ class ActiveParty:
             batch_size=self.job.train.batch_size,
             plan=plan_of(self.job, local.name),
         )
-        chain, log = self.half.chain, local.release_log(self.job, prepared.order_digest)
+        chain, log = self.state.chain, local.release_log(self.job, prepared.order_digest)
         chain.setup(context)
         ids = torch.from_numpy(self._draw_ids(prepared)[self.split.train])
         self.labels = torch.full_like(self.truth, -1)
         self.labels[train] = chain.labels(self.truth[train], ids)
         chain.setup(replace(context, labels=self.labels), log)
-        self.half.sent["labels"] = len(train)
+        self.state.sent["labels"] = len(train)
         # Where draws are remembered, each row has one draw in a generation, whatever its label is now.
         own = self.local.table.labels_digest
         labels = self.truth.numpy().tobytes() + own if None in chain.draws else b""
@@ -215,22 +217,24 @@ class ActiveParty:
         return mixed
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, float]:
-        self.half.modules.train()
+        self.state.modules.train()
         total = 0.0
         first = epoch * self.schedule.steps_per_epoch
         for step, rows in enumerate(self.schedule.epoch(epoch)):
             loss = yield from self._train_step(epoch, step, first + step, rows)
             total += loss * len(rows)
-            self.progress.step_losses.append(loss)
+            self.stopping.step_losses.append(loss)
             self.observer.stepped(epoch, len(rows), loss)
         return total / len(self.split.train)
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
         digest = rows_digest(rows)
         received = yield from self._receive(Kind.EMBEDDING, epoch, step, rows, digest)
-        received = {name: given.detach().requires_grad_(name in self.taught) for name, given in received.items()}
+        received = {
+            name: given.detach().requires_grad_(name in self.gradient_ports) for name, given in received.items()
+        }
         view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], received)
-        with tapped(self.half.modules if self._layers(step) else None, LAYER_ROWS) as layers:
+        with tapped(self.state.modules if self._layers(step) else None, LAYER_ROWS) as layers:
             loss = self.top.objective(self._ordered(rows, view), view.labels, self.task)
         value = loss.item()
         check_loss(value, self.local.name, epoch, step)
@@ -240,7 +244,7 @@ class ActiveParty:
         for name, gradient in gradients.items():
             what = f"cut gradient for {name} in epoch {epoch}, step {step}"
             check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
-        for name, port in self.taught.items():
+        for name, port in self.gradient_ports.items():
             port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": gradients[name]})
         self.optimizer.step()
         if self._sampled(step):
@@ -256,21 +260,21 @@ class ActiveParty:
 
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The cut gradient of every passive party that is sent one, after all protections."""
-        chain = self.half.chain
-        taught = {name: view.embeddings[name] for name in self.taught}
+        chain = self.state.chain
+        taught = {name: view.embeddings[name] for name in self.gradient_ports}
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in taught.items()}
         view = replace(view, embeddings=taught, task_gradients=task)
         summed = chain.cut_gradients(view)
-        self.half.sent["cut_gradient"] += 1
-        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.taught}
+        self.state.sent["cut_gradient"] += 1
+        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.gradient_ports}
 
     def _receive(
         self, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes
     ) -> Generator[Port, Message, dict[str, Tensor]]:
         received = {}
         for name, port in self.ports.items():
-            if name in self.kept:
-                received[name] = self.kept[name][rows]
+            if name in self.released_embeddings:
+                received[name] = self.released_embeddings[name][rows]
                 continue
             message = yield from receive(port, kind, epoch, step, digest)
             limit = self.local.limits.embedding_norm
@@ -279,11 +283,11 @@ class ActiveParty:
 
     def _ordered(self, rows: Tensor, view: ActiveView) -> dict[str, Tensor]:
         """All embeddings in the job's order of parties, this party's own among them."""
-        seen = dict(self.half.chain.embeddings_in(view.embeddings, view))
-        self.half.sent["embeddings_in"] += 1
+        seen = dict(self.state.chain.embeddings_in(view.embeddings, view))
+        self.state.sent["embeddings_in"] += 1
         if self.store is not None:
             codes, numbers = self.store.gather(rows)
-            seen[self.local.name] = self.half.modules["bottom"](codes, numbers)
+            seen[self.local.name] = self.state.modules["bottom"](codes, numbers)
         return {name: seen[name] for name in self.widths}
 
     def _absent_sets(self) -> tuple[Names, ...]:
@@ -295,12 +299,12 @@ class ActiveParty:
         self, part: str, epoch: int, absent: Sequence[Names] = ()
     ) -> Generator[Port, Message, tuple[Mapping[str, float], Mapping[Names, Tensor]]]:
         """Metrics on held-out rows, against their true labels; and logits by who is absent, nobody first."""
-        self.half.modules.eval()
+        self.state.modules.eval()
         logits: dict[Names, list[Tensor]] = {names: [] for names in ((), *absent)}
         held_out = self.split.part(part)
         for number, rows in enumerate(evaluation_batches(held_out, EVALUATION_ROWS)):
             digest = rows_digest(rows)
-            for port in self.live.values():
+            for port in self.streaming_ports.values():
                 port.send(Kind.REQUEST, epoch=epoch, step=number, rows=digest, fields={"part": part, "batch": number})
             received = yield from self._receive(Kind.EVALUATION, epoch, number, rows, digest)
             view = ActiveView(Mode.EVALUATE, epoch, number, rows, self.labels[rows], received)
@@ -315,18 +319,18 @@ class ActiveParty:
 
     def _save(self, epoch: int, best: bool) -> Generator[Port, Message, None]:
         """Every party writes its half of the epoch, this one last."""
-        state = self.half.state()
+        snapshot = self.state.snapshot()
         # Before the peers are asked: they keep two epochs, and this one's failure must not use up the older of them.
-        check_weights(state[0], self.local.name, epoch)
+        check_weights(snapshot[0], self.local.name, epoch)
         for port in self.ports.values():
-            port.send(Kind.VERDICT, epoch=epoch, fields={"stop": self.progress.stop, "best": best})
+            port.send(Kind.EPOCH_END, epoch=epoch, fields={"stop": self.stopping.stop, "best": best})
         for port in self.ports.values():
             yield from receive(port, Kind.COMMITTED, epoch)
-        self.checkpoints.save(epoch, state, best=best)
+        self.checkpoints.save(epoch, snapshot, best=best)
 
     def _commit(self, epoch: int) -> None:
         """Declare the epoch the one to resume from, once all that is to be known of it is on disk."""
-        progress = self.progress
+        progress = self.stopping
         self.checkpoints.commit(
             epoch,
             {
@@ -338,14 +342,14 @@ class ActiveParty:
             },
         )
 
-    def _farewell(self) -> Generator[Port, Message, tuple[Evidence, ...]]:
-        evidence = self.half.chain.proof(self.half.sent)
+    def _finish(self) -> Generator[Port, Message, tuple[Evidence, ...]]:
+        evidence = self.state.chain.proof(self.state.sent)
         for port in self.ports.values():
-            port.send(Kind.FAREWELL, fields={"reason": DONE})
+            port.send(Kind.CLOSE, fields={"reason": DONE})
         for port in self.ports.values():
             message = yield from receive(port, Kind.EVIDENCE)
             evidence += stated_evidence(str(message.fields["json"]), port.peer)
-            yield from receive(port, Kind.FAREWELL)
+            yield from receive(port, Kind.CLOSE)
         return tuple(evidence)
 
     def _outcome(
@@ -361,8 +365,8 @@ class ActiveParty:
         return ActiveOutcome(
             task=self.task,
             split=self.split,
-            step_losses=tuple(self.progress.step_losses),
-            kept_epoch=self.progress.best_epoch if keeps_best else epochs - 1,
+            step_losses=tuple(self.stopping.step_losses),
+            kept_epoch=self.stopping.best_epoch if keeps_best else epochs - 1,
             epochs=epochs,
             stopped_early=epochs < self.job.train.epochs,
             part=part,
@@ -370,7 +374,7 @@ class ActiveParty:
             logits=logits[()],
             labels=self.truth[self.split.part(part)],
             evidence=evidence,
-            parameters=self.half.parameters,
+            parameters=self.state.parameters,
             numeric=self.inputs.numbers,
             categorical=len(self.inputs.cardinalities),
             widths=self.widths,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ProtocolError
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Evidence, Side
@@ -51,7 +51,7 @@ def _message_kind(name: str) -> str:
 Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
-class _Statement(Section):
+class _Statement(FrozenModel):
     """One entry as it may arrive: what the report takes and no more; as in every section, numbers are finite."""
 
     protection: Annotated[str, AfterValidator(_passive_protection)]

@@ -21,7 +21,7 @@ from cutlayer.models.base import WIDEST
 
 PROTOCOL = "1"
 DONE = "done"
-"""The reason of a farewell at the end of a run; any other is why the peer gave up."""
+"""Reason in the `close` message of a run that finished; any other names the failure."""
 CHUNK = 1 << 20
 """Rows of ids or positions per message: 16 MB of digests, well under the limit of a frame."""
 
@@ -70,7 +70,7 @@ def check_present(message: Message) -> None:
         PeerLost: it has lost another party, or was interrupted; when that one is back, all can resume.
         ProtocolError: for any other reason.
     """
-    if message.kind == Kind.FAREWELL and message.fields["reason"] != DONE:
+    if message.kind == Kind.CLOSE and message.fields["reason"] != DONE:
         reason = str(message.fields["reason"])
         if reason == Interrupted.__name__:
             raise PeerLost(f"lost {message.sender}: it was interrupted; resume when it is back")
@@ -81,7 +81,7 @@ def check_present(message: Message) -> None:
         raise ProtocolError(f"{message.sender} left: {reason}")
 
 
-def farewell_reason(failure: CutlayerError) -> str:
+def close_reason(failure: CutlayerError) -> str:
     """What the peers are told of a failure: its kind and, of a lost party, whose; never what was seen."""
     kind = type(failure).__name__
     return f"{kind} {failure.peer}".strip() if isinstance(failure, PeerLost) else kind

@@ -19,11 +19,11 @@ from cutlayer.models import BottomModel, build_bottom, tapped
 from cutlayer.models.fitting import Columns, fit_bottom, no_gradients
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.evidence import evidence_text
-from cutlayer.parties.half import Half
 from cutlayer.parties.handshake import DONE, agree_order_passive, agree_passive, check_present, receive
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
 from cutlayer.parties.numbers import check_own, check_received, check_weights
 from cutlayer.parties.release import plan_of, release_batches
+from cutlayer.parties.state import PartyState
 from cutlayer.parties.stopping import may_stop
 from cutlayer.protections.base import Context, Evidence, Mode, Noise, PassiveView, Update
 
@@ -55,10 +55,10 @@ class PassiveParty:
 
     def __init__(self, job: Job, local: Local, port: Port) -> None:
         self.job, self.local, self.port = job, local, port
-        self.once = job.train.releases_once(local.name)
-        self.opening = job.train.opening if self.once else 0
+        self.releases_once = job.train.releases_once(local.name)
+        self.warmup_epochs = job.train.warmup_epochs if self.releases_once else 0
         self.released: Tensor | None = None
-        self.opened: Tensor | None = None
+        self.warmup_gradients: Tensor | None = None
         self.fit_losses: tuple[float, ...] = ()
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
@@ -72,22 +72,22 @@ class PassiveParty:
         epoch = yield from self._prepare()
         while not self.stopped:
             self._check_epoch(epoch)
-            if not self.once:
+            if not self.releases_once:
                 yield from self._train_epoch(epoch)
-            elif epoch < self.opening:
-                yield from self._open_epoch(epoch)
-            verdict = yield from self._answer_until(Kind.VERDICT, epoch)
-            self._check_verdict(verdict)
-            self._save(epoch, verdict)
+            elif epoch < self.warmup_epochs:
+                yield from self._warmup_epoch(epoch)
+            end = yield from self._answer_until(Kind.EPOCH_END, epoch)
+            self._check_end(end)
+            self._save(epoch, end)
             self.port.send(Kind.COMMITTED, epoch=epoch)
             epoch += 1
-            if self.once and epoch == self.opening:
+            if self.releases_once and epoch == self.warmup_epochs:
                 self._release_once()
         if self.job.keeps_best:
-            self.half.load_weights(self.checkpoints.load_best(self.best_epoch))
-        yield from self._answer_until(Kind.FAREWELL, -1)
-        outcome = self._farewell(epoch)
-        self.half.chain.close_account()
+            self.state.load_weights(self.checkpoints.load_best(self.best_epoch))
+        yield from self._answer_until(Kind.CLOSE, -1)
+        outcome = self._finish(epoch)
+        self.state.chain.close_account()
         return outcome
 
     def steps(self) -> Sequence[Step]:
@@ -109,7 +109,7 @@ class PassiveParty:
         # Before the first message about features: what follows rests on rows that do not move each other.
         local.chain.check_bottom(bottom, self.inputs)
         self.bottom = bottom
-        self.half = Half(
+        self.state = PartyState(
             {"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, [self.port], local.wrap
         )
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
@@ -118,13 +118,13 @@ class PassiveParty:
         self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
         self.stopped, self.best_epoch = False, -1
         if agreement.start:
-            state = self.checkpoints.load(agreement.start - 1)
-            self.half.load(state)
-            self.stopped, self.best_epoch = bool(state[1]["stop"]), int(state[1]["best_epoch"])
-            self.opened = state[0].get("opened")
+            saved_state = self.checkpoints.load(agreement.start - 1)
+            self.state.load(saved_state)
+            self.stopped, self.best_epoch = bool(saved_state[1]["stop"]), int(saved_state[1]["best_epoch"])
+            self.warmup_gradients = saved_state[0].get("warmup_gradients")
         if local.resume and forget:
-            self.half.chain.allow_repeats(agreement.start)
-        if self.once and agreement.start >= self.opening:
+            self.state.chain.allow_repeats(agreement.start)
+        if self.releases_once and agreement.start >= self.warmup_epochs:
             self._release_once()
         return agreement.start
 
@@ -139,14 +139,14 @@ class PassiveParty:
             wanted = f"{self.port.peer} to stop after {epochs} epochs, as train.epochs says"
             raise ProtocolError.expected(wanted, f"a start of epoch {epoch}", "nothing of it was sent")
 
-    def _check_verdict(self, verdict: Message) -> None:
+    def _check_end(self, end: Message) -> None:
         """Raise at an end that the job does not have: an account that it closes is not counted by later runs.
 
         Raises:
             ProtocolError: the active party stops before the last epoch and before early stopping can.
         """
-        epoch = verdict.epoch
-        if verdict.fields["stop"] and not may_stop(epoch, self.job):
+        epoch = end.epoch
+        if end.fields["stop"] and not may_stop(epoch, self.job):
             wanted = f"{self.port.peer} to go on to epoch {epoch + 1}, as train.epochs and train.early_stop say"
             raise ProtocolError.expected(wanted, f"an end after epoch {epoch}")
 
@@ -174,38 +174,38 @@ class PassiveParty:
         """
         found = self.checkpoints.load_release() if self.local.resume else None
         if found:
-            self.half.load(found)
+            self.state.load(found)
             self.released, self.fit_losses = found[0]["released"], tuple(found[1]["fit_losses"])
             return
-        columns = Columns(self.inputs, self.split.part("train"), self.store.gather, self.opened)
+        columns = Columns(self.inputs, self.split.part("train"), self.store.gather, self.warmup_gradients)
         where = f"parties.{self.local.name}.fit"
         self.fit_losses = fit_bottom(self.job.parties[self.local.name].fit, self.bottom, columns, where)
         self.released = torch.empty(self.store.rows, self.bottom.width)
         for number, (part, rows) in enumerate(release_batches(self.split, self.bottom.width)):
             mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
             self.released[rows] = self._protected(PassiveView(mode, -1, number, rows, self._embed, part=part))
-            self.half.sent[Kind.RELEASE.value] += 1
-        tensors, plain = self.half.state()
+            self.state.sent[Kind.RELEASE.value] += 1
+        tensors, plain = self.state.snapshot()
         tensors["released"] = self.released
         self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
 
-    def _open_epoch(self, epoch: int) -> Generator[Port, Message, None]:
+    def _warmup_epoch(self, epoch: int) -> Generator[Port, Message, None]:
         """Send nothing, and keep the gradients that come back at the zeros which stand for every row."""
-        if self.opened is None:
-            self.opened = no_gradients(self.store.rows, self.bottom.width)
+        if self.warmup_gradients is None:
+            self.warmup_gradients = no_gradients(self.store.rows, self.bottom.width)
         for step, rows in enumerate(self.schedule.epoch(epoch)):
             zeros = torch.zeros(len(rows), self.bottom.width)
-            self.opened[rows] = yield from self._gradient(epoch, step, rows_digest(rows), zeros)
+            self.warmup_gradients[rows] = yield from self._gradient(epoch, step, rows_digest(rows), zeros)
             if self._sampled(step):
                 mine = self.local.name
-                self.transcript.add(Step(epoch, step, rows, {mine: zeros}, {mine: self.opened[rows]}, {}))
+                self.transcript.add(Step(epoch, step, rows, {mine: zeros}, {mine: self.warmup_gradients[rows]}, {}))
 
     def _protected(self, view: PassiveView) -> Tensor:
         """What is released of a batch that no gradient will come back for."""
         with torch.no_grad():
             embedding = self._embed(view.rows)
             self._check_own(embedding, view.epoch, view.step)
-            return self.half.chain.embedding_out(embedding, view)
+            return self.state.chain.embedding_out(embedding, view)
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, None]:
         self.bottom.train()
@@ -219,7 +219,7 @@ class PassiveParty:
             embedding = self._embed(rows)
         self._check_own(embedding, epoch, step)
         view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns, part="train")
-        released = self.half.chain.embedding_out(embedding, view)
+        released = self.state.chain.embedding_out(embedding, view)
         self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": released})
         gradient = yield from self._gradient(epoch, step, digest, released)
         self._learn(embedding, released, replace(view, embedding=released, gradient=gradient))
@@ -254,14 +254,14 @@ class PassiveParty:
 
     def _learn(self, embedding: Tensor, released: Tensor, view: PassiveView) -> None:
         """One optimiser step from the gradient that came back and this party's own loss terms."""
-        optimizer = self.half.optimizer
+        optimizer = self.state.optimizer
         if optimizer is None:
             return
         optimizer.zero_grad()
-        extra = self.half.chain.local_loss(view)
-        self.half.sent["local_loss"] += 1
-        self.half.sent["update"] += 1
-        if self.half.chain.updates:
+        extra = self.state.chain.local_loss(view)
+        self.state.sent["local_loss"] += 1
+        self.state.sent["update"] += 1
+        if self.state.chain.updates:
             self._update(embedding, released, extra, view)
         elif extra is None:
             torch.autograd.backward([released], [view.gradient])
@@ -275,18 +275,18 @@ class PassiveParty:
             wanted = f"no loss term of {self.local.name}'s own beside a protection of its update"
             raise ConfigError.expected(wanted, "one", "terms over several rows have no row's gradient; leave one out")
         (upstream,) = torch.autograd.grad(released, embedding, view.gradient)
-        self.half.chain.update(Update(self.bottom, self.store.gather(view.rows), upstream), view)
+        self.state.chain.update(Update(self.bottom, self.store.gather(view.rows), upstream), view)
 
-    def _save(self, epoch: int, verdict: Message) -> None:
+    def _save(self, epoch: int, end: Message) -> None:
         """Write this party's half of the epoch, with what a resume must know: the best one, whether it was the last."""
-        self.stopped = bool(verdict.fields["stop"])
-        self.best_epoch = epoch if verdict.fields["best"] else self.best_epoch
-        tensors, plain = self.half.state()
+        self.stopped = bool(end.fields["stop"])
+        self.best_epoch = epoch if end.fields["best"] else self.best_epoch
+        tensors, plain = self.state.snapshot()
         check_weights(tensors, self.local.name, epoch)
-        if self.opened is not None and self.released is None:
-            tensors["opened"] = self.opened
+        if self.warmup_gradients is not None and self.released is None:
+            tensors["warmup_gradients"] = self.warmup_gradients
         plain |= {"stop": self.stopped, "best_epoch": self.best_epoch}
-        self.checkpoints.save(epoch, (tensors, plain), best=bool(verdict.fields["best"]))
+        self.checkpoints.save(epoch, (tensors, plain), best=bool(end.fields["best"]))
         self.transcript.close(epoch)
 
     def _answer_until(self, last: Kind, epoch: int) -> Generator[Port, Message, Message]:
@@ -349,10 +349,10 @@ class PassiveParty:
     def _columns(self, rows: Tensor) -> Tensor:
         return one_hot_columns(*self.store.gather(rows), self.inputs.cardinalities)
 
-    def _farewell(self, epochs: int) -> PassiveOutcome:
-        evidence = tuple(self.half.chain.proof(self.half.sent))
+    def _finish(self, epochs: int) -> PassiveOutcome:
+        evidence = tuple(self.state.chain.proof(self.state.sent))
         self.port.send(Kind.EVIDENCE, fields={"json": evidence_text(evidence)})
-        self.port.send(Kind.FAREWELL, fields={"reason": DONE})
+        self.port.send(Kind.CLOSE, fields={"reason": DONE})
         inputs = self.inputs
-        counts = (self.half.parameters, inputs.numbers, len(inputs.cardinalities))
+        counts = (self.state.parameters, inputs.numbers, len(inputs.cardinalities))
         return PassiveOutcome(evidence, *counts, epochs, self.fit_losses)

@@ -12,11 +12,11 @@ def may_stop(epoch: int, job: Job) -> bool:
     """Whether a job can end after an epoch: after its last one, or once early stopping can have run out of patience."""
     train = job.train
     patience = train.early_stop.patience if train.early_stop else train.epochs
-    return epoch + 1 >= train.epochs or epoch + 1 - train.opening >= patience
+    return epoch + 1 >= train.epochs or epoch + 1 - train.warmup_epochs >= patience
 
 
 @dataclass
-class Progress:
+class EarlyStopping:
     """What decides when training stops; committed with every epoch."""
 
     best: float = -math.inf
@@ -25,7 +25,7 @@ class Progress:
     stop: bool = False
     step_losses: list[float] = field(default_factory=list, repr=False)
 
-    def judge(self, metric: float, epoch: int, job: Job) -> bool:
+    def update(self, metric: float, epoch: int, job: Job) -> bool:
         """Take in an epoch's validation metric (NaN: undefined); returns whether to keep it as the best so far."""
         patience = job.train.early_stop
         better = metric > self.best + (patience.min_delta if patience else 0.0)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from torch import Tensor, nn
 
 from cutlayer.accounting import ANY_PART, Event, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.noise import derive, fingerprint, standard_laplace, standard_normal
 from cutlayer.protections.label_memory import LabelMemory
@@ -209,7 +209,7 @@ class Evidence:
     kinds: Mapping[str, int] = field(default_factory=dict)
 
 
-C = TypeVar("C", bound=Section)
+C = TypeVar("C", bound=FrozenModel)
 
 
 class Protection(ABC, Generic[C]):
@@ -227,7 +227,7 @@ class Protection(ABC, Generic[C]):
     """
 
     name: ClassVar[str]
-    config: ClassVar[type[Section]]
+    config: ClassVar[type[FrozenModel]]
     side: ClassVar[Side]
     protects: ClassVar[Asset]
     reference: ClassVar[str]

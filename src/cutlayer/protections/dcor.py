@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr
 from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Side
 
@@ -19,7 +19,7 @@ _CHECK_ROWS = 1024
 _RANGE = "the authors use 0.002 to 0.05"
 
 
-class DCorConfig(Section):
+class DCorConfig(FrozenModel):
     """How much the term weighs, and from when.
 
     Attributes:

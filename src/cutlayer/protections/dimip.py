@@ -14,13 +14,13 @@ from torch.nn.functional import log_softmax
 from torch.nn.utils import parameters_to_vector
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
 from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
 from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Side
 
 
-class DIMIPConfig(Section):
+class DIMIPConfig(FrozenModel):
     """How much the protection weighs against the task, and how hard its predictors learn.
 
     Attributes:

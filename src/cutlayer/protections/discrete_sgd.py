@@ -11,11 +11,11 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 
-class DiscreteSGDConfig(Section):
+class DiscreteSGDConfig(FrozenModel):
     """How coarse the levels are.
 
     Attributes:

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 
 from cutlayer.accounting import DPSGD, Event, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
 from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_step, lattice_sum
@@ -19,7 +19,7 @@ from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.protections.base import Asset, PassiveView, Protection, Side, Update
 
 
-class DPBottomConfig(Section):
+class DPBottomConfig(FrozenModel):
     """How long a row's gradient may be, and how much noise their sum gets.
 
     Attributes:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cutlayer.accounting import Event, GaussianRelease, NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import rows_digest
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
 from cutlayer.kernels.lattice import lattice_gaussian, lattice_step
@@ -24,7 +24,7 @@ from cutlayer.protections.embedding_rescale import EstimateConfig, EstimatedScal
 _BUDGET = "epsilon 8 and delta 1e-5 are a start"
 
 
-class DPEmbeddingConfig(Section):
+class DPEmbeddingConfig(FrozenModel):
     """How long a row may be, and how much noise it gets: by epsilon and delta, or by a noise multiplier.
 
     Attributes:

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.contrastive import contrastive_loss
 from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
 
@@ -18,7 +18,7 @@ from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
 _TOLERANCE = 1e-3
 
 
-class AdjustConfig(Section):
+class AdjustConfig(FrozenModel):
     """What the party knows of the labels, and how much the term weighs.
 
     Attributes:

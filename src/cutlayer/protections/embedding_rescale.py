@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.distance_statistics import (
     distance_mean_and_variance,
     distance_statistics,
@@ -21,7 +21,7 @@ from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.protections.base import Context, Mode, PassiveView
 
 
-class EstimateConfig(Section):
+class EstimateConfig(FrozenModel):
     """How `rescale: paper` estimates; its authors' text is followed where a key says so, the rest is our choice.
 
     Attributes:

@@ -10,14 +10,14 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.keep_top import keep_top
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 _GRID = "a compression of 90 % keeps 0.1; the published grids go from 0.75 to 0"
 
 
-class GradientCompressionConfig(Section):
+class GradientCompressionConfig(FrozenModel):
     """How much is kept.
 
     Attributes:

@@ -10,12 +10,12 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.max_norm import row_norms
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 
-class IsoNoiseConfig(Section):
+class IsoNoiseConfig(FrozenModel):
     """How loud the noise is.
 
     Attributes:

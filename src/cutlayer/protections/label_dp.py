@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, RandomizedResponse, ReleasePlan
-from cutlayer.config import Section, validated
+from cutlayer.config import FrozenModel, validated
 from cutlayer.data.ids import DIGEST_BYTES, row_digests
 from cutlayer.errors import DataError
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response
@@ -25,7 +25,7 @@ from cutlayer.protections.label_memory import Choice, Drawn, Recalled
 Labels = TypeVar("Labels", npt.NDArray[Any], Tensor)
 
 
-class LabelDPConfig(Section):
+class LabelDPConfig(FrozenModel):
     """How private a label is.
 
     Attributes:

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.class_statistics import ClassStatistics, Contrast, class_statistics, one_against_rest
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise import standard_normal
@@ -22,7 +22,7 @@ _RANGE = "a sum_kl of 0.16 to 0.64 is the range the authors recommend"
 _GROWTH = 1.5
 
 
-class MarvellConfig(Section):
+class MarvellConfig(FrozenModel):
     """How hard the classes are to tell apart: exactly one of the first three.
 
     Attributes:

@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.max_norm import max_norm, row_norms
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 
-class MaxNormConfig(Section):
+class MaxNormConfig(FrozenModel):
     """Max norm alignment has nothing to set."""
 
 

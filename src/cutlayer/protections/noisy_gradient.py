@@ -10,11 +10,11 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 
-class NoisyGradientConfig(Section):
+class NoisyGradientConfig(FrozenModel):
     """Which noise.
 
     Attributes:

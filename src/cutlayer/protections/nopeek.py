@@ -9,13 +9,13 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.kernels.distance_correlation import distance_correlation_sqr
 from cutlayer.protections.base import Asset, PassiveView, Protection, Side
 
 
-class NoPeekConfig(Section):
+class NoPeekConfig(FrozenModel):
     """How much the term weighs.
 
     Attributes:

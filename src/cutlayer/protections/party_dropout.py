@@ -12,14 +12,14 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section, near_miss
+from cutlayer.config import FrozenModel, near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Protection, Side
 
 Rate = Annotated[float, Field(ge=0, lt=1, strict=True)]
 
 
-class PartyDropoutConfig(Section):
+class PartyDropoutConfig(FrozenModel):
     """How often each party is dropped.
 
     Attributes:

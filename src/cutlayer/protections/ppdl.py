@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise import keystream, standard_laplace
 from cutlayer.kernels.sparse_vector import passing
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
@@ -21,7 +21,7 @@ _THRESHOLD_SHARE, _VALUE_SHARE = 8 / 9, 2 / 9
 _LONGEST_WALK = 1 << 16
 
 
-class PPDLConfig(Section):
+class PPDLConfig(FrozenModel):
     """How much is released and how noisy.
 
     Attributes:

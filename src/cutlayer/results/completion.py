@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 
 
-class VariantValue(Section):
+class VariantValue(FrozenModel):
     """One variant of a completed model on the test rows, by the headline metric with its 95 % bootstrap interval."""
 
     variant: str
@@ -17,7 +17,7 @@ class VariantValue(Section):
     high: Number
 
 
-class CompletionResult(Section):
+class CompletionResult(FrozenModel):
     """One attack on the bottom model that one passive party keeps of one run.
 
     Attributes:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 
 
-class AbsenceUtility(Section):
+class AbsenceUtility(FrozenModel):
     """This run's model on the test rows while some passive parties are absent.
 
     Attributes:
@@ -28,7 +28,7 @@ class AbsenceUtility(Section):
     references: Mapping[str, Number] = Field(default_factory=dict)
 
 
-class DepartureResult(Section):
+class DepartureResult(FrozenModel):
     """What is left when parties leave.
 
     Attributes:

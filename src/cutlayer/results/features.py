@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 
 
-class ColumnValue(Section):
+class ColumnValue(FrozenModel):
     """How well one column was rebuilt (R2 and MSE in encoded units) or inferred (AUC and accuracy)."""
 
     column: str
@@ -22,7 +22,7 @@ class ColumnValue(Section):
     majority: Number = None
 
 
-class ImagePair(Section):
+class ImagePair(FrozenModel):
     """An image and what was made of it: bytes of the pixels, channel by channel, row by row, base64.
 
     Attributes:
@@ -38,7 +38,7 @@ class ImagePair(Section):
     rebuilt: str
 
 
-class FeatureResult(Section):
+class FeatureResult(FrozenModel):
     """One attack on the features of one passive party, in one run.
 
     Attributes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 
 
-class Gate(Section):
+class Gate(FrozenModel):
     """One limit of `fail_above`, the worst figure against it, and where that was measured.
 
     `worst` is `None` where nothing could be measured; such a gate does not pass.
@@ -21,7 +21,7 @@ class Gate(Section):
     passed: bool
 
 
-class Finding(Section):
+class Finding(FrozenModel):
     """Something a reviewer should know, with a stable code and what to do about it."""
 
     code: str

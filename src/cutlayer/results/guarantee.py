@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 
 
-class GuaranteeTest(Section):
+class GuaranteeTest(FrozenModel):
     """One guarantee of the ledger, and what canaries showed of its mechanism.
 
     Attributes:

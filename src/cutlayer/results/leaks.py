@@ -7,12 +7,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.config.job import Role
 from cutlayer.results.number import Number
 
 
-class LeakResult(Section):
+class LeakResult(FrozenModel):
     """One cell of the leak matrix: one attack on one kind of message of one party, in one run.
 
     Attributes:
@@ -58,7 +58,7 @@ class LeakResult(Section):
     knowledge: tuple[str, ...] = ()
 
 
-class LayerLeak(Section):
+class LayerLeak(FrozenModel):
     """The leak of one layer's output, 0.5 to 1; `index` is its position along the network."""
 
     run: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 
 
-class LedgerEntry(Section):
+class LedgerEntry(FrozenModel):
     """What one protection releases, as the ledger records it.
 
     Attributes:
@@ -29,7 +29,7 @@ class LedgerEntry(Section):
     statement: str
 
 
-class LedgerTotal(Section):
+class LedgerTotal(FrozenModel):
     """What all releases of one party about one asset cost together, towards each of the receivers.
 
     Attributes:
@@ -56,7 +56,7 @@ class LedgerTotal(Section):
     statement: str
 
 
-class LedgerResult(Section):
+class LedgerResult(FrozenModel):
     """The formal privacy cost of the whole run."""
 
     entries: tuple[LedgerEntry, ...] = ()

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 
 
-class ProtectionResult(Section):
+class ProtectionResult(FrozenModel):
     """What one protection was set to, what it did, and what is proved about it.
 
     Attributes:

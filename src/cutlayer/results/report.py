@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.durable import write_whole
 from cutlayer.errors import RunFolderError
 from cutlayer.results.completion import CompletionResult
@@ -27,7 +27,7 @@ UNDEFENDED = "undefended"
 CHANCE = "chance"
 
 
-class Report(Section):
+class Report(FrozenModel):
     """Everything a reviewer reads about one run.
 
     Attributes:

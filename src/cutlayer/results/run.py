@@ -7,12 +7,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.config.job import Role, TaskKind
 from cutlayer.results.number import Number
 
 
-class RunInfo(Section):
+class RunInfo(FrozenModel):
     """What was run, on what, and how it ended.
 
     Attributes:
@@ -43,7 +43,7 @@ class RunInfo(Section):
     folder: str
 
 
-class TaskInfo(Section):
+class TaskInfo(FrozenModel):
     """What the model predicts; `positive_share` is that of the training rows of a binary task."""
 
     kind: TaskKind
@@ -51,7 +51,7 @@ class TaskInfo(Section):
     positive_share: Number = None
 
 
-class DataInfo(Section):
+class DataInfo(FrozenModel):
     """Rows that all parties have in common, and how they were split."""
 
     common: int
@@ -65,7 +65,7 @@ class DataInfo(Section):
         return (self.test, "test rows") if self.test else (self.validation, "validation rows")
 
 
-class PartyInfo(Section):
+class PartyInfo(FrozenModel):
     """One party: what it brought, its half of the model, and what crossed its link.
 
     Attributes:
@@ -87,7 +87,7 @@ class PartyInfo(Section):
     bytes_received: int
 
 
-class EpochResult(Section):
+class EpochResult(FrozenModel):
     """One epoch of one run.
 
     Attributes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 
 
-class ModelUtility(Section):
+class ModelUtility(FrozenModel):
     """One model on the test rows; `low` and `high` bound the headline metric (95 % bootstrap)."""
 
     name: str
@@ -18,7 +18,7 @@ class ModelUtility(Section):
     high: Number = None
 
 
-class UtilityResult(Section):
+class UtilityResult(FrozenModel):
     """This run against its references, by the headline metric and others."""
 
     metric: str

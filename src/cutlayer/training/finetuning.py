@@ -16,8 +16,8 @@ from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.models import BottomModel, TopModel
-from cutlayer.parties.half import build_optimizer
 from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.state import build_optimizer
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth

@@ -18,10 +18,10 @@ from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.models import BottomModel, build_bottom, build_top
-from cutlayer.parties.half import build_optimizer
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.random_state import drawn_under
-from cutlayer.parties.stopping import Progress
+from cutlayer.parties.state import build_optimizer
+from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.tasks import Task
 
 
@@ -103,7 +103,7 @@ def train_reference(
 def _fit(model: Joint, optimizer: torch.optim.Optimizer, job: Job, task: Task, labels: Tensor, split: Split) -> int:
     """Train to the end of the schedule; returns the epoch whose weights were kept."""
     schedule = Schedule(split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
-    progress, kept = Progress(), None
+    stopping, kept = EarlyStopping(), None
     held_out = split.part("validation")
     for epoch in range(job.train.epochs):
         model.train()
@@ -115,14 +115,14 @@ def _fit(model: Joint, optimizer: torch.optim.Optimizer, job: Job, task: Task, l
         if not (job.keeps_best or job.train.early_stop):
             continue
         metric = task.evaluate(evaluate(model, held_out), labels[held_out])[task.metric]
-        if progress.judge(metric, epoch, job) and job.keeps_best:
+        if stopping.update(metric, epoch, job) and job.keeps_best:
             kept = copy.deepcopy(model.state_dict())
-        if progress.stop:
+        if stopping.stop:
             break
     if kept is None:
         return epoch
     model.load_state_dict(kept)
-    return progress.best_epoch
+    return stopping.best_epoch
 
 
 def _bottom(job: Job, name: str, store: Store) -> BottomModel:

@@ -138,7 +138,7 @@ def _job(job: Job, party: str, protection: str) -> Job:
         # Weights that hardly move: the gradients stay as long as at the start.
         "optimizer": {"kind": "sgd", "lr": 1e-9},
         "release": "every_step",
-        "opening": 0,
+        "warmup_epochs": 0,
     }
     common: dict[str, Any] = {"id": ID, "audit": {"every": "never"}}
     privacy = {protection: job.parties[party].protections[protection]}

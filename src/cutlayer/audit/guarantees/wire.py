@@ -82,7 +82,9 @@ def _middle(job: Job) -> tuple[Kind, int]:
     (passive,) = job.passives
     once = job.train.releases_once(passive)
     return (
-        (Kind.RELEASE, -1) if once and not job.train.opening else (Kind.GRADIENT if not once else Kind.VERDICT, epoch)
+        (Kind.RELEASE, -1)
+        if once and not job.train.warmup_epochs
+        else (Kind.GRADIENT if not once else Kind.EPOCH_END, epoch)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from cutlayer.config import Section, near_miss, validated
+from cutlayer.config import FrozenModel, near_miss, validated
 from cutlayer.errors import ConfigError
 from cutlayer.models import BOTTOMS
 from cutlayer.models.base import BottomModel
@@ -18,7 +18,7 @@ from cutlayer.models.fitting.pca import PcaFit, fit_pca
 __all__ = ["FITS", "Columns", "check_fit", "fit_bottom", "is_independent", "no_gradients"]
 
 
-class NoFit(Section):
+class NoFit(FrozenModel):
     """The random initial weights, which no row has a part in."""
 
     kind: Literal["none"] = "none"
@@ -29,13 +29,13 @@ class Fit(NamedTuple):
 
     Attributes:
         bottom: the kind of bottom model that it needs, if it needs one.
-        opening: it needs gradients, so epochs before the release; and an embedding of both signs to follow them.
+        needs_warmup: it needs gradients, so epochs before the release; and an embedding of both signs to follow them.
     """
 
-    config: type[Section]
+    config: type[FrozenModel]
     run: Callable[[Any, BottomModel, Columns], tuple[float, ...]]
     bottom: str = ""
-    opening: bool = False
+    needs_warmup: bool = False
 
 
 def _leave(_settings: NoFit, _bottom: BottomModel, _columns: Columns) -> tuple[float, ...]:
@@ -47,7 +47,7 @@ FITS: Mapping[str, Fit] = {
     "pca": Fit(PcaFit, fit_pca, "linear"),
     "autoencoder": Fit(AutoencoderFit, fit_autoencoder),
     "contrastive": Fit(ContrastiveFit, fit_contrastive),
-    "gradients": Fit(GradientsFit, fit_gradients, opening=True),
+    "gradients": Fit(GradientsFit, fit_gradients, needs_warmup=True),
 }
 
 
@@ -56,7 +56,7 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
 
     Args:
         raw: the party's `fit`; `None` leaves the initial weights as they are.
-        columns: the party's own training rows, and the gradients of the opening epochs.
+        columns: the party's own training rows, and the gradients of the warm-up epochs.
         where: dotted path of `fit`, for messages.
 
     Returns:
@@ -75,20 +75,21 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
     return losses
 
 
-def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], opening: int, where: str) -> None:
+def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], warmup_epochs: int, where: str) -> None:
     """Validate a party's `fit` beside the section of its bottom model, without running it.
 
     Args:
-        opening: epochs before the release.
+        warmup_epochs: number of epochs before the release.
 
     Raises:
-        ConfigError: unknown kind or key, another kind of bottom model than it needs, or no opening where it needs one.
+        ConfigError: unknown kind or key, another kind of bottom model than it needs, or no warm-up epochs where it
+            needs them.
     """
     fit, _ = _section(raw, where)
-    if fit.opening and not opening:
-        wanted = f"{where}: opening epochs for kind {raw['kind'] if raw else 'none'}"
-        raise ConfigError.expected(wanted, "train.opening: 0", "set it to 1 or more")
-    if fit.opening and _cut_is_stated(bottom) and bottom.get("cut") != "linear":
+    if fit.needs_warmup and not warmup_epochs:
+        wanted = f"{where}: warm-up epochs for kind {raw['kind'] if raw else 'none'}"
+        raise ConfigError.expected(wanted, "train.warmup_epochs: 0", "set it to 1 or more")
+    if fit.needs_warmup and _cut_is_stated(bottom) and bottom.get("cut") != "linear":
         wanted = f"{where}: a linear cut for kind {raw['kind'] if raw else 'none'}"
         raise ConfigError.expected(wanted, "an activation after it", "write cut: linear in model.bottom")
     if fit.bottom and bottom.get("kind") != fit.bottom:
@@ -107,7 +108,7 @@ def _cut_is_stated(bottom: Mapping[str, Any]) -> bool:
     return kind is not None and "cut" in kind.config.model_fields
 
 
-def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, Section]:
+def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, FrozenModel]:
     raw = {"kind": "none"} if raw is None else raw
     name = raw.get("kind")
     if name not in FITS:

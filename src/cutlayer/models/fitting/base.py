@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import Diverged
 from cutlayer.models.base import Inputs
 
@@ -40,7 +40,7 @@ class Columns:
         return sum(self.inputs.cardinalities) + self.inputs.numbers
 
 
-class DescentConfig(Section):
+class DescentConfig(FrozenModel):
     """Gradient descent by Adam.
 
     Attributes:

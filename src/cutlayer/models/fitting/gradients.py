@@ -15,7 +15,7 @@ from cutlayer.models.fitting.base import Columns, DescentConfig, descend
 
 
 class GradientsFit(DescentConfig):
-    """Least squares on the gradients of the opening epochs; needs `train.opening`."""
+    """Least squares on the gradients of the warm-up epochs; needs `train.warmup_epochs`."""
 
     kind: Literal["gradients"] = "gradients"
 
@@ -41,7 +41,7 @@ def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: Columns)
     the step; that it is taken across the cut before a single private release is this project's.
     """
     if columns.gradients is None:
-        raise ConfigError.expected("gradients of opening epochs for fit gradients", "none", "set train.opening")
+        raise ConfigError.expected("gradients of warm-up epochs for fit gradients", "none", "set train.warmup_epochs")
     rows = columns.rows[columns.gradients[columns.rows].isfinite().all(dim=1)]
     scale = columns.gradients[rows].square().mean().sqrt()
     if not float(scale) > 0:
@@ -55,5 +55,5 @@ def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: Columns)
 
 
 def no_gradients(rows: int, width: int) -> Tensor:
-    """Where the gradients of opening epochs go: float32 (rows, width), not a number until a row's came."""
+    """Where the gradients of warm-up epochs go: float32 (rows, width), not a number until a row's came."""
     return torch.full((rows, width), torch.nan)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from cutlayer.config import Section
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel
 from cutlayer.models.fitting.base import Columns
@@ -19,7 +19,7 @@ WIDEST = 4096
 _CHUNK = 1024
 
 
-class PcaFit(Section):
+class PcaFit(FrozenModel):
     """Principal components; the bottom model must be `linear`."""
 
     kind: Literal["pca"] = "pca"

@@ -17,7 +17,7 @@ from cutlayer.protections.chain import Chain
 from cutlayer.protections.coverage import HOOK_OF
 
 
-class Half:
+class PartyState:
     """Modules, optimiser, protections and counts of one party.
 
     Args:
@@ -66,7 +66,7 @@ class Half:
         """Number of trained numbers."""
         return sum(parameter.numel() for parameter in self.modules.parameters())
 
-    def state(self) -> State:
+    def snapshot(self) -> State:
         """Tensors and plain values that `load` continues from, the random state included."""
         tensors = {f"module/{name}": tensor for name, tensor in self.modules.state_dict().items()}
         tensors["random"] = torch.get_rng_state()

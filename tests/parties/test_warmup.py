@@ -27,7 +27,7 @@ from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, raw_job, record, run,
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "mlp", "hidden": [8, 3], "cut": "linear"}
 GIVEN = tables(passives=2)
-STEPS, OPENING, EPOCHS = 4, 2, 4
+STEPS, WARMUP, EPOCHS = 4, 2, 4
 FIT = {"kind": "gradients", "epochs": 5, "batch_size": 32, "lr": 0.01}
 
 
@@ -37,21 +37,21 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def raw(**options: Any) -> Any:
-    """Two passive parties of which telco releases once, with noise, fitted by the gradients of two opening epochs."""
+    """Two passive parties of which telco releases once, with noise, fitted by the gradients of two warm-up epochs."""
     fit, active = options.pop("fit", FIT), options.pop("active", {})
     bottom = {ACTIVE: MLP, TELCO: LINEAR, SHOP: MLP}
-    schedule = {"epochs": EPOCHS, "opening": OPENING, "release": {TELCO: "once"}, "audit": {"rows": 64}}
+    schedule = {"epochs": EPOCHS, "warmup_epochs": WARMUP, "release": {TELCO: "once"}, "audit": {"rows": 64}}
     made = raw_job(passives=2, **{"bottom": bottom, **schedule, **options})
     made["parties"][TELCO] |= {"privacy": {"noisy": {"multiplier": 0.1}}, "fit": fit}
     made["parties"][ACTIVE]["privacy"] = active
     return made
 
 
-def opened(**options: Any) -> Job:
+def warmup_job(**options: Any) -> Job:
     return validated(Job, raw(**options), "")
 
 
-JOB = opened()
+JOB = warmup_job()
 
 
 def of(messages: list[Message], *kinds: Kind) -> list[Message]:
@@ -62,20 +62,20 @@ def released(folder: Path, party: str) -> dict[str, Tensor]:
     return load_file(folder / "checkpoint" / party / "released.safetensors")
 
 
-def test_gradients_cross_in_the_opening_alone_and_rows_once_after_it(
+def test_gradients_cross_in_the_warm_up_alone_and_rows_once_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = record(monkeypatch)
     trained = run(JOB, GIVEN, tmp_path)
     mine = [message for message in messages if TELCO in (message.sender, message.receiver)]
     gradients = of(mine, Kind.GRADIENT)
-    assert [message.epoch for message in gradients] == [epoch for epoch in range(OPENING) for _ in range(STEPS)]
+    assert [message.epoch for message in gradients] == [epoch for epoch in range(WARMUP) for _ in range(STEPS)]
     assert not of(mine, Kind.EMBEDDING, Kind.EVALUATION)
     assert mine.index(of(mine, Kind.RELEASE)[0]) > mine.index(gradients[-1])
     split = trained.active.split
     rows = len(split.train) + len(split.validation) + len(split.test)
     assert sum(len(message.tensors["embedding"]) for message in of(mine, Kind.RELEASE)) == rows
-    assert trained.active.kept_epoch >= OPENING
+    assert trained.active.kept_epoch >= WARMUP
     assert len(trained.passives[TELCO].fit_losses) == FIT["epochs"]
 
 
@@ -96,7 +96,7 @@ def test_zeros_stand_for_its_rows_until_they_come(tmp_path: Path) -> None:
 def test_the_embedding_of_one_column_follows_the_labels(tmp_path: Path) -> None:
     """Told nothing but gradients, the party finds what its columns say of the labels that nobody else knew."""
     bottom = {ACTIVE: MLP, TELCO: {"kind": "mlp", "hidden": [8, 1], "cut": "linear"}, SHOP: MLP}
-    job = opened(bottom=bottom, fit={**FIT, "epochs": 40})
+    job = warmup_job(bottom=bottom, fit={**FIT, "epochs": 40})
     trained = run(job, GIVEN, tmp_path)
     train = trained.active.split.part("train")
     labels = load_labels(trained)
@@ -124,7 +124,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return folder, run(JOB, GIVEN, folder)
 
 
-@pytest.mark.parametrize("steps", [1, STEPS + 1, OPENING * STEPS, OPENING * STEPS + 1, 3 * STEPS])
+@pytest.mark.parametrize("steps", [1, STEPS + 1, WARMUP * STEPS, WARMUP * STEPS + 1, 3 * STEPS])
 def test_a_resume_is_as_if_nothing_had_happened(tmp_path: Path, whole: Any, steps: int) -> None:
     interrupted(JOB, GIVEN, tmp_path, Dying(steps))
     assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
@@ -133,18 +133,18 @@ def test_a_resume_is_as_if_nothing_had_happened(tmp_path: Path, whole: Any, step
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any, after: bool) -> None:
-    """Around the end of the opening: the halves of its last epoch, its commit, and both halves of the release."""
+    """Around the end of the warm-up: the halves of its last epoch, its commit, and both halves of the release."""
     for nth in range(8, 26, 2) if after else range(9, 26, 2):
         folder = tmp_path / str(nth)
         crashed_at_rename(JOB, GIVEN, folder, nth, after=after)
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
 
-def test_protections_of_the_labels_cover_the_opening(tmp_path: Path) -> None:
-    job = opened(active={"max_norm": {}}, release="once")
+def test_protections_of_the_labels_cover_the_warm_up(tmp_path: Path) -> None:
+    job = warmup_job(active={"max_norm": {}}, release="once")
     check_job(job)
     (evidence, *_) = run(job, GIVEN, tmp_path).active.evidence
-    assert evidence.covered == evidence.sent == OPENING * STEPS * 2
+    assert evidence.covered == evidence.sent == WARMUP * STEPS * 2
 
 
 def test_processes_equal_one_process_to_the_last_bit(tmp_path: Path) -> None:
@@ -169,12 +169,12 @@ def test_a_gradient_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"opening": EPOCHS}, "opening below the 4 epochs, got 4"),
-        ({"opening": 0}, "opening epochs for kind gradients, got train.opening: 0"),
-        ({"release": "every_step", "fit": None}, "no train.opening where no party releases once, got 2"),
+        ({"warmup_epochs": EPOCHS}, "warmup_epochs below the 4 epochs, got 4"),
+        ({"warmup_epochs": 0}, "warm-up epochs for kind gradients, got train.warmup_epochs: 0"),
+        ({"release": "every_step", "fit": None}, "no train.warmup_epochs where no party releases once, got 2"),
         ({"bottom": MLP}, "a linear cut for kind gradients, got an activation after it; write cut: linear"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(change: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        check_job(opened(**change))
+        check_job(warmup_job(**change))

@@ -15,9 +15,9 @@ def test_a_farewell_is_read_although_the_party_was_about_to_send() -> None:
     ends = stream.attach()
     assert ends is not None
     port = Port("bank", "telco", "run", stream.transmit)
-    farewell = Message(Kind.FAREWELL, "telco", "bank", "run", -1, -1, 0, fields={"reason": "Interrupted"})
-    stream.pump([encode(farewell)], ends)
-    port.send(Kind.VERDICT, epoch=0, fields={"stop": False, "best": False})
+    close = Message(Kind.CLOSE, "telco", "bank", "run", -1, -1, 0, fields={"reason": "Interrupted"})
+    stream.pump([encode(close)], ends)
+    port.send(Kind.EPOCH_END, epoch=0, fields={"stop": False, "best": False})
     assert stream.receive(port).fields["reason"] == "Interrupted"
     with pytest.raises(PeerLost, match="it closed the link"):
-        port.send(Kind.VERDICT, epoch=1, fields={"stop": False, "best": False})
+        port.send(Kind.EPOCH_END, epoch=1, fields={"stop": False, "best": False})
