@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from cutlayer.report.charts import swatch
-from cutlayer.report.svg import Scale, element, marker, padded, tick_texts, ticks
+from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded
 from studies.results import Mean
 
 WIDTH = 480
@@ -114,7 +114,9 @@ class Chart:
         y = Scale(*padded(ys + ([] if self.reference is None else [self.reference])), _BOTTOM, _TOP)
         drawn = [_series(each, style, x, y) for style, each in enumerate(self.series)]
         depth = _AXIS + round(_LETTER * max(map(len, self.names), default=0))
-        frame = _frame(self, x, y, depth)
+        names = [(float(index), name) for index, name in enumerate(self.names)] or None
+        across = Axis(x, self.axes[0], names, slanted=names is not None)
+        frame = axes(across, Axis(y, self.axes[1], reference=self.reference), depth - 11)
         top, rows = _BOTTOM + depth, range(len(self.series))
         legend = [_legend_row(self.series[row].name, row, top + _LEGEND_ROW * row) for row in rows]
         size = (WIDTH, top + _LEGEND_ROW * len(self.series) + 8)
@@ -153,34 +155,6 @@ def svg_file(label: str, style: str, size: tuple[int, int], parts: Sequence[Mark
 def _legend_row(name: str, style: int, top: int) -> Markup:
     sample = element("svg", swatch(style), x=_LEFT, y=top, width=32, height=14)
     return element("g", sample, element("text", name, class_="name", x=_LEFT + 40, y=top + 11))
-
-
-def _frame(chart: Chart, x: Scale, y: Scale, depth: int) -> Markup:
-    """Axes, grid and reference line; `depth` is the height that the names below the axis take."""
-    right, parts = WIDTH - _RIGHT, []
-    rows = ticks(y.low, y.high)
-    for tick, text in zip(rows, tick_texts(rows), strict=True):
-        parts.append(element("path", class_="grid", d=f"M{_LEFT} {y(tick):.1f}H{right}"))
-        parts.append(element("text", text, x=_LEFT - 6, y=y(tick) + 4.0, text_anchor="end"))
-    columns = [float(index) for index in range(len(chart.names))] or ticks(x.low, x.high)
-    for tick, text in zip(columns, chart.names or tick_texts(columns), strict=True):
-        parts.append(element("path", class_="grid", d=f"M{x(tick):.1f} {_TOP}V{_BOTTOM}"))
-        parts.append(_below(text, x(tick), slanted=bool(chart.names)))
-    if chart.reference is not None:
-        parts.append(element("path", class_="chance", d=f"M{_LEFT} {y(chart.reference):.1f}H{right}"))
-    middle = (_TOP + _BOTTOM) / 2
-    parts.append(element("text", chart.axes[0], x=(_LEFT + right) / 2, y=_BOTTOM + depth - 11, text_anchor="middle"))
-    rotation = f"rotate(-90 14 {middle:.0f})"
-    parts.append(element("text", chart.axes[1], x=14, y=middle, text_anchor="middle", transform=rotation))
-    return element("g", *parts)
-
-
-def _below(text: str, x: float, *, slanted: bool) -> Markup:
-    """Text under a grid line."""
-    if slanted:
-        rotation = f"rotate(-40 {x:.1f} {_BOTTOM + 12})"
-        return element("text", text, x=x + 4, y=_BOTTOM + 12, text_anchor="end", transform=rotation)
-    return element("text", text, x=x, y=_BOTTOM + 15, text_anchor="middle")
 
 
 def _series(line: Series, style: int, x: Scale, y: Scale) -> Markup:

@@ -14,7 +14,7 @@ import pytest
 from cutlayer.config.load import load_job
 from cutlayer.errors import Diverged
 from cutlayer.kernels.pareto import knee, pareto_front
-from cutlayer.sweeps import measure, search, variants
+from cutlayer.sweeps import measure, shared, variants, worker
 from cutlayer.sweeps.measure import LeakKind
 
 LR = "train.optimizer.lr"
@@ -184,7 +184,7 @@ def test_an_interrupted_sweep_goes_on(place, folder, monkeypatch):
     stands = f"interrupted; 1 of 3 trials stand in {folder / 'sweep.log'}; the same command runs the others"
     assert told.document() == {"error": stands, "exit_code": 130}
     assert len(list((folder / "trials").iterdir())) == 1
-    monkeypatch.setattr(search.SharedTrials, "give_up_the_gone", lambda _: pytest.fail("nothing is waited for"))
+    monkeypatch.setattr(shared.SharedTrials, "release_stale_trials", lambda _: pytest.fail("nothing is waited for"))
     again = place.call("sweep", place.file, *vary, "--json").document()
     assert sorted(trial["values"][LR] for trial in again["trials"]) == [0.001, 0.002, 0.01]
     assert {trial["state"] for trial in again["trials"]} == {"complete"}
@@ -192,7 +192,7 @@ def test_an_interrupted_sweep_goes_on(place, folder, monkeypatch):
 
 
 def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
-    execute, keep = measure.execute, search.SharedTrials.give_up
+    execute, keep = measure.execute, shared.SharedTrials.release
     vary = ("--vary", f"{LR}=0.001,0.01")
 
     def killed(job, path, *arguments):
@@ -201,17 +201,17 @@ def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
         raise SystemExit
 
     monkeypatch.setattr(measure, "execute", killed)
-    monkeypatch.setattr(search.SharedTrials, "give_up", lambda *_: None)
-    monkeypatch.setattr(search.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(shared.SharedTrials, "release", lambda *_: None)
+    monkeypatch.setattr(worker.shutil, "rmtree", lambda *_, **__: None)
     with pytest.raises(SystemExit):
         place.call("sweep", place.file, *vary)
     monkeypatch.undo()
     monkeypatch.chdir(place.folder)
     assert (folder / "trials" / "0000" / "job.yaml").exists()
-    monkeypatch.setattr("cutlayer.sweeps.shared.GONE_SECONDS", 0.0)
-    monkeypatch.setattr(search, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr("cutlayer.sweeps.shared.STALE_SECONDS", 0.0)
+    monkeypatch.setattr(worker, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(measure, "execute", execute)
-    monkeypatch.setattr(search.SharedTrials, "give_up", keep)
+    monkeypatch.setattr(shared.SharedTrials, "release", keep)
     told = place.call("sweep", place.file, *vary, "--json").document()
     assert sorted(trial["values"][LR] for trial in told["trials"]) == [0.001, 0.01]
     assert not (folder / "trials" / "0000").exists()
@@ -225,10 +225,10 @@ def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
         (["parties.bank.privacy.marvel.sum_kl=1..2"], ["unknown protection; did you mean 'marvell'?"]),
         ([f"{LR}=0..1"], [f"--vary {LR}=0: {LR}: expected greater than 0, got 0"]),
         ([f"{LR}=1,2", "train.epochs=2,1.5"], ["train.epochs: expected a whole number, got 1.5"]),
-        (["model.bottom.hidden.2=1,2"], ["expected a place in the list, 0 to 1, got 2"]),
+        (["model.bottom.hidden.2=1,2"], ["expected an index of the list, 0 to 1, got 2"]),
         (["train.epochs.x=1,2"], ["expected keys above x, got 2; the path is too long"]),
         (["train.batch_size=500,64"], ["training rows, got"]),
-        ([f"{LR}=1,2", f"{LR}=3,4"], [f"every place of the job in one --vary, got {LR} in several"]),
+        ([f"{LR}=1,2", f"{LR}=3,4"], [f"every path of the job in one --vary, got {LR} in several"]),
         ([f"{LR}=2..1"], ["from a smaller to a larger number, got 2..1"]),
         ([f"{LR}=1,2", "--trials", "0"], ["expected --trials of 1 or more, got 0"]),
         ([f"{LR}=1,2", "--storage", "bank.csv"], ["expected a sweep's storage at bank.csv, got another file"]),

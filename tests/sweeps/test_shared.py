@@ -10,19 +10,19 @@ import pytest
 
 from cutlayer.errors import ConfigError
 from cutlayer.sweeps import shared
-from cutlayer.sweeps.measure import Measured
+from cutlayer.sweeps.result import TrialMetrics
 from cutlayer.sweeps.shared import BEAT, REASON, SLOT, WORKER, SharedTrials
 from cutlayer.sweeps.space import EVEN_TRIALS, Choices, Range, space_of
-from cutlayer.sweeps.storage import need_optuna, open_study, shown
+from cutlayer.sweeps.storage import open_study, require_optuna, without_password
 
 GRID = space_of([Choices("a", (1, 2, 3)), Choices("b", ("x", "y"))], 0)
 LINE = space_of([Range("a", 0.0, 1.0)], 0)
-MEASURED = Measured(0.9, 0.8, 0.7, 0.9, 0.6, 0.5, 0.7, "telco/gradient/norm", 2, 1.5)
+MEASURED = TrialMetrics(0.9, 0.8, 0.7, 0.9, 0.6, 0.5, 0.7, "telco/gradient/norm", 2, 1.5)
 
 
 @pytest.fixture(autouse=True)
 def _quiet():
-    need_optuna()
+    require_optuna()
 
 
 @pytest.fixture(params=["sweep.log", "sqlite:///{}/sweep.db"])
@@ -111,7 +111,7 @@ def test_a_given_up_trial_is_run_again_and_a_failed_one_is_not(storage):
     view = opened(storage, total=2)
     first, second = view.claim(), view.claim()
     point = view.point(first)
-    view.give_up(first.number)
+    view.release(first.number)
     view.fail(second, "no such luck")
     again = view.claim()
     assert again.user_attrs[SLOT] == first.user_attrs[SLOT]
@@ -132,7 +132,7 @@ def test_more_trials_go_on_where_fewer_ended(storage):
 
 def test_fewer_trials_take_none_of_the_queue_for_more(storage):
     big, small = opened(storage, total=3), opened(storage, total=1)
-    big.give_up(big.claim().number)
+    big.release(big.claim().number)
     big._fill()  # slot 0 now stands behind the others
     assert small.claim().user_attrs[SLOT] == 0
     assert small.claim() is None
@@ -145,7 +145,7 @@ def test_a_silent_process_is_given_up_and_a_living_one_is_not(storage, monkeypat
     clock = [0.0]
     monkeypatch.setattr(shared.time, "monotonic", lambda: clock[0])
     for _ in range(7):
-        other.give_up_the_gone()
+        other.release_stale_trials()
         left = [living.number] if clock[0] >= 60 else [silent.number, living.number]
         assert sorted(trial.number for trial in other.running()) == left
         clock[0] += 10
@@ -172,7 +172,7 @@ def test_a_running_trial_gives_signs_of_life(storage, monkeypatch):
             beaten.set()
 
     trial.set_user_attr = heard
-    with view.alive(trial):
+    with view.heartbeat(trial):
         assert beaten.wait(30)
     assert view.running()[0].user_attrs[BEAT] >= 2
     assert not [t for t in threading.enumerate() if t.name == "cutlayer-sweep-beat"]
@@ -201,7 +201,7 @@ def test_results_come_back_as_they_were(storage):
     trial = view.claim()
     view.finish(trial, MEASURED)
     (kept,) = [t for t in opened(storage).trials() if t.state == optuna.trial.TrialState.COMPLETE]
-    assert Measured.stored(kept.user_attrs["result"]) == MEASURED
+    assert TrialMetrics(**kept.user_attrs["result"]) == MEASURED
     assert asdict(MEASURED) == kept.user_attrs["result"]
     assert kept.values == [0.9, 0.6]
     assert [direction.name for direction in view.study.directions] == ["MAXIMIZE", "MINIMIZE"]
@@ -236,6 +236,8 @@ def test_a_folder_is_no_storage(tmp_path):
         open_study(str(tmp_path), "s", {})
 
 
-def test_passwords_are_not_shown():
-    assert shown("postgresql+psycopg://me:p%40ss@db.example:5432/x") == "postgresql+psycopg://db.example:5432/x"
-    assert shown("a@b.log") == "a@b.log"
+def test_passwords_are_not_without_password():
+    assert (
+        without_password("postgresql+psycopg://me:p%40ss@db.example:5432/x") == "postgresql+psycopg://db.example:5432/x"
+    )
+    assert without_password("a@b.log") == "a@b.log"

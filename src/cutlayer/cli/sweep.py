@@ -17,10 +17,10 @@ from cutlayer.cli.run import AllowModel, JobFile, keys_for
 from cutlayer.jobs.execute import Progress
 from cutlayer.models import allowed_models
 from cutlayer.report.rounding import auc, metric, name_of, plain, times
-from cutlayer.sweeps import Found, LeakKind, Plan, parse_varied, run_sweep
-from cutlayer.sweeps.found import UNCOUNTED
+from cutlayer.sweeps import LeakKind, Plan, SweepResult, parse_varied, run_sweep
 from cutlayer.sweeps.page import verdict
-from cutlayer.sweeps.space import written
+from cutlayer.sweeps.result import UNCOUNTED
+from cutlayer.sweeps.space import format_value
 
 Vary = Annotated[
     list[str],
@@ -64,37 +64,37 @@ def sweep(
             emit(run_sweep(plan, keys, Progress()).to_json())
         return
     with TerminalProgress(Console(stderr=True)) as progress, allowed_models(*allow_model or ()):
-        found = run_sweep(plan, keys, progress)
-    _show(found, folder, Console())
+        result = run_sweep(plan, keys, progress)
+    _show(result, folder, Console())
 
 
-def _show(found: Found, folder: Path, console: Console) -> None:
-    console.print(Text(f"{plain(verdict(found))}.", "bold"))
-    console.print(trial_table(found))
-    if found.failed:
-        console.print(Text(f"{times(len(found.failed), 'trial')} failed; the page says why.", "yellow"))
+def _show(result: SweepResult, folder: Path, console: Console) -> None:
+    console.print(Text(f"{plain(verdict(result))}.", "bold"))
+    console.print(trial_table(result))
+    if result.failed:
+        console.print(Text(f"{times(len(result.failed), 'trial')} failed; the page says why.", "yellow"))
     console.print(Text(UNCOUNTED, "dim"))
     console.print(Text(f"{'page':<11}", "dim") + Text(plain(str(folder / "sweep.html"))), soft_wrap=True)
 
 
-def trial_table(found: Found) -> Table:
+def trial_table(result: SweepResult) -> Table:
     """Every trial with figures by ascending leak; those on the front are marked."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
     table.add_column("trial", justify="right", no_wrap=True)
-    for name in found.varied.values():
+    for name in result.names.values():
         table.add_column(Text(plain(name)), justify="right", overflow="fold")
-    for head in (f"{found.rows} {name_of(found.metric)}", f"test {name_of(found.metric)}", "leak"):
+    for head in (f"{result.rows} {name_of(result.metric)}", f"test {name_of(result.metric)}", "leak"):
         table.add_column(Text(head), justify="right")
     table.add_column("", no_wrap=True)
-    for trial, measured in found.complete:
-        place = "knee" if trial.number == found.knee else "front" if trial.number in found.front else ""
+    for trial, measured in result.complete:
+        rank = result.rank(trial)
         table.add_row(
             str(trial.number),
-            *(Text(plain(written(trial.values[path]))) for path in found.varied),
+            *(Text(plain(format_value(trial.values[path]))) for path in result.names),
             metric(measured.utility),
             metric(measured.test),
             auc(measured.leak),
-            place,
-            style="bold" if place == "knee" else "" if place else "dim",
+            rank,
+            style="bold" if rank == "knee" else "" if rank else "dim",
         )
     return table

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from cutlayer.report.rounding import auc, metric
-from cutlayer.report.svg import MARKERS, Scale, element, marker, tick_texts, ticks, whole_ticks
+from cutlayer.report.svg import MARKERS, Axis, Scale, axes, element, marker, whole_ticks
 
 WIDTH = 280
 MARKED = 24
@@ -51,7 +51,8 @@ def lines(
     y = Scale(*domain, 150, 8)
     if x.low == x.high:
         x = Scale(x.low - 1, x.high + 1, 40, WIDTH - 12)
-    parts = [_rows(y, reference), _epochs(xs, x)]
+    epochs = [(float(epoch), f"{epoch}") for epoch in whole_ticks(int(min(xs)), int(max(xs)))]
+    parts = [axes(Axis(x, "epoch", epochs, grid=False), Axis(y, reference=reference, reference_name="chance"))]
     parts += [_line(one, x, y, write) for one in reversed(series)]
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 188", role="img", aria_label=label)
 
@@ -69,11 +70,12 @@ def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain:
     left = 12 + 6.4 * max((len(_fitted(name)) for name in layers), default=0)
     x = Scale(*domain, left, WIDTH - 12)
     y = Scale(0, 1, 19, 41)
-    parts = [_columns(x, bottom)]
+    # The vertical axis of the frame ends below the last layer; the layers' names are written apart, with their tips.
+    parts = [axes(Axis(x, "leak", reference=0.5), Axis(Scale(0, 1, 8, bottom), ticks=()))]
     parts += [_layer(name, left - 8, y(place)) for place, name in enumerate(layers)]
     turned = [Series(one.name, one.style, tuple(sorted(one.points))) for one in reversed(series)]
     parts += [_profile_line(one, layers, x, y) for one in turned]
-    height = f"{bottom + 34:.0f}"
+    height = f"{bottom + 38:.0f}"
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
 
 
@@ -100,26 +102,6 @@ def swatch(style: int) -> Markup:
     return element("svg", line, marker(style, 16.0, 7.0), class_="swatch", viewBox="0 0 32 14", aria_hidden="true")
 
 
-def _rows(y: Scale, reference: float | None) -> Markup:
-    parts = []
-    shown = ticks(y.low, y.high)
-    for tick, text in zip(shown, tick_texts(shown), strict=True):
-        parts.append(element("path", class_="grid", d=f"M40 {y(tick):.1f}H{WIDTH - 12}"))
-        parts.append(element("text", text, class_="tick", x=34, y=y(tick) + 3.5, text_anchor="end"))
-    if reference is not None and y.low <= reference <= y.high:
-        parts.append(element("path", class_="chance", d=f"M40 {y(reference):.1f}H{WIDTH - 12}"))
-        parts.append(element("text", "chance", class_="tick", x=WIDTH - 12, y=y(reference) + 11.0, text_anchor="end"))
-    return element("g", *parts)
-
-
-def _epochs(xs: Sequence[float], x: Scale) -> Markup:
-    shown = whole_ticks(int(min(xs)), int(max(xs)))
-    marks = [element("text", f"{tick}", class_="tick", x=x(tick), y=166, text_anchor="middle") for tick in shown]
-    return element(
-        "g", *marks, element("text", "epoch", class_="tick", x=(40 + WIDTH - 12) / 2, y=182, text_anchor="middle")
-    )
-
-
 def _line(one: Series, x: Scale, y: Scale, write: Callable[[float | None], str]) -> Markup:
     known = [(at, value) for at, value in one.points if value is not None]
     parts = [element("path", class_=f"line s{one.style % STYLES}", d=_path(one.points, x, y))] if known else []
@@ -141,17 +123,6 @@ def _path(points: Sequence[Point], x: Scale, y: Scale) -> str:
         commands.append(f"{'L' if down else 'M'}{x(at):.1f} {y(value):.1f}")
         down = True
     return "".join(commands)
-
-
-def _columns(x: Scale, bottom: float) -> Markup:
-    parts = []
-    shown = ticks(x.low, x.high)
-    for tick, text in zip(shown, tick_texts(shown), strict=True):
-        parts.append(element("path", class_="grid", d=f"M{x(tick):.1f} 8V{bottom:.1f}"))
-        parts.append(element("text", text, class_="tick", x=x(tick), y=bottom + 14, text_anchor="middle"))
-    parts.append(element("path", class_="chance", d=f"M{x(0.5):.1f} 8V{bottom:.1f}"))
-    parts.append(element("text", "leak", class_="tick", x=(x.start + x.end) / 2, y=bottom + 29, text_anchor="middle"))
-    return element("g", *parts)
 
 
 def _layer(name: str, x: float, y: float) -> Markup:

@@ -1,8 +1,9 @@
-"""Scales, ticks and escaped SVG elements: what the charts are put together from."""
+"""Scales, axes and escaped SVG elements: what all charts are made of."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -62,6 +63,78 @@ def marker(style: int, x: float, y: float, title: str = "") -> Markup:
     tip = (element("title", title),) if title else ()
     place = f"translate({_short(x)} {_short(y)})"
     return element("path", *tip, class_=f"mark s{style % len(MARKERS)}", transform=place, d=shape)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a chart.
+
+    Attributes:
+        scale: From values to pixels.
+        title: Text beside the axis.
+        ticks: Values and their texts; `None` writes round numbers.
+        about: Approximate number of round numbers.
+        grid: Whether a line crosses the chart at every tick.
+        slanted: Whether the texts are rotated by 40 degrees.
+        reference: Value marked by a dashed line, such as chance.
+        reference_name: Text beside that line.
+    """
+
+    scale: Scale
+    title: str = ""
+    ticks: Sequence[tuple[float, str]] | None = None
+    about: int = 4
+    grid: bool = True
+    slanted: bool = False
+    reference: float | None = None
+    reference_name: str = ""
+
+    def texts(self) -> list[tuple[float, str]]:
+        """The values that are written along the axis, each with its text."""
+        if self.ticks is not None:
+            return list(self.ticks)
+        values = ticks(self.scale.low, self.scale.high, self.about)
+        return list(zip(values, tick_texts(values), strict=True))
+
+
+def axes(x: Axis, y: Axis, title_gap: float = 33) -> Markup:
+    """Both axes of a chart with grid, texts, titles and reference lines.
+
+    Args:
+        x: Horizontal axis.
+        y: Vertical axis.
+        title_gap: Pixels from the lower end of the chart to the title of the horizontal axis.
+    """
+    left, right = x.scale.start, x.scale.end
+    top, bottom = min(y.scale.start, y.scale.end), max(y.scale.start, y.scale.end)
+    parts = []
+    for value, text in y.texts():
+        if y.grid:
+            parts.append(element("path", class_="grid", d=f"M{_short(left)} {y.scale(value):.1f}H{right}"))
+        parts.append(element("text", text, x=left - 6, y=y.scale(value) + 4.0, text_anchor="end"))
+    for value, text in x.texts():
+        at = x.scale(value)
+        if x.grid:
+            parts.append(element("path", class_="grid", d=f"M{at:.1f} {top}V{_short(bottom)}"))
+        if x.slanted:
+            rotation = f"rotate(-40 {at:.1f} {bottom + 12})"
+            parts.append(element("text", text, x=at + 4, y=bottom + 12, text_anchor="end", transform=rotation))
+        else:
+            parts.append(element("text", text, x=at, y=bottom + 15, text_anchor="middle"))
+    if x.reference is not None and x.scale.low <= x.reference <= x.scale.high:
+        parts.append(element("path", class_="chance", d=f"M{x.scale(x.reference):.1f} {top}V{_short(bottom)}"))
+    if y.reference is not None and y.scale.low <= y.reference <= y.scale.high:
+        at = y.scale(y.reference)
+        parts.append(element("path", class_="chance", d=f"M{_short(left)} {at:.1f}H{right}"))
+        if y.reference_name:
+            parts.append(element("text", y.reference_name, x=right, y=at + 11.0, text_anchor="end"))
+    if x.title:
+        parts.append(element("text", x.title, x=(left + right) / 2, y=bottom + title_gap, text_anchor="middle"))
+    if y.title:
+        middle = (top + bottom) / 2
+        rotation = f"rotate(-90 14 {middle:.0f})"
+        parts.append(element("text", y.title, x=14, y=middle, text_anchor="middle", transform=rotation))
+    return element("g", *parts)
 
 
 def ticks(low: float, high: float, about: int = 4) -> list[float]:

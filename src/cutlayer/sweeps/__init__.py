@@ -1,20 +1,20 @@
-"""The same job again and again with other numbers: the utility-leak front, and its knee."""
+"""The same job with other numbers: trials, the utility-leak front, and its knee."""
 
-from cutlayer.sweeps.found import Found, SweptTrial
-from cutlayer.sweeps.measure import LeakKind, Measured
+from cutlayer.sweeps.measure import LeakKind
 from cutlayer.sweeps.page import render_page
+from cutlayer.sweeps.result import SweepResult, TrialMetrics, TrialResult
 from cutlayer.sweeps.search import Plan, run_sweep
 from cutlayer.sweeps.space import Choices, Range, Space, parse_varied
 
 __all__ = [
     "Choices",
-    "Found",
     "LeakKind",
-    "Measured",
     "Plan",
     "Range",
     "Space",
-    "SweptTrial",
+    "SweepResult",
+    "TrialMetrics",
+    "TrialResult",
     "parse_varied",
     "render_page",
     "run_sweep",

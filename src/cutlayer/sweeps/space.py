@@ -1,4 +1,4 @@
-"""What is varied: lists of values and ranges, and which point each trial of a sweep tries."""
+"""What is varied: lists of values and ranges, and the point that each trial of a sweep tries."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 Value = bool | int | float | str
 Point = Mapping[str, Value]
 
-MOST_POINTS = 10_000
+MAX_POINTS = 10_000
 EVEN_TRIALS = 10
-"""So many trials of a search are spread evenly before the sampler has something to learn from."""
+"""Number of first trials of a search that are spread evenly, before the sampler has results to learn from."""
 
 _SYNTAX = "PATH=VALUE,VALUE,... or PATH=LOW..HIGH or PATH=LOW..HIGH:log"
-_WORDS: Mapping[str, bool] = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
 class Choices:
-    """A list of values for one place of the job."""
+    """A list of values for one key of the job."""
 
     path: str
     values: tuple[Value, ...]
@@ -39,7 +38,7 @@ class Choices:
 
     @property
     def edges(self) -> tuple[Value, ...]:
-        """What must be right for all to be right: every value."""
+        """Values that must be valid for all to be valid: every value."""
         return self.values
 
     def at(self, share: float) -> Value:
@@ -47,17 +46,20 @@ class Choices:
         return self.values[min(int(share * len(self.values)), len(self.values) - 1)]
 
     def suggested(self, trial: optuna.Trial) -> Value:
-        """What the study gives this trial."""
+        """The value that the study gives this trial."""
         return self.values[self.values.index(trial.suggest_categorical(self.path, self.values))]
 
 
 @dataclass(frozen=True)
 class Range:
-    """An interval of numbers for one place of the job, both ends included.
+    """An interval of numbers for one key of the job, both ends included.
 
     Attributes:
-        log: evenly spread in the logarithm.
-        whole: only whole numbers.
+        path: Dotted path of the key.
+        low: Lower end.
+        high: Upper end.
+        log: Spread evenly in the logarithm.
+        whole: Only whole numbers.
     """
 
     path: str
@@ -71,7 +73,7 @@ class Range:
 
     @property
     def edges(self) -> tuple[Value, ...]:
-        """What must be right for all to be right: both ends."""
+        """Values that must be valid for all to be valid: both ends."""
         return (self.low, self.high)
 
     def at(self, share: float) -> Value:
@@ -84,7 +86,7 @@ class Range:
         return round(value) if self.whole else float(value)
 
     def suggested(self, trial: optuna.Trial) -> Value:
-        """What the study gives this trial."""
+        """The value that the study gives this trial."""
         if self.whole:
             return trial.suggest_int(self.path, int(self.low), int(self.high), log=self.log)
         return trial.suggest_float(self.path, self.low, self.high, log=self.log)
@@ -97,27 +99,27 @@ def parse_varied(text: str) -> Varied:
     """Read one `--vary`.
 
     Raises:
-        ConfigError: it is no place with values, or a range that is empty or cannot be logarithmic.
+        ConfigError: The text is no path with values, or its range is empty or cannot be logarithmic.
 
     >>> parse_varied("train.optimizer.lr=1e-4,1e-3")
     Choices(path='train.optimizer.lr', values=(0.0001, 0.001))
     >>> parse_varied("parties.bank.privacy.marvell.sum_kl=0.1..4:log")
     Range(path='parties.bank.privacy.marvell.sum_kl', low=0.1, high=4, log=True, whole=False)
     """
-    path, equals, values = (part.strip() for part in text.partition("="))
-    if not (path and equals and values) or not all(part.strip() for part in path.split(".")):
+    path, _, values = (part.strip() for part in text.partition("="))
+    if not (path and values) or not all(part.strip() for part in path.split(".")):
         raise ConfigError.expected(f"--vary {_SYNTAX}", repr(text))
     if ".." in values:
         return _range(text, path, values)
-    found = tuple(_value(word.strip()) for word in values.split(","))
-    if "" in found:
+    choices = tuple(_value(word.strip()) for word in values.split(","))
+    if "" in choices:
         raise ConfigError.expected(f"--vary {_SYNTAX}", repr(text), "a value is empty")
-    for place, value in enumerate(found):
-        if value in found[:place]:
-            raise ConfigError.expected(f"every value of --vary {path} once", f"{written(value)} twice")
+    for index, value in enumerate(choices):
+        if value in choices[:index]:
+            raise ConfigError.expected(f"every value of --vary {path} once", f"{format_value(value)} twice")
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError.expected(f"finite numbers in --vary {path}", written(value))
-    return Choices(path, found)
+            raise ConfigError.expected(f"finite numbers in --vary {path}", format_value(value))
+    return Choices(path, choices)
 
 
 def _range(text: str, path: str, values: str) -> Range:
@@ -134,8 +136,8 @@ def _range(text: str, path: str, values: str) -> Range:
 
 
 def _value(word: str) -> Value:
-    if word in _WORDS:
-        return _WORDS[word]
+    if word in ("true", "false"):
+        return word == "true"
     for kind in (int, float):
         try:
             return kind(word)
@@ -144,10 +146,10 @@ def _value(word: str) -> Value:
     return word
 
 
-def written(value: Value) -> str:
-    """A value to be read: four digits of a fraction, which tell trials apart.
+def format_value(value: Value) -> str:
+    """A value for readers, with four digits of a fraction, which distinguish trials.
 
-    >>> written(1e-4), written(True), written("adam"), written(0.18194738)
+    >>> format_value(1e-4), format_value(True), format_value("adam"), format_value(0.18194738)
     ('0.0001', 'true', 'adam', '0.1819')
     """
     return f"{value:.4g}" if isinstance(value, float) else _typed(value)
@@ -157,16 +159,18 @@ def _typed(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def told_of(point: Point, names: Mapping[str, str]) -> str:
-    """A point in words.
+def describe_point(point: Point, names: Mapping[str, str]) -> str:
+    """The values of a point with their names.
 
     Args:
-        names: short name by path, in the order of the words.
+        point: Values by path.
+        names: Short name by path, in the order of the description.
 
-    >>> told_of({"train.optimizer.lr": 1e-3, "train.epochs": 2}, {"train.epochs": "epochs", "train.optimizer.lr": "lr"})
+    >>> lr = "train.optimizer.lr"
+    >>> describe_point({lr: 1e-3, "train.epochs": 2}, {"train.epochs": "epochs", lr: "lr"})
     'epochs 2, lr 0.001'
     """
-    return ", ".join(f"{name} {written(point[path])}" for path, name in names.items())
+    return ", ".join(f"{name} {format_value(point[path])}" for path, name in names.items())
 
 
 @dataclass(frozen=True)
@@ -174,8 +178,8 @@ class Space:
     """All that is varied at once.
 
     Attributes:
-        varied: one for each place.
-        seed: of the order of trials.
+        varied: One dimension for each path.
+        seed: Seed of the order of trials.
     """
 
     varied: tuple[Varied, ...]
@@ -183,25 +187,26 @@ class Space:
 
     @property
     def points(self) -> int | None:
-        """How many points there are; `None` where a range makes them a continuum."""
-        sizes = [len(one.values) for one in self.varied if isinstance(one, Choices)]
+        """Number of points; `None` where a range makes them a continuum."""
+        sizes = [len(dimension.values) for dimension in self.varied if isinstance(dimension, Choices)]
         return math.prod(sizes) if len(sizes) == len(self.varied) else None
 
     def fixed(self, slot: int) -> Point:
         """The point of a trial that is known beforehand; empty where the sampler of the study chooses it.
 
-        A grid is walked in a random order, so that any first part of it is spread over the whole. The first trials of
-        a search are the points of a scrambled Halton sequence.
+        The points of a grid are tried in a random order, so that its first trials are spread over all of it. The first
+        trials of a search are the points of a scrambled Halton sequence.
         """
         if self.points is not None:
             return self._of_grid(int(self._order[slot]))
         if slot >= EVEN_TRIALS:
             return {}
-        return {one.path: one.at(float(share)) for one, share in zip(self.varied, self._even[slot], strict=True)}
+        pairs = zip(self.varied, self._even[slot], strict=True)
+        return {dimension.path: dimension.at(float(share)) for dimension, share in pairs}
 
     def suggested(self, trial: optuna.Trial) -> Point:
         """The point that the study gives this trial."""
-        return {one.path: one.suggested(trial) for one in self.varied}
+        return {dimension.path: dimension.suggested(trial) for dimension in self.varied}
 
     @cached_property
     def _order(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -215,35 +220,33 @@ class Space:
 
     def _of_grid(self, number: int) -> Point:
         point: dict[str, Value] = {}
-        for one in self.varied:
-            assert isinstance(one, Choices)  # noqa: S101 (a grid has nothing else)
-            number, place = divmod(number, len(one.values))
-            point[one.path] = one.values[place]
+        for dimension in self.varied:
+            number, index = divmod(number, len(dimension.edges))
+            point[dimension.path] = dimension.edges[index]
         return point
 
 
 def space_of(varied: Sequence[Varied], seed: int) -> Space:
-    """Put together what is varied, in an order that does not depend on that of the command line.
+    """The space of what is varied, in an order that does not depend on that of the command line.
 
     Raises:
-        ConfigError: nothing, a place twice, or a grid of too many points.
+        ConfigError: Nothing is varied, a path appears twice, or the grid has too many points.
     """
-    paths = [one.path for one in varied]
-    twice = sorted({path for path in paths if paths.count(path) > 1})
+    paths = [dimension.path for dimension in varied]
     if not varied:
         raise ConfigError.expected(f"--vary {_SYNTAX}, once or more", "none")
-    if twice:
-        raise ConfigError.expected("every place of the job in one --vary", f"{twice[0]} in several")
-    space = Space(tuple(sorted(varied, key=lambda one: one.path)), seed)
-    if (space.points or 0) > MOST_POINTS:
+    if repeated := sorted({path for path in paths if paths.count(path) > 1}):
+        raise ConfigError.expected("every path of the job in one --vary", f"{repeated[0]} in several")
+    space = Space(tuple(sorted(varied, key=lambda dimension: dimension.path)), seed)
+    if (space.points or 0) > MAX_POINTS:
         raise ConfigError.expected(
-            f"a grid of at most {MOST_POINTS:,} points", f"{space.points:,}", "vary less, or search a range"
+            f"a grid of at most {MAX_POINTS:,} points", f"{space.points:,}", "vary less, or search a range"
         )
     return space
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """As few of the last parts of each path as tell it from the others.
+    """The shortest ends of dotted paths that distinguish them.
 
     >>> short_names(["train.optimizer.lr", "parties.bank.privacy.dcor.alpha", "parties.shop.privacy.dcor.alpha"])
     {'train.optimizer.lr': 'lr', 'parties.bank.privacy.dcor.alpha': 'bank.privacy.dcor.alpha', \
@@ -254,8 +257,7 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
         return ".".join(path.split(".")[-parts:])
 
     def shortest(path: str) -> str:
-        length = path.count(".") + 1
-        tails = (tail(path, n) for n in range(1, length) if [tail(p, n) for p in paths].count(tail(path, n)) == 1)
-        return next(tails, path)
+        lengths = range(1, path.count(".") + 1)
+        return next((tail(path, n) for n in lengths if [tail(p, n) for p in paths].count(tail(path, n)) == 1), path)
 
     return {path: shortest(path) for path in paths}

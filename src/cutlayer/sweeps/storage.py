@@ -1,4 +1,4 @@
-"""Where a sweep's trials are kept: a file, or a database, that several processes and machines may share."""
+"""The storage of a sweep's trials: a file or a database that several processes and machines may share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import optuna
 
 SQLITE_WAIT_SECONDS = 60
-OPENING_TRIES = 5
+OPEN_ATTEMPTS = 5
 
 
-def need_optuna() -> None:
-    """Make sure of Optuna, and let it tell warnings only.
+def require_optuna() -> None:
+    """Import Optuna, and let it log warnings only.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: Optuna is not installed.
     """
     try:
         import optuna
@@ -34,40 +34,40 @@ def need_optuna() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def shown(storage: str) -> str:
-    """The storage without the user and password of its address.
+def without_password(storage: str) -> str:
+    """The address of a storage without its user and password.
 
-    >>> shown("postgresql://me:secret@host/db"), shown("runs/sweep.log")
+    >>> without_password("postgresql://me:secret@host/db"), without_password("runs/sweep.log")
     ('postgresql://host/db', 'runs/sweep.log')
     """
     return re.sub(r"(?<=://)[^/]*@", "", storage)
 
 
 def open_study(storage: str, name: str, identity: dict[str, str]) -> optuna.Study:
-    """Open the study of one sweep, or make it.
+    """Open the study of a sweep, or create it.
 
     Args:
-        storage: path of a file, or address of a database such as `sqlite:///sweep.db`.
-        name: of the study.
-        identity: what makes it this sweep and no other, as text by what it is called.
+        storage: Path of a file, or address of a database such as `sqlite:///sweep.db`.
+        name: Name of the study.
+        identity: What distinguishes this sweep from others, by name.
 
     Raises:
-        ConfigError: the storage cannot be opened, holds something else, or the sweep of another job.
+        ConfigError: The storage cannot be opened, or holds something else or the sweep of another job.
     """
     import optuna
 
-    with _told_of(storage):
+    with _explained(storage):
         study = optuna.create_study(
             storage=_opened(storage), study_name=name, directions=["maximize", "minimize"], load_if_exists=True
         )
-        known = study.user_attrs
+        stored = study.user_attrs
         for key, value in identity.items():
-            if key not in known:
+            if key not in stored:
                 study.set_user_attr(key, value)
-    differing = sorted(key for key, value in identity.items() if known.get(key, value) != value)
+    differing = sorted(key for key, value in identity.items() if stored.get(key, value) != value)
     if differing:
         raise ConfigError.expected(
-            f"in {shown(storage)} the sweep {name!r} of this job and these values",
+            f"in {without_password(storage)} the sweep {name!r} of this job and these values",
             f"one with another {' and another '.join(differing)}",
             "give another --out or --storage, or the job another name",
         )
@@ -86,19 +86,19 @@ def _opened(storage: str) -> Any:
     arguments = {"connect_args": {"timeout": SQLITE_WAIT_SECONDS}} if storage.startswith("sqlite") else {}
     from sqlalchemy.exc import IntegrityError, OperationalError
 
-    for _ in range(OPENING_TRIES):
+    for _ in range(OPEN_ATTEMPTS):
         try:
             return RDBStorage(storage, engine_kwargs=arguments)
-        except (IntegrityError, OperationalError):  # another process made the tables in this moment
+        except (IntegrityError, OperationalError):  # another process is creating the tables
             time.sleep(0.2)
     return RDBStorage(storage, engine_kwargs=arguments)
 
 
 def _check_journal(path: Path) -> None:
-    """Never write into a file that is something else.
+    """Refuse a file that is something else than a journal of trials.
 
     Raises:
-        ConfigError: it does not begin as a journal of trials does.
+        ConfigError: The file does not begin as such a journal does.
     """
     if path.is_dir():
         raise ConfigError.expected("a file or the address of a database as --storage", f"the folder {path}")
@@ -115,15 +115,15 @@ def _check_journal(path: Path) -> None:
 
 
 @contextmanager
-def _told_of(storage: str) -> Iterator[None]:
-    """Turn what a database or a file says when it cannot be opened into one sentence."""
+def _explained(storage: str) -> Iterator[None]:
+    """Raise one sentence where a database or a file cannot be opened."""
     try:
         yield
     except (ConfigError, KeyboardInterrupt):
         raise
     except ImportError:
         remedy = "install the package that its address names, or take sqlite:///FILE"
-        raise ConfigError.expected(f"a driver for {shown(storage)}", "none", remedy) from None
-    except Exception as fault:
-        told = (str(fault).splitlines() or [type(fault).__name__])[0].replace(storage, shown(storage))
-        raise ConfigError(f"--storage {shown(storage)} cannot be opened: {told}") from None
+        raise ConfigError.expected(f"a driver for {without_password(storage)}", "none", remedy) from None
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].replace(storage, without_password(storage))
+        raise ConfigError(f"--storage {without_password(storage)} cannot be opened: {reason}") from None

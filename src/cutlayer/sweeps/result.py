@@ -1,0 +1,144 @@
+"""Results of a sweep: every trial, the utility-leak front and its knee."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from cutlayer.durable import write_whole
+from cutlayer.kernels.pareto import knee, pareto_front
+from cutlayer.sweeps.space import Value, describe_point
+from cutlayer.version import __version__
+
+State = Literal["complete", "failed", "running", "waiting"]
+UNCOUNTED = (
+    "The trials ran on private data, and choosing among them depends on it: no ledger counts the trials together, or "
+    "the choice (Papernot and Steinke 2022)."
+)
+"""What no guarantee of a single run covers."""
+
+
+@dataclass(frozen=True)
+class TrialMetrics:
+    """Utility and leak of one trial.
+
+    Attributes:
+        utility: Headline metric on the rows that the knee is chosen by: the validation rows, or without any the test
+            rows.
+        test: The same metric on the rows that the report shows.
+        low: Lower end of the 95 % bootstrap interval of `test`.
+        high: Upper end of that interval.
+        leak: max(AUC, 1 - AUC) of the strongest attack at its worst epoch, 0.5 to 1.
+        leak_low: Lower end of the 95 % bootstrap interval of `leak`.
+        leak_high: Upper end of that interval.
+        where: That attack, as `party/message/attack`.
+        epoch: Its worst epoch, from 1.
+        seconds: Wall-clock time of training.
+    """
+
+    utility: float
+    test: float
+    low: float | None
+    high: float | None
+    leak: float
+    leak_low: float | None
+    leak_high: float | None
+    where: str
+    epoch: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """One point of the sweep and what was measured there.
+
+    Attributes:
+        number: Number of the trial in the storage.
+        values: Values by path; empty while the trial waits for the sampler.
+        state: How far the trial is.
+        measured: Its metrics, once it is complete.
+        reason: Why it failed.
+        worker: Host and process that ran it.
+        folder: Folder with the small files of its run; `None` where they are on another machine or were removed.
+    """
+
+    number: int
+    values: Mapping[str, Value]
+    state: State
+    measured: TrialMetrics | None
+    reason: str
+    worker: str
+    folder: str | None
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """All trials of a sweep.
+
+    Attributes:
+        job: Name of the job.
+        metric: Name of the headline metric.
+        rows: Rows on which the knee is chosen.
+        leak: Messages whose leak was minimised.
+        names: Short names of the varied keys, by path.
+        vary: What was varied, as on the command line.
+        storage: Address of the storage, without user and password.
+        trials: All trials, by slot.
+    """
+
+    job: str
+    metric: str
+    rows: Literal["validation", "test"]
+    leak: str
+    names: Mapping[str, str]
+    vary: tuple[str, ...]
+    storage: str
+    trials: tuple[TrialResult, ...]
+
+    @cached_property
+    def complete(self) -> tuple[tuple[TrialResult, TrialMetrics], ...]:
+        """The complete trials with their metrics, by ascending leak."""
+        measured = [(trial, trial.measured) for trial in self.trials if trial.measured is not None]
+        return tuple(sorted(measured, key=lambda pair: (pair[1].leak, -pair[1].utility, pair[0].number)))
+
+    @cached_property
+    def front(self) -> tuple[int, ...]:
+        """Numbers of the trials that no other beats in both utility and leak, by ascending leak."""
+        return tuple(self.complete[index][0].number for index in pareto_front(*self._utility_and_leak()))
+
+    @cached_property
+    def knee(self) -> int | None:
+        """Number of the front's knee; `None` without a knee."""
+        index = knee(*self._utility_and_leak())
+        return None if index is None else self.complete[index][0].number
+
+    @property
+    def failed(self) -> tuple[TrialResult, ...]:
+        """The trials that failed."""
+        return tuple(trial for trial in self.trials if trial.state == "failed")
+
+    def describe(self, trial: TrialResult) -> str:
+        """The values of a trial with their short names."""
+        return describe_point(trial.values, self.names)
+
+    def rank(self, trial: TrialResult) -> str:
+        """`knee`, `front`, or nothing for a trial that another one beats."""
+        return "knee" if trial.number == self.knee else "front" if trial.number in self.front else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of `sweep.json`."""
+        fields = asdict(self)
+        del fields["names"]
+        own = {"front": list(self.front), "knee": self.knee, "uncounted": UNCOUNTED}
+        return {"cutlayer": __version__, **fields, **own, "vary": list(self.vary), "trials": list(fields["trials"])}
+
+    def write(self, path: Path) -> None:
+        """Write `sweep.json` whole or not at all."""
+        write_whole(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n", mode=0o644)
+
+    def _utility_and_leak(self) -> tuple[list[float], list[float]]:
+        return [metrics.utility for _, metrics in self.complete], [metrics.leak for _, metrics in self.complete]

@@ -1,0 +1,165 @@
+"""One process's part in a sweep: runs trials until none is left, and writes the results so far after each."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import optuna
+from optuna.trial import FrozenTrial
+from torch import Tensor
+
+from cutlayer.durable import locked, write_whole
+from cutlayer.errors import ConfigError, CutlayerError, Interrupted
+from cutlayer.jobs.execute import Options, Progress
+from cutlayer.parties.observer import EpochRecord
+from cutlayer.sweeps.measure import measure
+from cutlayer.sweeps.page import render_page
+from cutlayer.sweeps.result import State, SweepResult, TrialMetrics, TrialResult
+from cutlayer.sweeps.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
+from cutlayer.sweeps.space import describe_point, short_names
+from cutlayer.sweeps.variants import Variants
+from cutlayer.tasks import Task
+from cutlayer.training.together import Keys
+
+if TYPE_CHECKING:
+    from cutlayer.sweeps.search import Plan
+
+POLL_SECONDS = 2.0
+_STATES: dict[str, State] = {"COMPLETE": "complete", "RUNNING": "running", "WAITING": "waiting"}
+
+
+class Worker:
+    """Runs trials of a sweep.
+
+    Args:
+        plan: The sweep.
+        variants: Jobs of the points.
+        shared: Trials of all processes.
+        keys: Where secrets come from.
+        progress: Shows how far each trial is.
+        storage: Address of the storage, without user and password.
+    """
+
+    def __init__(
+        self, plan: Plan, variants: Variants, shared: SharedTrials, keys: Keys, progress: Progress, storage: str
+    ) -> None:
+        self.plan, self.variants, self.shared, self.storage = plan, variants, shared, storage
+        self.options, self.progress = Options(replace(keys, simulated=True)), progress
+        self.names = short_names([dimension.path for dimension in plan.varied])
+
+    def run(self) -> SweepResult:
+        """Run trials until none is left, and wait for those of other processes."""
+        try:
+            self._run_all()
+        except KeyboardInterrupt:
+            done = len(self._write().complete)
+            raise Interrupted(
+                f"interrupted; {done} of {self.shared.total} trials stand in {self.storage}; "
+                "the same command runs the others"
+            ) from None
+        self._remove_unused()
+        result = self._write()
+        if not result.complete:
+            first = result.failed[0]
+            values = result.describe(first)
+            raise ConfigError(f"no trial could be run; the first, with {values}, failed: {first.reason}")
+        return result
+
+    def _run_all(self) -> None:
+        waiting = False
+        while True:
+            if (trial := self.shared.claim()) is not None:
+                self._run_trial(trial)
+                self._write()
+                waiting = False
+            elif not (running := self.shared.running()):
+                return
+            else:
+                if not waiting:
+                    self.progress.stage(f"waiting for {len(running)} of other processes")
+                    waiting = True
+                time.sleep(POLL_SECONDS)
+                # A process may have died in its trial; its slot goes back to the queue, or the wait would not end.
+                self.shared.release_stale_trials()
+
+    def _run_trial(self, trial: optuna.Trial) -> None:
+        folder = self._folder(trial.number)
+        try:
+            point = self.shared.point(trial)
+            name = f"{trial.user_attrs[SLOT] + 1}/{self.shared.total} {describe_point(point, self.names)}"
+            progress = _Renamed(self.progress, name)
+            with self.shared.heartbeat(trial):
+                metrics = measure(self.variants.job(point), folder, self.options, self.plan.leak, progress)
+        except CutlayerError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            self.shared.fail(trial, str(error))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            self.shared.release(trial.number)
+            raise
+        else:
+            self.shared.finish(trial, metrics)
+
+    def _remove_unused(self) -> None:
+        """Remove what a killed process left of trials that were run again."""
+        counting = {self._folder(trial.number) for trial in self.shared.trials()}
+        for folder in list((self.plan.out / "trials").glob("*")):
+            if folder not in counting:
+                shutil.rmtree(folder)
+
+    def _folder(self, number: int) -> Path:
+        return self.plan.out / "trials" / f"{number:04d}"
+
+    def _write(self) -> SweepResult:
+        base = self.variants.base
+        result = SweepResult(
+            job=base.name,
+            metric=Task(base.task).metric,
+            rows="validation" if base.train.split.validation else "test",
+            leak=str(self.plan.leak),
+            names=self.names,
+            vary=tuple(map(str, self.plan.varied)),
+            storage=self.storage,
+            trials=tuple(self._result(trial) for trial in self.shared.trials()),
+        )
+        # Every process of the sweep writes these two files.
+        with locked(self.plan.out / "sweep.lock", "a sweep", wait=True):
+            result.write(self.plan.out / "sweep.json")
+            write_whole(self.plan.out / "sweep.html", render_page(result), mode=0o644)
+        return result
+
+    def _result(self, trial: FrozenTrial) -> TrialResult:
+        attributes, folder = trial.user_attrs, self._folder(trial.number)
+        metrics = attributes.get(RESULT) if trial.state.name == "COMPLETE" else None
+        return TrialResult(
+            number=trial.number,
+            values=dict(trial.params),
+            state=_STATES.get(trial.state.name, "failed"),
+            measured=TrialMetrics(**metrics) if metrics else None,
+            reason=attributes.get(REASON, ""),
+            worker=attributes.get(WORKER, ""),
+            folder=str(folder) if (folder / "summary.json").exists() else None,
+        )
+
+
+class _Renamed(Progress):
+    """Progress of one trial, under the name of the trial."""
+
+    def __init__(self, inner: Progress, name: str) -> None:
+        self.inner, self.name = inner, name
+
+    def stage(self, name: str) -> None:
+        self.inner.stage(self.name)
+
+    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
+        self.inner.started(task, truth, training, epochs, start)
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        self.inner.stepped(epoch, rows, loss)
+
+    def ended(self, record: EpochRecord) -> None:
+        self.inner.ended(record)
