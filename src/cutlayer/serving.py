@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import GaussianRelease, ReleaseLog, kept_log
-from cutlayer.accounting.events import singles
 from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
@@ -49,8 +48,7 @@ class Serving:
         self.job, self.party = job, party
         self.plan, self.chain = plan_of(job, party), chain_of(job, party)
         self.counted = any(
-            isinstance(event, GaussianRelease) and not event.repeats
-            for event in singles(protection.event(self.plan) for protection in self.chain.protections)
+            isinstance(protection.event(self.plan), GaussianRelease) for protection in self.chain.protections
         )
         own = folder.path / "checkpoint" / party
         checkpoints = Checkpoints(own, party, job.digest())

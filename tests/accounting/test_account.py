@@ -8,7 +8,6 @@ from cutlayer.accounting import (
     ANY_PART,
     DPSGD,
     Account,
-    Composed,
     Composition,
     GaussianRelease,
     NoFormalGuarantee,
@@ -127,7 +126,7 @@ def test_a_plan_over_the_budget_does_not_start():
 
 def test_what_else_was_spent_leaves_less_room():
     alone = Account("telco", [noise()], PLAN, budget(12.0))
-    trained = Account("telco", [Composed((noise(), DPSGD(4.0, 1.0, 3)))], PLAN, budget(12.0))
+    trained = Account("telco", [noise(), DPSGD(4.0, 3)], PLAN, budget(12.0))
     assert 3 <= trained.allowed < alone.allowed
 
 
@@ -140,14 +139,14 @@ def test_a_label_budget_is_checked_at_the_start():
         Account("bank", [RandomizedResponse(1.0, 2, draws=3)], PLAN, budget(2.0))
 
 
-@pytest.mark.parametrize("events", [[], [NoFormalGuarantee("no theorem")], [DPSGD(4.0, 1.0, 3)]])
+@pytest.mark.parametrize("events", [[], [NoFormalGuarantee("no theorem")], [DPSGD(4.0, 3)]])
 def test_a_budget_that_nothing_counts_against_is_an_error(events):
     with pytest.raises(ConfigError, match="a budget needs a protection whose cost can be counted"):
         Account("telco", events, PLAN, budget(8.0))
 
 
-def test_what_repeats_or_is_not_formal_is_not_counted():
-    for events in ([noise(repeats=True)], [NoFormalGuarantee("why")], []):
+def test_what_is_not_formal_is_not_counted():
+    for events in ([NoFormalGuarantee("why")], []):
         account = Account("telco", events, PLAN)
         assert releases_until_stopped(account, most=10) == 10
         assert account.release_counts() == account.step_counts() == {}
@@ -170,20 +169,20 @@ def test_releases_are_counted_by_reason():
 
 
 def test_private_steps_are_counted_apart_from_releases():
-    account = Account("telco", [DPSGD(4.0, 1.0, 3)], PLAN)
+    account = Account("telco", [DPSGD(4.0, 3)], PLAN)
     assert releases_until_stopped(account, kind="embedding") == 100, "they have no noise, and the ledger no total"
     assert releases_until_stopped(account, kind="update") == 3
     assert account.step_counts() == {"row_steps": 3, "row_steps_planned": 3, "row_steps_allowed": 3}
 
 
 def test_a_budget_covers_releases_and_steps_together():
-    both = [noise(), DPSGD(4.0, 1.0, 3)]
+    both = [noise(), DPSGD(4.0, 3)]
     account = Account("telco", both, PLAN, budget(12.0))
     extra = account.allowed - 3
     assert extra == account.allowed_steps - 3 > 0
 
     def cost(more):
-        return Composition.of([noise(plan=ReleasePlan(3 + more)), DPSGD(4.0, 1.0, 3 + more)]).epsilon(1e-5)
+        return Composition.of([noise(plan=ReleasePlan(3 + more)), DPSGD(4.0, 3 + more)]).epsilon(1e-5)
 
     assert cost(extra) <= 12.0 < cost(extra + 1)
     assert releases_until_stopped(account) == account.allowed

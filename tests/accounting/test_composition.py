@@ -6,12 +6,10 @@ import math
 
 import dp_accounting
 import mpmath as mp
-import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant
-from scipy.stats import norm
 
-from cutlayer.accounting import DPSGD, Composed, Composition, GaussianRelease, RandomizedResponse, ReleasePlan
+from cutlayer.accounting import DPSGD, Composition, GaussianRelease, RandomizedResponse, ReleasePlan
 from cutlayer.errors import ConfigError
 
 DELTA = 1e-5
@@ -32,11 +30,6 @@ def solved(delta_at, near):
     return float(mp.findroot(lambda epsilon: mp.log(delta_at(epsilon)) - mp.log(DELTA), near))
 
 
-def hockey_stick(kept, other, epsilon):
-    """Delta between two distributions on the same grid."""
-    return float(np.maximum(kept - math.exp(epsilon) * other, 0).sum())
-
-
 @pytest.mark.parametrize("releases", [1, 5, 20])
 def test_n_gaussian_releases_cost_what_the_closed_form_says(releases):
     found = Composition.of([gaussian(3.0, releases)])
@@ -46,7 +39,7 @@ def test_n_gaussian_releases_cost_what_the_closed_form_says(releases):
 
 
 def test_releases_of_different_noise_add_up_in_squares():
-    together = Composition.of([gaussian(2.0, 4), Composed((gaussian(5.0, 1), gaussian(0.8, 2)))])
+    together = Composition.of([gaussian(2.0, 4), gaussian(5.0, 1), gaussian(0.8, 2)])
     assert together.mu == pytest.approx(math.sqrt(4 / 4 + 1 / 25 + 2 / 0.64))
 
 
@@ -97,27 +90,9 @@ def test_draws_and_gaussian_releases_together(eps, multiplier, releases):
     assert found.rdp_epsilon(DELTA) >= found.epsilon(DELTA)
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_sampled_training_by_integration(steps):
-    """Replacing a row moves it from one side of the sampled mixture to the other."""
-    noise, q = 1.2, 0.3
-    grid = np.linspace(-9, 9, 1801)
-    width = grid[1] - grid[0]
-    here, there = ((1 - q) * norm.pdf(grid, 0, noise) + q * norm.pdf(grid, at, noise) for at in (1, -1))
-    kept, other = here * width, there * width
-    if steps == 2:
-        kept, other = np.outer(kept, kept), np.outer(other, other)
-    found = Composition.of([DPSGD(noise, q, steps)])
-    epsilon = found.epsilon(1e-3)
-    assert hockey_stick(kept, other, epsilon) == pytest.approx(1e-3, rel=0.01)
-    assert found.rdp_epsilon(1e-3) is None
-
-
 def test_fixed_order_training_earns_no_credit():
     """With every row in one batch of each epoch, replaced: n Gaussian releases of sensitivity 2C."""
-    assert Composition.of([DPSGD(4.0, 1.0, 10)]).mu == pytest.approx(math.sqrt(10) * 2 / 4)
-    sampled = Composition.of([DPSGD(4.0, 0.1, 10)])
-    assert sampled.epsilon(DELTA) < Composition.of([DPSGD(4.0, 1.0, 10)]).epsilon(DELTA)
+    assert Composition.of([DPSGD(4.0, 10)]).mu == pytest.approx(math.sqrt(10) * 2 / 4)
 
 
 @pytest.mark.parametrize(("multiplier", "releases"), [(2.6843, 20), (1.0, 1), (8.0, 5)])
@@ -152,10 +127,8 @@ def test_a_delta_out_of_range_is_refused(delta):
         lambda: gaussian(math.inf),
         lambda: gaussian(1.0, 0),
         lambda: GaussianRelease(1.0, ReleasePlan(1), delta=1.0),
-        lambda: DPSGD(1.0, 0.0, 1),
-        lambda: DPSGD(1.0, 1.1, 1),
-        lambda: DPSGD(0.0, 0.5, 1),
-        lambda: DPSGD(1.0, 0.5, 0),
+        lambda: DPSGD(0.0, 1),
+        lambda: DPSGD(1.0, 0),
     ],
 )
 def test_impossible_events_are_refused(make):
@@ -163,7 +136,7 @@ def test_impossible_events_are_refused(make):
         make()
 
 
-@pytest.mark.parametrize("event", [object(), "none", Composed((gaussian(1.0), 3))])
+@pytest.mark.parametrize("event", [object(), "none", 3])
 def test_an_unknown_event_is_an_error_and_no_zero(event):
     with pytest.raises(ConfigError, match="expected an event that the ledger knows"):
         Composition.of([event])

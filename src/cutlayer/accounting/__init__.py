@@ -4,7 +4,6 @@ from cutlayer.accounting.account import Account
 from cutlayer.accounting.composition import DELTA, Composition
 from cutlayer.accounting.events import (
     DPSGD,
-    Composed,
     Event,
     GaussianRelease,
     NoFormalGuarantee,
@@ -22,7 +21,6 @@ __all__ = [
     "MARKER",
     "Account",
     "Bottom",
-    "Composed",
     "Composition",
     "Condition",
     "Entry",

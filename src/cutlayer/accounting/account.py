@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cutlayer.accounting.composition import Composition
-from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, RandomizedResponse, singles
+from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, RandomizedResponse, known_events
 from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.release_log import Costs, ReleaseLog
 from cutlayer.accounting.slots import REASONS, Kind, Occasion, Slot
@@ -53,10 +53,10 @@ class Account:
         log: ReleaseLog | None = None,
     ) -> None:
         self.party, self.budget = party, budget
-        self._events = tuple(event for event in singles(events) if isinstance(event, Formal))
-        self._noisy = tuple(event for event in self._events if isinstance(event, GaussianRelease) and not event.repeats)
+        self._events = tuple(event for event in known_events(events) if isinstance(event, Formal))
+        self._noisy = tuple(event for event in self._events if isinstance(event, GaussianRelease))
         self._trainings = tuple(event for event in self._events if isinstance(event, DPSGD))
-        self.planned = max((event.count for event in self._noisy), default=plan.most)
+        self.planned = max((event.releases.most for event in self._noisy), default=plan.most)
         self._once = plan.once
         self.planned_steps = max((event.steps for event in self._trainings), default=0)
         self._log = log if log is not None else ReleaseLog()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, RandomizedResponse, singles
+from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, RandomizedResponse, known_events
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism as gaussian
 
@@ -16,31 +16,29 @@ DELTA = 1e-5
 """Where epsilon is stated if neither a budget nor a protection names a delta."""
 CURVE = tuple(10.0**-power for power in range(1, 11))
 """The deltas of the (epsilon, delta) curve."""
-_ORDERS: tuple[float, ...] = (
+_RENYI_ORDERS: tuple[float, ...] = (
     *(1 + step / 10 for step in range(1, 100)),
     *range(11, 64),
     *(2**power for power in range(6, 13)),
 )
-_STEP, _FINEST, _POINTS = 1e-3, 1e-4, 20_000
+_MIN_INTERVAL, _MAX_POINTS = 1e-3, 20_000
 
 
 @dataclass(frozen=True)
 class Composition:
     """Formal events of one party about the same rows, towards the same receiver; neighbours differ in one replaced row.
 
-    Composition is adaptive: a later release may depend on what the earlier ones brought. Of randomised response its eps
-    alone counts, since no eps-private mechanism tells more than that of two answers (Kairouz, Oh and Viswanath 2015,
-    The composition theorem for differential privacy, arXiv 1311.0776, section 4).
+    Composition is adaptive: a later release may depend on the earlier ones. Randomised response counts by its eps
+    alone, since no eps-private mechanism tells more than that of two answers (Kairouz, Oh and Viswanath 2015, The
+    composition theorem for differential privacy, arXiv 1311.0776, section 4).
 
     Attributes:
-        draws: eps of every independent draw of a label, with how many there were.
-        mu: of all Gaussian releases together.
-        sampled: trainings with Poisson-sampled batches.
+        draws: eps of every independent draw of a label, and the number of such draws.
+        mu: parameter of Gaussian differential privacy of all Gaussian releases together.
     """
 
     draws: tuple[tuple[float, int], ...]
     mu: float
-    sampled: tuple[DPSGD, ...]
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Composition:
@@ -49,25 +47,23 @@ class Composition:
         Raises:
             ConfigError: an unknown event.
         """
-        draws, squares, sampled = list[tuple[float, int]](), 0.0, list[DPSGD]()
-        for event in singles(events):
+        draws, squares = list[tuple[float, int]](), 0.0
+        for event in known_events(events):
             if isinstance(event, RandomizedResponse):
                 draws.append((event.eps, event.draws))
             elif isinstance(event, GaussianRelease):
-                squares += event.count / event.noise_multiplier**2
+                squares += event.releases.most / event.noise_multiplier**2
             elif isinstance(event, DPSGD):
-                if event.sampling_probability < 1:
-                    sampled.append(event)
-                else:
-                    squares += event.steps * (2 / event.noise_multiplier) ** 2
-        return cls(tuple(draws), math.sqrt(squares), tuple(sampled))
+                # A replaced row moves a sum of clipped gradients by up to twice the clipping norm.
+                squares += event.steps * (2 / event.noise_multiplier) ** 2
+        return cls(tuple(draws), math.sqrt(squares))
 
     @property
     def accountant(self) -> str:
-        """Which account `epsilon` is of."""
-        if self.mu == 0 and not self.sampled:
+        """Which account `epsilon` is of: `pure`, `exact Gaussian` or `PLD`."""
+        if self.mu == 0:
             return "pure"
-        return "PLD" if self.draws or self.sampled else "exact Gaussian"
+        return "PLD" if self.draws else "exact Gaussian"
 
     @property
     def auc_bound(self) -> float | None:
@@ -86,21 +82,17 @@ class Composition:
         """Pairs (epsilon, delta) that hold, from the largest delta to the smallest."""
         return tuple((self._at(delta), delta) for delta in CURVE)
 
-    def rdp_epsilon(self, delta: float) -> float | None:
-        """Epsilon by Renyi differential privacy, for comparison: never the smaller one.
-
-        `None` for Poisson-sampled batches, whose Renyi divergence is not known under replacement of a row.
+    def rdp_epsilon(self, delta: float) -> float:
+        """Epsilon by Renyi differential privacy, for comparison: never the smaller value.
 
         Reference: Canonne, Kamath and Steinke 2020, The discrete Gaussian for differential privacy (arXiv 2004.00010),
         proposition 12, for the conversion.
         """
-        if self.sampled:
-            return None
-        found = (
+        epsilons = (
             self._divergence(order) + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
-            for order in _ORDERS
+            for order in _RENYI_ORDERS
         )
-        return max(0.0, min(found))
+        return max(0.0, min(epsilons))
 
     def _divergence(self, order: float) -> float:
         """Renyi divergence of all releases together: the sum of theirs."""
@@ -118,39 +110,22 @@ class Composition:
     @cached_property
     def _losses(self) -> Any:
         """The privacy loss distribution of all; every rounding in it is towards more loss."""
-        from dp_accounting import NeighboringRelation
         from dp_accounting.pld import privacy_loss_distribution as pld
         from dp_accounting.pld.common import DifferentialPrivacyParameters
 
-        grid = {"value_discretization_interval": self._interval}
+        largest = self.mu**2 / 2 + 10 * self.mu + sum(eps * count for eps, count in self.draws)
+        grid = {"value_discretization_interval": max(_MIN_INTERVAL, largest / _MAX_POINTS)}
         total = pld.identity(**grid)
         if self.mu:
             total = total.compose(pld.from_gaussian_mechanism(1 / self.mu, **grid))
         for eps, count in self.draws:
-            one = pld.from_privacy_parameters(DifferentialPrivacyParameters(eps, 0.0), **grid)
-            total = total.compose(one.self_compose(count))
-        for event in self.sampled:
-            step = pld.from_gaussian_mechanism(
-                event.noise_multiplier,
-                sampling_prob=event.sampling_probability,
-                neighboring_relation=NeighboringRelation.REPLACE_ONE,
-                **grid,
-            )
-            total = total.compose(step.self_compose(event.steps))
+            draw = pld.from_privacy_parameters(DifferentialPrivacyParameters(eps, 0.0), **grid)
+            total = total.compose(draw.self_compose(count))
         return total
-
-    @property
-    def _interval(self) -> float:
-        """Width of the grid of losses: its error grows with the steps and with the square of the width."""
-        steps = sum(event.steps for event in self.sampled)
-        if steps:
-            return max(_FINEST, _STEP / math.sqrt(max(1.0, steps / 1000)))
-        reach = self.mu**2 / 2 + 10 * self.mu + sum(eps * count for eps, count in self.draws)
-        return max(_STEP, reach / _POINTS)
 
 
 def _one_draw(eps: float, delta: float) -> float:
-    """Of two answers at eps: delta is (e^eps - e^epsilon) / (1 + e^eps)."""
+    """Epsilon of one draw at eps: delta is (e^eps - e^epsilon) / (1 + e^eps)."""
     left = 1 - delta * (1 + math.exp(-eps))
     return max(0.0, eps + math.log(left)) if left > 0 else 0.0
 

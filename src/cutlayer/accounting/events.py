@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
@@ -18,8 +18,8 @@ class RandomizedResponse:
     Attributes:
         eps: of one draw, per row, 0 or more.
         classes: how many values a label can take.
-        draws: how many independent draws of one row's label are used: 1 where every epoch meets the same draw, one for
-            each epoch where it is drawn anew.
+        draws: how many independent draws of one row's label are used: 1 where all epochs use one draw, more where
+            unfinished runs drew the label too.
     """
 
     eps: float
@@ -42,14 +42,12 @@ class GaussianRelease:
             2C.
         releases: how often each row is released with fresh noise, by the part of the rows it belongs to.
         condition: `unconditional` where neither the bottom model nor the encoding was fitted on the private rows.
-        repeats: every later release of a row repeats its first bit for bit, and so costs nothing.
         delta: what the noise was calibrated at, if it was; the ledger then states epsilon there.
     """
 
     noise_multiplier: float
     releases: ReleasePlan
     condition: Condition = "conditional on the bottom model and the encoding"
-    repeats: bool = False
     delta: float | None = None
 
     def __post_init__(self) -> None:
@@ -59,11 +57,6 @@ class GaussianRelease:
         if self.delta is not None and not 0 < self.delta < 1:
             raise ConfigError.expected("delta between 0 and 1", self.delta)
 
-    @property
-    def count(self) -> int:
-        """Releases with fresh noise of the row that has most."""
-        return 1 if self.repeats else self.releases.most
-
 
 @dataclass(frozen=True)
 class DPSGD:
@@ -72,19 +65,15 @@ class DPSGD:
     Attributes:
         noise_multiplier: standard deviation of the noise over the norm C that each row's gradient is clipped to.
             Replacing a row moves the sum by up to 2C; the account knows.
-        sampling_probability: with which each row is in a batch, independently (Poisson sampling). 1 where batches are
-            taken in a fixed order: each row is then in one batch of every epoch, and earns no credit for the others.
-        steps: batches that may hold a row: all of the run under Poisson sampling, one in each epoch in a fixed order.
+        steps: number of batches that hold a row: one in each epoch. Batches come in a fixed order, so that there is no
+            credit for sampling.
     """
 
     noise_multiplier: float
-    sampling_probability: float
     steps: int
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
-        if not 0 < self.sampling_probability <= 1:
-            raise ConfigError.expected("a sampling probability above 0, at most 1", self.sampling_probability)
         if self.steps < 1:
             raise ConfigError.expected("1 step or more", self.steps)
 
@@ -100,35 +89,24 @@ class NoFormalGuarantee:
     why: str
 
 
-@dataclass(frozen=True)
-class Composed:
-    """One protection released several things about the same rows."""
-
-    events: tuple[Event, ...]
-
-
-Event = RandomizedResponse | GaussianRelease | DPSGD | NoFormalGuarantee | Composed
+Event = RandomizedResponse | GaussianRelease | DPSGD | NoFormalGuarantee
 Formal = RandomizedResponse | GaussianRelease | DPSGD
 """Events that a theorem is about."""
-Single = Formal | NoFormalGuarantee
 
 
-def singles(events: Iterable[Event]) -> Iterator[Single]:
-    """The events, with composed ones taken apart.
+def known_events(events: Iterable[Event]) -> list[Event]:
+    """The same events, after checking that the ledger knows the cost of each.
 
     Raises:
         ConfigError: an event that the ledger does not know, which would otherwise count as nothing.
     """
-    for event in events:
-        if isinstance(event, Composed):
-            yield from singles(event.events)
-        elif isinstance(event, Single):
-            yield event
-        else:
+    checked = list(events)
+    for event in checked:
+        if not isinstance(event, Event):
             known = ", ".join(kind.__name__ for kind in get_args(Event))
-            raise ConfigError.expected(
-                f"an event that the ledger knows ({known})", type(event).__name__, "add its cost to accounting"
-            )
+            wanted = f"an event that the ledger knows ({known})"
+            raise ConfigError.expected(wanted, type(event).__name__, "add its cost to accounting")
+    return checked
 
 
 def _check_multiplier(multiplier: float) -> None:

@@ -16,7 +16,7 @@ from cutlayer.accounting.events import (
     GaussianRelease,
     NoFormalGuarantee,
     RandomizedResponse,
-    singles,
+    known_events,
 )
 from cutlayer.accounting.plan import Condition, condition_of
 from cutlayer.accounting.records import event_from_json, event_to_json
@@ -49,7 +49,7 @@ class Entry:
     @property
     def formal(self) -> bool:
         """Whether a theorem bounds any of it."""
-        return any(isinstance(event, Formal) for event in singles([self.event]))
+        return isinstance(self.event, Formal)
 
     @property
     def epsilon(self) -> float | None:
@@ -59,7 +59,7 @@ class Entry:
     @property
     def statement(self) -> str:
         """What a reviewer can hold the run to."""
-        told = "; ".join(wording.of_event(event) for event in singles([self.event]))
+        told = wording.of_event(self.event)
         if self.epsilon is None:
             return told
         return f"{wording.of_asset(self.protects, self.party)}, towards {', '.join(self.towards)}: {told}"
@@ -182,12 +182,11 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         # Of the same draws, the run that counts more of other runs that did not end states them all.
         if key not in once or _draws(entry) > _draws(once[key]):
             once[key] = entry
-    events = list(singles(entry.event for entry in once.values()))
+    events = known_events(entry.event for entry in once.values())
     party, asset = entries[0].party, entries[0].protects
     delta = min((entry.delta for entry in entries if entry.formal), default=entries[0].delta)
     runs = [
-        list(singles(entry.event for entry in entries if entry.run == run))
-        for run in dict.fromkeys(entry.run for entry in entries)
+        [entry.event for entry in entries if entry.run == run] for run in dict.fromkeys(entry.run for entry in entries)
     ]
     # A theorem about one run says nothing of what another released as it is.
     why = next((why for run in runs if (why := _uncovered(asset, run))), "")
@@ -206,13 +205,13 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         condition=_condition(runs),
         curve=cost.curve(),
         auc_bound=cost.auc_bound,
-        releases=sum(event.count for event in noisy) if noisy else None,
+        releases=sum(event.releases.most for event in noisy) if noisy else None,
     )
 
 
 def _draws(entry: Entry) -> int:
     """Independent draws of labels that an entry states."""
-    return sum(event.draws for event in singles([entry.event]) if isinstance(event, RandomizedResponse))
+    return entry.event.draws if isinstance(entry.event, RandomizedResponse) else 0
 
 
 def _uncovered(asset: Asset, events: Sequence[Event]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, get_args
 
-from cutlayer.accounting.events import Composed, Event, GaussianRelease
+from cutlayer.accounting.events import Event, GaussianRelease
 from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.errors import ConfigError
 
@@ -15,10 +15,7 @@ _KINDS = {kind.__name__: kind for kind in get_args(Event)}
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """The event's fields, with `kind`."""
-    kind = type(event).__name__
-    if isinstance(event, Composed):
-        return {"kind": kind, "events": [event_to_json(one) for one in event.events]}
-    return {"kind": kind, **asdict(event)}
+    return {"kind": type(event).__name__, **asdict(event)}
 
 
 def event_from_json(raw: Mapping[str, Any]) -> Event:
@@ -31,8 +28,6 @@ def event_from_json(raw: Mapping[str, Any]) -> Event:
     kind = fields.pop("kind")
     if kind not in _KINDS:
         raise ConfigError.expected(f"an event that the ledger knows ({', '.join(_KINDS)})", kind)
-    if kind == Composed.__name__:
-        return Composed(tuple(event_from_json(one) for one in fields["events"]))
     if kind == GaussianRelease.__name__:
         fields["releases"] = ReleasePlan(**fields["releases"])
     event: Event = _KINDS[kind](**fields)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutlayer.accounting.events import DPSGD, GaussianRelease, NoFormalGuarantee, RandomizedResponse, Single
+from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, NoFormalGuarantee, RandomizedResponse
 from cutlayer.accounting.plan import ReleasePlan
 
 if TYPE_CHECKING:
     from cutlayer.accounting.ledger import Total
 
 
-def of_event(event: Single) -> str:
+def of_event(event: Event) -> str:
     """What one event is, for a reader who will not look the paper up."""
     match event:
         case RandomizedResponse():
@@ -90,13 +90,11 @@ def _response(event: RandomizedResponse) -> str:
 
 
 def _release(event: GaussianRelease) -> str:
-    if event.repeats:
-        often = "released once; every later release of a row repeats its first"
-    elif event.releases.once and not event.releases.beyond and not event.releases.serving:
+    if event.releases.once and not event.releases.beyond and not event.releases.serving:
         often = "released once; the epochs after that use it again"
     else:
         spent = f"the cost is that of the {event.releases.whose}"
-        often = f"released {_times(event.count)} at most: {releases(event.releases)}; {spent}"
+        often = f"released {_times(event.releases.most)} at most: {releases(event.releases)}; {spent}"
     return (
         f"Gaussian noise of {event.noise_multiplier:.4g} times the sensitivity (neighbours differ in one row's "
         f"features, replaced by others; {often}; the order is fixed, so no credit for sampling), {event.condition}"
@@ -104,13 +102,10 @@ def _release(event: GaussianRelease) -> str:
 
 
 def _training(event: DPSGD) -> str:
-    if event.sampling_probability == 1:
-        sampled = "batches in a fixed order, so no credit for sampling"
-    else:
-        sampled = f"each row in a batch with probability {event.sampling_probability:g}, independently"
     return (
         f"DP-SGD of the bottom model, noise of {event.noise_multiplier:.4g} times the clipping norm over "
-        f"{event.steps} steps (neighbours differ in one replaced row; {sampled})"
+        f"{event.steps} steps (neighbours differ in one replaced row; batches in a fixed order, so no credit for "
+        "sampling)"
     )
 
 

@@ -116,7 +116,7 @@ class DPBottom(Protection[DPBottomConfig]):
         self._scale(plan, rows=1)
         if plan.once:
             raise ConfigError.expected("a release in every step beside dp_bottom", "one release", "leave dp_bottom out")
-        return DPSGD(self.settings.multiplier(plan), 1.0, plan.training)
+        return DPSGD(self.settings.multiplier(plan), plan.training)
 
     def metrics(self) -> Mapping[str, float]:
         """Steps and noise. How many rows were clipped would be one more release, which nothing pays for."""

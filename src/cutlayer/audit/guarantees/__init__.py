@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedResponse
-from cutlayer.accounting.events import singles
 from cutlayer.audit.empirical import GuaranteeTest, gaussian_game, label_game
 from cutlayer.audit.guarantees.embeddings import scores_of
 from cutlayer.audit.guarantees.labels import votes_of
@@ -54,22 +53,20 @@ def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[Guaran
 def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[GuaranteeTest]:
     key = hashlib.blake2b(f"{job.digest()} {entry.party} {entry.protection}".encode(), digest_size=32).digest()
     names: Mapping[str, Any] = {"protection": entry.protection, "party": entry.party, "protects": entry.protects}
-    tests = []
-    for event in singles([entry.event]):
-        if isinstance(event, RandomizedResponse):
-            privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
-            outcome = label_game(*votes_of(privacy, event.classes, job.train.epochs, canaries, key))
-        elif isinstance(event, GaussianRelease):
-            width = _width(job, folder, entry.party)
-            scores = scores_of(job, entry.party, entry.protection, event, width, canaries, key)
-            outcome = gaussian_game(scores, entry.delta, event.count)
-        elif isinstance(event, DPSGD) and event.sampling_probability == 1:
-            scores = update_scores(job, entry.party, entry.protection, min(canaries, MAX_UPDATE_CANARIES), key)
-            outcome = gaussian_game(scores, entry.delta, event.steps)
-        else:
-            continue
-        tests.append(outcome.against(event, entry.delta, **names))
-    return tests
+    event = entry.event
+    if isinstance(event, RandomizedResponse):
+        privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
+        outcome = label_game(*votes_of(privacy, event.classes, job.train.epochs, canaries, key))
+    elif isinstance(event, GaussianRelease):
+        width = _width(job, folder, entry.party)
+        scores = scores_of(job, entry.party, entry.protection, event, width, canaries, key)
+        outcome = gaussian_game(scores, entry.delta, event.releases.most)
+    elif isinstance(event, DPSGD):
+        scores = update_scores(job, entry.party, entry.protection, min(canaries, MAX_UPDATE_CANARIES), key)
+        outcome = gaussian_game(scores, entry.delta, event.steps)
+    else:
+        return []
+    return [outcome.against(event, entry.delta, **names)]
 
 
 def _width(job: Job, folder: RunFolder, party: str) -> int:
