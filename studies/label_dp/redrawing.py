@@ -7,7 +7,6 @@ epoch.
 
 from __future__ import annotations
 
-import copy
 import secrets
 import time
 from collections.abc import Mapping
@@ -30,10 +29,9 @@ from cutlayer.data.store import Store
 from cutlayer.kernels.randomized_response import randomized_response
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.parties.random_state import starting_key
-from cutlayer.parties.state import build_optimizer
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.tasks import Task
-from cutlayer.training.references import Joint, evaluate
+from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.threads import set_threads
 from cutlayer.training.together import open_table
 from studies.trials import study_key
@@ -136,51 +134,38 @@ def train_with_draws(job: Job, tables: Mapping[str, Any], eps: float, *, each_ep
         counted = torch.stack(guesses)[:, train].double()
         measured["once_auc"] = roc_auc(counted[0], truth == 1)
         measured["vote_auc"] = roc_auc(counted.sum(0), truth == 1)
-    metrics = data.task.evaluate(evaluate(model, test), data.labels[test])
+    metrics = data.task.evaluate(model.logits(test), data.labels[test])
     return {"metric": metrics[data.task.metric], "seconds": seconds, "measured": measured}
 
 
-def _fit(data: Pooled, draws: list[Tensor]) -> tuple[Joint, list[Tensor]]:
+def _fit(data: Pooled, draws: list[Tensor]) -> tuple[JointModel, list[Tensor]]:
     """The model of the best epoch, and the spectral attack's guess for every row by epoch."""
     job, train, held_out = data.job, data.split.part("train"), data.split.part("validation")
-    with torch.random.fork_rng(devices=[]):
-        keys = {name: starting_key(study_key(job), name, job.train.seed) for name in job.parties}
-        model = Joint(job, data.stores, data.task, keys)
-        optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
-        assert optimizer is not None  # noqa: S101 - a top model always has parameters
-        schedule = Schedule(data.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
-        stopping, best = EarlyStopping(), copy.deepcopy(model.state_dict())
-        guesses = []
-        for epoch, drawn in enumerate(draws):
-            labels = data.labels.clone()
-            labels[train] = drawn
-            guesses.append(_epoch(model, optimizer, data, labels, [*schedule.epoch(epoch)]))
-            metric = data.task.evaluate(evaluate(model, held_out), data.labels[held_out])[data.task.metric]
-            if stopping.update(metric, epoch, job):
-                best = copy.deepcopy(model.state_dict())
-    model.load_state_dict(best)
-    return model, guesses
+    keys = {name: starting_key(study_key(job), name, job.train.seed) for name in job.parties}
+    model = JointModel(job, data.stores, data.task, keys)
+    schedule = Schedule(data.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+    stopping, party = EarlyStopping(), job.passives[0]
+    guesses = [torch.zeros(len(data.labels), dtype=torch.bool) for _ in draws]
+    all_labels = data.labels.clone()
+    share = float((data.labels[train] == 1).double().mean())
 
-
-def _epoch(
-    model: Joint, optimizer: torch.optim.Optimizer, data: Pooled, labels: Tensor, batches: list[Tensor]
-) -> Tensor:
-    """One epoch of training; returns the rows that the attack of the first passive party calls positive, bool (n,)."""
-    guessed = torch.zeros(len(labels), dtype=torch.bool)
-    party = data.job.passives[0]
-    share = float((data.labels[data.split.part("train")] == 1).double().mean())
-    model.train()
-    for step, rows in enumerate(batches):
+    def loss(rows: Tensor, epoch: int, step: int) -> Tensor:
+        if step == 0:
+            all_labels[train] = draws[epoch]
         embeddings = model.embed(rows)
-        embeddings[party].retain_grad()
-        loss = model.top.objective(embeddings, labels[rows], data.task)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        gradient = embeddings[party].grad
-        if data.task.kind == "binary" and gradient is not None:
-            view = PassiveView(party, data.task, [Step(0, step, rows, gradients={party: gradient})])
-            scores = Spectral()(view, Target.GRADIENT, Knowledge(share))
-            assert scores.hard is not None  # noqa: S101 - the spectral attack decides about every row
-            guessed[scores.rows] = scores.hard
-    return guessed
+        if data.task.kind == "binary":
+            embeddings[party].register_hook(lambda gradient: attack(rows, epoch, gradient))  # type: ignore[no-untyped-call]
+        return model.top.objective(embeddings, all_labels[rows], data.task)
+
+    def attack(rows: Tensor, epoch: int, gradient: Tensor) -> None:
+        view = PassiveView(party, data.task, [Step(0, 0, rows, gradients={party: gradient})])
+        scores = Spectral()(view, Target.GRADIENT, Knowledge(share))
+        assert scores.hard is not None  # noqa: S101 - the spectral attack decides about every row
+        guesses[epoch][scores.rows] = scores.hard
+
+    def end_epoch(epoch: int) -> tuple[bool, bool]:
+        metric = data.task.evaluate(model.logits(held_out), data.labels[held_out])[data.task.metric]
+        return stopping.update(metric, epoch, job), False
+
+    fit(model, job.train.optimizer, schedule.epoch, len(draws), loss, end_epoch=end_epoch)
+    return model, guesses

@@ -23,8 +23,8 @@ from cutlayer.models import build_bottom
 from cutlayer.parties.random_state import drawn_under, random_state, starting_key
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.joint import JointModel
 from cutlayer.training.keys import starting_keys
-from cutlayer.training.references import Joint
 from cutlayer.training.together import Keys
 from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, raw_job, run, tables
 
@@ -102,7 +102,7 @@ def test_what_a_run_is_compared_with_starts_from_its_weights(tmp_path: Path) -> 
             assert near(own, weights(compared_folder(folder, name), party))
     job = validated(Job, raw, "")
     stores = {name: Store.open(folder.data(name)) for name in job.parties}
-    joint = Joint(job, stores, Task("binary", ("0", "1")), starting_keys(folder.path, job.parties))
+    joint = JointModel(job, stores, Task("binary", ("0", "1")), starting_keys(folder.path, job.parties))
     for bottom, party in zip(joint.bottoms, job.parties, strict=True):
         mine = {f"bottom.{name}": t for name, t in bottom.state_dict().items()}
         assert near(weights(folder.path, party), mine)

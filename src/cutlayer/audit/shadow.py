@@ -25,15 +25,15 @@ from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.release import plan_of
-from cutlayer.parties.state import build_optimizer, chain_state
+from cutlayer.parties.state import chain_state
 from cutlayer.protections import build_chain
 from cutlayer.protections.base import Context, Mode, Noise, PassiveView
 from cutlayer.protections.chain import Chain
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.references import Joint
 from cutlayer.training.trained import load_bottom, load_top
 
 MOST_ATTACKED = 4000
@@ -117,24 +117,18 @@ class ShadowRoom:
     def _shadow(self, inside: Tensor, number: int) -> Callable[[Tensor], Views]:
         """Train one shadow, by the job's schedule; the same halves come again for every party, so one is enough."""
         job, train = self.job, self.job.train
-        joint = Joint(job, self.stores, self.task, self.keys)
+        joint = JointModel(job, self.stores, self.task, self.keys)
         bottoms: dict[str, BottomModel] = dict(zip(self.stores, joint.bottoms, strict=True))  # type: ignore[arg-type]
         models = Models(bottoms, joint.top, self._chains(joint.widths, inside))
-        optimizer = build_optimizer(train.optimizer, list(joint.parameters()))
-        assert optimizer is not None  # noqa: S101 - a top model always has parameters
-        size = min(train.batch_size, len(inside))
-        schedule = Schedule(inside.numpy(), size, train.seed + number, train.shuffle)
-        joint.train()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(train.seed + number)
-            for epoch in range(self.epochs):
-                for step, rows in enumerate(schedule.epoch(epoch)):
-                    count = epoch * schedule.steps_per_epoch + step
-                    seen = self._embeddings(models, rows, Mode.TRAIN, epoch, count)
-                    loss = joint.top.objective(seen, self.labels[rows], self.task)
-                    optimizer.zero_grad()
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    optimizer.step()
+        seed = train.seed + number
+        schedule = Schedule(inside.numpy(), min(train.batch_size, len(inside)), seed, train.shuffle)
+
+        def loss(rows: Tensor, epoch: int, step: int) -> Tensor:
+            count = epoch * schedule.steps_per_epoch + step
+            seen = self._embeddings(models, rows, Mode.TRAIN, epoch, count)
+            return joint.top.objective(seen, self.labels[rows], self.task)
+
+        fit(joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
         joint.eval()
         return lambda rows: self._see(models, rows)
 

@@ -6,10 +6,11 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cutlayer.accounting import Total
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling
@@ -21,10 +22,9 @@ from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
 from cutlayer.jobs.check import check_job, imports_of
 from cutlayer.models import tapped
-from cutlayer.parties.state import build_optimizer
 from cutlayer.tasks import Task
+from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.memory import keep_freed_memory
-from cutlayer.training.references import Joint, evaluate
 from cutlayer.training.run_ledger import chain_of, ledger_of
 from cutlayer.training.threads import set_threads
 from cutlayer.training.together import open_table
@@ -134,7 +134,7 @@ def forecast(job: Job) -> Forecast:
     )
 
 
-def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tuple[Joint, float]:
+def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tuple[JointModel, float]:
     """The network in one place, and seconds per training step."""
     active = prepared[job.active]
     if active.labels is None:
@@ -144,21 +144,20 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
     if empty:
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
     stores = {name: found.store for name, found in prepared.items() if found.store is not None}
-    with torch.random.fork_rng(devices=[]):
-        model = Joint(job, stores, task, dict.fromkeys(job.parties, bytes(32)))  # it is timed, and thrown away
+    labels, starts = active.labels.values, list[float]()
+    # Nothing is sent under these keys: the model is timed and thrown away.
+    model = JointModel(job, stores, task, dict.fromkeys(job.parties, bytes(32)))
+    with torch.random.fork_rng(devices=[]):  # the check draws a few rows
         for (name, store), bottom in zip(stores.items(), model.bottoms, strict=True):
             chain_of(job, name).check_bottom(bottom, store.columns.inputs)  # type: ignore[arg-type]
-        optimizer = build_optimizer(job.train.optimizer, list(model.parameters()))
-        batches = [rows for rows, _ in zip(schedule.epoch(0), range(TIMED_STEPS + 1), strict=False)]
-        began = time.perf_counter()
-        for step, rows in enumerate(batches):
-            if step == 1:
-                began = time.perf_counter()
-            torch.autograd.backward(model.top.objective(model.embed(rows), active.labels.values[rows], task))
-            if optimizer is not None:
-                optimizer.step()
-                optimizer.zero_grad()
-    return model, (time.perf_counter() - began) / max(len(batches) - 1, 1)
+
+    def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
+        starts.append(time.perf_counter())
+        return model.top.objective(model.embed(rows), labels[rows], task)
+
+    fit(model, job.train.optimizer, lambda epoch: islice(schedule.epoch(epoch), TIMED_STEPS + 1), 1, loss)
+    # The first step, which warms up, is not timed unless it is the only one.
+    return model, (time.perf_counter() - starts[len(starts) > 1]) / max(len(starts) - 1, 1)
 
 
 def _party(
@@ -166,7 +165,7 @@ def _party(
     name: str,
     tables: Mapping[str, PartyTable],
     prepared: Mapping[str, Prepared],
-    model: Joint,
+    model: JointModel,
     rows: tuple[int, int, int],
 ) -> PartyForecast:
     role = job.parties[name].role
@@ -194,19 +193,19 @@ def _party(
     )
 
 
-def _outputs(model: Joint) -> int:
+def _outputs(model: JointModel) -> int:
     """How many numbers the linear maps, convolutions and normalisations give for one row."""
     counts: list[int] = []
     kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm)
     layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
     handles = [layer.register_forward_hook(lambda *seen: counts.append(seen[2].numel())) for layer in layers]
-    evaluate(model, torch.zeros(1, dtype=torch.int64))
+    model.logits(torch.zeros(1, dtype=torch.int64))
     for handle in handles:
         handle.remove()
     return sum(counts)
 
 
-def _memory(job: Job, model: Joint, outputs: int, parties: tuple[PartyForecast, ...], read_bytes: int) -> int:
+def _memory(job: Job, model: JointModel, outputs: int, parties: tuple[PartyForecast, ...], read_bytes: int) -> int:
     """Peak memory of a run with all parties in one process.
 
     All tables are in memory with the digests of their ids while the ids are matched, and then while the first party's
@@ -228,19 +227,19 @@ def _memory(job: Job, model: Joint, outputs: int, parties: tuple[PartyForecast, 
     return LIBRARIES_BYTES + ADAM_COPIES * weights + activations + rows
 
 
-def _layer_columns(job: Job, model: Joint) -> dict[str, int]:
+def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
     """Columns of the outputs of all of each party's layers, as an audit keeps them."""
     names = list(model.widths)
     found = dict.fromkeys(job.parties, 0)
     with tapped(model, 1) as outputs:
-        evaluate(model, torch.zeros(1, dtype=torch.int64))
+        model.logits(torch.zeros(1, dtype=torch.int64))
     for layer, output in outputs.items():
         part, _, rest = layer.partition(".")
         found[names[int(rest.partition(".")[0])] if part == "bottoms" else job.active] += output.shape[1]
     return found
 
 
-def _transcript(job: Job, model: Joint, columns: Mapping[str, int], steps_per_epoch: int) -> int:
+def _transcript(job: Job, model: JointModel, columns: Mapping[str, int], steps_per_epoch: int) -> int:
     """Bytes all parties together record."""
     total = 0
     widths = model.widths

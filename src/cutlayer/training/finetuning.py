@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,9 +16,9 @@ from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.state import build_optimizer
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.joint import fit
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import load_bottom, load_top
 
@@ -112,27 +111,24 @@ def tune(
     Returns:
         How many epochs of training the model ends with.
     """
-    optimizer = build_optimizer(train.optimizer, list(top.parameters()))
-    assert optimizer is not None  # noqa: S101 - a top model always has parameters
     count = len(training.labels)
     schedule = Schedule(np.arange(count), min(train.batch_size, count), train.seed)
-    best, kept, state = _loss(top, held_out, absent, task), 0, copy.deepcopy(top.state_dict())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(train.seed)
-        for epoch in range(epochs):
-            top.train()
-            for rows in schedule.epoch(epoch):
-                batch = {name: e[rows] for name, e in training.embeddings.items()}
-                loss = task.loss(top.answer(batch, batch.keys() - set(absent)), training.labels[rows])
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-            left = _loss(top, held_out, absent, task)
-            if held_out is None or left < best:
-                best, kept, state = left, epoch + 1, copy.deepcopy(top.state_dict())
-    top.load_state_dict(state)
+    best = _loss(top, held_out, absent, task)
+
+    def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
+        batch = {name: e[rows] for name, e in training.embeddings.items()}
+        return task.loss(top.answer(batch, batch.keys() - set(absent)), training.labels[rows])
+
+    def end_epoch(_epoch: int) -> tuple[bool, bool]:
+        nonlocal best
+        left = _loss(top, held_out, absent, task)
+        better, best = left < best, min(best, left)
+        return better, False
+
+    watched = end_epoch if held_out else None
+    trained = fit(top, train.optimizer, schedule.epoch, epochs, loss, end_epoch=watched, seed=train.seed)
     top.eval()
-    return kept
+    return trained
 
 
 def answers(top: TopModel, embeddings: Mapping[str, Tensor], absent: Collection[str]) -> Tensor:
