@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks import resolve
-from cutlayer.attacks.base import Scores
+from cutlayer.attacks.label.base import Scores
 from cutlayer.audit import Auditor
 from cutlayer.audit.leak import leak_of
 from cutlayer.audit.watch import replay
@@ -99,7 +99,7 @@ def _days(trial: Trial) -> npt.NDArray[np.str_]:
 def _attacked(job: Job, folder: RunFolder, truth: Tensor) -> Auditor:
     """The job's attacks on the recorded messages, without layers."""
     _, training = read_truth(folder.transcript(job.active))
-    attacks = resolve(job.parties[job.active].audit.attacks, job.task)
+    attacks = resolve(job.parties[job.active].audit.attacks, job.task).labels
     auditor = Auditor(Task(job.task), truth, training, attacks, job.active, job.train.seed)
     replay(folder, auditor, [job.active])
     return auditor

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cutlayer.attacks.base import PassiveView, Target
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.attacks.label.spectral import Spectral
 from cutlayer.channel.transcript import Step
 from cutlayer.config import Job
@@ -158,8 +158,8 @@ def _fit(data: Pooled, draws: list[Tensor]) -> tuple[JointModel, list[Tensor]]:
         return model.top.objective(embeddings, all_labels[rows], data.task)
 
     def attack(rows: Tensor, epoch: int, gradient: Tensor) -> None:
-        view = PassiveView(party, data.task, [Step(0, 0, rows, gradients={party: gradient})])
-        scores = Spectral()(view, Target.GRADIENT, Knowledge(share))
+        received = Step(0, 0, rows, gradients={party: gradient})
+        scores = Spectral()(LabelView(party, data.task, [received], Target.GRADIENT), Knowledge(share))
         assert scores.hard is not None  # noqa: S101 - the spectral attack decides about every row
         guesses[epoch][scores.rows] = scores.hard
 

@@ -15,9 +15,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
-from cutlayer.attacks.completion.base import CHUNK, CompletionAttack, QuitterView
+from cutlayer.attacks.completion.base import CHUNK, CompletionAttack, DepartedView, Variant
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.audit.completion_runs import Quitter
+from cutlayer.audit.completion import DepartedParty
 from cutlayer.parties.observer import Observer
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
@@ -28,8 +28,8 @@ from studies.trials import Trial, study_key
 FEW, MORE, ALL = "few", "more", "all"
 MORE_PER_CLASS = 40
 """400 labels of ten classes, the number of the paper's figure."""
-FROZEN = tuple(variant for variant in ModelCompletion.variants if variant.startswith("frozen"))
-TUNED = ("tuned MLP, MixMatch", "tuned MLP, supervised")
+FROZEN = tuple(variant for variant in ModelCompletion.variants if not variant.trains_extractor)
+TUNED = tuple(it for it in ModelCompletion.variants if it.trains_extractor and it.head == "MLP")
 """Variants that train the extractor too: with all labels each pass costs as much as an epoch of training."""
 Accuracies = dict[str, dict[str, float]]
 
@@ -46,7 +46,7 @@ class CompletedModels:
         self.trial, self.folder = trial, folder
         self.summary = folder.read_json("summary.json")
         task = Task(trial.job.task, tuple(self.summary["task"]["classes"]))
-        self.departed = Quitter(trial.job, folder, PASSIVE, task)
+        self.departed = DepartedParty(trial.job, folder, PASSIVE, task)
         few, everything = self.departed.knowledge()
         self.known = {FEW: few, ALL: everything}
 
@@ -57,7 +57,7 @@ class CompletedModels:
             controls: Whether to train from scratch, with `MORE_PER_CLASS` labels of each class, and a linear probe
                 besides; one run of each seed needs these.
         """
-        view = self.departed.kept(self.folder)
+        view = self.departed.view(self.folder)
         (own,) = [row for row in self.summary["departures"]["rows"] if row["absent"] == [PASSIVE]]
         measured: dict[str, Any] = {
             "labels": {name: len(known.known) for name, known in self.known.items()},
@@ -79,7 +79,7 @@ class CompletedModels:
 
     def frozen_alone(self) -> dict[str, Any]:
         """Accuracy of the model completed on the frozen extractor with few labels, and the size of the embedding."""
-        view = self.departed.kept(self.folder)
+        view = self.departed.view(self.folder)
         return {
             "references": self._references(),
             "honest": self._values(ModelCompletion(), view, {FEW: FROZEN}),
@@ -98,18 +98,19 @@ class CompletedModels:
         data, wraps = self.folder.path / "data", {PASSIVE: attack.optimizer_hook()}
         trained = train_together(job, folder, tables, keys, Observer(), data=data, origin=self.folder, wraps=wraps)
         return {
-            "malicious": self._values(attack, self.departed.kept(folder), {FEW: FROZEN, ALL: FROZEN}),
+            "malicious": self._values(attack, self.departed.view(folder), {FEW: FROZEN, ALL: FROZEN}),
             "malicious_accuracy": trained.active.metrics["accuracy"],
         }
 
-    def _values(self, attack: CompletionAttack, view: QuitterView, variants: Mapping[str, Sequence[str]]) -> Accuracies:
-        """Accuracy by number of labels and variant; `variants` names those to train by number of labels."""
-        return {
-            labels: {
-                model.variant: model.value for model in self.departed.try_all(attack, view, self.known[labels], names)
-            }
-            for labels, names in variants.items()
+    def _values(
+        self, attack: CompletionAttack, view: DepartedView, variants: Mapping[str, Sequence[Variant]]
+    ) -> Accuracies:
+        """Accuracy by number of labels and variant; `variants` are those to train by number of labels."""
+        values = {
+            labels: self.departed.values(attack, view, self.known[labels], trained)
+            for labels, trained in variants.items()
         }
+        return {labels: {it.variant: it.value or 0.0 for it in results} for labels, results in values.items()}
 
     def _more(self) -> Knowledge:
         """`MORE_PER_CLASS` labels of each class, drawn at random."""
@@ -122,7 +123,7 @@ class CompletedModels:
         }
         return Knowledge(known=rows)
 
-    def _probe(self, view: QuitterView) -> float:
+    def _probe(self, view: DepartedView) -> float:
         """Accuracy of a logistic regression on the embeddings, with all labels."""
         departed = self.departed
         with torch.no_grad():

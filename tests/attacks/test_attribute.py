@@ -6,17 +6,18 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from cutlayer.attacks import Attribute
 from cutlayer.attacks.feature.attribute import questions
-from cutlayer.attacks.feature.base import ActiveView, Auxiliary
-from cutlayer.audit.features import FeatureFigure, attribute_figures
+from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge
+from cutlayer.audit.features.measures import FeatureTruth, measure_inferences
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.errors import NotApplicable
 
-BASE = FeatureFigure("this run", "telco", "attribute", "toy", 0, 0, "", *[float("nan")] * 4)
+ABOUT = {"run": "this run", "party": "telco", "attack": "attribute", "release": "toy", "known": 0, "rows": 0}
 COLUMNS = ColumnSpec((4, 40), 2, ("plan", "street"), ("age", "bill"))
 ROWS, KNOWN = 400, 150
 
 
-def world() -> tuple[ActiveView, Auxiliary, tuple[torch.Tensor, torch.Tensor]]:
+def world() -> tuple[FeatureView, Auxiliary, tuple[torch.Tensor, torch.Tensor]]:
     """The embedding tells the plan well, the age a little and the bill not at all; a plan appears late."""
     draw = torch.Generator().manual_seed(2)
     plan = torch.randint(0, 3, (ROWS,), generator=draw)
@@ -28,14 +29,14 @@ def world() -> tuple[ActiveView, Auxiliary, tuple[torch.Tensor, torch.Tensor]]:
     embeddings = told + 0.45 * torch.randn(told.shape, generator=draw)
     codes = torch.stack([plan, street], dim=1).int()
     known = Auxiliary(COLUMNS, torch.arange(KNOWN), codes[:KNOWN], numbers[:KNOWN])
-    return ActiveView("telco", torch.arange(ROWS) + 7, embeddings), known, (codes[KNOWN:], numbers[KNOWN:])
+    return FeatureView("telco", torch.arange(ROWS) + 7, embeddings), known, (codes[KNOWN:], numbers[KNOWN:])
 
 
 def test_figures_are_those_of_scikit_learn_beside_the_majority() -> None:
     view, known, (codes, numbers) = world()
-    made = Attribute()(view, known, 0)
+    made = Attribute()(view, Knowledge(auxiliary_rows=known))
     assert made.keys() == {"plan", "age", "bill"}
-    figures = attribute_figures(BASE, made, (codes, numbers), "bill", 0)
+    figures = list(measure_inferences(made, FeatureTruth(known, codes, numbers, "bill"), ABOUT, 0))
     assert [one.column for one in figures] == ["plan", "bill"]
     columns = {one.column: one for one in figures[0].columns}
     old = (numbers[:, 0] > known.numbers[:, 0].median()).numpy()
@@ -67,7 +68,7 @@ def test_what_is_asked() -> None:
 def test_columns_that_do_not_vary_cannot_be_asked_about() -> None:
     view, known, _ = world()
     flat = Auxiliary(
-        ColumnSpec((4,), 1, ("plan",), ("age",)), known.places, 0 * known.codes[:, :1], 0 * known.numbers[:, :1]
+        ColumnSpec((4,), 1, ("plan",), ("age",)), known.indices, 0 * known.codes[:, :1], 0 * known.numbers[:, :1]
     )
     with pytest.raises(NotApplicable, match="20 codes at most"):
-        Attribute()(view, flat, 0)
+        Attribute()(view, Knowledge(auxiliary_rows=flat))

@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 
 from cutlayer import VerticalClassifier
 from cutlayer.attacks import Probe, Spectral
-from cutlayer.attacks.base import Attack, Guess, Scores, Target, step_by_step
 from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Need
+from cutlayer.attacks.label.base import Guess, LabelAttack, Scores, Target, step_by_step
 from cutlayer.audit import Auditor, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.jobs.again import audit_again
@@ -80,7 +80,7 @@ def test_the_interval_of_classes_holds_their_leak():
     assert leak_interval(scores, truth, seed=0) == (low, high)
 
 
-class Watching(Attack):
+class Watching(LabelAttack):
     """Keeps what it was told."""
 
     name, reference, reads = "watching", "nobody 2024", (Target.GRADIENT,)
@@ -90,10 +90,10 @@ class Watching(Attack):
         self.told = []
         type(self).needs = frozenset(needs)
 
-    def run(self, view, target, knowledge, layer):
+    def run(self, view, knowledge):
         self.told.append(knowledge)
         one = view.task.kind == "binary"
-        return step_by_step(view, target, layer, lambda m, _: Guess(m[:, 0] if one else m))
+        return step_by_step(view, lambda m, _: Guess(m[:, 0] if one else m))
 
 
 def told(needs, task, truth, epoch=0, seed=3):

@@ -5,10 +5,10 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from cutlayer.attacks import REGISTRY, FeatureAttack, resolve, resolve_completions, resolve_features
-from cutlayer.attacks.base import PassiveView, Target, is_finite
+from cutlayer.attacks import REGISTRY, Attack, FeatureAttack, resolve
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label import direction, norm, spectral
+from cutlayer.attacks.label.base import LabelView, Target, is_finite
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.kernels.roc import roc_auc
@@ -18,13 +18,14 @@ BINARY = Task("binary", ("no", "yes"))
 GRADIENT, EMBEDDING, LAYER = Target.GRADIENT, Target.EMBEDDING, Target.LAYER
 
 
-def view_of(*batches, rows=None, kind="gradients"):
+def view_of(*batches, target=GRADIENT):
     steps, start = [], 0
     for number, batch in enumerate(batches):
-        taken = torch.arange(start, start + len(batch)) if rows is None else rows[number]
-        steps.append(Step(0, number, taken, **{kind: {"telco": batch}}))
+        rows = torch.arange(start, start + len(batch))
+        kind = "embeddings" if target is EMBEDDING else "gradients"
+        steps.append(Step(0, number, rows, **{kind: {"telco": batch}}))
         start += len(batch)
-    return PassiveView("telco", BINARY, steps)
+    return LabelView("telco", BINARY, steps, target)
 
 
 def planted(n=2000, share=0.25, gap=3.0, d=10, seed=0):
@@ -61,7 +62,7 @@ def test_norm_takes_an_extreme_share(share):
 
 def test_direction_is_the_cosine_to_the_known_positive_which_is_not_scored():
     g = torch.tensor([[1.0, 0.0], [3.0, 4.0], [-2.0, 0.0], [0.0, 0.0], [0.0, 5.0]])
-    scores = resolve(["direction"], "binary")[0](view_of(g), GRADIENT, Knowledge(known={0: 1}))
+    scores = resolve(["direction"], "binary").labels[0](view_of(g), Knowledge(known={0: 1}))
     assert scores.rows.tolist() == [1, 2, 3, 4]
     assert scores.values.tolist() == pytest.approx([0.6, -1.0, 0.0, 0.0], abs=1e-7)
     assert scores.hard is None
@@ -69,18 +70,18 @@ def test_direction_is_the_cosine_to_the_known_positive_which_is_not_scored():
 
 def test_direction_leaves_out_every_known_row_and_skips_a_known_zero():
     g = torch.tensor([[0.0, 0.0], [1.0, 1.0], [-1.0, -1.0], [2.0, 2.0]])
-    scores = direction.Direction()(view_of(g), GRADIENT, Knowledge(known={0: 1, 1: 1, 2: 0}))
+    scores = direction.Direction()(view_of(g), Knowledge(known={0: 1, 1: 1, 2: 0}))
     assert scores.rows.tolist() == [3]
     assert scores.values.tolist() == pytest.approx([1.0])
 
 
 def test_direction_leaves_out_batches_without_a_known_positive():
     first, second = torch.eye(3), 2 * torch.eye(3)
-    scores = direction.Direction()(view_of(first, second), GRADIENT, Knowledge(known={4: 1, 0: 0}))
+    scores = direction.Direction()(view_of(first, second), Knowledge(known={4: 1, 0: 0}))
     assert scores.batch.tolist() == [1, 1]
     assert scores.rows.tolist() == [3, 5]
     with pytest.raises(NotApplicable, match="a sampled step with what the attack needs"):
-        direction.Direction()(view_of(first), GRADIENT, Knowledge(known={99: 1}))
+        direction.Direction()(view_of(first), Knowledge(known={99: 1}))
 
 
 def test_direction_of_tiny_gradients_does_not_vanish():
@@ -137,32 +138,31 @@ def test_spectral_of_equal_rows_is_all_zero():
     assert not guess.hard.any()
 
 
-@pytest.mark.parametrize("kind", ["gradients", "embeddings"])
-def test_spectral_reads_gradients_and_embeddings(kind):
+@pytest.mark.parametrize("target", [GRADIENT, EMBEDDING])
+def test_spectral_reads_gradients_and_embeddings(target):
     x, truth = planted(gap=4.0)
-    target = GRADIENT if kind == "gradients" else EMBEDDING
-    scores = spectral.Spectral()(view_of(x, kind=kind), target, Knowledge(0.25))
+    scores = spectral.Spectral()(view_of(x, target=target), Knowledge(0.25))
     assert roc_auc(scores.values, truth[scores.rows]) > 0.97
 
 
 def test_spectral_reads_feature_maps_of_a_layer():
     x, truth = planted(n=600, gap=8.0, d=12)
     step = Step(0, 0, torch.arange(600), layers={"conv": x.reshape(600, 3, 2, 2)})
-    scores = spectral.Spectral()(PassiveView("telco", BINARY, [step]), LAYER, Knowledge(0.25), "conv")
+    scores = spectral.Spectral()(LabelView("telco", BINARY, [step], LAYER, "conv"), Knowledge(0.25))
     assert roc_auc(scores.values, truth) > 0.99
 
 
 def test_spectral_keeps_the_units_of_the_message():
     """Pooled scores of two batches compare only if no batch was rescaled."""
     x, _ = planted(n=500)
-    scores = spectral.Spectral()(view_of(x, 10 * x), GRADIENT, Knowledge(0.25))
+    scores = spectral.Spectral()(view_of(x, 10 * x), Knowledge(0.25))
     torch.testing.assert_close(scores.values[500:], 10 * scores.values[:500], rtol=1e-4, atol=1e-4)
 
 
 def test_a_step_that_is_not_finite_is_left_out():
     good, bad = torch.eye(3), torch.eye(3)
     bad[1, 1] = float("inf")
-    scores = norm.Norm()(view_of(bad, good), GRADIENT, Knowledge(0.3))
+    scores = norm.Norm()(view_of(bad, good), Knowledge(0.3))
     assert scores.batch.tolist() == [1, 1, 1]
     assert is_finite(torch.zeros(0, 3))
     assert not is_finite(torch.tensor([[0.0, float("nan")]]))
@@ -185,27 +185,44 @@ def test_knowledge_finds_its_rows():
         _ = Knowledge().shares
 
 
+def names_of(attacks):
+    return [attack.name for attack in attacks]
+
+
 def test_auto_takes_what_fits_the_task():
-    assert [attack.name for attack in resolve("auto", "binary")] == ["norm", "direction", "spectral"]
-    assert [attack.name for attack in resolve("auto", "multiclass")] == ["spectral"]
-    assert resolve("auto", "regression") == []
+    assert names_of(resolve("auto", "binary").labels) == ["norm", "direction", "spectral"]
+    assert names_of(resolve("auto", "multiclass").labels) == ["spectral"]
+    assert resolve("auto", "regression").labels == ()
 
 
 def test_what_auto_leaves_out_runs_when_named():
     left_out = [name for name, attack in REGISTRY.items() if not attack.live and not issubclass(attack, FeatureAttack)]
-    messages, kept = ["hint", "direct", "gradient_match", "probe"], ["model_completion", "active_model_completion"]
-    assert left_out == messages + kept
-    assert [attack.name for attack in resolve(left_out, "binary")] == messages
-    assert [attack.name for attack in resolve_completions(left_out, "binary")] == kept
-    assert resolve_completions("auto", "binary") == []
+    messages, models = ["hint", "direct", "gradient_match", "probe"], ["model_completion", "active_model_completion"]
+    assert left_out == messages + models
+    assert names_of(resolve(left_out, "binary").labels) == messages
+    assert names_of(resolve(left_out, "binary").completions) == models
+    assert resolve("auto", "binary").completions == ()
     features = [name for name, attack in REGISTRY.items() if issubclass(attack, FeatureAttack)]
-    assert [attack.name for attack in resolve_features(features, "regression")] == features
-    assert resolve_features("auto", "binary") == []
+    assert names_of(resolve(features, "regression", "passive").features) == features
+    assert resolve("auto", "binary", "passive").features == ()
 
 
 def test_names_keep_their_order():
-    assert [attack.name for attack in resolve(("spectral", "norm"), "binary")] == ["spectral", "norm"]
-    assert resolve([], "binary") == []
+    assert names_of(resolve(("spectral", "norm"), "binary").labels) == ["spectral", "norm"]
+    assert resolve([], "binary").labels == ()
+
+
+@pytest.mark.parametrize("role", ["active", "passive"])
+def test_an_attack_of_no_family_is_refused_and_does_not_vanish(role, monkeypatch):
+    class Stray(Attack):
+        name, tasks = "stray", frozenset({"binary"})
+
+        def run(self, view, knowledge):
+            return None
+
+    monkeypatch.setitem(REGISTRY, "stray", Stray)
+    with pytest.raises(ConfigError, match="stray of a family that an audit runs"):
+        resolve(["stray"], "binary", role)
 
 
 @pytest.mark.parametrize(

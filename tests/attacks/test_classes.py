@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.attacks.base import PassiveView, Target
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label import gradient_match, spectral
-from cutlayer.attacks.naming import by_size
+from cutlayer.attacks.label.base import LabelView, Target
+from cutlayer.attacks.label.spectral import by_size
 from cutlayer.channel.transcript import Step
 from cutlayer.kernels.macro_auc import macro_auc
 from cutlayer.kernels.roc import roc_auc
@@ -53,7 +53,7 @@ def test_the_largest_cluster_is_the_most_frequent_class(shares, expected):
 def test_spectral_names_well_parted_classes():
     x, codes = planted()
     step = Step(0, 0, torch.arange(2000), gradients={"telco": x})
-    scores = spectral.Spectral()(PassiveView("telco", TASK, [step]), Target.GRADIENT, Knowledge(class_shares=SHARES))
+    scores = spectral.Spectral()(LabelView("telco", TASK, [step], Target.GRADIENT), Knowledge(class_shares=SHARES))
     assert scores.values.shape == (2000, 3)
     assert macro_auc(scores.values, codes) > 0.999
     assert float((scores.hard == codes).double().mean()) > 0.99
@@ -105,8 +105,8 @@ def test_gradient_match_recovers_several_classes(steps):
     codes = torch.multinomial(torch.tensor(SHARES), 900, replacement=True, generator=torch.Generator().manual_seed(1))
     embeddings, gradients = trained(TASK, codes, steps)
     step = Step(0, 0, torch.arange(900), {"telco": embeddings}, {"telco": gradients})
-    view = PassiveView("telco", TASK, [step])
-    scores = gradient_match.GradientMatch()(view, Target.GRADIENT, Knowledge(class_shares=SHARES))
+    view = LabelView("telco", TASK, [step], Target.GRADIENT)
+    scores = gradient_match.GradientMatch()(view, Knowledge(class_shares=SHARES))
     assert macro_auc(scores.values, codes) > 0.97
     assert float((scores.hard == codes).double().mean()) > 0.9
 

@@ -7,16 +7,19 @@ import torch
 from sklearn.metrics import r2_score
 
 from cutlayer.attacks import Inversion
-from cutlayer.attacks.feature.base import ActiveView, Auxiliary, Reconstruction, encoded_matrix, encoded_places
+from cutlayer.attacks.feature.base import FeatureView, Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import column_weights
-from cutlayer.audit.features import FeatureFigure, auxiliary_places, inversion_figure
-from cutlayer.audit.pictures import Rebuilt
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge
+from cutlayer.audit.features import auxiliary_indices
+from cutlayer.audit.features.images import ImagePairs
+from cutlayer.audit.features.measures import FeatureTruth, measure_reconstruction
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.data.images import ImageSpec
 from cutlayer.errors import DataError
+from cutlayer.results.features import FeatureResult
 
 COLUMNS = ColumnSpec((3, 100), 2, ("plan", "shop"), ("age", "bill"))
-BASE = FeatureFigure("this run", "telco", "inversion", "toy", 0, 0, "", *[float("nan")] * 4)
+ABOUT = {"run": "this run", "party": "telco", "attack": "inversion", "release": "toy", "known": 0, "rows": 0}
 
 
 def table(rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
@@ -25,11 +28,11 @@ def table(rows: int = 60) -> tuple[torch.Tensor, torch.Tensor]:
     return codes, torch.randn(rows, 2, generator=draw)
 
 
-def figure(values: torch.Tensor) -> FeatureFigure:
+def figure(values: torch.Tensor) -> FeatureResult:
     codes, numbers = table()
     known = Auxiliary(COLUMNS, torch.arange(20), codes[:20], numbers[:20])
     made = Reconstruction(torch.arange(20, 60), values)
-    return inversion_figure(BASE, made, known, (codes[20:], numbers[20:]))
+    return measure_reconstruction(made, FeatureTruth(known, codes[20:], numbers[20:]), ABOUT)
 
 
 def test_r2_and_mse_of_each_column_are_those_of_scikit_learn() -> None:
@@ -38,7 +41,7 @@ def test_r2_and_mse_of_each_column_are_those_of_scikit_learn() -> None:
     rebuilt = actual[20:] + 0.3 * torch.randn(40, actual.shape[1], generator=torch.Generator().manual_seed(2))
     found = {one.column: one for one in figure(rebuilt).columns}
     mean = actual[:20].mean(dim=0).expand(40, -1)
-    for name, place in encoded_places(COLUMNS).items():
+    for name, place in encoded_slices(COLUMNS).items():
         truth = actual[20:, place].double().numpy()
         for made, value, mse in (
             (rebuilt, found[name].value, found[name].mse),
@@ -65,7 +68,7 @@ def test_a_perfect_reconstruction_has_r2_one_and_the_mean_none() -> None:
 
 def test_columns_lie_where_the_places_say() -> None:
     codes, numbers = table(5)
-    matrix, places = encoded_matrix(COLUMNS, codes, numbers), encoded_places(COLUMNS)
+    matrix, places = encoded_matrix(COLUMNS, codes, numbers), encoded_slices(COLUMNS)
     assert list(places) == ["age", "bill", "plan", "shop"]
     assert torch.equal(matrix[:, places["bill"]][:, 0], numbers[:, 1])
     assert torch.equal(matrix[:, places["plan"]].argmax(dim=1), codes[:, 0].long())
@@ -75,7 +78,7 @@ def test_columns_lie_where_the_places_say() -> None:
 
 def test_every_column_weighs_the_same() -> None:
     targets = encoded_matrix(COLUMNS, *table()) * 7
-    places = encoded_places(COLUMNS)
+    places = encoded_slices(COLUMNS)
     weighted = (targets - targets.mean(dim=0)).square() * column_weights(targets, places)
     assert all(float(weighted[:, at].sum(dim=1).mean()) == pytest.approx(0.25, rel=1e-5) for at in places.values())
     targets[:, 0] = 3.0
@@ -87,28 +90,28 @@ def test_a_linear_embedding_is_inverted_and_noise_takes_it_away() -> None:
     numbers = torch.randn(500, 2, generator=draw)
     codes = torch.zeros(500, 0, dtype=torch.int32)
     columns = ColumnSpec((), 2, (), ("age", "bill"))
-    places = auxiliary_places(500, 0)
+    places = auxiliary_indices(500, 0)
     known = Auxiliary(columns, places, codes[places], numbers[places])
-    others = known.others(500)
-    truth = codes[others], numbers[others]
+    others = known.unknown(500)
+    truth = FeatureTruth(known, codes[others], numbers[others])
     reached = []
     for noise in (0.0, 1.0, 100.0):
         embeddings = numbers @ torch.tensor([[1.0, 2.0], [0.5, -1.0]]) + noise * torch.randn(500, 2, generator=draw)
-        made = Inversion()(ActiveView("telco", torch.arange(500), embeddings), known, 0)
-        reached.append(inversion_figure(BASE, made, known, truth).value)
+        made = Inversion()(FeatureView("telco", torch.arange(500), embeddings), Knowledge(auxiliary_rows=known))
+        reached.append(measure_reconstruction(made, truth, ABOUT).value)
     assert reached[0] > 0.99
     assert 0.2 < reached[1] < 0.85  # at best 1 - noise / (noise + signal), unit noise on signals of 0.5 to 2
     assert abs(reached[2]) < 0.03
 
 
 def test_the_auxiliary_rows_are_drawn_once_and_half_at_most() -> None:
-    assert len(auxiliary_places(5000, 1)) == 1000
-    assert len(auxiliary_places(300, 1)) == 150
-    assert torch.equal(auxiliary_places(300, 1), auxiliary_places(300, 1))
-    assert not torch.equal(auxiliary_places(300, 1), auxiliary_places(300, 2))
-    places = auxiliary_places(300, 1)
+    assert len(auxiliary_indices(5000, 1)) == 1000
+    assert len(auxiliary_indices(300, 1)) == 150
+    assert torch.equal(auxiliary_indices(300, 1), auxiliary_indices(300, 1))
+    assert not torch.equal(auxiliary_indices(300, 1), auxiliary_indices(300, 2))
+    places = auxiliary_indices(300, 1)
     assert len(places.unique()) == 150
-    assert not torch.isin(Auxiliary(COLUMNS, places, *table()).others(300), places).any()
+    assert not torch.isin(Auxiliary(COLUMNS, places, *table()).unknown(300), places).any()
 
 
 def spec(channels: int = 1, dtype: str = "uint8") -> ImageSpec:
@@ -124,21 +127,21 @@ def test_the_best_the_median_and_the_worst_image_are_shown() -> None:
     columns = ColumnSpec((), 1, (), ("age",), spec())
     encoded = torch.cat([torch.zeros(5, 1), (pixels - 0.4) / 0.2], dim=1)
     made = (pixels + errors * torch.sign(0.5 - pixels) - 0.4) / 0.2
-    rebuilt = Rebuilt(columns, encoded, torch.cat([torch.ones(5, 1), made], dim=1))
+    rebuilt = ImagePairs(columns, encoded, torch.cat([torch.ones(5, 1), made], dim=1))
     expected = [-20 * torch.log10(one) for one in errors[:, 0]]
     assert rebuilt.psnr.tolist() == pytest.approx([float(one) for one in expected], abs=0.01)
     assert [one.title for one in rebuilt.pictures()] == ["best", "median", "worst"]
     assert [round(one.psnr) for one in rebuilt.pictures()] == [34, 20, 10]
-    assert rebuilt.figures()["ssim"] < 1
+    assert rebuilt.metrics()["ssim"] < 1
     assert rebuilt.pictures()[0].shape == (1, 12, 13)
     with pytest.raises(DataError, match="image column"):
-        Rebuilt(replace(columns, image=None), encoded, encoded)
+        ImagePairs(replace(columns, image=None), encoded, encoded)
 
 
 def test_small_images_and_odd_channels_have_fewer_figures() -> None:
     two = ColumnSpec((), 0, (), (), spec(2))
     rows = torch.zeros(3, 2 * 156)
-    assert Rebuilt(two, rows, rows + 0.1).pictures() == ()
+    assert ImagePairs(two, rows, rows + 0.1).pictures() == ()
     small = ColumnSpec((), 0, (), (), spec().model_copy(update={"height": 4}))
     rows = torch.zeros(3, 52)
-    assert Rebuilt(small, rows, rows + 0.1).figures().keys() == {"psnr"}
+    assert ImagePairs(small, rows, rows + 0.1).metrics().keys() == {"psnr"}

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cutlayer.attacks.completion.malicious_optimizer import PREVIOUS, factors, malicious
+from cutlayer.attacks.completion.active import PREVIOUS, factors, malicious
 from cutlayer.config import OptimizerConfig
 from cutlayer.parties.state import build_optimizer
 

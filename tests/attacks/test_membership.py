@@ -8,26 +8,27 @@ import torch
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from cutlayer.attacks import Membership
-from cutlayer.attacks.base import Scores
-from cutlayer.attacks.feature.base import ActiveView
-from cutlayer.attacks.feature.membership import Shadows, row_figures
-from cutlayer.audit.features import FeatureFigure, membership_figure
+from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.feature.membership import row_signals
+from cutlayer.attacks.knowledge import Knowledge, Shadows
+from cutlayer.attacks.label.base import Scores
+from cutlayer.audit.features.measures import MembershipTruth, measure_membership
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.roc import true_positive_rate
 from cutlayer.tasks import Task
 
-BASE = FeatureFigure("this run", "telco", "membership", "toy", 0, 0, "", *[float("nan")] * 4)
+ABOUT = {"run": "this run", "party": "telco", "attack": "membership", "release": "toy", "known": 0, "rows": 0}
 BINARY = Task("binary", ("no", "yes"))
 
 
-def view(rows: torch.Tensor, off: torch.Tensor, draw: torch.Generator) -> ActiveView:
+def view(rows: torch.Tensor, off: torch.Tensor, draw: torch.Generator) -> FeatureView:
     """Rows whose label is given the more odds the more members they are."""
     labels = torch.randint(0, 2, (len(rows),), generator=draw)
     odds = (1 + off + torch.randn(len(rows), generator=draw)) * (2 * labels - 1)
-    return ActiveView("telco", rows, torch.randn(len(rows), 3, generator=draw), odds[:, None].float(), labels)
+    return FeatureView("telco", rows, torch.randn(len(rows), 3, generator=draw), odds[:, None].float(), labels)
 
 
-def world(gap: float) -> tuple[ActiveView, Shadows, torch.Tensor]:
+def world(gap: float) -> tuple[FeatureView, Shadows, torch.Tensor]:
     draw = torch.Generator().manual_seed(3)
     member = torch.arange(600) < 300
 
@@ -41,8 +42,8 @@ def world(gap: float) -> tuple[ActiveView, Shadows, torch.Tensor]:
 @pytest.mark.parametrize(("gap", "expected"), [(2.0, 0.921), (0.0, 0.5)])  # 0.921 = Phi(2 / sqrt 2)
 def test_the_likelihood_of_two_normals_is_told_apart_as_well_as_can_be(gap: float, expected: float) -> None:
     seen, shadows, member = world(gap)
-    scores = Membership()(seen, shadows, 0)
-    found = membership_figure(BASE, scores, member, 0)
+    scores = Membership()(seen, Knowledge(shadow_rows=shadows))
+    found = measure_membership(scores, MembershipTruth(member), ABOUT, 0)
     assert found.value == pytest.approx(expected, abs=0.05)
     assert found.value == pytest.approx(roc_auc_score(member.numpy(), scores.values.numpy()))
     assert found.metrics["accuracy"] == pytest.approx(float((scores.hard == member).double().mean()))
@@ -63,7 +64,7 @@ def test_the_rate_at_few_false_positives_is_that_of_the_roc_curve(ties: bool) ->
 
 def test_the_figures_of_a_row_do_not_depend_on_the_models_coordinates() -> None:
     draw = torch.Generator().manual_seed(5)
-    seen = ActiveView(
+    seen = FeatureView(
         "telco",
         torch.arange(40),
         torch.randn(40, 4, generator=draw),
@@ -73,26 +74,26 @@ def test_the_figures_of_a_row_do_not_depend_on_the_models_coordinates() -> None:
     turn = torch.linalg.qr(torch.randn(4, 4, generator=draw)).Q
     task = Task("multiclass", ("a", "b", "c"))
     other = replace(seen, embeddings=seen.embeddings @ turn, logits=seen.logits + 2)
-    figures, turned = row_figures(seen, task), row_figures(other, task)
+    figures, turned = row_signals(seen, task), row_signals(other, task)
     assert torch.allclose(figures, turned, atol=1e-5)
     loss = torch.nn.functional.cross_entropy(seen.logits.double(), seen.labels, reduction="none")
     assert torch.allclose(figures[:, 0], loss)
     values = Task("regression", (), 2.0, 4.0)
-    exact = ActiveView(
+    exact = FeatureView(
         "telco", torch.arange(2), torch.zeros(2, 1), torch.tensor([[0.5], [0.0]]), torch.tensor([4.0, 6.0])
     )
-    assert row_figures(exact, values)[:, 0].tolist() == pytest.approx([0.0, -1.0])
+    assert row_signals(exact, values)[:, 0].tolist() == pytest.approx([0.0, -1.0])
 
 
 def test_what_it_cannot_do_without() -> None:
     seen, shadows, _ = world(1.0)
     with pytest.raises(NotApplicable, match="logits and labels of the rows for membership"):
-        Membership()(replace(seen, logits=None), shadows, 0)
+        Membership()(replace(seen, logits=None), Knowledge(shadow_rows=shadows))
     with pytest.raises(NotApplicable, match="not attacked"):
-        Membership()(seen, replace(shadows, rows=torch.arange(590, 1600)), 0)
+        Membership()(seen, Knowledge(shadow_rows=replace(shadows, rows=torch.arange(590, 1600))))
 
 
 def test_scores_are_held_against_the_row_that_they_are_of() -> None:
     scores = Scores(torch.tensor([900, 7, 30]), torch.tensor([3.0, 2.0, 1.0]), torch.zeros(3, dtype=torch.int64), None)
-    found = membership_figure(BASE, scores, torch.tensor([True, True, False]), 0)
+    found = measure_membership(scores, MembershipTruth(torch.tensor([True, True, False])), ABOUT, 0)
     assert found.value == 1.0

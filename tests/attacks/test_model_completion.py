@@ -7,17 +7,19 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.attacks import ModelCompletion, resolve_completions
-from cutlayer.attacks.completion.base import Completion, Effort, QuitterView
+from cutlayer.attacks import ModelCompletion, resolve
+from cutlayer.attacks.completion.base import Completion, CompletionTraining, DepartedView
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
-from cutlayer.attacks.completion.training import Average, Standardised, Trainee, match, supervise
+from cutlayer.attacks.completion.training import Average, CompletionTrainer, Standardised
 from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge, Need
-from cutlayer.audit import CompletionFigure, Worth, auxiliary, best
+from cutlayer.audit import auxiliary_labels
 from cutlayer.errors import NotApplicable
 from cutlayer.models import Inputs, build_bottom
+from cutlayer.results.completion import CompletionResult, VariantValue, best
 from cutlayer.tasks import Task
 
-QUICK = Effort(least=40, semi=40, batch=32)
+QUICK = CompletionTraining(min_steps=40, unlabelled_steps=40, batch_size=32)
+VARIANTS = {variant.name: variant for variant in ModelCompletion.variants}
 
 
 def view_of(classes=3, rows=120, cardinalities=(4,), trained=True):
@@ -28,7 +30,7 @@ def view_of(classes=3, rows=120, cardinalities=(4,), trained=True):
     torch.manual_seed(2)
     bottom = build_bottom({"kind": "mlp", "hidden": [8, 6]}, Inputs(cardinalities, 5))
     task = Task("binary" if classes == 2 else "multiclass", tuple("abc"[:classes]))
-    return QuitterView(
+    return DepartedView(
         "telco", task, bottom, lambda rows: (codes[rows], numbers[rows]), torch.arange(20, rows), trained
     )
 
@@ -86,16 +88,18 @@ def test_the_moving_average_is_one():
     nn.init.constant_(model.weight, 1.0)
     average = Average(model, 0.9)
     nn.init.constant_(model.weight, 3.0)
-    average.follow()
-    assert average.kept.weight.tolist() == [[pytest.approx(0.9 + 0.3)] * 2]
+    average.update()
+    assert average.model.weight.tolist() == [[pytest.approx(0.9 + 0.3)] * 2]
 
 
-@pytest.mark.parametrize("train", [supervise, match])
+@pytest.mark.parametrize("train", [CompletionTrainer.train_supervised, CompletionTrainer.train_with_mixmatch])
 @pytest.mark.parametrize("tuned", [False, True])
 def test_only_a_tuned_extractor_changes(train, tuned):
     view = view_of()
     before = copy.deepcopy(view.bottom.state_dict())
-    model = train(Trainee(view, "MLP_sim", tuned=tuned, effort=QUICK), torch.arange(12), torch.arange(12) % 3)
+    model = train(
+        CompletionTrainer(view, "MLP_sim", tuned=tuned, training=QUICK), torch.arange(12), torch.arange(12) % 3
+    )
     same = all(torch.equal(before[name], one) for name, one in model.extractor.state_dict().items())
     assert same != tuned
     assert all(torch.equal(before[name], one) for name, one in view.bottom.state_dict().items())
@@ -103,13 +107,13 @@ def test_only_a_tuned_extractor_changes(train, tuned):
 
 def test_augmentation_moves_numbers_by_their_own_spread_and_leaves_the_constant_alone():
     view = view_of(rows=4000)
-    trainee = Trainee(view, "MLP_sim", tuned=True, effort=Effort(swap=0.25))
+    trainer = CompletionTrainer(view, "MLP_sim", tuned=True, training=CompletionTraining(swap_share=0.25))
     seen = []
-    trainee.extractor = lambda codes, numbers: seen.append((codes, numbers)) or numbers
+    trainer.extractor = lambda codes, numbers: seen.append((codes, numbers)) or numbers
     torch.manual_seed(0)
-    places = torch.arange(3980)
-    trainee.embed(places, 0.0)
-    trainee.embed(places, 0.3)
+    rows = torch.arange(3980)
+    trainer.embed(rows, 0.0)
+    trainer.embed(rows, 0.3)
     (codes, numbers), (other_codes, other_numbers) = seen
     moved = (other_numbers - numbers).std(dim=0)
     torch.testing.assert_close(moved[:4], 0.3 * numbers[:, :4].std(dim=0), rtol=0.05, atol=0)
@@ -122,7 +126,7 @@ def test_a_frozen_extractor_runs_once_for_all_variants():
     calls, forward = [], type(view.bottom).forward
     view.bottom.forward = lambda codes, numbers: calls.append(len(numbers)) or forward(view.bottom, codes, numbers)
     for variant in ("frozen MLP, supervised", "frozen MLP_sim, supervised", "frozen MLP_sim, MixMatch"):
-        ModelCompletion(QUICK)(view, known_of(view), variant, 0)
+        ModelCompletion(VARIANTS[variant], QUICK)(view, known_of(view))
     assert calls == [100]
 
 
@@ -131,7 +135,7 @@ def test_heads_are_those_of_the_paper():
     widths = {
         head: [
             (one.in_features, one.out_features)
-            for one in Trainee(view, head, tuned=False, effort=QUICK).head
+            for one in CompletionTrainer(view, head, tuned=False, training=QUICK).head
             if isinstance(one, nn.Linear)
         ]
         for head in ("MLP", "MLP_sim")
@@ -141,8 +145,9 @@ def test_heads_are_those_of_the_paper():
 
 @pytest.mark.parametrize(("trained", "many"), [(True, False), (True, True), (False, False)])
 def test_learning_rates_differ_for_a_trained_extractor_and_a_fresh_one(trained, many):
-    effort = Effort(rate=0.5, tuning=0.25, fresh=0.125)
-    optimizer, schedule = Trainee(view_of(trained=trained), "MLP", tuned=True, effort=effort).optimizer(4, many=many)
+    training = CompletionTraining(head_lr=0.5, extractor_lr=0.25, scratch_lr=0.125)
+    trainer = CompletionTrainer(view_of(trained=trained), "MLP", tuned=True, training=training)
+    optimizer, schedule = trainer.optimizer(4, many_labels=many)
     assert schedule.get_last_lr() == ([0.5, 0.125 if many else 0.25] if trained else [0.125, 0.125])
     optimizer.step()
     schedule.step()
@@ -160,13 +165,13 @@ def test_a_binary_completion_gives_the_log_odds_of_the_second_class():
 @pytest.mark.parametrize("places", [[5, 3], [0, 1]])
 def test_labels_go_to_their_own_rows(monkeypatch, places):
     view, seen = view_of(classes=2), []
-    monkeypatch.setitem(
-        __import__("cutlayer.attacks.completion.passive", fromlist=["TRAININGS"]).TRAININGS,
-        "supervised",
-        lambda trainee, rows, labels: seen.append((rows.tolist(), labels.tolist())) or trainee.model,
+    monkeypatch.setattr(
+        CompletionTrainer,
+        "train_supervised",
+        lambda trainer, rows, labels: seen.append((rows.tolist(), labels.tolist())) or trainer.model,
     )
     known = {20 + places[0]: 1, 20 + places[1]: 0}
-    ModelCompletion(QUICK)(view, Knowledge(known=known), "frozen MLP_sim, supervised", 0)
+    ModelCompletion(VARIANTS["frozen MLP_sim, supervised"], QUICK)(view, Knowledge(known=known))
     assert {20 + row: label for row, label in zip(*seen[0], strict=True)} == known
 
 
@@ -174,34 +179,42 @@ def test_labels_go_to_their_own_rows(monkeypatch, places):
 def test_few_labels_are_forty_in_all_and_four_of_each_at_least(classes, each):
     truth = torch.arange(60 * classes) % classes
     training = torch.arange(0, 60 * classes, 1)[5:]
-    few, everything = auxiliary(truth, training, classes, seed=4)
+    few, everything = auxiliary_labels(truth, training, classes, seed=4)
     counts = np.bincount(list(few.known.values()), minlength=classes)
     assert set(counts) == {each}
     assert all(int(truth[row]) == label for row, label in few.known.items())
     assert sorted(everything.known) == training.tolist()
     assert few.held() & everything.held() & {Need.AUXILIARY_LABELS}
-    assert auxiliary(truth, training, classes, seed=4)[0].known == few.known
-    assert auxiliary(truth, training, classes, seed=5)[0].known != few.known
+    assert auxiliary_labels(truth, training, classes, seed=4)[0].known == few.known
+    assert auxiliary_labels(truth, training, classes, seed=5)[0].known != few.known
     assert each == max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
 
 
 def test_few_labels_that_would_be_all_are_not_asked_twice():
-    (only,) = auxiliary(torch.tensor([0, 1, 0, 1, 1]), torch.arange(4), 2, seed=0)
+    (only,) = auxiliary_labels(torch.tensor([0, 1, 0, 1, 1]), torch.arange(4), 2, seed=0)
     assert only.known == {0: 0, 1: 1, 2: 0, 3: 1}
 
 
 def test_a_gain_needs_intervals_apart():
-    def figure(low, high):
-        mine = (Worth("a", 0.7, 0.6, 0.8), Worth("b", (low + high) / 2, low, high))
-        return CompletionFigure(
-            "this run", "telco", "x", 40, False, mine, (Worth("a", 0.5, 0.4, 0.65), Worth("b", float("nan"), 0, 1))
+    def value(variant, number, low, high):
+        return VariantValue(variant=variant, value=number, low=low, high=high)
+
+    def result(low, high):
+        return CompletionResult(
+            run="this run",
+            party="telco",
+            attack="x",
+            labels=40,
+            all_labels=False,
+            variants=(value("a", 0.7, 0.6, 0.8), value("b", (low + high) / 2, low, high)),
+            scratch=(value("a", 0.5, 0.4, 0.65), value("b", float("nan"), 0, 1)),
         )
 
-    assert not figure(0.64, 0.9).gains
-    assert figure(0.66, 0.9).gains
-    assert best(figure(0.66, 0.9).scratch).variant == "a"
+    assert not result(0.64, 0.9).gains
+    assert result(0.66, 0.9).gains
+    assert best(result(0.66, 0.9).scratch).variant == "a"
 
 
 def test_completions_are_not_defined_for_regression():
     with pytest.raises(NotApplicable, match="model_completion"):
-        resolve_completions(["model_completion"], "regression")
+        resolve(["model_completion"], "regression")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cutlayer.attacks import resolve
-from cutlayer.attacks.base import Scores, Target
+from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.audit import Auditor, Cell, Leak, Series, leak_interval, leak_of
 from cutlayer.channel.transcript import Step, read_epochs, write_epoch
 from cutlayer.tasks import Task
@@ -27,7 +27,7 @@ NAMES = ("norm", "direction", "spectral")
 
 
 def auditor(names: Sequence[str] = NAMES, task: Task = BINARY, truth: torch.Tensor = TRUTH) -> Auditor:
-    return Auditor(task, truth, torch.arange(400), resolve(names, task.kind), ACTIVE, seed=1)
+    return Auditor(task, truth, torch.arange(400), resolve(names, task.kind).labels, ACTIVE, seed=1)
 
 
 def fed(steps: dict[int, list[Step]] = EPOCHS) -> Auditor:

@@ -12,7 +12,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from cutlayer.attacks import ModelCompletion
-from cutlayer.attacks.completion.base import CompletionAttack, Effort, QuitterView
+from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining, DepartedView
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.config import Job, validated
 from cutlayer.data.split import split_rows
@@ -21,6 +21,7 @@ from cutlayer.jobs.again import audit_again
 from cutlayer.jobs.execute import Options, Progress, completed_of, execute
 from cutlayer.models import Inputs
 from cutlayer.report import build
+from cutlayer.results.completion import CompletionResult
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
@@ -29,13 +30,13 @@ from cutlayer.training.trained import load_bottom
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 
 TELCO = PASSIVES[0]
-QUICK = Effort(batch=64, least=15, most=15, semi=15)
+QUICK = CompletionTraining(batch_size=64, min_steps=15, max_steps=15, unlabelled_steps=15)
 BOTH = ("model_completion", "active_model_completion")
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompletionAttack.__init__, "__defaults__", (QUICK,))
+    monkeypatch.setattr(CompletionAttack.__init__, "__defaults__", (None, QUICK))
 
 
 def job_of(attacks: tuple[str, ...] = BOTH, every: str = "end", passives: int = 1, **more: Any) -> Job:
@@ -53,7 +54,7 @@ def run(job: Job, folder: Path, rows: int = 320, passives: int = 1) -> RunFolder
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
     before = CompletionAttack.__init__.__defaults__
-    CompletionAttack.__init__.__defaults__ = (QUICK,)
+    CompletionAttack.__init__.__defaults__ = (None, QUICK)
     try:
         return job_of(), run(job_of(), tmp_path_factory.mktemp("whole"))
     finally:
@@ -90,9 +91,10 @@ def test_the_figure_is_that_of_the_kept_model_on_the_test_rows(whole: tuple[Job,
     store = Store.open(folder.data(TELCO))
     truth, training = read_truth(folder.transcript(ACTIVE))
     bottom = load_bottom(job, folder, TELCO, Inputs(store.columns.cardinalities, store.columns.numeric))
-    view = QuitterView(TELCO, Task("binary", ("no", "yes")), bottom, store.gather, training)
+    view = DepartedView(TELCO, Task("binary", ("no", "yes")), bottom, store.gather, training)
     everything = Knowledge(known={int(row): int(truth[row]) for row in training})
-    completed = ModelCompletion(QUICK)(view, everything, "tuned MLP, supervised", job.train.seed)
+    (variant,) = (one for one in ModelCompletion.variants if one.name == "tuned MLP, supervised")
+    completed = ModelCompletion(variant, QUICK)(view, everything, job.train.seed)
     test = torch.from_numpy(split_rows(len(truth), job.train.split, job.train.seed).test)
     expected = roc_auc_score(truth[test].numpy(), completed.logits(*store.gather(test))[:, 0].numpy())
     (part,) = (p for p in build(folder.path).completions if p.run == "this run" and p.all_labels)
@@ -117,9 +119,7 @@ def test_an_audit_again_gives_the_same_figures(whole: tuple[Job, RunFolder]) -> 
 def test_a_gain_is_a_finding_of_this_run_and_its_malicious_twin_alone(
     whole: tuple[Job, RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cutlayer.audit.completion import CompletionFigure
-
-    monkeypatch.setattr(CompletionFigure, "gains", property(lambda figure: not figure.all_labels))
+    monkeypatch.setattr(CompletionResult, "gains", property(lambda figure: not figure.all_labels))
     audit_again(whole[1])
     found = [one.detail for one in build(whole[1].path).findings if one.code == "CL108"]
     assert len(found) == 2
@@ -140,7 +140,7 @@ def test_between_organisations_the_reason_is_said(whole: tuple[Job, RunFolder], 
     job, folder = whole
     facts = folder.read_json("summary.json")
     done = completed_of(job, RunFolder(tmp_path), ["this run"], facts)
-    assert done.figures == []
+    assert done.results == []
     assert done.skipped.keys() == {f"{TELCO}/bottom model/{attack}" for attack in BOTH}
     assert all("truth stays with its owner" in why for why in done.skipped.values())
 

@@ -11,11 +11,11 @@ import torch
 from sklearn.metrics import r2_score
 
 from cutlayer.attacks import Inversion
-from cutlayer.attacks.feature.base import ActiveView, Auxiliary
-from cutlayer.attacks.feature.decoder import Fitting, fit_decoder
-from cutlayer.audit import auxiliary_places
-from cutlayer.audit.feature_runs import audit_features
-from cutlayer.audit.shadow import ShadowRoom
+from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge
+from cutlayer.audit.features import audit_features, auxiliary_indices
+from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
@@ -35,7 +35,7 @@ ROWS, RECORDED = 320, 160
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_decoder, "__defaults__", (Fitting(epochs=3, hidden=16),))
+    monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=3, hidden=16),))
     monkeypatch.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
 
 
@@ -54,7 +54,7 @@ def run(job: Job, folder: Path, passives: int = 1) -> RunFolder:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fit_decoder, "__defaults__", (Fitting(epochs=3, hidden=16),))
+        patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=3, hidden=16),))
         patched.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
         noise = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.5}}
         job = job_of({"attacks": ALL, "attribute": f"{TELCO}_1"}, privacy=noise, compare=["undefended"])
@@ -88,9 +88,9 @@ def test_the_figure_is_that_of_what_was_sent(whole: tuple[Job, RunFolder]) -> No
             torch.stack([one[int(row)] for one in (sent if mean else sent[-1:]) if int(row) in one]).mean(0)
             for row in rows
         ]
-        places = auxiliary_places(len(rows), job.train.seed)
-        known = Auxiliary(store.columns, places, *store.gather(rows[places]))
-        made = Inversion()(ActiveView(TELCO, rows, torch.stack(kept)), known, job.train.seed)
+        indices = auxiliary_indices(len(rows), job.train.seed)
+        known = Auxiliary(store.columns, indices, *store.gather(rows[indices]))
+        made = Inversion()(FeatureView(TELCO, rows, torch.stack(kept)), Knowledge(auxiliary_rows=known), job.train.seed)
         truth = store.gather(made.rows)[1].numpy()
         parts = [one for one in build(folder.path).features if one.attack == "inversion" and one.run == "this run"]
         for place, name in enumerate(store.columns.number_names):
@@ -137,7 +137,7 @@ def test_a_gain_is_a_finding_and_nothing_named_is_nothing_run(tmp_path: Path) ->
 def test_between_organisations_membership_says_why_not(whole: tuple[Job, RunFolder]) -> None:
     job, folder = whole
     found = audit_features(job, {"this run": folder}, folder, None)
-    assert {one.attack for one in found.figures} == {"inversion", "attribute"}
+    assert {one.attack for one in found.results} == {"inversion", "attribute"}
     assert f"the top model and the labels are with {ACTIVE}" in found.skipped[f"{TELCO}/embedding/membership"]
 
 
@@ -153,7 +153,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(whole: tuple[Jo
     )
     assert f"{TELCO}_kind" in found.skipped[f"{TELCO}/embedding/attribute"]
     assert "'salary'" in found.skipped[f"{TELCO}/embedding/attribute"]
-    assert found.figures
+    assert found.results
 
 
 def test_the_only_release_is_read_where_a_party_releases_once(tmp_path: Path) -> None:

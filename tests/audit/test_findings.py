@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cutlayer.audit import CompletionFigure, Finding, GuaranteeTest, LeakFigure, Worth, findings_of, gates_of
+from cutlayer.audit import Finding, GuaranteeTest, LeakFigure, findings_of, gates_of
 from cutlayer.protections.base import Evidence
+from cutlayer.results.completion import CompletionResult, VariantValue
 
 QUIET: dict[str, Any] = {
     "undefended": None,
@@ -39,10 +40,19 @@ def evidence(changed: int, sent: int = 10) -> Evidence:
     return Evidence("max_norm", "bank", "messages", covered=sent, sent=sent, changed=changed)
 
 
-def completed(low: float) -> CompletionFigure:
+def completed(low: float) -> CompletionResult:
     """A completed model whose strongest variant has that lower bound; from scratch reaches 0.6 at most."""
-    mine = (Worth("frozen MLP, supervised", 0.6, 0.5, 0.7), Worth("tuned MLP, supervised", 0.7, low, 0.8))
-    return CompletionFigure("this run", "telco", "model_completion", 40, False, mine, (Worth("tuned", 0.55, 0.5, 0.6),))
+    frozen = VariantValue(variant="frozen MLP, supervised", value=0.6, low=0.5, high=0.7)
+    tuned = VariantValue(variant="tuned MLP, supervised", value=0.7, low=low, high=0.8)
+    return CompletionResult(
+        run="this run",
+        party="telco",
+        attack="model_completion",
+        labels=40,
+        all_labels=False,
+        variants=(frozen, tuned),
+        scratch=(VariantValue(variant="tuned", value=0.55, low=0.5, high=0.6),),
+    )
 
 
 def played(bound: float) -> GuaranteeTest:

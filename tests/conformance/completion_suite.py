@@ -1,4 +1,4 @@
-"""The checks for attacks that complete a model a quitter keeps. Each takes the class under test and its line."""
+"""The checks for attacks that complete the model of a departed party. Each takes the class under test and its line."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from functools import cache
 import pytest
 import torch
 
-from cutlayer.attacks.completion.base import CompletionAttack, Effort
+from cutlayer.attacks import ModelCompletion
+from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining, Variant
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
 
-from .quitter import ROWS, TRAINING, Quitter, quit_after_training
+from .departed import ROWS, TRAINING, Departed, depart_after_training
 from .table import CompletionCase
 
 CompletionClass = type[CompletionAttack]
-QUICK = Effort(batch=96, least=120, semi=120, rate=5e-3, tuning=1e-3, fresh=5e-3)
+QUICK = CompletionTraining(
+    batch_size=96, min_steps=120, unlabelled_steps=120, head_lr=5e-3, extractor_lr=1e-3, scratch_lr=5e-3
+)
 
 
 def states_its_terms(attack: CompletionClass, case: CompletionCase) -> None:
@@ -27,7 +30,8 @@ def states_its_terms(attack: CompletionClass, case: CompletionCase) -> None:
     assert "Reference:" in (attack.__doc__ or "")
     assert attack.tasks <= {"binary", "multiclass"}
     assert attack.variants
-    assert attack.few_only < set(attack.variants)
+    assert not all(variant.uses_unlabelled for variant in attack.variants)
+    assert len({variant.name for variant in attack.variants}) == len(attack.variants)
     assert attack.needs == {Need.AUXILIARY_LABELS}
     assert not attack.live
 
@@ -35,7 +39,7 @@ def states_its_terms(attack: CompletionClass, case: CompletionCase) -> None:
 def succeeds_undefended(attack: CompletionClass, case: CompletionCase) -> None:
     """Every variant completes the model; the best is well above the best from scratch on the same labels."""
     for classes in (2, 3):
-        found, scratch = _tried(attack, classes, kept=True), _tried(attack, classes, kept=False)
+        found, scratch = _values(attack, classes), _from_scratch(attack, classes)
         assert min(found.values()) > case.each
         assert max(found.values()) > case.best
         assert max(found.values()) > max(scratch.values()) + case.margin
@@ -43,18 +47,18 @@ def succeeds_undefended(attack: CompletionClass, case: CompletionCase) -> None:
 
 def is_at_chance_on_random_labels(attack: CompletionClass, case: CompletionCase) -> None:
     """Labels that have nothing to do with the rows complete no model."""
-    made, toy = attack(QUICK), _quitter(attack, 2, labels=9)
-    found = toy.accuracy(made(toy.view, toy.knowledge(), attack.variants[-1], 0))
+    toy = _departed(attack, 2, labels=9)
+    found = toy.accuracy(attack(attack.variants[-1], QUICK)(toy.view, toy.knowledge()))
     assert abs(found - 0.5) < 5 * 0.5 / (ROWS - TRAINING) ** 0.5
 
 
 def leaves_all_as_it_was(attack: CompletionClass, case: CompletionCase) -> None:
     """The same again with the same seed; the party's model and the process's random state are not touched."""
-    toy = _quitter(attack, 2)
+    toy = _departed(attack, 2)
     before = {name: tensor.clone() for name, tensor in toy.view.bottom.state_dict().items()}
     state, inputs = torch.get_rng_state(), toy.view.encoded(torch.arange(TRAINING, ROWS))
     for variant in (attack.variants[0], attack.variants[-1]):
-        first, second = (attack(QUICK)(toy.view, toy.knowledge(), variant, 5).logits(*inputs) for _ in range(2))
+        first, second = (attack(variant, QUICK)(toy.view, toy.knowledge(), 5).logits(*inputs) for _ in range(2))
         assert torch.equal(first, second)
         assert first.shape == (ROWS - TRAINING, toy.view.task.outputs)
         assert bool(first.isfinite().all())
@@ -64,7 +68,7 @@ def leaves_all_as_it_was(attack: CompletionClass, case: CompletionCase) -> None:
 
 def refuses_what_it_lacks(attack: CompletionClass, case: CompletionCase) -> None:
     """A class without a label, labels of other rows, another task and an unknown variant are `NotApplicable`."""
-    toy, made, variant = _quitter(attack, 3), attack(QUICK), attack.variants[0]
+    toy, made = _departed(attack, 3), attack(training=QUICK)
     known = toy.knowledge()
     two = Knowledge(known={row: code for row, code in known.known.items() if code < 2})
     for knowledge, words in (
@@ -73,9 +77,9 @@ def refuses_what_it_lacks(attack: CompletionClass, case: CompletionCase) -> None
         (Knowledge(known={**known.known, TRAINING + 1: 0}), "training rows"),
     ):
         with pytest.raises(NotApplicable, match=words):
-            made(toy.view, knowledge, variant, 0)
+            made(toy.view, knowledge)
     with pytest.raises(NotApplicable, match=f"a variant of {attack.name}"):
-        made(toy.view, known, "frozen forest", 0)
+        made.with_variant(Variant("frozen forest"))(toy.view, known)
     with pytest.raises(NotApplicable, match=attack.name):
         attack.check_task("regression")
 
@@ -90,13 +94,18 @@ COMPLETION_CHECKS: tuple[Callable[[CompletionClass, CompletionCase], None], ...]
 
 
 @cache
-def _quitter(attack: CompletionClass, classes: int, labels: int | None = None) -> Quitter:
-    return quit_after_training(attack().optimizer_hook(), classes, labels=labels)
+def _departed(attack: CompletionClass, classes: int, labels: int | None = None) -> Departed:
+    return depart_after_training(attack().optimizer_hook(), classes, labels=labels)
 
 
-def _tried(attack: CompletionClass, classes: int, *, kept: bool) -> dict[str, float]:
-    """Held-out accuracy by variant; from scratch of those that train the bottom model."""
-    toy, made = _quitter(attack, classes), attack(QUICK)
-    view = toy.view if kept else toy.untrained
-    variants = [variant for variant in attack.variants if kept or variant.startswith("tuned")]
-    return {variant: toy.accuracy(made(view, toy.knowledge(), variant, 0)) for variant in variants}
+def _values(attack: CompletionClass, classes: int) -> dict[str, float]:
+    """Held-out accuracy of each variant."""
+    toy = _departed(attack, classes)
+    return {it.name: toy.accuracy(attack(it, QUICK)(toy.view, toy.knowledge())) for it in attack.variants}
+
+
+def _from_scratch(attack: CompletionClass, classes: int) -> dict[str, float]:
+    """The same from the initial bottom model, of the variants of model completion that train it."""
+    toy = _departed(attack, classes)
+    variants = [variant for variant in ModelCompletion.variants if variant.trains_extractor]
+    return {it.name: toy.accuracy(ModelCompletion(it, QUICK)(toy.untrained, toy.knowledge())) for it in variants}

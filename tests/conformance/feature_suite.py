@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from cutlayer.attacks.feature.base import FeatureAttack
-from cutlayer.attacks.knowledge import Need
+from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
 
-from .exposed import world_of
+from .feature_world import world_of
 from .suite import last_bit_moved
 from .table import FeatureCase
 
-FeatureClass = type[FeatureAttack[Any, Any]]
+FeatureClass = type[FeatureAttack[Any]]
 
 
 def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
@@ -34,14 +34,14 @@ def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
 
 def succeeds_undefended(attack: FeatureClass, case: FeatureCase) -> None:
     """Where there is something to find it is found, far beyond an attacker without embeddings."""
-    found = world_of(attack, told=True).reached(attack())
+    found = world_of(attack, told=True).measured(attack())
     assert found.value > case.least
     assert found.low - found.baseline > case.margin
 
 
 def is_no_better_than_nothing_where_nothing_is_told(attack: FeatureClass, case: FeatureCase) -> None:
     """Embeddings that have nothing to do with the rows tell nothing of them."""
-    found = world_of(attack, told=False).reached(attack())
+    found = world_of(attack, told=False).measured(attack())
     assert found.value - found.baseline < case.chance
     assert found.value - found.baseline > -0.15
 
@@ -50,7 +50,7 @@ def leaves_all_as_it_was(attack: FeatureClass, case: FeatureCase) -> None:
     """The same again with the same seed; the embeddings and the process's random state are not touched."""
     world = world_of(attack, told=True)
     before, state = world.view.embeddings.clone(), torch.get_rng_state()
-    assert world.reached(attack(), 5) == world.reached(attack(), 5)
+    assert world.measured(attack(), 5) == world.measured(attack(), 5)
     assert torch.equal(state, torch.get_rng_state())
     assert torch.equal(before, world.view.embeddings)
 
@@ -59,11 +59,12 @@ def refuses_what_it_lacks(attack: FeatureClass, case: FeatureCase) -> None:
     """Too few rows to learn from, embeddings of other rows, and a run that diverged are `NotApplicable`, by name."""
     world, made = world_of(attack, told=True), attack()
     view, known = world.view, world.knowledge
-    few = (
-        replace(known, rows=known.rows[:30])
-        if Need.SHADOW_ROWS in attack.needs
-        else replace(known, places=known.places[:3])
-    )
+    if Need.SHADOW_ROWS in attack.needs:
+        few = Knowledge(shadow_rows=replace(known.shadows, rows=known.shadows.rows[:30]))
+    else:
+        few = Knowledge(auxiliary_rows=replace(known.auxiliary, indices=known.auxiliary.indices[:3]))
+    with pytest.raises(NotApplicable, match=f"{attack.name} with knowledge of"):
+        made(view, Knowledge(), 0)
     with pytest.raises(NotApplicable, match=rf"rows or more for {attack.name}"):
         made(view, few, 0)
     with pytest.raises(NotApplicable, match=rf"embeddings .* for {attack.name}"):
@@ -85,7 +86,7 @@ def ignores_the_last_bit(attack: FeatureClass, case: FeatureCase) -> None:
     for shape in (torch.clone, lambda x: x[:1].expand_as(x).contiguous()):
         given = replace(world, view=replace(world.view, embeddings=shape(world.view.embeddings)))
         moved = replace(world, view=replace(world.view, embeddings=last_bit_moved(given.view.embeddings)))
-        exact, rounded = given.reached(attack()), moved.reached(attack())
+        exact, rounded = given.measured(attack()), moved.measured(attack())
         assert rounded.value == pytest.approx(exact.value, abs=1e-3 if exact.metric == "auc" else 5e-3)
 
 

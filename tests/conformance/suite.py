@@ -18,8 +18,8 @@ from torch import Tensor
 from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.accounting.events import Event
 from cutlayer.attacks import REGISTRY as ATTACKS
-from cutlayer.attacks.base import Attack, PassiveView, Scores, Target
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label.base import LabelAttack, LabelView, Scores, Target
 from cutlayer.audit import leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.config import FrozenModel, validated
@@ -28,7 +28,7 @@ from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.chain import HOOKS, Chain
 from cutlayer.tasks import Task
 
-from . import quitting, toy
+from . import departure, toy
 from .table import AttackCase, ProtectionCase
 
 ProtectionClass = type[Protection[Any]]
@@ -79,9 +79,9 @@ def answers_after_a_quit(protection: ProtectionClass, case: ProtectionCase) -> N
     """One against quitting: a party that leaves costs an undefended model much and this one little."""
     if case.loses is None:
         return
-    before, after = quitting.accuracies(toy.undefended)
+    before, after = departure.accuracies(toy.undefended)
     assert before - after > 0.15, "the toy loses nothing without it"
-    whole, left = quitting.accuracies(_chains(protection, case))
+    whole, left = departure.accuracies(_chains(protection, case))
     assert whole - left < case.loses, f"{whole:.3f} to {left:.3f}, undefended {before:.3f} to {after:.3f}"
     assert before - whole < 0.04, f"{whole:.3f} with all parties, undefended {before:.3f}"
 
@@ -160,7 +160,7 @@ def check_protection(protection: ProtectionClass, case: ProtectionCase) -> None:
         check(protection, case)
 
 
-def states_its_terms(attack: type[Attack], case: AttackCase) -> None:
+def states_its_terms(attack: type[LabelAttack], case: AttackCase) -> None:
     """Name, paper, targets, and a line of the table for every target."""
     assert re.fullmatch(r"[a-z][a-z0-9_]*", attack.name)
     assert re.search(r"\d{4}", attack.reference)
@@ -170,14 +170,14 @@ def states_its_terms(attack: type[Attack], case: AttackCase) -> None:
     assert all(limit >= 0.9 for limit in case.succeeds.values())
 
 
-def succeeds_undefended(attack: type[Attack], case: AttackCase) -> None:
+def succeeds_undefended(attack: type[LabelAttack], case: AttackCase) -> None:
     """It reads the labels off an undefended run, whichever class is the rare one."""
     for run in _runs(attack, case):
         for target, limit in case.succeeds.items():
             assert _leak(attack(), run, target) > limit
 
 
-def is_at_chance_on_random_labels(attack: type[Attack], case: AttackCase) -> None:
+def is_at_chance_on_random_labels(attack: type[LabelAttack], case: AttackCase) -> None:
     """Labels that have nothing to do with the messages are not found in them."""
     for run in _runs(attack, case):
         random = run.truth[torch.randperm(toy.ROWS, generator=torch.Generator().manual_seed(99))]
@@ -188,7 +188,7 @@ def is_at_chance_on_random_labels(attack: type[Attack], case: AttackCase) -> Non
                 assert low <= 0.5 <= high
 
 
-def returns_well_formed_scores(attack: type[Attack], case: AttackCase) -> None:
+def returns_well_formed_scores(attack: type[LabelAttack], case: AttackCase) -> None:
     """Finite float64 scores, one per row and class, known rows left out, the same when asked again."""
     for run in _runs(attack, case):
         known = run.knowledge(attack.needs).known
@@ -206,23 +206,23 @@ def returns_well_formed_scores(attack: type[Attack], case: AttackCase) -> None:
                 assert leak_of(scores, run.truth).hard_auc > 0.8
 
 
-def refuses_what_it_lacks(attack: type[Attack], case: AttackCase) -> None:
+def refuses_what_it_lacks(attack: type[LabelAttack], case: AttackCase) -> None:
     """Missing knowledge, another task and another target are `NotApplicable`, by name."""
     run, target = _undefended(), attack.reads[0]
     knowledge = run.knowledge(attack.needs)
     if attack.needs:
         with pytest.raises(NotApplicable, match=f"{attack.name} with knowledge of"):
-            attack()(run.view, target, Knowledge(), "bottom.0")
+            attack()(run.view(target), Knowledge())
     for kind in {"binary", "multiclass", "regression"} - attack.tasks:
-        view = PassiveView(toy.PASSIVE, Task(kind, ("0", "1", "2")), run.steps)
+        view = LabelView(toy.PASSIVE, Task(kind, ("0", "1", "2")), run.steps, target)
         with pytest.raises(NotApplicable, match=attack.name):
-            attack()(view, target, knowledge, "bottom.0")
+            attack()(view, knowledge)
     for other in set(Target) - set(attack.reads):
         with pytest.raises(NotApplicable, match=attack.name):
-            attack()(run.view, other, knowledge, "bottom.0")
+            attack()(run.view(other), knowledge)
 
 
-def bears_dead_messages(attack: type[Attack], case: AttackCase) -> None:
+def bears_dead_messages(attack: type[LabelAttack], case: AttackCase) -> None:
     """Zeros and NaN in the messages give no score, or chance, but neither a crash nor a NaN."""
     for run in _runs(attack, case):
         for target, filler in product(attack.reads, (0.0, float("nan"))):
@@ -232,7 +232,7 @@ def bears_dead_messages(attack: type[Attack], case: AttackCase) -> None:
             assert len(scores.values[scores.batch == 0].unique(dim=0)) <= 1
 
 
-def scores_every_scale(attack: type[Attack], case: AttackCase) -> None:
+def scores_every_scale(attack: type[LabelAttack], case: AttackCase) -> None:
     """Messages near 1e-10 and below carry the same ranking."""
     for run in _runs(attack, case):
         tiny = replace(run, steps=[_scaled(step, 2.0**-70) for step in run.steps])
@@ -240,7 +240,7 @@ def scores_every_scale(attack: type[Attack], case: AttackCase) -> None:
             assert _leak(attack(), tiny, target) == pytest.approx(_leak(attack(), run, target), abs=1e-3)
 
 
-def ignores_the_last_bit(attack: type[Attack], case: AttackCase) -> None:
+def ignores_the_last_bit(attack: type[LabelAttack], case: AttackCase) -> None:
     """Messages moved by one unit in the last place, in tensors of another alignment, give the same AUC.
 
     Beside the messages as they are: rows of one length, as clipping leaves them, equal rows, and collinear ones, where
@@ -255,7 +255,7 @@ def ignores_the_last_bit(attack: type[Attack], case: AttackCase) -> None:
             assert rounded == pytest.approx(exact, abs=1e-3, nan_ok=True), f"{target} {shape.__name__}"
 
 
-ATTACK_CHECKS: tuple[Callable[[type[Attack], AttackCase], None], ...] = (
+ATTACK_CHECKS: tuple[Callable[[type[LabelAttack], AttackCase], None], ...] = (
     states_its_terms,
     succeeds_undefended,
     is_at_chance_on_random_labels,
@@ -267,7 +267,7 @@ ATTACK_CHECKS: tuple[Callable[[type[Attack], AttackCase], None], ...] = (
 )
 
 
-def check_attack(attack: type[Attack], case: AttackCase) -> None:
+def check_attack(attack: type[LabelAttack], case: AttackCase) -> None:
     """Hold one attack to all checks."""
     for check in ATTACK_CHECKS:
         check(attack, case)
@@ -278,7 +278,7 @@ def _undefended(share: float = 0.25, classes: int = 2, summed: bool = False) -> 
     return toy.train(toy.undefended, share, classes, summed)
 
 
-def _runs(attack: type[Attack], case: AttackCase) -> list[toy.Toy]:
+def _runs(attack: type[LabelAttack], case: AttackCase) -> list[toy.Toy]:
     """Undefended runs of every kind of task the attack is defined for, binary ones with either class rare."""
     binary = [_undefended(share, summed=case.summed) for share in (0.25, 0.75) if "binary" in attack.tasks]
     return binary + [_undefended(classes=3, summed=case.summed) for _ in attack.tasks & {"multiclass"}]
@@ -297,8 +297,8 @@ def _chains(protection: ProtectionClass, case: ProtectionCase) -> Callable[[str]
     return chain
 
 
-def _scores(attack: Attack, run: toy.Toy, target: Target, knowledge: Knowledge | None = None) -> Scores:
-    return attack(run.view, target, knowledge or run.knowledge(attack.needs), "bottom.0")
+def _scores(attack: LabelAttack, run: toy.Toy, target: Target, knowledge: Knowledge | None = None) -> Scores:
+    return attack(run.view(target), knowledge or run.knowledge(attack.needs))
 
 
 def last_bit_moved(x: Tensor) -> Tensor:
@@ -327,7 +327,7 @@ def _readings(scores: Scores, run: toy.Toy) -> list[float]:
     return [leak.batch_auc, leak.pooled_auc, leak.hard_auc or 0.5, *leak.other_aucs.values()]
 
 
-def _leak(attack: Attack, run: toy.Toy, target: Target) -> float:
+def _leak(attack: LabelAttack, run: toy.Toy, target: Target) -> float:
     return leak_of(_scores(attack, run, target), run.truth).pooled_auc
 
 

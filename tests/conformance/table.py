@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutlayer.attacks.base import Target
+from cutlayer.attacks.label.base import Target
 
 GRADIENT, EMBEDDING, LAYER = Target.GRADIENT, Target.EMBEDDING, Target.LAYER
 

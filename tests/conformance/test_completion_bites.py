@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from cutlayer.attacks import ModelCompletion
-from cutlayer.attacks.completion.base import Completion, CompletionAttack
+from cutlayer.attacks.completion.base import Completion, CompletionAttack, Variant
 
 from . import completion_suite as suite
 from .table import CompletionCase
@@ -25,9 +25,9 @@ class Guesser(CompletionAttack):
 
     name = "guesser"
     reference = "nobody 2024, section 0"
-    variants = ("tuned guess",)
+    variants = (Variant("tuned guess", trains_extractor=True),)
 
-    def run(self, view, knowledge, variant):
+    def run(self, view, knowledge):
         return Completion(view.task, Flat(len(view.task.classes)))
 
 
@@ -37,10 +37,10 @@ class Vandal(Guesser):
     name = "vandal"
     variants = ModelCompletion.variants
 
-    def run(self, view, knowledge, variant):
+    def run(self, view, knowledge):
         with torch.no_grad():
             next(view.bottom.parameters()).add_(1.0)
-        return super().run(view, knowledge, variant)
+        return super().run(view, knowledge)
 
 
 def test_an_attack_that_guesses_fails():

@@ -19,9 +19,10 @@ class Guesser(FeatureAttack):
         pass
 
     def run(self, view, knowledge):
-        others = knowledge.others(len(view.rows))
-        mean = encoded_matrix(knowledge.columns, knowledge.codes, knowledge.numbers).mean(dim=0)
-        return Reconstruction(view.rows[others], mean.expand(len(others), -1))
+        known = knowledge.auxiliary
+        unknown = known.unknown(len(view.rows))
+        mean = encoded_matrix(known.columns, known.codes, known.numbers).mean(dim=0)
+        return Reconstruction(view.rows[unknown], mean.expand(len(unknown), -1))
 
 
 class Vandal(Inversion):

@@ -10,7 +10,7 @@ from cutlayer.protections import build
 from cutlayer.protections.base import Mode, PassiveView
 
 from . import toy
-from .exposed import ROWS, WIDTH, exposed
+from .feature_world import ROWS, WIDTH, exposed
 
 AT = torch.arange(ROWS)
 
@@ -23,7 +23,7 @@ def passive(name, options):
 
 def reached(embeddings):
     world = exposed(told=True)
-    return replace(world, view=replace(world.view, embeddings=embeddings)).reached(Inversion())
+    return replace(world, view=replace(world.view, embeddings=embeddings)).measured(Inversion())
 
 
 def test_noise_on_embeddings_lowers_inversion():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.attacks.base import Attack, Guess, Target, step_by_step
+from cutlayer.attacks.label.base import Guess, LabelAttack, Target, step_by_step
 from cutlayer.config import FrozenModel
 from cutlayer.protections.base import Asset, Protection, Side
 
@@ -128,7 +128,7 @@ def test_a_defence_that_claims_what_its_event_denies_fails():
         suite.has_an_event(Boastful, lowering(0.55))
 
 
-class Guesser(Attack):
+class Guesser(LabelAttack):
     """Score at random. Reference: nobody, 2024."""
 
     name = "guesser"
@@ -136,9 +136,9 @@ class Guesser(Attack):
     reads = (Target.GRADIENT,)
     needs = frozenset()
 
-    def run(self, view, target, knowledge, layer):
+    def run(self, view, knowledge):
         draw = torch.Generator().manual_seed(1)
-        return step_by_step(view, target, layer, lambda m, _: Guess(torch.rand(len(m), generator=draw)))
+        return step_by_step(view, lambda m, _: Guess(torch.rand(len(m), generator=draw)))
 
 
 def test_an_attack_that_guesses_fails():
@@ -156,17 +156,17 @@ def test_an_attack_that_sees_ghosts_in_dead_messages_fails():
 def test_an_attack_that_ranks_roundings_fails():
     """Cosines of collinear rows in float32, ranked to the last bit."""
 
-    class Rounding(Attack):
+    class Rounding(LabelAttack):
         name = "rounding"
         reference = "nobody 2024, section 0"
         reads = (Target.GRADIENT,)
         needs = frozenset()
 
-        def run(self, view, target, knowledge, layer):
+        def run(self, view, knowledge):
             def cosines(m, _):
                 return Guess((m @ m[0]) / m.norm(dim=1) / m[0].norm(), scale=self.scale)
 
-            return step_by_step(view, target, layer, cosines)
+            return step_by_step(view, cosines)
 
     class Tied(Rounding):
         scale = 1.0
@@ -174,8 +174,8 @@ def test_an_attack_that_ranks_roundings_fails():
     class Ranked(Rounding):
         scale = 0.0
 
-        def run(self, view, target, knowledge, layer):
-            scores = super().run(view, target, knowledge, layer)
+        def run(self, view, knowledge):
+            scores = super().run(view, knowledge)
             return replace(scores, values=scores.values.argsort(dim=0).argsort(dim=0).double())
 
     case = AttackCase({Target.GRADIENT: 0.9})

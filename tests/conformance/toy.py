@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutlayer.attacks.base import PassiveView as AttackView
 from cutlayer.attacks.knowledge import HINTS, Knowledge, Need
+from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.channel import Kind
 from cutlayer.channel.transcript import Step
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise, PassiveView, Update
@@ -39,10 +39,9 @@ class Toy:
     steps: list[Step]
     evidence: list[Evidence]
 
-    @property
-    def view(self) -> AttackView:
-        """What the passive party holds."""
-        return AttackView(PASSIVE, self.task, self.steps)
+    def view(self, target: Target) -> LabelView:
+        """What the passive party holds; of the layers the first."""
+        return LabelView(PASSIVE, self.task, self.steps, target, "bottom.0" if target is Target.LAYER else "")
 
     def knowledge(self, needs: frozenset[Need]) -> Knowledge:
         """What an attack asks for and no more, as the audit hands it out, but from fixed places."""

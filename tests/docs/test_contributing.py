@@ -55,7 +55,7 @@ def test_an_attack_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: p
     ((name, case),) = line_of("attacks-line").items()
     suite.check_attack(attack, case)
     monkeypatch.setitem(attacks.REGISTRY, name, attack)
-    assert name in [one.name for one in attacks.resolve("auto", "binary")]
+    assert name in [one.name for one in attacks.resolve("auto", "binary").labels]
 
 
 def test_a_study_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import torch
 
 import studies.model_completion.attacks as completion
 from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
-from cutlayer.attacks.completion.base import Effort
+from cutlayer.attacks.completion.base import CompletionTraining
 from cutlayer.data.images import image_column
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
@@ -124,12 +124,13 @@ def tiny() -> Trial:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """One variant of each kind, and attacks that train for a moment."""
-    effort = Effort(epochs=30, least=200)
-    monkeypatch.setattr(completion, "FROZEN", ("frozen MLP_sim, supervised",))
-    monkeypatch.setattr(completion, "TUNED", ("tuned MLP_sim, supervised",))
+    training = CompletionTraining(epochs=30, min_steps=200)
+    variants = {variant.name: variant for variant in ModelCompletion.variants}
+    monkeypatch.setattr(completion, "FROZEN", (variants["frozen MLP_sim, supervised"],))
+    monkeypatch.setattr(completion, "TUNED", (variants["tuned MLP_sim, supervised"],))
     monkeypatch.setattr(completion, "MORE_PER_CLASS", 20)
-    monkeypatch.setattr(completion, "ModelCompletion", lambda: ModelCompletion(effort))
-    monkeypatch.setattr(completion, "ActiveModelCompletion", lambda: ActiveModelCompletion(effort))
+    monkeypatch.setattr(completion, "ModelCompletion", lambda: ModelCompletion(training=training))
+    monkeypatch.setattr(completion, "ActiveModelCompletion", lambda: ActiveModelCompletion(training=training))
 
 
 @pytest.mark.usefixtures("hasty")

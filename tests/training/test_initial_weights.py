@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from cutlayer.audit.completion_runs import Quitter
+from cutlayer.audit.completion import DepartedParty
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import Options, Progress, compared_folder, execute
@@ -81,7 +81,7 @@ def test_a_partys_own_key_gives_its_initial_weights_and_no_other_partys(tmp_path
     job = make_job(passives=2, **UNMOVED)
     run(job, tables(passives=2), tmp_path, key=None)
     for party in PASSIVES[:2]:
-        bottom = Quitter(job, RunFolder(tmp_path), party, Task("binary", ("0", "1"))).untrained().bottom
+        bottom = DepartedParty(job, RunFolder(tmp_path), party, Task("binary", ("0", "1"))).untrained().bottom
         mine = {f"bottom.{name}": t for name, t in bottom.state_dict().items()}
         assert near(weights(tmp_path, party), mine)
     keys = starting_keys(tmp_path, job.parties)

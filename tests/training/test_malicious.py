@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutlayer.attacks.completion.malicious_optimizer import PREVIOUS, malicious
+from cutlayer.attacks.completion.active import PREVIOUS, malicious
 from cutlayer.config import Job
 from cutlayer.parties.observer import Observer
 from cutlayer.training.folder import RunFolder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from cutlayer.attacks.base import Attack
@@ -13,6 +14,7 @@ from cutlayer.attacks.feature.attribute import Attribute
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.membership import Membership
+from cutlayer.attacks.label.base import LabelAttack
 from cutlayer.attacks.label.direct import Direct
 from cutlayer.attacks.label.direction import Direction
 from cutlayer.attacks.label.gradient_match import GradientMatch
@@ -35,101 +37,98 @@ __all__ = [
     "GradientMatch",
     "Hint",
     "Inversion",
+    "LabelAttack",
     "Membership",
     "ModelCompletion",
     "Norm",
     "Probe",
+    "Resolved",
     "Spectral",
     "resolve",
-    "resolve_completions",
-    "resolve_features",
 ]
 
-Kind = type[Attack] | type[CompletionAttack] | type[FeatureAttack[Any, Any]]
+_ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
+    Norm,
+    Direction,
+    Hint,
+    Spectral,
+    Direct,
+    GradientMatch,
+    Probe,
+    ModelCompletion,
+    ActiveModelCompletion,
+    Inversion,
+    Membership,
+    Attribute,
+)
 
-REGISTRY: Mapping[str, Kind] = {
-    attack.name: attack
-    for attack in (
-        Norm,
-        Direction,
-        Hint,
-        Spectral,
-        Direct,
-        GradientMatch,
-        Probe,
-        ModelCompletion,
-        ActiveModelCompletion,
-        Inversion,
-        Membership,
-        Attribute,
-    )
-}
-"""All attacks by the name they have in `audit.attacks`.
-
-Those on messages and those that complete a kept model look for labels; the others look for a passive party's features.
-"""
+REGISTRY: Mapping[str, type[Attack[Any, Any]]] = {attack.name: attack for attack in _ATTACKS}
+"""All attacks by their name in `audit.attacks`."""
 
 
-def resolve(names: Literal["auto"] | Sequence[str], task_kind: str) -> list[Attack]:
-    """The attacks on messages that an audit runs.
+@dataclass(frozen=True)
+class Resolved:
+    """The attacks that one party's audit runs, by family."""
+
+    labels: tuple[LabelAttack, ...]
+    completions: tuple[CompletionAttack, ...]
+    features: tuple[FeatureAttack[Any], ...]
+
+
+def resolve(
+    names: Literal["auto"] | Sequence[str], task_kind: str, role: Literal["active", "passive"] = "active"
+) -> Resolved:
+    """The attacks that a party's audit runs. The active party audits its labels, a passive party its features.
 
     Args:
-        names: as registered, each once; `auto` takes all live ones that are defined for the task.
+        names: Registered names, each at most once; `auto` takes all live attacks that are defined for the task.
         task_kind: `binary`, `multiclass` or `regression`.
+        role: Role of the party whose audit names them.
 
     Raises:
-        ConfigError: an unknown name, with a near miss, or one named twice.
-        NotApplicable: a named attack is not defined for the task.
+        ConfigError: An unknown name, a name given twice, or an attack that looks for the other role's secret.
+        NotApplicable: A named attack is not defined for the task.
 
     >>> resolve(["spectrl"], "binary")
     Traceback (most recent call last):
     ...
     cutlayer.errors.ConfigError: audit.attacks: unknown attack 'spectrl'; did you mean 'spectral'?
-    """
-    return [attack() for attack in _named(names, task_kind) if issubclass(attack, Attack)]
-
-
-def resolve_completions(names: Literal["auto"] | Sequence[str], task_kind: str) -> list[CompletionAttack]:
-    """The attacks on what a quitter keeps that an audit runs; arguments and errors as in `resolve`."""
-    return [attack() for attack in _named(names, task_kind) if issubclass(attack, CompletionAttack)]
-
-
-def resolve_features(names: Literal["auto"] | Sequence[str], task_kind: str) -> list[FeatureAttack[Any, Any]]:
-    """The attacks on a passive party's features that its audit runs; `auto` is none. Errors as in `resolve`.
-
-    >>> resolve_features(["norm"], "binary")
+    >>> resolve(["norm"], "binary", "passive")
     Traceback (most recent call last):
     ...
     cutlayer.errors.ConfigError: audit.attacks: norm looks for labels; name it in the active party's audit
     """
+    families = (LabelAttack, CompletionAttack) if role == "active" else (FeatureAttack,)
+    kinds: list[type[Attack[Any, Any]]]
     if names == "auto":
-        return []
-    found = []
-    for attack in _checked(names, task_kind):
-        if not issubclass(attack, FeatureAttack):
-            raise ConfigError(f"audit.attacks: {attack.name} looks for labels; name it in the active party's audit")
-        found.append(attack())
-    return found
+        live = (attack for attack in REGISTRY.values() if attack.live and issubclass(attack, families))
+        kinds = [attack for attack in live if task_kind in attack.tasks]
+    else:
+        kinds = _named(names, task_kind, families)
+    made = [kind() for kind in kinds]
+    return Resolved(
+        tuple(attack for attack in made if isinstance(attack, LabelAttack)),
+        tuple(attack for attack in made if isinstance(attack, CompletionAttack)),
+        tuple(attack for attack in made if isinstance(attack, FeatureAttack)),
+    )
 
 
-def _named(names: Literal["auto"] | Sequence[str], task_kind: str) -> list[Kind]:
-    """What looks for labels."""
-    if names == "auto":
-        return [attack for attack in REGISTRY.values() if attack.live and task_kind in attack.tasks]
-    found = _checked(names, task_kind)
-    for attack in found:
-        if issubclass(attack, FeatureAttack):
-            raise ConfigError(f"audit.attacks: {attack.name} looks for features; name it in a passive party's audit")
-    return found
-
-
-def _checked(names: Sequence[str], task_kind: str) -> list[Kind]:
+def _named(names: Sequence[str], task_kind: str, families: tuple[type, ...]) -> list[type[Attack[Any, Any]]]:
     if isinstance(names, str):
         raise ConfigError.expected("audit.attacks: auto or a list of names", repr(names), f"write [{names}]")
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name not in REGISTRY:
             raise ConfigError(f"audit.attacks: unknown attack {name!r}{near_miss(name, list(REGISTRY))}")
-        if name in names[:place]:
+        if name in names[:index]:
             raise ConfigError(f"audit.attacks: {name} is named twice; keep one")
-        REGISTRY[name].check_task(task_kind)
+        attack = REGISTRY[name]
+        attack.check_task(task_kind)
+        if issubclass(attack, families):
+            continue
+        if issubclass(attack, FeatureAttack):
+            raise ConfigError(f"audit.attacks: {name} looks for features; name it in a passive party's audit")
+        if issubclass(attack, LabelAttack | CompletionAttack):
+            raise ConfigError(f"audit.attacks: {name} looks for labels; name it in the active party's audit")
+        wanted = f"audit.attacks: {name} of a family that an audit runs"
+        raise ConfigError.expected(wanted, "none of LabelAttack, CompletionAttack, FeatureAttack")
     return [REGISTRY[name] for name in names]

@@ -1,16 +1,22 @@
-"""What an attacker is assumed to know besides what crossed the cut."""
+"""What an attacker is assumed to know besides its view."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
+from cutlayer.data.encoding import ColumnSpec
 from cutlayer.errors import NotApplicable
+from cutlayer.tasks import Task
+
+if TYPE_CHECKING:
+    from cutlayer.attacks.feature.base import FeatureView
 
 HINTS = 10
 """Positive rows of each batch that the hint attack knows."""
@@ -19,17 +25,19 @@ KNOWN_PER_CLASS = 100
 """Rows of each class whose labels a probe is fitted on."""
 
 AUXILIARY, AUXILIARY_PER_CLASS = 40, 4
-"""Labels a quitter completes its model with: in all, and at least of each class."""
+"""Labels that a departed party completes its model with: in all, and at least of each class."""
 
 AUXILIARY_ROWS = 1000
-"""Rows whose features an attacker on features knows, beside their embeddings."""
+"""Rows whose features an attacker on features knows, with their embeddings."""
 
 SHADOW_ROWS = 20_000
-"""Rows that shadow models are trained and tried on."""
+"""Rows that shadow models are trained and evaluated on."""
+
+T = TypeVar("T")
 
 
 class Need(StrEnum):
-    """One piece of knowledge; the report lists it beside the attack's figure."""
+    """One piece of knowledge; the report lists it with the attack's value."""
 
     POSITIVE_SHARE = "the share of positive rows"
     CLASS_SHARES = "the share of each class"
@@ -47,63 +55,108 @@ class Need(StrEnum):
     )
 
 
-@dataclass(frozen=True)
-class Knowledge:
-    """Side knowledge handed to an attack.
+@dataclass(frozen=True, eq=False)
+class Auxiliary:
+    """Rows of a view whose features the attacker knows, and how the columns are encoded.
 
     Attributes:
-        positive_share: of the population, in (0, 1).
-        known: labels of a few rows, by row number of the common order; never scored themselves.
-        class_shares: of the population, in the order of the class codes; in a binary task `positive_share` says it.
+        columns: Shape and names of the columns.
+        indices: Indices of these rows in the view, distinct, int64 (m,).
+        codes: Encoded categories of these rows, int32 (m, c).
+        numbers: Encoded numbers, float32 (m, d), the pixels of an image last.
+    """
+
+    columns: ColumnSpec
+    indices: Tensor
+    codes: Tensor
+    numbers: Tensor
+
+    def unknown(self, rows: int) -> Tensor:
+        """Indices of the other rows of a view of so many rows, ascending, int64."""
+        unknown = torch.ones(rows, dtype=torch.bool)
+        unknown[self.indices] = False
+        return unknown.nonzero().flatten()
+
+
+@dataclass(frozen=True, eq=False)
+class Shadows:
+    """The attacker's own rows, and the means to train shadow models on them.
+
+    Attributes:
+        task: Task of the job.
+        rows: Row numbers of the attacker's own rows, int64 (n,); none of them is attacked.
+        train: From some of these rows and a number to a function that gives the view of any rows, as it would be if the
+            job's models had been trained on the former.
+    """
+
+    task: Task
+    rows: Tensor
+    train: Callable[[Tensor, int], Callable[[Tensor], FeatureView]]
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Side knowledge given to an attack.
+
+    Attributes:
+        positive_share: Share of positive rows in the population, in (0, 1).
+        known: Labels of a few rows, by row number of the common order; these rows are never scored.
+        class_shares: Share of each class in the population, by class code; a binary task has `positive_share`.
+        auxiliary_rows: Rows whose features are known.
+        shadow_rows: Rows for shadow models.
     """
 
     positive_share: float | None = None
     known: Mapping[int, int] = field(default_factory=dict)
     class_shares: tuple[float, ...] = ()
+    auxiliary_rows: Auxiliary | None = None
+    shadow_rows: Shadows | None = None
 
     def held(self) -> frozenset[Need]:
-        """Which needs this knowledge meets."""
-        needs = set()
-        if self.positive_share is not None:
-            needs |= {Need.POSITIVE_SHARE, Need.CLASS_SHARES}
-        if self.class_shares:
-            needs.add(Need.CLASS_SHARES)
-        if any(label == 1 for label in self.known.values()):
-            needs |= {Need.KNOWN_POSITIVE, Need.HINTS}
-        if len(set(self.known.values())) > 1:
-            needs |= {Need.KNOWN_LABELS, Need.AUXILIARY_LABELS}
-        return frozenset(needs)
+        """The needs that this knowledge meets."""
+        several = len(set(self.known.values())) > 1
+        positive = any(label == 1 for label in self.known.values())
+        meets = {
+            Need.POSITIVE_SHARE: self.positive_share is not None,
+            Need.CLASS_SHARES: self.positive_share is not None or bool(self.class_shares),
+            Need.KNOWN_POSITIVE: positive,
+            Need.HINTS: positive,
+            Need.KNOWN_LABELS: several,
+            Need.AUXILIARY_LABELS: several,
+            Need.AUXILIARY_FEATURES: self.auxiliary_rows is not None,
+            Need.SHADOW_ROWS: self.shadow_rows is not None,
+        }
+        return frozenset(need for need, met in meets.items() if met)
 
     @property
     def share(self) -> float:
-        """The positive share, of an attacker that holds it.
-
-        Raises:
-            NotApplicable: it is not known.
-        """
-        if self.positive_share is None:
-            raise NotApplicable.expected(f"knowledge of {Need.POSITIVE_SHARE}", "none of it")
-        return self.positive_share
+        """The positive share; `NotApplicable` if it is not known."""
+        return _given(self.positive_share, Need.POSITIVE_SHARE)
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """The share of each class by its code, of an attacker that holds them.
-
-        Raises:
-            NotApplicable: they are not known.
-        """
+        """The share of each class by its code; `NotApplicable` if they are not known."""
         if self.class_shares:
             return self.class_shares
-        if self.positive_share is None:
-            raise NotApplicable.expected(f"knowledge of {Need.CLASS_SHARES}", "none of it")
-        return 1 - self.positive_share, self.positive_share
+        positive = _given(self.positive_share, Need.CLASS_SHARES)
+        return 1 - positive, positive
+
+    @property
+    def auxiliary(self) -> Auxiliary:
+        """The rows of known features; `NotApplicable` if there are none."""
+        return _given(self.auxiliary_rows, Need.AUXILIARY_FEATURES)
+
+    @property
+    def shadows(self) -> Shadows:
+        """The rows for shadow models; `NotApplicable` if there are none."""
+        return _given(self.shadow_rows, Need.SHADOW_ROWS)
 
     def known_among(self, rows: Tensor) -> Tensor:
         """Which of `rows` (int64 (n,)) have a known label, bool (n,)."""
         return torch.isin(rows, self._rows)
 
     def positives_among(self, rows: Tensor) -> list[int]:
-        """Places in `rows` (int64 (n,)) of the rows known to be positive, in ascending order."""
+        """Indices in `rows` (int64 (n,)) of the rows known to be positive, ascending."""
         return torch.isin(rows, self._positives).nonzero().flatten().tolist()
 
     @cached_property
@@ -113,3 +166,9 @@ class Knowledge:
     @cached_property
     def _positives(self) -> Tensor:
         return torch.tensor([row for row, label in self.known.items() if label == 1], dtype=torch.int64)
+
+
+def _given(value: T | None, need: Need) -> T:
+    if value is None:
+        raise NotApplicable.expected(f"knowledge of {need}", "none of it")
+    return value

@@ -1,41 +1,30 @@
 """Which attacks on which messages, scores to leak with intervals, findings and gates."""
 
+from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor, Cell, Series
-from cutlayer.audit.completion import CompletionFigure, Worth, auxiliary, best
+from cutlayer.audit.completion import audit_completions, auxiliary_labels
 from cutlayer.audit.empirical import GuaranteeTest
-from cutlayer.audit.features import (
-    ColumnFigure,
-    FeatureFigure,
-    attribute_figures,
-    auxiliary_places,
-    inversion_figure,
-    membership_figure,
-)
+from cutlayer.audit.features import audit_features, auxiliary_indices
 from cutlayer.audit.findings import Finding, LeakFigure, findings_of
 from cutlayer.audit.gates import Gate, gates_of
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 
 __all__ = [
+    "AttackAudit",
     "Auditor",
     "Cell",
-    "ColumnFigure",
-    "CompletionFigure",
-    "FeatureFigure",
     "Finding",
     "Gate",
     "GuaranteeTest",
     "Leak",
     "LeakFigure",
     "Series",
-    "Worth",
-    "attribute_figures",
-    "auxiliary",
-    "auxiliary_places",
-    "best",
+    "audit_completions",
+    "audit_features",
+    "auxiliary_indices",
+    "auxiliary_labels",
     "findings_of",
     "gates_of",
-    "inversion_figure",
     "leak_interval",
     "leak_of",
-    "membership_figure",
 ]

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.base import Attack, PassiveView, Scores, Target
 from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Knowledge, Need
+from cutlayer.attacks.label.base import LabelAttack, LabelView, Scores, Target
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
@@ -72,7 +72,7 @@ class Auditor:
     """
 
     def __init__(
-        self, task: Task, truth: Tensor, training: Tensor, attacks: Sequence[Attack], active: str, seed: int
+        self, task: Task, truth: Tensor, training: Tensor, attacks: Sequence[LabelAttack], active: str, seed: int
     ) -> None:
         self.task, self.attacks, self.active, self.seed = task, attacks, active, seed
         self.truth = truth == 1 if task.kind == "binary" else truth
@@ -95,7 +95,7 @@ class Auditor:
         for cell, attack, view in self._cells(steps):
             knowledge = self._knowledge(epoch, view.steps, cell.target, attack.needs)
             try:
-                scores = attack(view, cell.target, knowledge, cell.layer)
+                scores = attack(view, knowledge)
             except NotApplicable as reason:
                 self.skipped[cell.label] = str(reason)
                 continue
@@ -110,19 +110,18 @@ class Auditor:
         scores = self.series[cell].worst_scores
         return (math.nan, math.nan) if scores is None else leak_interval(scores, self.truth, self.seed)
 
-    def _cells(self, steps: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Cell, Attack, PassiveView]]:
+    def _cells(self, steps: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Cell, LabelAttack, LabelView]]:
         links = steps.get(self.active, ())
         crossed = {Target.GRADIENT: links[0].gradients, Target.EMBEDDING: links[0].embeddings} if links else {}
-        for party in dict.fromkeys(party for those in crossed.values() for party in those):
-            view = PassiveView(party, self.task, links)
+        for party in dict.fromkeys(party for matrices in crossed.values() for party in matrices):
             for attack in self.attacks:
-                for target, those in crossed.items():
-                    if target in attack.reads and party in those:
-                        yield Cell(party, target, attack.name), attack, view
+                for target, matrices in crossed.items():
+                    if target in attack.reads and party in matrices:
+                        yield Cell(party, target, attack.name), attack, LabelView(party, self.task, links, target)
         for party, own in steps.items():
             layered = [step for step in own if step.layers]
-            view = PassiveView(party, self.task, layered)
             for place, layer in enumerate(layered[0].layers if layered else ()):
+                view = LabelView(party, self.task, layered, Target.LAYER, layer)
                 for attack in self.attacks:
                     if Target.LAYER in attack.reads:
                         yield Cell(party, Target.LAYER, attack.name, layer, place), attack, view

@@ -1,71 +1,186 @@
-"""What a quitter is assumed to know, and what its completed model is worth beside one trained from scratch."""
+"""Model completion: every passive party's trained bottom model, completed by attacks and measured on held-out rows.
+
+This needs the party's own rows and the true labels in one place, so it is done only where all parties ran in one
+process: between organisations the truth stays with its owner.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from cutlayer.attacks import ModelCompletion
+from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack, DepartedView, Variant
 from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge
+from cutlayer.audit.attack_audit import AttackAudit
+from cutlayer.config import Job
+from cutlayer.data.split import split_rows
+from cutlayer.data.store import Store
+from cutlayer.models import BottomModel, build_bottom
+from cutlayer.parties.random_state import drawn_under
+from cutlayer.results.completion import CompletionResult, VariantValue
+from cutlayer.tasks import Task
+from cutlayer.training.comparisons import malicious_run
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import starting_keys
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.trained import load_bottom
+from cutlayer.training.utility import interval
 
+APART = "its rows and model are with {}; between organisations truth stays with its owner, so it needs one process"
+UNTRAINED = "no run with a malicious optimiser was trained; name it in audit.attacks and run the job again"
 _PURPOSE = 4
 
 
-@dataclass(frozen=True)
-class Worth:
-    """A completed model on held-out rows, by the task's headline metric.
+class DepartedParty:
+    """One passive party of a finished run, and the rows on which its completed models are measured.
 
-    Attributes:
-        variant: of the attack.
-        low, high: 95 % bootstrap interval over those rows.
+    Args:
+        job: The job as run.
+        folder: Folder of the run that holds the encoded rows.
+        party: Name of the party.
+        task: Task of the job, with its classes.
     """
 
-    variant: str
-    value: float
-    low: float
-    high: float
+    def __init__(self, job: Job, folder: RunFolder, party: str, task: Task) -> None:
+        self.job, self.folder, self.party, self.task = job, folder, party, task
+        self.store = Store.open(folder.data(party))
+        self.inputs = self.store.columns.inputs
+        self.truth, self.training = read_truth(folder.transcript(job.active))
+        split = split_rows(len(self.truth), job.train.split, job.train.seed)
+        self.held_out = split.part("test" if len(split.test) else "validation")
+
+    def view(self, folder: RunFolder) -> DepartedView:
+        """What the party holds after a run in `folder`, on the same rows."""
+        return self._view(load_bottom(self.job, folder, self.party, self.inputs), trained=True)
+
+    def untrained(self) -> DepartedView:
+        """The same party with its initial bottom model."""
+        with drawn_under(starting_keys(self.folder.path, [self.party])[self.party]):
+            bottom = build_bottom(self.job.model.bottom_of(self.party), self.inputs)
+        return self._view(bottom, trained=False)
+
+    def knowledge(self) -> tuple[Knowledge, ...]:
+        """The labels that the party may have: few, and all."""
+        return auxiliary_labels(self.truth, self.training, len(self.task.classes), self.job.train.seed)
+
+    def values(
+        self,
+        attack: CompletionAttack,
+        view: DepartedView,
+        knowledge: Knowledge,
+        variants: Iterable[Variant] | None = None,
+    ) -> tuple[VariantValue, ...]:
+        """Value of each variant; those that use rows without labels are left out where all labels are known.
+
+        Args:
+            attack: The attack.
+            view: What the departed party holds.
+            knowledge: Its labels.
+            variants: Variants to train, all of the attack's by default.
+        """
+        everything = len(knowledge.known) == len(self.training)
+        return tuple(
+            self._value(attack.with_variant(variant)(view, knowledge, self.job.train.seed), variant.name)
+            for variant in (attack.variants if variants is None else variants)
+            if not (everything and variant.uses_unlabelled)
+        )
+
+    def from_scratch(self, knowledge: Knowledge) -> tuple[VariantValue, ...]:
+        """The baseline: model completion of the initial bottom model, by the variants that train it too."""
+        baseline = ModelCompletion()
+        variants = [variant for variant in baseline.variants if variant.trains_extractor]
+        return self.values(baseline, self.untrained(), knowledge, variants)
+
+    def result(
+        self,
+        attack: CompletionAttack,
+        run: str,
+        view: DepartedView,
+        knowledge: Knowledge,
+        scratch: tuple[VariantValue, ...],
+    ) -> CompletionResult:
+        """Result of an attack on this party's model of a run."""
+        return CompletionResult(
+            run=run,
+            party=self.party,
+            attack=attack.name,
+            labels=len(knowledge.known),
+            all_labels=len(knowledge.known) == len(self.training),
+            variants=self.values(attack, view, knowledge),
+            scratch=scratch,
+            knowledge=tuple(sorted(attack.needs)),
+        )
+
+    def _value(self, completion: Completion, variant: str) -> VariantValue:
+        """A completed model on the held-out rows, against their true labels."""
+        logits = torch.cat([completion.logits(*self.store.gather(rows)) for rows in torch.split(self.held_out, CHUNK)])
+        labels: Tensor = self.truth[self.held_out]
+        low, high = interval(self.task, logits, labels, self.job.train.seed)
+        value = self.task.evaluate(logits, labels)[self.task.metric]
+        return VariantValue(variant=variant, value=value, low=low, high=high)
+
+    def _view(self, bottom: BottomModel, *, trained: bool) -> DepartedView:
+        return DepartedView(self.party, self.task, bottom, self.store.gather, self.training, trained)
 
 
-@dataclass(frozen=True)
-class CompletionFigure:
-    """One attack on what one party keeps of one run, with a number of labels.
+def audit_completions(
+    job: Job, runs: Mapping[str, RunFolder], folder: RunFolder, attacks: Sequence[CompletionAttack], task: Task
+) -> AttackAudit[CompletionResult]:
+    """Run completion attacks on every passive party's model of every run.
 
-    Attributes:
-        run, party, attack: which.
-        labels: how many the attacker had. all_labels: whether those were all training rows'.
-        variants: of the attack. scratch: the same from an untrained bottom model, on the same labels.
+    Args:
+        job: The job as run.
+        runs: Folders of this run and of those it is compared with, by name.
+        folder: Folder of this run, which holds the encoded rows.
+        attacks: The attacks that the active party's audit names.
+        task: Task of the job, with its classes.
     """
-
-    run: str
-    party: str
-    attack: str
-    labels: int
-    all_labels: bool
-    variants: tuple[Worth, ...]
-    scratch: tuple[Worth, ...]
-
-    @property
-    def gains(self) -> bool:
-        """Whether the best variant is above the best from-scratch one, and their intervals are apart."""
-        return best(self.variants).low > best(self.scratch).high
+    audit = AttackAudit[CompletionResult]()
+    if job.parties[job.active].audit.every == "never":
+        return audit
+    for party in job.passives if attacks else ():
+        if (folder.data(party) / "store.json").exists():
+            _complete_party(DepartedParty(job, folder, party, task), runs, attacks, audit)
+        else:
+            audit.skip(party, attacks, APART.format(party))
+    return audit
 
 
-def best(worths: Sequence[Worth]) -> Worth:
-    """The variant of the highest value: picked after the fact, so its value is a little high on either side."""
-    return max(worths, key=lambda worth: -1.0 if math.isnan(worth.value) else worth.value)
+def _complete_party(
+    departed: DepartedParty,
+    runs: Mapping[str, RunFolder],
+    attacks: Sequence[CompletionAttack],
+    audit: AttackAudit[CompletionResult],
+) -> None:
+    views = {name: departed.view(folder) for name, folder in runs.items()}
+    # An attack that wraps its party's optimiser reads the run that was trained so; every other attack reads the rest.
+    malicious = malicious_run(departed.job)
+    wraps = {attack.name: attack.optimizer_hook() is not None for attack in attacks}
+    pairs = [(attack, run) for attack in attacks for run in runs if wraps[attack.name] == (run == malicious)]
+    runnable = [attack for attack, _ in pairs]
+    audit.skip(departed.party, [attack for attack in attacks if attack not in runnable], UNTRAINED)
+    for knowledge in departed.knowledge() if pairs else ():
+        with audit.skipping(departed.party, runnable):
+            scratch = departed.from_scratch(knowledge)
+            for attack, run in pairs:
+                with audit.skipping(departed.party, [attack]):
+                    audit.results.append(departed.result(attack, run, views[run], knowledge, scratch))
 
 
-def auxiliary(truth: Tensor, training: Tensor, classes: int, seed: int) -> tuple[Knowledge, ...]:
-    """The labels a quitter may have: a few of each class, drawn at random, then those of all training rows.
+def auxiliary_labels(truth: Tensor, training: Tensor, classes: int, seed: int) -> tuple[Knowledge, ...]:
+    """The labels that a departed party may have: a few of each class, drawn at random, then those of all training rows.
 
     Few are equally many of each class, 40 in all or just above, and at least 4 of each; of a smaller class, all.
 
     Args:
-        truth: class codes by row. training: row numbers of the training rows.
-        classes: how many there are.
+        truth: Class codes by row.
+        training: Row numbers of the training rows.
+        classes: Number of classes.
+        seed: Seed of the draw.
 
     Returns:
         Both kinds of knowledge; the second alone where few would be all.

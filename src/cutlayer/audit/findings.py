@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cutlayer.audit.completion import CompletionFigure, best
 from cutlayer.audit.empirical import GuaranteeTest
-from cutlayer.audit.features import FeatureFigure, strongest_figures
 from cutlayer.protections.base import Evidence
+from cutlayer.results.completion import CompletionResult, best
+from cutlayer.results.features import FeatureResult, strongest
 
 Severity = Literal["error", "warning", "note"]
 
@@ -66,9 +66,9 @@ def findings_of(
     metric: str,
     utility: tuple[float, float, float],
     skipped: Mapping[str, str],
-    completions: Sequence[CompletionFigure] = (),
+    completions: Sequence[CompletionResult] = (),
     tested: Sequence[GuaranteeTest] = (),
-    features: Sequence[FeatureFigure] = (),
+    features: Sequence[FeatureResult] = (),
 ) -> list[Finding]:
     """All findings of a run, errors first.
 
@@ -157,10 +157,10 @@ def _utility(metric: str, utility: tuple[float, float, float]) -> Iterator[Findi
         )
 
 
-def _kept(completions: Sequence[CompletionFigure], metric: str) -> Iterator[Finding]:
+def _kept(completions: Sequence[CompletionResult], metric: str) -> Iterator[Finding]:
     for one in completions:
-        if one.gains:
-            own, scratch = best(one.variants), best(one.scratch)
+        own, scratch = best(one.variants), best(one.scratch)
+        if one.gains and own and scratch:
             yield Finding(
                 "CL108",
                 "warning",
@@ -188,16 +188,15 @@ def _broken(tested: Sequence[GuaranteeTest]) -> Iterator[Finding]:
             )
 
 
-def _told(features: Sequence[FeatureFigure]) -> Iterator[Finding]:
-    for one in strongest_figures(features):
+def _told(features: Sequence[FeatureResult]) -> Iterator[Finding]:
+    for one in strongest(features):
         about = f" of {one.column}, the column told best" if one.column else ""
-        measure = {"r2": "R2", "auc": "AUC"}[one.metric]
         yield Finding(
             "CL110",
             "warning",
             "embeddings tell of the rows below",
-            f"{one.attack} on the embeddings of {one.party} ({one.release}) reaches {measure} {one.value:.3f}{about} "
-            f"({one.low:.3f} to {one.high:.3f}); without an embedding it is {one.baseline:.3f}",
+            f"{one.attack} on the embeddings of {one.party} ({one.release}) reaches {one.metric.upper()} "
+            f"{one.value:.3f}{about} ({one.low:.3f} to {one.high:.3f}); without an embedding it is {one.baseline:.3f}",
             "add a protection of that passive party's features, or a narrower cut",
         )
 

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn import functional
 
-from cutlayer.attacks.base import Scores
+from cutlayer.attacks.label.base import Scores
 from cutlayer.kernels.bootstrap import auc_replicates
 from cutlayer.kernels.macro_auc import macro_auc, macro_auc_replicates
 from cutlayer.kernels.roc import roc_auc

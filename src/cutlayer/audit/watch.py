@@ -39,7 +39,7 @@ class Watcher(Observer):
         """Set up the auditor; after a resume it first reads what was recorded."""
         if self.every != "never":
             active = self.job.active
-            attacks = resolve(self.job.parties[active].audit.attacks, task.kind)
+            attacks = resolve(self.job.parties[active].audit.attacks, task.kind).labels
             self.auditor = Auditor(task, truth, training, attacks, active, self.job.train.seed)
             if start:
                 replay(self.folder, self.auditor, [active, *self.passives], start)

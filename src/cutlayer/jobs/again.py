@@ -57,7 +57,7 @@ def audit_again(
 
 def _auditor(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     truth, training = read_truth(folder.transcript(job.active))
-    chosen = resolve(job.parties[job.active].audit.attacks, job.task)
+    chosen = resolve(job.parties[job.active].audit.attacks, job.task).labels
     auditor = Auditor(Task(job.task, classes), truth, training, chosen, job.active, job.train.seed)
     replay(folder, auditor, [job.active, *job.passives])
     return auditor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cutlayer.attacks import resolve, resolve_features
+from cutlayer.attacks import resolve
 from cutlayer.config import Job, near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.models import check_allowed, check_models, imported_path
@@ -47,13 +47,13 @@ def check_job(job: Job, only: str | None = None) -> None:
             wanted = f"no parties.{name}.serving at the active party, which releases no embedding"
             raise ConfigError.expected(wanted, party.serving, "set it at the passive parties")
         if party.role == "passive":
-            resolve_features(party.audit.attacks, job.task)
+            resolve(party.audit.attacks, job.task, "passive")
         if party.role == "passive" and party.audit.fail_above:
             raise ConfigError(
                 f"parties.{name}.audit.fail_above: only the active party, which holds the labels, can measure label_auc"
             )
     audit = job.parties[job.active].audit
-    if not resolve(audit.attacks, job.task) and audit.fail_above:
+    if not resolve(audit.attacks, job.task).labels and audit.fail_above:
         wanted = f"an attack that measures what parties.{job.active}.audit.fail_above limits"
         raise ConfigError.expected(
             wanted, f"none for task {job.task}", "name one in audit.attacks, or leave the gate out"

@@ -11,10 +11,11 @@ from typing import Any
 
 from torch import Tensor
 
-from cutlayer.attacks import resolve_completions, resolve_features
+from cutlayer.attacks import resolve
 from cutlayer.audit import Auditor, GuaranteeTest, findings_of, gates_of
-from cutlayer.audit.completion_runs import Completed, complete_runs
-from cutlayer.audit.feature_runs import FeatureAudit, audit_features
+from cutlayer.audit.attack_audit import AttackAudit
+from cutlayer.audit.completion import audit_completions
+from cutlayer.audit.features import audit_features
 from cutlayer.audit.watch import Watcher
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
@@ -25,6 +26,8 @@ from cutlayer.jobs.check import check_job
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections.base import Evidence
+from cutlayer.results.completion import CompletionResult
+from cutlayer.results.features import FeatureResult
 from cutlayer.tasks import Task
 from cutlayer.training.comparisons import compared_jobs, malicious_run, protections_of, wraps_of
 from cutlayer.training.departures import (
@@ -123,10 +126,10 @@ def _run_all(
     )
     runs[THIS_RUN] = describe(job, folder, trained, watcher.auditor, threads, options)
     references = _references(job, folder, trained, progress)
-    if resolve_completions(job.parties[job.active].audit.attacks, job.task):
-        progress.stage("what a quitter keeps")
-    if any(resolve_features(job.parties[name].audit.attacks, job.task) for name in job.passives):
-        progress.stage("what embeddings tell of features")
+    if resolve(job.parties[job.active].audit.attacks, job.task).completions:
+        progress.stage("model completion")
+    if any(resolve(job.parties[name].audit.attacks, job.task, "passive").features for name in job.passives):
+        progress.stage("feature leakage")
     conclude(job, folder, runs, references)
 
 
@@ -155,7 +158,7 @@ def completed_of(
     folder: RunFolder,
     runs: Iterable[str],
     facts: Mapping[str, Any],
-) -> Completed:
+) -> AttackAudit[CompletionResult]:
     """What the passive parties' models are worth to them, of this run and of those it is compared with.
 
     Args:
@@ -163,12 +166,14 @@ def completed_of(
         facts: of this run, with its classes.
     """
     folders = {name: folder if name == THIS_RUN else RunFolder(compared_folder(folder, name)) for name in runs}
-    names = job.parties[job.active].audit.attacks
-    return complete_runs(job, folders, folder, names, Task(job.task, tuple(facts["task"]["classes"])))
+    attacks = resolve(job.parties[job.active].audit.attacks, job.task).completions
+    return audit_completions(job, folders, folder, attacks, Task(job.task, tuple(facts["task"]["classes"])))
 
 
-def features_of(job: Job, folder: RunFolder, runs: Iterable[str], facts: Mapping[str, Any]) -> FeatureAudit:
-    """What the passive parties' embeddings tell of their features, of this run and of its undefended twin.
+def features_of(
+    job: Job, folder: RunFolder, runs: Iterable[str], facts: Mapping[str, Any]
+) -> AttackAudit[FeatureResult]:
+    """Feature leakage of the passive parties' embeddings, in this run and in its undefended baseline.
 
     Args:
         runs: names of this run and of those it is compared with.
@@ -331,8 +336,8 @@ def write_audit(
     folder: RunFolder,
     audits: Mapping[str, Mapping[str, Any]],
     facts: Mapping[str, Any],
-    completed: Completed,
-    features: FeatureAudit,
+    completed: AttackAudit[CompletionResult],
+    features: AttackAudit[FeatureResult],
     tested: Sequence[GuaranteeTest] = (),
 ) -> None:
     """Findings and gates over all cells, and `audit.json`."""
@@ -354,9 +359,9 @@ def write_audit(
         metric,
         (value, math.nan if low is None else low, 0.5 if metric == "auc" else floor),
         skipped,
-        [one for one in completed.figures if one.run in (THIS_RUN, malicious_run(job))],
+        [one for one in completed.results if one.run in (THIS_RUN, malicious_run(job))],
         tested,
-        [one for one in features.figures if one.run == THIS_RUN],
+        [one for one in features.results if one.run == THIS_RUN],
     )
     gates = gates_of(job.parties[job.active].audit.fail_above, mine)
     folder.write_json(

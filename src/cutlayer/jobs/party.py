@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
-from cutlayer.audit.feature_runs import audit_features
+from cutlayer.audit.features import audit_features
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_fixed_port
@@ -114,8 +114,8 @@ def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: fl
         outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key, timeout + GRACE)
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
-    found = audit_features(job, {THIS_RUN: folder}, folder, None)
-    folder.write_json("audit.json", {"features": found.to_json(), "skipped": found.skipped})
+    audit = audit_features(job, {THIS_RUN: folder}, folder, None)
+    folder.write_json("audit.json", {"features": audit.to_json(), "skipped": audit.skipped})
 
 
 def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float | None = None) -> R:

@@ -13,7 +13,7 @@ import torch
 
 from cutlayer.accounting import Entry
 from cutlayer.attacks import REGISTRY as ATTACKS
-from cutlayer.attacks.base import Target
+from cutlayer.attacks.label.base import Target
 from cutlayer.audit import Auditor, Cell, LeakFigure
 from cutlayer.config import Job
 from cutlayer.protections import Protection

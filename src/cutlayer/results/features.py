@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pydantic import Field
 
@@ -71,3 +71,13 @@ class FeatureResult(FrozenModel):
     def gains(self) -> bool:
         """Whether the whole interval is above the baseline."""
         return self.low is not None and self.baseline is not None and self.low > self.baseline
+
+
+def strongest(results: Iterable[FeatureResult]) -> list[FeatureResult]:
+    """Of each party's and attack's results that gain, the one farthest above its baseline."""
+    best: dict[tuple[str, str], tuple[float, FeatureResult]] = {}
+    for result in results:
+        key, gain = (result.party, result.attack), (result.value or 0.0) - (result.baseline or 0.0)
+        if result.gains and (key not in best or gain > best[key][0]):
+            best[key] = gain, result
+    return [result for _, result in best.values()]

@@ -85,7 +85,7 @@ def check_measured(job: Job, messages: tuple[str, ...]) -> None:
     where = f"parties.{job.active}.audit"
     if audit.every == "never":
         raise ConfigError.expected(f"{where}.every: epoch or end", "never", "a sweep needs a measured leak")
-    attacks = resolve(audit.attacks, job.task)
+    attacks = resolve(audit.attacks, job.task).labels
     if not any(str(target) in messages for attack in attacks for target in attack.reads):
         raise ConfigError.expected(
             f"an attack on the {' or '.join(messages)} messages of a {job.task} job in {where}.attacks",

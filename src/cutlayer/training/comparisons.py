@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cutlayer.attacks import resolve_completions
+from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job
 
@@ -46,7 +46,7 @@ def wraps_of(job: Job, name: str) -> Mapping[str, OptimizerHook]:
 
 def _wraps(job: Job) -> list[OptimizerHook]:
     """The optimiser hooks of the attacks that the active party's audit names."""
-    named = resolve_completions(job.parties[job.active].audit.attacks, job.task)
+    named = resolve(job.parties[job.active].audit.attacks, job.task).completions
     return [hook for attack in named if (hook := attack.optimizer_hook()) is not None]
 
 

@@ -1,18 +1,18 @@
-"""What a completion attack is: from the model a quitter keeps and some labels it makes one that predicts alone."""
+"""The family of completion attacks: a departed party turns its bottom model and some labels into a classifier."""
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, final
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from cutlayer.attacks.for_tasks import ForTasks
+from cutlayer.attacks.base import Attack
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
 from cutlayer.models import BottomModel
@@ -24,16 +24,16 @@ CHUNK = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class QuitterView:
-    """What a passive party keeps when it leaves after training. There is no labels field.
+class DepartedView:
+    """What a passive party holds after it left a finished training. There is no labels field.
 
     Attributes:
-        party: its name.
-        task: kind and classes; the names of the classes are no secret, the rows' labels are.
-        bottom: its trained bottom model. It is only read; whoever trains on takes a copy.
-        encoded: its own encoded rows, by row number of the common order: codes int32 (n, c), numbers float32 (n, m).
-        rows: row numbers of the training rows, ascending, int64 (n,); it took part in every batch of them.
-        trained: whether `bottom` was trained with the others; false in the from-scratch controls.
+        party: Name of the party.
+        task: Kind and classes; the names of the classes are no secret, the rows' labels are.
+        bottom: Its trained bottom model; attacks train a copy.
+        encoded: Its own encoded rows by row number of the common order: codes int32 (n, c), numbers float32 (n, m).
+        rows: Row numbers of the training rows, ascending, int64 (n,); it took part in every batch of them.
+        trained: Whether `bottom` was trained with the other parties; false in the from-scratch baselines.
     """
 
     party: str
@@ -45,7 +45,7 @@ class QuitterView:
 
     @cached_property
     def embeddings(self) -> Tensor:
-        """What `bottom` makes of the training rows, float32 (n, width): computed once, for all that do not train it."""
+        """Embeddings of the training rows, float32 (n, width), computed once for all attacks that do not train it."""
         extractor = copy.deepcopy(self.bottom).eval()
         with torch.no_grad():
             parts = [extractor(*self.encoded(rows)) for rows in torch.split(self.rows, CHUNK)]
@@ -57,8 +57,8 @@ class Completion:
     """A model that predicts from one party's encoded rows alone.
 
     Attributes:
-        task: whose classes it predicts.
-        model: from codes and numbers to one score per class, float32 (n, classes).
+        task: Task whose classes it predicts.
+        model: From codes and numbers to one score per class, float32 (n, classes).
     """
 
     task: Task
@@ -71,94 +71,94 @@ class Completion:
         return scores if self.task.kind == "multiclass" else scores[:, 1:] - scores[:, :1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How long and how hard a completion trains; fixed beforehand, never by a held-out label.
+@dataclass(frozen=True)
+class Variant:
+    """One way to complete a model.
 
     Attributes:
-        batch: rows per step. epochs: over the labelled rows, within `least` and `most` steps.
-        semi: steps with rows without a label.
-        rate: of a head on a trained extractor. tuning: of that extractor, up to a batch of labels. fresh: of both from
-            scratch, and of a trained extractor with more labels.
-        noise: of the augmentation, in standard deviations of each column.
-        swap: share of the codes that augmentation takes from another row.
-        guessed: final weight of the rows with guessed labels.
-        decay: of the moving average of the weights.
+        name: Name in the results.
+        trains_extractor: Whether the bottom model is trained too, so that it can also be trained from scratch.
+        uses_unlabelled: Whether it learns from rows without labels; it is skipped where all labels are known.
+        head: Kind of network that is trained on the extractor, where the attack has several.
     """
 
-    batch: int = 256
+    name: str
+    trains_extractor: bool = False
+    uses_unlabelled: bool = False
+    head: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionTraining:
+    """How a completed model is trained; fixed beforehand, never by a held-out label.
+
+    Attributes:
+        batch_size: Rows per step.
+        epochs: Passes over the labelled rows, within `min_steps` and `max_steps`.
+        min_steps: Minimum number of steps.
+        max_steps: Maximum number of steps.
+        unlabelled_steps: Number of steps of a training that uses rows without labels.
+        head_lr: Learning rate of a head on a trained extractor.
+        extractor_lr: Learning rate of a trained extractor, with up to a batch of labels.
+        scratch_lr: Learning rate of extractor and head from scratch, and of a trained extractor with more labels.
+        noise: Noise of the augmentation, in standard deviations of each column.
+        swap_share: Share of the codes that the augmentation takes from another row.
+        unlabelled_weight: Final weight of the rows with guessed labels.
+        ema_decay: Decay of the moving average of the weights.
+    """
+
+    batch_size: int = 256
     epochs: int = 15
-    least: int = 300
-    most: int = 4000
-    semi: int = 400
-    rate: float = 2e-3
-    tuning: float = 2e-4
-    fresh: float = 1e-3
+    min_steps: int = 300
+    max_steps: int = 4000
+    unlabelled_steps: int = 400
+    head_lr: float = 2e-3
+    extractor_lr: float = 2e-4
+    scratch_lr: float = 1e-3
     noise: float = 0.3
-    swap: float = 0.1
-    guessed: float = 50.0
-    decay: float = 0.99
+    swap_share: float = 0.1
+    unlabelled_weight: float = 50.0
+    ema_decay: float = 0.99
 
 
-class CompletionAttack(ForTasks, ABC):
-    """A quitter's computation. The call is final and validates; an author writes `run`.
+class CompletionAttack(Attack[DepartedView, Completion], ABC):
+    """Completes the bottom model of a departed party, with auxiliary labels of at least one row of every class.
 
     Class attributes:
-        name: as in `audit.attacks`. reference: paper and section.
-        variants: ways to complete the model, by name; all are reported, none is picked on held-out labels.
-        few_only: those of them that are for few labels: they gain from rows without one.
-        reads, needs, tasks, live: as in `Attack`.
+        variants: Ways to complete the model; all are reported, none is chosen by held-out labels.
 
     Args:
-        effort: how long and how hard to train.
+        variant: One of `variants`; the first by default.
+        training: How the completed model is trained.
     """
 
-    name: ClassVar[str]
-    reference: ClassVar[str]
-    variants: ClassVar[tuple[str, ...]]
-    few_only: ClassVar[frozenset[str]] = frozenset()
     reads: ClassVar[tuple[str, ...]] = ("bottom model",)
     needs: ClassVar[frozenset[Need]] = frozenset({Need.AUXILIARY_LABELS})
     tasks: ClassVar[frozenset[str]] = frozenset({"binary", "multiclass"})
-    live: ClassVar[bool] = False
+    variants: ClassVar[tuple[Variant, ...]] = (Variant("single"),)
 
-    def __init__(self, effort: Effort = Effort()) -> None:
-        self.effort = effort
+    def __init__(self, variant: Variant | None = None, training: CompletionTraining = CompletionTraining()) -> None:
+        self.variant, self.training = variant or self.variants[0], training
 
-    @final
-    def __call__(self, view: QuitterView, knowledge: Knowledge, variant: str, seed: int) -> Completion:
-        """Complete the quitter's model.
-
-        Args:
-            view: what the quitter kept.
-            knowledge: auxiliary labels in `known`, of at least one training row of every class.
-            variant: one of `variants`.
-            seed: of every draw; the process's random state is left as it was.
-
-        Raises:
-            NotApplicable: the task, the labels or the variant do not fit; says which and why.
-        """
-        self.check_task(view.task.kind)
-        if variant not in self.variants:
-            raise NotApplicable.expected(f"a variant of {self.name} ({', '.join(self.variants)})", repr(variant))
-        self._check_labels(view, knowledge)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self.run(view, knowledge, variant)
+    def with_variant(self, variant: Variant) -> Self:
+        """The same attack by another variant."""
+        return type(self)(variant, self.training)
 
     def optimizer_hook(self) -> OptimizerHook | None:
         """What the attacker does to its own optimiser while all parties train; `None` trains honestly."""
         return None
 
-    def _check_labels(self, view: QuitterView, knowledge: Knowledge) -> None:
-        classes, found = len(view.task.classes), set(knowledge.known.values())
-        if found != set(range(classes)):
+    def check(self, view: DepartedView, knowledge: Knowledge) -> None:
+        """Raise `NotApplicable` if the task, the variant or the labels do not fit."""
+        self.check_task(view.task.kind)
+        if self.variant not in self.variants:
+            names = ", ".join(variant.name for variant in self.variants)
+            raise NotApplicable.expected(f"a variant of {self.name} ({names})", repr(self.variant.name))
+        classes, known = len(view.task.classes), set(knowledge.known.values())
+        if known != set(range(classes)):
             wanted = f"auxiliary labels of all {classes} classes for {self.name}"
             remedy = "fewer labels than classes complete no model; give at least one row of each"
-            raise NotApplicable.expected(wanted, f"{len(knowledge.known)} labels of {len(found)} classes", remedy)
+            raise NotApplicable.expected(wanted, f"{len(knowledge.known)} labels of {len(known)} classes", remedy)
         if not bool(torch.isin(torch.tensor(list(knowledge.known)), view.rows).all()):
-            raise NotApplicable.expected(f"auxiliary labels of training rows for {self.name}", "other rows among them")
-
-    @abstractmethod
-    def run(self, view: QuitterView, knowledge: Knowledge, variant: str) -> Completion:
-        """The attack itself; it draws from the global random state, which `__call__` has seeded."""
+            raise NotApplicable.expected(f"auxiliary labels of training rows for {self.name}", "labels of other rows")
+        super().check(view, knowledge)

@@ -1,4 +1,4 @@
-"""How a quitter's model is completed: an extractor, a head on it, and the two ways to train them."""
+"""How a departed party's model is completed: an extractor, a head on it, and two ways to train them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cutlayer.attacks.completion.base import Effort, QuitterView
+from cutlayer.attacks.completion.base import CompletionTraining, DepartedView
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
 from cutlayer.kernels.ties import RESOLUTION
 from cutlayer.models import BottomModel
 
 HEADS = {"MLP": (512, 256), "MLP_sim": ()}
-"""Hidden widths of the heads, by the name they have in the literature."""
+"""Hidden widths of the heads, by their name in the literature."""
 
 
 class Standardised(nn.Module):
-    """Columns scaled by the mean and standard deviation they have in the given rows (n, width).
+    """Columns scaled by the mean and standard deviation that they have in the given rows (n, width).
 
-    A column that is constant up to rounding becomes 0: divided by its deviation it would be roundings of full size.
+    A column that is constant up to rounding becomes 0: divided by its deviation, it would be roundings of full size.
     """
 
     mean: Tensor
@@ -30,7 +30,7 @@ class Standardised(nn.Module):
     def __init__(self, rows: Tensor) -> None:
         super().__init__()
         spread = rows.std(dim=0, correction=0)
-        floor = float(spread.max()) * 1e-3  # a unit that hardly ever fires must not drown the others
+        floor = float(spread.max()) * 1e-3  # a unit that hardly ever fires must not outweigh the other units
         mean = rows.mean(dim=0)
         scale = torch.where(spread > floor, spread, max(floor, 1e-12))
         self.register_buffer("mean", mean)
@@ -41,7 +41,7 @@ class Standardised(nn.Module):
         return (x - self.mean) / self.scale
 
 
-class Completed(nn.Module):
+class CompletedModel(nn.Module):
     """An extractor and a head: from codes and numbers to class scores."""
 
     def __init__(self, extractor: BottomModel, head: nn.Module) -> None:
@@ -54,22 +54,44 @@ class Completed(nn.Module):
         return scores
 
 
-class Trainee:
-    """A model in the making, and its party's training rows.
+class Average:
+    """A moving average of a model's weights; its other state is that of the model.
 
-    Augmentation is defined for any table: Gaussian noise on the numbers, and codes taken from another row. With a
-    frozen extractor it is Gaussian noise on the embeddings, which are computed once. The papers crop and flip images; a
-    party's columns say nothing of an image, so that is not done here.
-
-    Args:
-        view: what the quitter kept.
-        head: name of the head.
-        tuned: whether the extractor is trained too.
-        effort: how.
+    Attributes:
+        model: The averaged model.
     """
 
-    def __init__(self, view: QuitterView, head: str, *, tuned: bool, effort: Effort) -> None:
-        self.view, self.tuned, self.effort = view, tuned, effort
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.model, self.decay = copy.deepcopy(model), decay
+        pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
+        self._weights = [pair for pair in pairs if pair[1].requires_grad]
+        self._buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
+
+    def update(self) -> None:
+        """Move towards the model's present weights."""
+        with torch.no_grad():
+            for mean, weight in self._weights:
+                mean.lerp_(weight, 1 - self.decay)
+            for copied, buffer in self._buffers:
+                copied.copy_(buffer)
+
+
+class CompletionTrainer:
+    """Trains a head, and the extractor below it if `tuned`, on some labelled training rows of a departed party.
+
+    Augmentation is defined for any table: Gaussian noise on the numbers, and codes taken from another row. With a
+    frozen extractor it is Gaussian noise on the embeddings, which are computed once. The papers crop and flip images;
+    the columns of a table do not describe an image, so that is not done here.
+
+    Args:
+        view: The departed party's view.
+        head: Key of `HEADS`.
+        tuned: Whether the extractor is trained too.
+        training: Learning rates, numbers of steps and augmentation.
+    """
+
+    def __init__(self, view: DepartedView, head: str, *, tuned: bool, training: CompletionTraining) -> None:
+        self.view, self.tuned, self.training = view, tuned, training
         self.extractor = copy.deepcopy(view.bottom).eval().requires_grad_(tuned)
         width, layers = view.embeddings.shape[1], list[nn.Module]()
         for wide in HEADS[head]:
@@ -77,121 +99,98 @@ class Trainee:
             width = wide
         last = nn.Linear(width, len(view.task.classes))
         self.head = nn.Sequential(Standardised(view.embeddings), *layers, last)
-        self.model = Completed(self.extractor, self.head)
+        self.model = CompletedModel(self.extractor, self.head)
         self.spread = view.embeddings.std(dim=0, correction=0)
         if tuned:
             self.codes, self.numbers = view.encoded(view.rows)
             self.spread = self.numbers.std(dim=0, correction=0)
 
-    def embed(self, places: Tensor, noise: float) -> Tensor:
-        """Embeddings of some training rows, augmented; `noise` 0 leaves them as they are.
+    def train_supervised(self, indices: Tensor, labels: Tensor) -> nn.Module:
+        """Train on the labelled rows alone.
 
         Args:
-            places: in the view's `rows`, int64 (n,).
+            indices: Indices of the labelled rows in the view's `rows`, int64 (m,).
+            labels: Class codes of these rows, int64 (m,).
+        """
+        training = self.training
+        size = min(training.batch_size, len(indices))
+        steps = min(max(training.epochs * len(indices) // size, training.min_steps), training.max_steps)
+        optimizer, schedule = self.optimizer(steps, many_labels=len(indices) > training.batch_size)
+        self._enter_training()
+        for _, batch in zip(range(steps), _batches(len(indices), size), strict=False):
+            scores = self.head(self.embed(indices[batch], training.noise))
+            _step(optimizer, schedule, functional.cross_entropy(scores, labels[batch]))
+        return self.model
+
+    def train_with_mixmatch(self, indices: Tensor, labels: Tensor) -> nn.Module:
+        """Train by MixMatch: on the labelled rows, and on all training rows with guessed labels.
+
+        Two augmentations of each row share one guess. Rows are mixed at the embedding, not at the input as in the
+        paper: codes of categories cannot be mixed. The weight of the guesses rises linearly to the end of training, and
+        the result is a moving average of the weights.
+
+        Args:
+            indices: As in `train_supervised`.
+            labels: As in `train_supervised`.
+        """
+        training, steps = self.training, self.training.unlabelled_steps
+        targets = functional.one_hot(labels, len(self.view.task.classes)).float()
+        size = min(training.batch_size // 4, len(self.view.rows))
+        labelled, unlabelled = _batches(len(indices), min(size, len(indices))), _batches(len(self.view.rows), size)
+        optimizer, schedule = self.optimizer(steps, many_labels=False)
+        average = Average(self.model, training.ema_decay)
+        self._enter_training()
+        for step, batch, free in zip(range(steps), labelled, unlabelled, strict=False):
+            weight = training.unlabelled_weight * step / steps
+            _step(optimizer, schedule, self._mixmatch_loss(indices[batch], targets[batch], free, weight))
+            average.update()
+        return average.model
+
+    def embed(self, indices: Tensor, noise: float) -> Tensor:
+        """Embeddings of some training rows, augmented.
+
+        Args:
+            indices: Indices in the view's `rows`, int64 (n,).
+            noise: Size of the noise; 0 leaves the rows as they are.
         """
         if not self.tuned:
-            found = self.view.embeddings[places]
-            return found + noise * self.spread * torch.randn_like(found) if noise else found
-        codes, numbers = self.codes[places], self.numbers[places]
+            embedded = self.view.embeddings[indices]
+            return embedded + noise * self.spread * torch.randn_like(embedded) if noise else embedded
+        codes, numbers = self.codes[indices], self.numbers[indices]
         if noise:
             numbers = numbers + noise * self.spread * torch.randn_like(numbers)
-            others = codes[torch.randperm(len(codes))]
-            codes = torch.where(torch.rand(codes.shape) < self.effort.swap, others, codes)
+            swapped = codes[torch.randperm(len(codes))]
+            codes = torch.where(torch.rand(codes.shape) < self.training.swap_share, swapped, codes)
         embedding: Tensor = self.extractor(codes, numbers)
         return embedding
 
     def optimizer(
-        self, steps: int, *, many: bool
+        self, steps: int, *, many_labels: bool
     ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-        """AdamW whose rate falls linearly to zero; `many` labels may change a trained extractor like a new one."""
-        effort = self.effort
-        head = effort.rate if self.view.trained else effort.fresh
-        extractor = effort.tuning if self.view.trained and not many else effort.fresh
-        groups = [{"params": list(self.head.parameters()), "lr": head}]
+        """AdamW whose rate falls linearly to zero; many labels may change a trained extractor like a new one."""
+        training, trained = self.training, self.view.trained
+        head_lr = training.head_lr if trained else training.scratch_lr
+        extractor_lr = training.extractor_lr if trained and not many_labels else training.scratch_lr
+        groups = [{"params": list(self.head.parameters()), "lr": head_lr}]
         if self.tuned and (weights := list(self.extractor.parameters())):
-            groups.append({"params": weights, "lr": extractor})
+            groups.append({"params": weights, "lr": extractor_lr})
         made = torch.optim.AdamW(groups, fused=True)
         return made, torch.optim.lr_scheduler.LambdaLR(made, lambda step: 1 - step / steps)
 
-    def train(self) -> None:
-        """Enter training mode; a frozen extractor stays as it is used."""
+    def _enter_training(self) -> None:
         self.head.train()
-        self.extractor.train(self.tuned)
+        self.extractor.train(self.tuned)  # a frozen extractor stays in evaluation mode
 
-
-class Average:
-    """A moving average of a model's weights; its other state is that of the model.
-
-    Attributes:
-        kept: the averaged model.
-    """
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.kept, self.decay = copy.deepcopy(model), decay
-        pairs = list(zip(self.kept.parameters(), model.parameters(), strict=True))
-        self._weights = [pair for pair in pairs if pair[1].requires_grad]
-        self._buffers = list(zip(self.kept.buffers(), model.buffers(), strict=True))
-
-    def follow(self) -> None:
-        """Move towards the model as it is now."""
+    def _mixmatch_loss(self, labelled: Tensor, known: Tensor, free: Tensor, weight: float) -> Tensor:
+        """Loss of one step on labelled rows and rows without a label."""
+        embedded = self.embed(torch.cat([labelled, free, free]), self.training.noise)
         with torch.no_grad():
-            for mean, weight in self._weights:
-                mean.lerp_(weight, 1 - self.decay)
-            for mine, buffer in self._buffers:
-                mine.copy_(buffer)
-
-
-def supervise(trainee: Trainee, places: Tensor, labels: Tensor) -> nn.Module:
-    """Train on the labelled rows alone.
-
-    Args:
-        places: of the labelled rows, int64 (m,). labels: int64 (m,) class codes.
-    """
-    effort = trainee.effort
-    batch = min(effort.batch, len(places))
-    steps = min(max(effort.epochs * len(places) // batch, effort.least), effort.most)
-    optimizer, schedule = trainee.optimizer(steps, many=len(places) > effort.batch)
-    trainee.train()
-    for _, chosen in zip(range(steps), _batches(len(places), batch), strict=False):
-        scores = trainee.head(trainee.embed(places[chosen], effort.noise))
-        _step(optimizer, schedule, functional.cross_entropy(scores, labels[chosen]))
-    return trainee.model
-
-
-def match(trainee: Trainee, places: Tensor, labels: Tensor) -> nn.Module:
-    """Train by MixMatch: on the labelled rows and on all training rows with guessed labels.
-
-    Two augmentations of each row share one guess. Rows are mixed at the embedding, in place of the input as in the
-    paper: codes of categories cannot be mixed. The weight of the guesses rises linearly to the end of training, and
-    what is returned is a moving average of the weights.
-
-    Args:
-        places, labels: as in `supervise`.
-    """
-    effort, steps = trainee.effort, trainee.effort.semi
-    known = functional.one_hot(labels, len(trainee.view.task.classes)).float()
-    batch = min(effort.batch // 4, len(trainee.view.rows))
-    drawn, others = _batches(len(places), min(batch, len(places))), _batches(len(trainee.view.rows), batch)
-    optimizer, schedule = trainee.optimizer(steps, many=False)
-    average = Average(trainee.model, effort.decay)
-    trainee.train()
-    for step, chosen, free in zip(range(steps), drawn, others, strict=False):
-        loss = _match_loss(trainee, places[chosen], known[chosen], free, effort.guessed * step / steps)
-        _step(optimizer, schedule, loss)
-        average.follow()
-    return average.kept
-
-
-def _match_loss(trainee: Trainee, labelled: Tensor, known: Tensor, free: Tensor, weight: float) -> Tensor:
-    """The loss of one step on labelled rows and rows without a label."""
-    embedded = trainee.embed(torch.cat([labelled, free, free]), trainee.effort.noise)
-    with torch.no_grad():
-        first, second = trainee.head(embedded[len(labelled) :]).softmax(dim=1).chunk(2)
-        guess = sharpen((first + second) / 2)
-    targets = torch.cat([known, guess, guess])
-    weights, order = mix_weights(len(targets)), torch.randperm(len(targets))
-    mixed, wanted = mix_up(embedded, targets, weights, order)
-    return mixmatch_loss(trainee.head(mixed), wanted, len(labelled), weight)
+            first, second = self.head(embedded[len(labelled) :]).softmax(dim=1).chunk(2)
+            guess = sharpen((first + second) / 2)
+        targets = torch.cat([known, guess, guess])
+        weights, order = mix_weights(len(targets)), torch.randperm(len(targets))
+        mixed, mixed_targets = mix_up(embedded, targets, weights, order)
+        return mixmatch_loss(self.head(mixed), mixed_targets, len(labelled), weight)
 
 
 def _step(optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LRScheduler, loss: Tensor) -> None:
@@ -202,6 +201,6 @@ def _step(optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.L
 
 
 def _batches(n: int, size: int) -> Iterator[Tensor]:
-    """Places below n in batches of one size, shuffled anew when they run out; without end."""
+    """Indices below n in batches of one size, shuffled again when they run out, without end."""
     while True:
         yield from (part for part in torch.split(torch.randperm(n), size) if len(part) == size)

@@ -16,32 +16,35 @@ Linear = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitting:
+class DecoderTraining:
     """How a decoder is fitted; fixed beforehand.
 
     Attributes:
-        hidden: width of both hidden layers.
-        batch: rows per step. epochs: at most. patience: epochs without a better loss on the rows kept back.
-        rate, decay: of AdamW.
-        kept_back: share of the auxiliary rows that choose the epoch; no other rows do.
+        hidden: Width of both hidden layers.
+        batch_size: Rows per step.
+        epochs: Maximum number of epochs.
+        patience: Epochs without a better validation loss before training stops.
+        lr: Learning rate of AdamW.
+        weight_decay: Weight decay of AdamW.
+        validation_share: Share of the auxiliary rows that choose the epoch; no other rows do.
     """
 
     hidden: int = 256
-    batch: int = 64
+    batch_size: int = 64
     epochs: int = 200
     patience: int = 15
-    rate: float = 2e-3
-    decay: float = 1e-2
-    kept_back: float = 0.2
+    lr: float = 2e-3
+    weight_decay: float = 1e-2
+    validation_share: float = 0.2
 
 
 class Decoder(nn.Module):
-    """A linear map plus a perceptron, on standardised embeddings; it begins as the linear map alone.
+    """A linear map plus a perceptron, on standardised embeddings; it starts as the linear map alone.
 
     Args:
-        standard: scales the embeddings.
-        start: weight (outputs, width) and bias (outputs,) of the linear map.
-        hidden: width of both hidden layers.
+        standard: Scales the embeddings.
+        start: Weight (outputs, width) and bias (outputs,) of the linear map.
+        hidden: Width of both hidden layers.
     """
 
     def __init__(self, standard: Standardised, start: Linear, hidden: int) -> None:
@@ -57,7 +60,7 @@ class Decoder(nn.Module):
         self.linear.bias.data.copy_(bias)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Answers (n, outputs)."""
+        """Outputs (n, outputs)."""
         x = self.standard(embeddings)
         result: Tensor = self.linear(x) + self.last(self.deep(x))
         return result
@@ -68,41 +71,41 @@ def fit_decoder(
     targets: Tensor,
     start: Callable[[Tensor, Tensor], Linear],
     loss: Callable[[Tensor, Tensor], Tensor],
-    fitting: Fitting = Fitting(),
+    training: DecoderTraining = DecoderTraining(),
 ) -> Decoder:
-    """Fit a linear map, then a decoder from there; some of the rows are kept back and choose the epoch, or the start.
+    """Fit a linear map, then a decoder from there; validation rows among the given ones choose the epoch, or the start.
 
-    So under noise that leaves a perceptron nothing to learn, what is returned is the regularised linear map.
+    So under noise that leaves a perceptron nothing to learn, the result is the regularised linear map.
 
     Args:
-        embeddings: float32 (m, width), m at least 10. targets: (m, ...), what `loss` compares the answers with.
-        start: from standardised embeddings (n, width) and their targets to the linear map that is best for them.
-        loss: mean loss of answers (n, outputs) against targets (n, ...).
+        embeddings: Embeddings, float32 (m, width), m at least 10.
+        targets: Targets (m, ...) that `loss` compares the outputs with.
+        start: From standardised embeddings (n, width) and their targets to the linear map that is best for them.
+        loss: Mean loss of outputs (n, outputs) against targets (n, ...).
+        training: How the decoder is fitted.
     """
     order = torch.randperm(len(embeddings))
-    held = max(1, int(len(order) * fitting.kept_back))
-    judge, learn = order[:held], order[held:]
+    held_out = max(1, int(len(order) * training.validation_share))
+    validation, train = order[:held_out], order[held_out:]
     standard = Standardised(embeddings)
-    model = Decoder(standard, start(standard(embeddings[learn]), targets[learn]), fitting.hidden)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=fitting.rate, weight_decay=fitting.decay, fused=True)
-    best, stale, kept = _judged(model, embeddings, targets, judge, loss), 0, copy.deepcopy(model.state_dict())
-    for _ in range(fitting.epochs):
-        for rows in torch.split(learn[torch.randperm(len(learn))], fitting.batch):
+    model = Decoder(standard, start(standard(embeddings[train]), targets[train]), training.hidden)
+
+    def validation_loss() -> float:
+        with torch.no_grad():
+            return float(loss(model(embeddings[validation]), targets[validation]))
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=training.lr, weight_decay=training.weight_decay, fused=True)
+    best, stale, best_state = validation_loss(), 0, copy.deepcopy(model.state_dict())
+    for _ in range(training.epochs):
+        for rows in torch.split(train[torch.randperm(len(train))], training.batch_size):
             optimizer.zero_grad()
             loss(model(embeddings[rows]), targets[rows]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        found = _judged(model, embeddings, targets, judge, loss)
-        stale = 0 if found < best else stale + 1
-        if found < best:
-            best, kept = found, copy.deepcopy(model.state_dict())
-        if stale == fitting.patience:
+        value = validation_loss()
+        stale = 0 if value < best else stale + 1
+        if value < best:
+            best, best_state = value, copy.deepcopy(model.state_dict())
+        if stale == training.patience:
             break
-    model.load_state_dict(kept)
+    model.load_state_dict(best_state)
     return model.eval()
-
-
-def _judged(
-    model: Decoder, embeddings: Tensor, targets: Tensor, rows: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
-) -> float:
-    with torch.no_grad():
-        return float(loss(model(embeddings[rows]), targets[rows]))

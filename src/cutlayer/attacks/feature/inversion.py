@@ -8,28 +8,27 @@ from sklearn.linear_model import RidgeCV
 from torch import Tensor
 
 from cutlayer.attacks.feature.base import (
-    ActiveView,
-    Auxiliary,
     FeatureAttack,
+    FeatureView,
     Reconstruction,
-    check_auxiliary,
     encoded_matrix,
-    encoded_places,
+    encoded_slices,
 )
 from cutlayer.attacks.feature.decoder import Linear, fit_decoder
+from cutlayer.attacks.knowledge import Knowledge
 
 STRENGTHS = np.logspace(-2, 6, 17)
-"""Of the ridge regression's penalty."""
+"""Penalties of the ridge regression that are tried."""
 
 
-class Inversion(FeatureAttack[Auxiliary, Reconstruction]):
+class Inversion(FeatureAttack[Reconstruction]):
     """Rebuild all columns of a row from its embedding.
 
-    The decoder, a ridge regression and a perceptron that goes on from it, is fitted to the numbers, the pixels and the
+    The decoder, a ridge regression and a perceptron that starts from it, is fitted to the numbers, the pixels and the
     one-hot categories of the auxiliary rows by squared error, each column weighted by the inverse of its variance, so
-    that no column drowns another. What it answers for a category is about the probability of each of its codes. A
-    fifth of the auxiliary rows chooses the epoch; the rows that are rebuilt choose nothing. No value beyond those of
-    the auxiliary rows is answered. The bottom model's weights are not known to the attacker.
+    that no column outweighs another. Its output for a category is about the probability of each of its codes. A fifth
+    of the auxiliary rows chooses the epoch; the rows that are rebuilt choose nothing. Outputs are clamped to the range
+    of the auxiliary rows. The bottom model's weights are not known to the attacker.
 
     Where this differs from the papers: images are rebuilt by the same perceptron and not by transposed convolutions.
 
@@ -40,49 +39,47 @@ class Inversion(FeatureAttack[Auxiliary, Reconstruction]):
     name = "inversion"
     reference = "He, Zhang and Lee 2019 (ACSAC), section 5.2"
 
-    def check(self, view: ActiveView, knowledge: Auxiliary) -> None:
-        """Some auxiliary rows, not all."""
-        check_auxiliary(self.name, view, knowledge)
-
-    def run(self, view: ActiveView, knowledge: Auxiliary) -> Reconstruction:
-        """Fit on the auxiliary rows, rebuild the others."""
-        targets = encoded_matrix(knowledge.columns, knowledge.codes, knowledge.numbers)
-        weights = column_weights(targets, encoded_places(knowledge.columns))
+    def run(self, view: FeatureView, knowledge: Knowledge) -> Reconstruction:
+        """Fit on the auxiliary rows, rebuild all other rows."""
+        known = knowledge.auxiliary
+        targets = encoded_matrix(known.columns, known.codes, known.numbers)
+        weights = column_weights(targets, encoded_slices(known.columns))
 
         def loss(rebuilt: Tensor, wanted: Tensor) -> Tensor:
             return ((rebuilt - wanted).square() * weights).sum(dim=1).mean()
 
-        decoder = fit_decoder(view.embeddings[knowledge.places], targets, ridge, loss)
-        others = knowledge.others(len(view.rows))
+        decoder = fit_decoder(view.embeddings[known.indices], targets, ridge, loss)
+        attacked = known.unknown(len(view.rows))
         with torch.no_grad():
-            rebuilt = decoder(view.embeddings[others])
-        seen = targets.amin(dim=0), targets.amax(dim=0)
-        return Reconstruction(view.rows[others], rebuilt.clamp(*seen))
+            rebuilt = decoder(view.embeddings[attacked])
+        return Reconstruction(view.rows[attacked], rebuilt.clamp(targets.amin(dim=0), targets.amax(dim=0)))
 
 
 def ridge(x: Tensor, targets: Tensor) -> Linear:
     """Ridge regression of every entry, its strength chosen by leaving one row out.
 
     Args:
-        x: (n, width). targets: (n, entries).
+        x: Standardised embeddings, (n, width).
+        targets: Encoded features, (n, entries).
     """
     model = RidgeCV(STRENGTHS, alpha_per_target=True).fit(x.double().numpy(), targets.double().numpy())
     weight = torch.from_numpy(model.coef_).float().reshape(targets.shape[1], x.shape[1])
     return weight, torch.from_numpy(model.intercept_).float().reshape(-1)
 
 
-def column_weights(targets: Tensor, places: dict[str, slice]) -> Tensor:
+def column_weights(targets: Tensor, slices: dict[str, slice]) -> Tensor:
     """One over the variance of each column (all entries of a category, or of an image, together), over their number.
 
     Args:
-        targets: (m, entries). places: of the columns.
+        targets: Encoded features, (m, entries).
+        slices: Entries of each column.
 
     Returns:
-        (entries,); 0 for a column that is constant here.
+        Weights, (entries,); 0 for a column that is constant here.
     """
     variances = targets.var(dim=0, correction=0)
     weights = torch.zeros_like(variances)
-    for place in places.values():
-        total = float(variances[place].sum())
-        weights[place] = 1 / total / len(places) if total > 1e-12 else 0.0
+    for entries in slices.values():
+        total = float(variances[entries].sum())
+        weights[entries] = 1 / total / len(slices) if total > 1e-12 else 0.0
     return weights

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.errors import NotApplicable
 from cutlayer.tasks import Task
 
 
-class Direct(Attack):
+class Direct(LabelAttack):
     """Read each row's label off the sign of the logit gradient.
 
     Applies where the top model is a plain sum of the parties' embeddings (VFL "without model splitting"): then the cut
@@ -34,13 +34,13 @@ class Direct(Attack):
     tasks = frozenset({"binary", "multiclass"})
     live = False
 
-    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+    def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Score each sampled step on its own.
 
         Raises:
             NotApplicable: the cut has another width than the logits.
         """
-        return step_by_step(view, target, layer, lambda gradients, _: guess(gradients, view.task))
+        return step_by_step(view, lambda gradients, _: guess(gradients, view.task))
 
 
 def guess(gradients: Tensor, task: Task) -> Guess:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
 from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 
 
-class Direction(Attack):
+class Direction(LabelAttack):
     """Score a row by the cosine between its gradient and that of one known positive of the same batch.
 
     Rows with a known label are not scored. A row of zero gradient has no direction and scores 0. A batch without a
@@ -23,14 +23,14 @@ class Direction(Attack):
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.KNOWN_POSITIVE})
 
-    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+    def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Score each sampled step that holds a known positive."""
 
         def of_step(gradients: Tensor, rows: Tensor) -> Guess | None:
             known = next((place for place in knowledge.positives_among(rows) if bool(gradients[place].any())), None)
             return None if known is None else guess(gradients, known, knowledge.known_among(rows))
 
-        return step_by_step(view, target, layer, of_step)
+        return step_by_step(view, of_step)
 
 
 def guess(gradients: Tensor, known: int, unscored: Tensor) -> Guess:

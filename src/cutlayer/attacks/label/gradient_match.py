@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, finite_steps, gathered, is_finite
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.naming import by_size
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, gathered, is_finite
+from cutlayer.attacks.label.spectral import by_size
 from cutlayer.kernels.k_means import distances, k_means
 from cutlayer.kernels.subspace import project_on_top
 from cutlayer.kernels.ties import merge_ties
@@ -21,7 +21,7 @@ _CERTAINTY = 6.0
 """Logit a dummy label starts with for the class of its cluster: almost one-hot."""
 
 
-class GradientMatch(Attack):
+class GradientMatch(LabelAttack):
     """Optimise dummy labels and a dummy top model until they would have sent the batch's gradients.
 
     The paper's attacker sees the gradients of its own weights and matches those. They are sum_i J_i' g_i, a fixed
@@ -49,7 +49,7 @@ class GradientMatch(Attack):
     tasks = frozenset({"binary", "multiclass"})
     live = False
 
-    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+    def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Match each sampled step on its own."""
         binary = view.task.kind == "binary"
         return gathered(
@@ -58,8 +58,8 @@ class GradientMatch(Attack):
         )
 
 
-def _steps(view: PassiveView) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-    for number, gradients, rows in finite_steps(view, Target.GRADIENT, ""):
+def _steps(view: LabelView) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    for number, gradients, rows in view.finite_steps():
         embeddings = view.steps[number].matrix(view.party, Target.EMBEDDING).flatten(1)
         if is_finite(embeddings):
             yield number, embeddings, gradients, rows

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
 from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.kernels.ties import merge_ties
 
 
-class Hint(Attack):
+class Hint(LabelAttack):
     """Score a row by how near its gradient is to that of the nearest known positive of the same batch.
 
     The score is minus the Euclidean distance to the nearest of the k known positives. The projection on the gradient
@@ -28,14 +28,14 @@ class Hint(Attack):
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.HINTS})
 
-    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+    def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Score each sampled step that holds a known positive."""
 
         def of_step(gradients: Tensor, rows: Tensor) -> Guess | None:
             known = knowledge.positives_among(rows)
             return guess(gradients, known, knowledge.known_among(rows)) if known else None
 
-        return step_by_step(view, target, layer, of_step)
+        return step_by_step(view, of_step)
 
 
 def guess(gradients: Tensor, known: list[int], unscored: Tensor) -> Guess:

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
 from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.kernels.ties import merge_ties
 
 
-class Norm(Attack):
+class Norm(LabelAttack):
     """Score a row by the norm of its gradient.
 
     The score is |g_i|, turned round where the known positive share is above 0.5, since then the negatives are the rare
@@ -26,9 +26,9 @@ class Norm(Attack):
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
 
-    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+    def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Score each sampled step on its own."""
-        return step_by_step(view, target, layer, lambda matrix, _: guess(matrix, knowledge.share))
+        return step_by_step(view, lambda matrix, _: guess(matrix, knowledge.share))
 
 
 def guess(gradients: Tensor, positive_share: float) -> Guess:

@@ -15,8 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, finite_steps, step_by_step
 from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.ties import RESOLUTION
 
@@ -26,7 +26,7 @@ STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 FOLDS = 5
 
 
-class Probe(Attack):
+class Probe(LabelAttack):
     """Score a row by a logistic regression fitted on the rows whose labels are known.
 
     The known rows of all sampled steps of the epoch are fitted together, standardised; the strength of the
@@ -45,7 +45,7 @@ class Probe(Attack):
     tasks = frozenset({"binary", "multiclass"})
     live = False
 
-    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+    def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Fit on the known rows, score the others.
 
         Raises:
@@ -53,7 +53,7 @@ class Probe(Attack):
         """
         known = [
             (matrix[here], rows[here])
-            for _, matrix, rows in finite_steps(view, target, layer)
+            for _, matrix, rows in view.finite_steps()
             if bool((here := knowledge.known_among(rows)).any())
         ]
         labels = np.array([knowledge.known[int(row)] for _, rows in known for row in rows], dtype=np.int64)
@@ -69,7 +69,7 @@ class Probe(Attack):
             unscored = knowledge.known_among(rows).reshape(-1, *[1] * (made.values.dim() - 1))
             return Guess(made.values.masked_fill(unscored, float("nan")), made.hard, scale=made.scale)
 
-        return step_by_step(view, target, layer, of_step)
+        return step_by_step(view, of_step)
 
 
 class Scaler(StandardScaler):  # type: ignore[misc]

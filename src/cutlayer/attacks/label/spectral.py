@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.base import Attack, Guess, PassiveView, Scores, Target, step_by_step
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.naming import by_size
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.kernels.clusters import upper_of_two
 from cutlayer.kernels.k_means import distances, k_means
 from cutlayer.kernels.spectral import project
@@ -22,7 +21,7 @@ BALANCED = 0.005
 _ROUNDING = 1e-9
 
 
-class Spectral(Attack):
+class Spectral(LabelAttack):
     """Score a row by its projection on the batch's top singular direction, turned so that positives are higher.
 
     The batch is centred, v is its top right singular vector, s_i = <x_i - mean, v>. Optimal 1-D 2-means of s gives two
@@ -46,11 +45,11 @@ class Spectral(Attack):
     needs = frozenset({Need.CLASS_SHARES})
     tasks = frozenset({"binary", "multiclass"})
 
-    def run(self, view: PassiveView, target: Target, knowledge: Knowledge, layer: str) -> Scores:
+    def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Score each sampled step on its own."""
         if view.task.kind == "multiclass":
-            return step_by_step(view, target, layer, lambda matrix, _: guess_classes(matrix, knowledge.shares))
-        return step_by_step(view, target, layer, lambda matrix, _: guess(matrix, knowledge.share))
+            return step_by_step(view, lambda matrix, _: guess_classes(matrix, knowledge.shares))
+        return step_by_step(view, lambda matrix, _: guess(matrix, knowledge.share))
 
 
 def guess(x: Tensor, positive_share: float) -> Guess:
@@ -101,3 +100,23 @@ def guess_classes(x: Tensor, shares: Sequence[float]) -> Guess:
     # A coordinate is rounded by its row's length, so its square by that times the distance.
     reach = squares.amax(dim=1).sqrt() * scale.max()
     return Guess(others - squares, hard=named.argsort()[found], scale=reach)
+
+
+def by_size(clusters: Tensor, shares: Sequence[float]) -> Tensor:
+    """Name clusters by their sizes: the largest is the most frequent class's, the next that of the next.
+
+    Args:
+        clusters: Cluster of each row, int64 (n,), below the number of classes.
+        shares: Share of each class, by code.
+
+    Returns:
+        The cluster of each class code, int64 (classes,). Its `argsort()` gives the class of each cluster.
+
+    >>> by_size(torch.tensor([2, 2, 2, 0, 0, 1]), [0.2, 0.5, 0.3]).tolist()
+    [1, 2, 0]
+    """
+    sizes = torch.bincount(clusters, minlength=len(shares))
+    named = torch.empty_like(sizes)
+    frequent_first = torch.tensor(shares).argsort(descending=True, stable=True)
+    named[frequent_first] = sizes.argsort(descending=True, stable=True)
+    return named

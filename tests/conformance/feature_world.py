@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cutlayer.attacks.feature.base import ActiveView, Auxiliary, FeatureAttack, encoded_matrix
-from cutlayer.attacks.feature.membership import Shadows
-from cutlayer.attacks.knowledge import Need
-from cutlayer.audit.features import FeatureFigure, attribute_figures, inversion_figure, membership_figure
+from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, encoded_matrix
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows
+from cutlayer.audit.features.measures import FeatureTruth, MembershipTruth, measure
 from cutlayer.data.encoding import ColumnSpec
+from cutlayer.results.features import FeatureResult
 from cutlayer.tasks import Task
 
 ROWS, KNOWN, WIDTH = 900, 300, 10
 COLUMNS = ColumnSpec((4, 6), 3, ("plan", "region"), ("age", "calls", "bill"))
-BASE = FeatureFigure("this run", "telco", "", "toy", KNOWN, ROWS - KNOWN, "", *[float("nan")] * 4)
+ABOUT = {"run": "this run", "party": "telco", "release": "toy", "known": KNOWN, "rows": ROWS - KNOWN}
 INPUTS, ATTACKED, OWN = 8, 400, 800
 
 
@@ -28,24 +28,20 @@ class World:
     """Something to attack, what the attacker knows, and the truth.
 
     Attributes:
-        truth: codes and numbers of the rows that are not known; or which attacked rows trained.
+        truth: features of the rows that are not known; or which attacked rows were training rows.
     """
 
-    view: ActiveView
-    knowledge: Any
-    truth: Any = field(repr=False)
+    view: FeatureView
+    knowledge: Knowledge
+    truth: FeatureTruth | MembershipTruth = field(repr=False)
 
-    def reached(self, attack: FeatureAttack[Any, Any], seed: int = 0) -> FeatureFigure:
-        """What the attack reaches, as the audit measures it; of several columns the one told best."""
-        made, base = attack(self.view, self.knowledge, seed), replace(BASE, attack=attack.name)
-        if Need.SHADOW_ROWS in attack.needs:
-            return membership_figure(base, made, self.truth, 0)
-        if isinstance(made, dict):
-            return attribute_figures(base, made, self.truth, None, 0)[0]
-        return inversion_figure(base, made, self.knowledge, self.truth)
+    def measured(self, attack: FeatureAttack[Any], seed: int = 0) -> FeatureResult:
+        """What the attack reaches, as the audit measures it; of several columns the one inferred best."""
+        result = attack(self.view, self.knowledge, seed)
+        return next(iter(measure(result, self.truth, {**ABOUT, "attack": attack.name}, 0)))
 
 
-def world_of(attack: type[FeatureAttack[Any, Any]], *, told: bool) -> World:
+def world_of(attack: type[FeatureAttack[Any]], *, told: bool) -> World:
     """A world in which there is something to find, or nothing."""
     return remembered(told=told) if Need.SHADOW_ROWS in attack.needs else exposed(told=told)
 
@@ -60,10 +56,11 @@ def exposed(*, told: bool) -> World:
     embeddings = torch.tanh(features @ torch.randn(features.shape[1], WIDTH, generator=draw) / 2)
     if not told:
         embeddings = embeddings[torch.randperm(ROWS, generator=draw)]
-    places = torch.randperm(ROWS, generator=draw)[:KNOWN].sort().values
-    known = Auxiliary(COLUMNS, places, codes[places], numbers[places])
-    others = known.others(ROWS)
-    return World(ActiveView("telco", torch.arange(ROWS) + 50, embeddings), known, (codes[others], numbers[others]))
+    indices = torch.randperm(ROWS, generator=draw)[:KNOWN].sort().values
+    known = Auxiliary(COLUMNS, indices, codes[indices], numbers[indices])
+    unknown = known.unknown(ROWS)
+    view = FeatureView("telco", torch.arange(ROWS) + 50, embeddings)
+    return World(view, Knowledge(auxiliary_rows=known), FeatureTruth(known, codes[unknown], numbers[unknown]))
 
 
 @cache
@@ -88,14 +85,15 @@ def remembered(*, told: bool) -> World:
                 loss.backward()
                 optimizer.step()
 
-        def see(at: Tensor) -> ActiveView:
+        def see(at: Tensor) -> FeatureView:
             with torch.no_grad():
                 embeddings = bottom(inputs[at])
-                return ActiveView("telco", at, embeddings, top(embeddings), labels[at])
+                return FeatureView("telco", at, embeddings, top(embeddings), labels[at])
 
         return see
 
     attacked, own, others = rows[:ATTACKED], rows[ATTACKED : 2 * ATTACKED], rows[2 * ATTACKED :]
     half = ATTACKED // 2
     inside = attacked[:half] if told else others[:half]
-    return World(train(inside, 99)(attacked), Shadows(task, own, train), torch.arange(ATTACKED) < half)
+    knowledge = Knowledge(shadow_rows=Shadows(task, own, train))
+    return World(train(inside, 99)(attacked), knowledge, MembershipTruth(torch.arange(ATTACKED) < half))

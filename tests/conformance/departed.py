@@ -1,4 +1,4 @@
-"""A party that quits a toy run: its bottom model learned from the labels what its own few labels cannot teach."""
+"""A party that leaves a toy run: its bottom model learned from the labels what its own few labels cannot teach."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from cutlayer.attacks.completion.base import Completion, OptimizerHook, QuitterView
+from cutlayer.attacks.completion.base import Completion, DepartedView, OptimizerHook
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.tasks import Task
@@ -18,16 +18,17 @@ EPOCHS, BATCH = 60, 100
 
 
 @dataclass(frozen=True, eq=False)
-class Quitter:
-    """What the toy leaves behind.
+class Departed:
+    """What the toy run leaves behind.
 
     Attributes:
-        view: the quitter's. untrained: with the bottom model it began with.
+        view: the departed party's.
+        untrained: the same view with the initial bottom model.
         truth: class codes by row; the rows after the training rows are held out.
     """
 
-    view: QuitterView
-    untrained: QuitterView
+    view: DepartedView
+    untrained: DepartedView
     truth: Tensor
 
     def knowledge(self, seed: int = 0) -> Knowledge:
@@ -44,8 +45,8 @@ class Quitter:
         return float((predicted == self.truth[held_out]).double().mean())
 
 
-def quit_after_training(hook: OptimizerHook | None, classes: int = 2, *, labels: int | None = None) -> Quitter:
-    """Train a party's bottom model below a linear top model, and let it quit.
+def depart_after_training(hook: OptimizerHook | None, classes: int = 2, *, labels: int | None = None) -> Departed:
+    """Train a party's bottom model below a linear top model, and let it leave.
 
     The classes are exclusive ors of two features, far apart among others that say nothing: all labels teach a small
     network to see them, a few do not.
@@ -68,15 +69,15 @@ def quit_after_training(hook: OptimizerHook | None, classes: int = 2, *, labels:
     with torch.random.fork_rng():
         torch.manual_seed(4)
         bottom: BottomModel = build_bottom({"kind": "mlp", "hidden": [48, 16]}, Inputs((3,), FEATURES))
-        view = QuitterView("telco", task, bottom, lambda rows: (codes[rows], numbers[rows]), torch.arange(TRAINING))
+        view = DepartedView("telco", task, bottom, lambda rows: (codes[rows], numbers[rows]), torch.arange(TRAINING))
         begun = {name: tensor.clone() for name, tensor in bottom.state_dict().items()}
         _train(view, truth, hook)
     untrained = build_bottom({"kind": "mlp", "hidden": [48, 16]}, Inputs((3,), FEATURES))
     untrained.load_state_dict(begun)
-    return Quitter(view, replace(view, bottom=untrained, trained=False), truth)
+    return Departed(view, replace(view, bottom=untrained, trained=False), truth)
 
 
-def _train(view: QuitterView, truth: Tensor, hook: OptimizerHook | None) -> None:
+def _train(view: DepartedView, truth: Tensor, hook: OptimizerHook | None) -> None:
     top = nn.Linear(view.bottom.width, view.task.outputs)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] = hook or (lambda optimizer: optimizer)
     optimizers = [

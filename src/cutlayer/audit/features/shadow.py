@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.feature.base import ActiveView
-from cutlayer.attacks.feature.membership import Shadows
-from cutlayer.attacks.knowledge import SHADOW_ROWS
+from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import split_rows
@@ -36,15 +35,21 @@ from cutlayer.training.keys import starting_keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import load_bottom, load_top
 
-MOST_ATTACKED = 4000
-"""Training rows that are attacked at most, and as many held-out ones."""
+MAX_ATTACKED = 4000
+"""Maximum number of training rows that are attacked, and as many held-out ones."""
 _PURPOSE = 6
-Views = Mapping[str, ActiveView]
+Views = Mapping[str, FeatureView]
 
 
 @dataclass(frozen=True, eq=False)
-class Models:
-    """The models of a job, with the chains of the passive parties' protections."""
+class SplitModel:
+    """The models of a job.
+
+    Attributes:
+        bottoms: Bottom models by party.
+        top: The top model.
+        chains: Chains of the passive parties' protections.
+    """
 
     bottoms: Mapping[str, BottomModel]
     top: TopModel
@@ -57,8 +62,10 @@ class ShadowRoom:
     The shadows know no protection of the active party: they learn from the true labels and send no gradient.
 
     Args:
-        job: as run. run: its folder. folder: the one that holds the encoded rows.
-        classes: of the task.
+        job: The job as run.
+        run: Folder of the run.
+        folder: Folder of the run that holds the encoded rows.
+        classes: Classes of the task.
     """
 
     def __init__(self, job: Job, run: RunFolder, folder: RunFolder, classes: tuple[str, ...]) -> None:
@@ -69,14 +76,14 @@ class ShadowRoom:
         self.labels, training = read_truth(run.transcript(job.active))
         self.task = Task.fitted(job.task, classes, self.labels[training])
         self._choose(training)
-        self._trained: dict[int, Callable[[Tensor], Views]] = {}
+        self._shadows: dict[int, SplitModel] = {}
 
     def _choose(self, training: Tensor) -> None:
-        """Equally many training and held-out rows to attack; all others, up to a bound, are the attacker's own."""
+        """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
         draw = np.random.default_rng([self.job.train.seed, _PURPOSE])
         split = split_rows(len(self.labels), self.job.train.split, self.job.train.seed)
         held_out = split.test if len(split.test) else split.validation
-        count = min(len(held_out), len(training) // 2, MOST_ATTACKED)
+        count = min(len(held_out), len(training) // 2, MAX_ATTACKED)
         chosen = draw.permutation(training.numpy())[:count], draw.permutation(held_out)[:count]
         self.attacked = torch.from_numpy(np.concatenate(chosen))
         self.member = torch.arange(len(self.attacked)) < count
@@ -85,71 +92,71 @@ class ShadowRoom:
 
     @property
     def epochs(self) -> int:
-        """Epochs that the models kept were trained for."""
+        """Epochs that the run's final models were trained for."""
         lines = self.run.history()
         best = [line["epoch"] + 1 for line in lines if line["best"]]
         return int(best[-1]) if self.job.keeps_best and best else len(lines)
 
-    def view(self, party: str) -> ActiveView:
+    def view(self, party: str) -> FeatureView:
         """What the active party sees of the attacked rows under the models of the run."""
         job, run = self.job, self.run
         bottoms = {name: load_bottom(job, run, name, store.columns.inputs) for name, store in self.stores.items()}
         widths = {name: bottom.width for name, bottom in bottoms.items()}
         chains = self._chains(widths, self.attacked)
         for name, chain in chains.items():
-            found = Checkpoints(run.path / "checkpoint" / name, name, job.digest())
-            state = found.load_kept(best=job.keeps_best)
-            chain.load_state_dict(chain_state(state))
-        models = Models(bottoms, load_top(job, run, widths, self.task.outputs), chains)
-        return self._see(models, self.attacked)[party]
+            checkpoints = Checkpoints(run.path / "checkpoint" / name, name, job.digest())
+            chain.load_state_dict(chain_state(checkpoints.load_kept(best=job.keeps_best)))
+        model = SplitModel(bottoms, load_top(job, run, widths, self.task.outputs), chains)
+        return self._views(model, self.attacked)[party]
 
     def shadows(self, party: str) -> Shadows:
-        """What the attacker has to train shadows with."""
+        """The attacker's means to train shadows."""
 
-        def train(inside: Tensor, number: int) -> Callable[[Tensor], ActiveView]:
-            if number not in self._trained:
-                self._trained[number] = self._shadow(inside, number)
-            see = self._trained[number]
-            return lambda rows: see(rows)[party]
+        def train(inside: Tensor, number: int) -> Callable[[Tensor], FeatureView]:
+            # The same halves come again for every party, so each shadow is trained once.
+            if number not in self._shadows:
+                self._shadows[number] = self._shadow(inside, number)
+            shadow = self._shadows[number]
+            return lambda rows: self._views(shadow, rows)[party]
 
         return Shadows(self.task, self.own, train)
 
-    def _shadow(self, inside: Tensor, number: int) -> Callable[[Tensor], Views]:
-        """Train one shadow, by the job's schedule; the same halves come again for every party, so one is enough."""
+    def _shadow(self, inside: Tensor, number: int) -> SplitModel:
+        """Train one shadow on some rows, by the job's schedule."""
         job, train = self.job, self.job.train
         joint = JointModel(job, self.stores, self.task, self.keys)
         bottoms: dict[str, BottomModel] = dict(zip(self.stores, joint.bottoms, strict=True))  # type: ignore[arg-type]
-        models = Models(bottoms, joint.top, self._chains(joint.widths, inside))
+        model = SplitModel(bottoms, joint.top, self._chains(joint.widths, inside))
         seed = train.seed + number
         schedule = Schedule(inside.numpy(), min(train.batch_size, len(inside)), seed, train.shuffle)
 
         def loss(rows: Tensor, epoch: int, step: int) -> Tensor:
             count = epoch * schedule.steps_per_epoch + step
-            seen = self._embeddings(models, rows, Mode.TRAIN, epoch, count)
-            return joint.top.objective(seen, self.labels[rows], self.task)
+            embeddings = self._embeddings(model, rows, Mode.TRAIN, epoch, count)
+            return joint.top.objective(embeddings, self.labels[rows], self.task)
 
         fit(joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
         joint.eval()
-        return lambda rows: self._see(models, rows)
+        return model
 
-    def _see(self, models: Models, rows: Tensor) -> Views:
+    def _views(self, model: SplitModel, rows: Tensor) -> Views:
         """What the active party sees of some rows, by passive party."""
         parts: list[tuple[dict[str, Tensor], Tensor]] = []
         with torch.no_grad():
             for number, batch in enumerate(evaluation_batches(rows, EVALUATION_ROWS)):
-                seen = self._embeddings(models, batch, Mode.EVALUATE, self.epochs, number)
-                parts.append((seen, models.top(seen)))
+                embeddings = self._embeddings(model, batch, Mode.EVALUATE, self.epochs, number)
+                parts.append((embeddings, model.top(embeddings)))
         logits = torch.cat([part for _, part in parts])
         return {
-            name: ActiveView(name, rows, torch.cat([seen[name] for seen, _ in parts]), logits, self.labels[rows])
-            for name in models.chains
+            name: FeatureView(name, rows, torch.cat([part[name] for part, _ in parts]), logits, self.labels[rows])
+            for name in model.chains
         }
 
-    def _embeddings(self, models: Models, rows: Tensor, mode: Mode, epoch: int, step: int) -> dict[str, Tensor]:
+    def _embeddings(self, model: SplitModel, rows: Tensor, mode: Mode, epoch: int, step: int) -> dict[str, Tensor]:
         """All parties' embeddings, those of passive parties as they would release them."""
-        found: dict[str, Tensor] = {}
+        embeddings: dict[str, Tensor] = {}
         for name, store in self.stores.items():
-            bottom, cardinalities = models.bottoms[name], store.columns.inputs.cardinalities
+            bottom, cardinalities = model.bottoms[name], store.columns.inputs.cardinalities
 
             def embed(at: Tensor, bottom: BottomModel = bottom, store: Store = store) -> Tensor:
                 result: Tensor = bottom(*store.gather(at))
@@ -158,16 +165,16 @@ class ShadowRoom:
             def inputs(at: Tensor, store: Store = store, counts: tuple[int, ...] = cardinalities) -> Tensor:
                 return one_hot_columns(*store.gather(at), counts)
 
-            found[name] = embed(rows)
-            if name in models.chains:
+            embeddings[name] = embed(rows)
+            if name in model.chains:
                 view = PassiveView(mode, epoch, step, rows, embed, inputs=inputs)
-                found[name] = models.chains[name].embedding_out(found[name], view)
-        return found
+                embeddings[name] = model.chains[name].embedding_out(embeddings[name], view)
+        return embeddings
 
     def _chains(self, widths: Mapping[str, int], training: Tensor) -> dict[str, Chain]:
-        """The passive parties' protections, fresh; not set up as a chain is, which would open an account."""
+        """The passive parties' protections, fresh; set up one by one, since a chain would open an account."""
         job, train = self.job, self.job.train
-        key = train.seed.to_bytes(32, "little")  # nothing is sent under it, and the figures must repeat
+        key = train.seed.to_bytes(32, "little")  # nothing is sent under it, and the results must repeat
         chains = {}
         for name in job.passives:
             chain = build_chain(name, "passive", job.parties[name].protections, f"parties.{name}.privacy")

@@ -1,0 +1,186 @@
+"""The family of attacks on labels: a passive party scores rows by the gradients and embeddings of its link."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.base import Attack
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.channel.transcript import Step
+from cutlayer.errors import NotApplicable
+from cutlayer.kernels.ties import merge_ties
+from cutlayer.tasks import Task
+
+
+class Target(StrEnum):
+    """The matrix that an attack reads."""
+
+    GRADIENT = "gradient"
+    EMBEDDING = "embedding"
+    LAYER = "layer"
+
+
+@dataclass(frozen=True)
+class LabelView:
+    """What the passive end of a link holds. There is no labels field.
+
+    Attributes:
+        party: Name of the passive party.
+        task: Kind and classes; the names of the classes are no secret, the rows' labels are.
+        steps: The sampled steps, whole, in order, exactly as they crossed.
+        target: The matrix to read.
+        layer: Name of the layer where `target` is `LAYER`.
+    """
+
+    party: str
+    task: Task
+    steps: Sequence[Step]
+    target: Target
+    layer: str = ""
+
+    def finite_steps(self) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Number, matrix (n, d) and rows (n,) of each step whose matrix is finite (training has not diverged).
+
+        Feature maps are flattened to one vector per row.
+        """
+        for number, step in enumerate(self.steps):
+            matrix = step.matrix(self.party, self.target, self.layer).flatten(1)
+            if is_finite(matrix):
+                yield number, matrix, step.rows_of(self.target)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """An attack's claim about each row it scored.
+
+    Attributes:
+        rows: Row numbers of the common order, int64 (n,).
+        values: Scores, float64 (n,), higher means "positive"; in a multi-class task (n, classes), higher means "of this
+            class".
+        batch: Number of the sampled step of each row, int64 (n,).
+        hard: The attack's own decision per row where the paper defines one: bool (n,), or class codes, int64 (n,), in a
+            multi-class task.
+        also: Other scores of the same rows that the paper names, by name, each of the shape of `values`.
+        scale: As in `Guess`, float64 (n,); `None` where no terms cancel.
+    """
+
+    rows: Tensor
+    values: Tensor
+    batch: Tensor
+    hard: Tensor | None = None
+    also: Mapping[str, Tensor] = field(default_factory=dict)
+    scale: Tensor | None = None
+
+    def with_ties(self) -> Scores:
+        """These scores with equal values where they differ by rounding alone, so that no rank depends on it."""
+        scale = 0.0 if self.scale is None else self.scale
+        also = {name: merge_ties(values, scale) for name, values in self.also.items()}
+        return replace(self, values=merge_ties(self.values, scale), also=also)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Scores of the rows of one step.
+
+    Attributes:
+        values: Scores (n,) or (n, classes), NaN where a row is not scored (its label was known beforehand).
+        hard: Decisions, bool (n,) or class codes (n,), or `None`.
+        also: As in `Scores`.
+        scale: Size of the terms whose sum or difference a score is, float (n,) or one number: 1 for cosines and
+            log-odds, the length of the row for its projection, 0 where no terms cancel. Differences of
+            `kernels.ties.RESOLUTION` times this are rounding errors and count as ties. `None` takes the root mean
+            square of the values.
+    """
+
+    values: Tensor
+    hard: Tensor | None = None
+    also: Mapping[str, Tensor] = field(default_factory=dict)
+    scale: Tensor | float | None = None
+
+    def sizes(self) -> Tensor:
+        """`scale` as float64 (n,)."""
+        scale = self.scale
+        if scale is None:
+            finite = self.values[self.values.isfinite()].double()
+            scale = float(finite.square().mean().sqrt()) if len(finite) else 0.0
+        return torch.as_tensor(scale, dtype=torch.float64).expand(len(self.values))
+
+
+class LabelAttack(Attack[LabelView, Scores], ABC):
+    """Scores every row of the view's sampled steps; scores that differ by rounding alone come out equal.
+
+    Class attributes:
+        reads: The targets that the attack is defined for.
+    """
+
+    reads: ClassVar[tuple[Target, ...]]
+    tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
+    live: ClassVar[bool] = True
+
+    def check(self, view: LabelView, knowledge: Knowledge) -> None:
+        """Raise `NotApplicable` if the task, the target or the knowledge does not fit."""
+        self.check_task(view.task.kind)
+        if view.target not in self.reads:
+            raise NotApplicable.expected(f"{self.name} on {' or '.join(self.reads)}", view.target)
+        super().check(view, knowledge)
+
+    def finish(self, result: Scores) -> Scores:
+        """Merge ties."""
+        return result.with_ties()
+
+
+def step_by_step(view: LabelView, guess: Callable[[Tensor, Tensor], Guess | None]) -> Scores:
+    """Run `guess(matrix (n, d), rows (n,))` on each finite step and concatenate the guesses.
+
+    A step for which `guess` returns `None` (it lacks what the attack needs) and rows scored NaN are left out.
+
+    Raises:
+        NotApplicable: No step is left.
+    """
+    guesses = ((number, rows, guess(matrix, rows)) for number, matrix, rows in view.finite_steps())
+    return gathered((number, rows, made) for number, rows, made in guesses if made is not None)
+
+
+def gathered(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
+    """Concatenate the guesses of several steps, without the rows scored NaN.
+
+    Args:
+        guesses: Number of the step, its rows (n,), and the guess.
+
+    Raises:
+        NotApplicable: There are none.
+    """
+    rows, values, batch, hard, scale = [], [], [], [], []
+    also: dict[str, list[Tensor]] = {}
+    for number, members, guess in guesses:
+        scored = ~guess.values.isnan() if guess.values.dim() == 1 else ~guess.values.isnan().any(dim=1)
+        rows.append(members[scored])
+        values.append(guess.values[scored].double())
+        batch.append(torch.full((int(scored.sum()),), number))
+        scale.append(guess.sizes()[scored])
+        if guess.hard is not None:
+            hard.append(guess.hard[scored])
+        for name, other in guess.also.items():
+            also.setdefault(name, []).append(other[scored].double())
+    if not rows:
+        raise NotApplicable.expected("a sampled step with what the attack needs", "none", "sample more rows")
+    return Scores(
+        torch.cat(rows),
+        torch.cat(values),
+        torch.cat(batch),
+        torch.cat(hard) if hard else None,
+        {name: torch.cat(parts) for name, parts in also.items()},
+        torch.cat(scale),
+    )
+
+
+def is_finite(matrix: Tensor) -> bool:
+    """Whether no number is NaN or infinite; one pass without a copy."""
+    return not matrix.numel() or bool(torch.stack(matrix.aminmax()).isfinite().all())

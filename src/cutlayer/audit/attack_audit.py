@@ -1,0 +1,43 @@
+"""What an audit of one family of attacks ends with: results, and the attacks that could not be run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from cutlayer.attacks import Attack
+from cutlayer.config import FrozenModel
+from cutlayer.errors import Diverged, NotApplicable
+
+R = TypeVar("R", bound=FrozenModel)
+
+
+@dataclass(frozen=True)
+class AttackAudit(Generic[R]):
+    """Results of attacks, and the attacks that could not be run.
+
+    Attributes:
+        results: Typed results, in the order of the runs.
+        skipped: Why an attack could not be run, by `party/message/attack`.
+    """
+
+    results: list[R] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The results as plain values."""
+        return [result.model_dump(mode="json") for result in self.results]
+
+    def skip(self, party: str, attacks: Iterable[Attack[Any, Any]], reason: str) -> None:
+        """Record why attacks on a party could not be run."""
+        self.skipped.update({f"{party}/{attack.reads[0]}/{attack.name}": reason for attack in attacks})
+
+    @contextmanager
+    def skipping(self, party: str, attacks: Iterable[Attack[Any, Any]]) -> Iterator[None]:
+        """Skip the attacks where the body raises `NotApplicable` or `Diverged`, with the reason."""
+        try:
+            yield
+        except (NotApplicable, Diverged) as reason:
+            self.skip(party, attacks, str(reason))

@@ -1,0 +1,210 @@
+"""Results of attacks on features against the truth, compared with an attacker that saw no embedding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.feature.attribute import MAX_CODES, Inferences, Inferred
+from cutlayer.attacks.feature.base import Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.knowledge import Auxiliary
+from cutlayer.attacks.label.base import Scores
+from cutlayer.audit.features.images import ImagePairs
+from cutlayer.audit.leak import leak_interval, leak_of
+from cutlayer.errors import NotApplicable
+from cutlayer.kernels.roc import true_positive_rate
+from cutlayer.results.features import ColumnValue, FeatureResult
+
+REPEATS = 1000
+"""Bootstrap replicates of an interval."""
+FALSE_POSITIVE_RATE = 0.01
+_REPEATS_AT_A_TIME = 100
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTruth:
+    """True features of the attacked rows.
+
+    Attributes:
+        auxiliary: The rows that the attacker knew; their means are the baseline.
+        codes: Encoded categories of the attacked rows, int32 (n, c).
+        numbers: Encoded numbers, float32 (n, d), the pixels of an image last.
+        column: A column that is reported whatever its value; `None` for none.
+    """
+
+    auxiliary: Auxiliary
+    codes: Tensor
+    numbers: Tensor
+    column: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class MembershipTruth:
+    """Which of the attacked rows were training rows.
+
+    Attributes:
+        member: Whether a row was a training row, bool (n,).
+    """
+
+    member: Tensor
+
+
+def measure(
+    result: object, truth: FeatureTruth | MembershipTruth, about: Mapping[str, Any], seed: int
+) -> Iterable[FeatureResult]:
+    """Measure what an attack on features returned, whichever attack it was.
+
+    Args:
+        result: What the attack returned.
+        truth: The truth about the attacked rows, in their order.
+        about: The fields of a `FeatureResult` that say what was attacked.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        NotApplicable: There is no metric for such a result against such a truth.
+    """
+    match result, truth:
+        case Reconstruction(), FeatureTruth():
+            return [measure_reconstruction(result, truth, about)]
+        case Inferences(), FeatureTruth():
+            return measure_inferences(result, truth, about, seed)
+        case Scores(), MembershipTruth():
+            return [measure_membership(result, truth, about, seed)]
+    wanted = "a Reconstruction or Inferences of auxiliary rows' features, or Scores of membership"
+    raise NotApplicable.expected(wanted, f"{type(result).__name__} against {type(truth).__name__}")
+
+
+def measure_reconstruction(result: Reconstruction, truth: FeatureTruth, about: Mapping[str, Any]) -> FeatureResult:
+    """R2 and MSE of a reconstruction; the baseline is the mean of the auxiliary rows.
+
+    A column's R2 is one minus the squared error over the squared distance to the mean of the attacked rows; all entries
+    of a category, or of an image, together. The result's is the mean over the columns that vary.
+    """
+    known, columns = truth.auxiliary, truth.auxiliary.columns
+    actual = encoded_matrix(columns, truth.codes, truth.numbers).double()
+    mean = encoded_matrix(columns, known.codes, known.numbers).double().mean(dim=0)
+    slices = encoded_slices(columns)
+
+    def by_column(squares: Tensor) -> Tensor:
+        return torch.stack([squares[:, entries].sum(dim=1) for entries in slices.values()], dim=1)
+
+    spread = by_column((actual - actual.mean(dim=0)).square())
+    varies = spread.sum(dim=0) > 1e-12 * len(actual)
+    names = [name for name, varying in zip(slices, varies.tolist(), strict=True) if varying]
+    widths = torch.tensor([entries.stop - entries.start for entries in slices.values()])[varies]
+    spread = spread[:, varies]
+    errors = by_column((result.values.double() - actual).square())[:, varies]
+    mean_errors = by_column((mean - actual).square())[:, varies]
+    r2, mean_r2 = (1 - squares.sum(dim=0) / spread.sum(dim=0) for squares in (errors, mean_errors))
+    mse, mean_mse = (squares.mean(dim=0) / widths for squares in (errors, mean_errors))
+    low, high = _r2_interval(errors, spread)
+    images = ImagePairs(columns, truth.numbers, result.values) if columns.image else None
+    entries = actual.shape[1]
+    overall = {"mse": float(errors.sum(1).mean()), "baseline_mse": float(mean_errors.sum(1).mean())}
+    return FeatureResult(
+        **about,
+        metric="r2",
+        value=float(r2.mean()),
+        low=low,
+        high=high,
+        baseline=float(mean_r2.mean()),
+        metrics={name: value / entries for name, value in overall.items()} | (images.metrics() if images else {}),
+        columns=tuple(
+            ColumnValue(column=name, value=value, baseline=baseline, mse=error, baseline_mse=baseline_error)
+            for name, value, baseline, error, baseline_error in zip(
+                names, r2.tolist(), mean_r2.tolist(), mse.tolist(), mean_mse.tolist(), strict=True
+            )
+        ),
+        pictures=images.pictures() if images else (),
+    )
+
+
+def measure_inferences(
+    inferences: Inferences, truth: FeatureTruth, about: Mapping[str, Any], seed: int
+) -> Iterator[FeatureResult]:
+    """AUC of the column inferred best, chosen after the fact, and of the stated one, each with a table of all columns.
+
+    Raises:
+        NotApplicable: The stated column is none of those inferred; all results come before.
+    """
+    classes = {name: inferred.question.classes(truth.codes, truth.numbers) for name, inferred in inferences.items()}
+    columns = {name: _column(inferred, classes[name]) for name, inferred in inferences.items()}
+    values = {name: column.value for name, column in columns.items() if column.value is not None}
+    best = [max(values, key=lambda name: values[name])] if values else []
+    for name in dict.fromkeys(best + [stated for stated in (truth.column,) if stated in columns]):
+        low, high = leak_interval(*_comparable(inferences[name].scores, classes[name]), seed)
+        yield FeatureResult(
+            **about,
+            metric="auc",
+            value=columns[name].value,
+            low=low,
+            high=high,
+            baseline=0.5,
+            column=name,
+            metrics={"accuracy": columns[name].accuracy or 0.0, "majority": columns[name].majority},
+            columns=tuple(columns.values()),
+        )
+    if truth.column is not None and truth.column not in inferences:
+        wanted = f"audit.attribute to name a number, or a category of {MAX_CODES} codes at most"
+        raise NotApplicable.expected(wanted, repr(truth.column), f"there are {', '.join(inferences)}")
+
+
+def measure_membership(scores: Scores, truth: MembershipTruth, about: Mapping[str, Any], seed: int) -> FeatureResult:
+    """AUC, accuracy, and the true positive rate at 1 % false positives, of membership scores."""
+    member = truth.member
+    own = replace(scores, rows=torch.arange(len(member)))
+    leak = leak_of(own, member)
+    low, high = leak_interval(own, member, seed)
+    share = float(member.double().mean())
+    return FeatureResult(
+        **about,
+        metric="auc",
+        value=leak.pooled_auc,
+        low=low,
+        high=high,
+        baseline=0.5,
+        metrics={
+            "accuracy": leak.hard_accuracy or 0.0,
+            "majority": max(share, 1 - share),
+            "tpr_at_1_percent_fpr": true_positive_rate(scores.values, member, FALSE_POSITIVE_RATE),
+        },
+    )
+
+
+def _r2_interval(errors: Tensor, spread: Tensor) -> tuple[float, float]:
+    """Bootstrap 95 % interval of the mean R2 over columns; rows are redrawn, the mean of each column stays."""
+    draw = np.random.default_rng(0)
+    n = len(errors)
+    ratios = []
+    for _ in range(REPEATS // _REPEATS_AT_A_TIME):
+        counts = torch.from_numpy(draw.multinomial(n, np.full(n, 1 / n), size=_REPEATS_AT_A_TIME)).double()
+        ratios.append((1 - (counts @ errors) / (counts @ spread).clamp_min(1e-300)).mean(dim=1))
+    low, high = torch.cat(ratios).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return low, high
+
+
+def _column(inferred: Inferred, classes: Tensor) -> ColumnValue:
+    hard = inferred.scores.hard
+    return ColumnValue(
+        column=inferred.question.column,
+        value=leak_of(*_comparable(inferred.scores, classes)).pooled_auc if bool((classes >= 0).any()) else math.nan,
+        baseline=0.5,
+        accuracy=math.nan if hard is None else float((hard == classes).double().mean()),
+        majority=float((classes == inferred.majority).double().mean()),
+    )
+
+
+def _comparable(scores: Scores, classes: Tensor) -> tuple[Scores, Tensor]:
+    """The rows whose class the classifier could know, and the truth about them."""
+    known = classes >= 0
+    actual = classes[known]
+    chosen = replace(
+        scores, rows=torch.arange(len(actual)), values=scores.values[known], batch=scores.batch[known], hard=None
+    )
+    return chosen, actual == 1 if scores.values.dim() == 1 else actual

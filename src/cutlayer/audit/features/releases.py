@@ -1,0 +1,79 @@
+"""The embeddings of the rows that one party's record of its messages holds, as an attacker would read them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.channel.transcript import Step, read_epochs
+from cutlayer.config import Job
+from cutlayer.errors import NotApplicable
+from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.training.folder import RunFolder
+
+UNRECORDED = "nothing that {0} sent was recorded; set parties.{0}.audit.every to epoch or end"
+_PURPOSE = 7
+
+
+class Release(NamedTuple):
+    """One release of some rows.
+
+    Attributes:
+        name: Which release of each row it is.
+        rows: Row numbers, int64 (n,).
+        embeddings: Embeddings as sent, or a mean of them, float32 (n, width).
+    """
+
+    name: str
+    rows: Tensor
+    embeddings: Tensor
+
+
+def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
+    """What a party sent, from its own record: the last recorded release of each row; and the mean of all its releases.
+
+    The second is what an attacker makes of noise that is drawn anew for every release. It is there where some row was
+    recorded more than once. Both are of the same rows, and the epoch is fixed beforehand: the last. Of a party that
+    releases once about `audit.rows` of its rows are taken, at random.
+    """
+    if job.train.releases_once(party):
+        return [_only_release(job, folder, party)]
+    path = folder.transcript(party)
+    last = deque(read_epochs(path), maxlen=1)
+    if not last:
+        return []
+    epoch, steps = last[0]
+    rows, embeddings = _joined(steps, party)
+    order = rows.argsort()
+    rows, embeddings = rows[order], embeddings[order]
+    total, count = torch.zeros(embeddings.shape, dtype=torch.float64), torch.zeros(len(rows))
+    for _, recorded in read_epochs(path):
+        own, sent = _joined(recorded, party)
+        index = torch.searchsorted(rows, own).clamp_max(len(rows) - 1)
+        same = rows[index] == own
+        total.index_add_(0, index[same], sent[same].double())
+        count.index_add_(0, index[same], torch.ones(int(same.sum())))
+    releases = [Release(f"epoch {epoch + 1}, the last recorded", rows, embeddings)]
+    if int(count.max()) > 1:
+        mean = (total / count[:, None]).float()
+        releases.append(Release(f"mean of {float(count.mean()):.1f} releases", rows, mean))
+    return releases
+
+
+def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
+    loaded = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_release()
+    if not loaded:
+        raise NotApplicable(UNRECORDED.format(party))
+    embeddings = loaded[0]["released"]
+    draw = np.random.default_rng([job.train.seed, _PURPOSE])
+    chosen = torch.from_numpy(np.sort(draw.permutation(len(embeddings))[: job.parties[party].audit.rows]))
+    return Release("the only release", chosen, embeddings[chosen].flatten(1))
+
+
+def _joined(steps: list[Step], party: str) -> tuple[Tensor, Tensor]:
+    """Rows and embeddings of all steps of an epoch."""
+    return torch.cat([step.rows for step in steps]), torch.cat([step.embeddings[party].flatten(1) for step in steps])
