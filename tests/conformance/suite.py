@@ -123,9 +123,9 @@ def survives_a_resume(protection: ProtectionClass, case: ProtectionCase) -> None
     assert whole.evidence == resumed.evidence
     run = toy.Run(_chains(protection, case))
     run.step(0)
-    (before,) = [p.state_dict() for chain in (run.active, run.passive) for p in chain.protections]
+    before = [chain.state_dict()["protections"] for chain in (run.active, run.passive)]
     run.interrupt()
-    (after,) = [p.state_dict() for chain in (run.active, run.passive) for p in chain.protections]
+    after = [chain.state_dict()["protections"] for chain in (run.active, run.passive)]
     assert _plain(before) == _plain(after)
 
 

@@ -1,12 +1,10 @@
 """The suite must catch what it is for: defences that do nothing and attacks that cheat or guess."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 import torch
 
-from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.attacks.label.base import Guess, LabelAttack, Target, step_by_step
 from cutlayer.config import FrozenModel
 from cutlayer.protections.base import Asset, Protection, Side
@@ -33,26 +31,12 @@ class Half(Protection[HalfConfig]):
     protects = Asset.LABELS
     reference = "nobody 2024, section 0"
     rank = 30
-
-    def __init__(self, settings):
-        super().__init__(settings)
-        self.sent = 0
+    no_guarantee = "halving hides nothing"
+    counters = ("sent",)
 
     def gradient_out(self, g, party, view):
-        self.sent += 1
+        self.count(sent=1)
         return g * self.settings.factor
-
-    def event(self, plan: ReleasePlan) -> Event:
-        return NoFormalGuarantee("halving hides nothing")
-
-    def metrics(self) -> Mapping[str, float]:
-        return {"sent": self.sent}
-
-    def state_dict(self):
-        return {"sent": self.sent}
-
-    def load_state_dict(self, state):
-        self.sent = state["sent"]
 
 
 class Flat(Half):
@@ -66,7 +50,7 @@ class Flat(Half):
     name = "flat"
 
     def gradient_out(self, g, party, view):
-        self.sent += 1
+        self.count(sent=1)
         return g.mean(dim=0).expand_as(g).contiguous()
 
 
@@ -90,8 +74,14 @@ def test_a_defence_that_changes_nothing_fails():
 
 def test_a_defence_that_forgets_its_state_fails():
     class Forgetful(Flat):
-        def load_state_dict(self, state):
-            pass
+        seen = 0
+
+        def gradient_out(self, g, party, view):
+            self.seen += 1
+            return super().gradient_out(g, party, view)
+
+        def metrics(self):
+            return {"seen": self.seen}
 
     with pytest.raises(AssertionError):
         suite.survives_a_resume(Forgetful, lowering(0.55))

@@ -6,6 +6,7 @@ import torch
 
 from cutlayer.protections import build
 from cutlayer.protections.base import ActiveView, Context, Mode, Noise
+from cutlayer.protections.chain import Chain
 from cutlayer.tasks import Task
 
 KEY = bytes(range(32))
@@ -33,6 +34,16 @@ def protection(name, options, **other):
     built = build(name, options, "privacy")
     built.setup(context(**other))
     return built
+
+
+def saved(built):
+    """The state of a protection as a checkpoint holds it."""
+    return Chain("bank", [built]).state_dict()
+
+
+def resume(fresh, state):
+    """Continue a protection from such a state."""
+    Chain("bank", [fresh]).load_state_dict(state)
 
 
 def view(labels=None, step=0, embeddings=None, n=8):

@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
+from cutlayer.accounting import ReleasePlan
 from cutlayer.channel import Kind
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, NotApplicable, NotApplied
@@ -26,22 +26,11 @@ class Fake(Protection[Nothing]):
     protects = Asset.LABELS
     reference = "none"
     rank = 20
+    no_guarantee = "a fake"
+    counters = ("count",)
 
     def __init__(self):
         super().__init__(Nothing())
-        self.count = 0
-
-    def event(self, plan):
-        return NoFormalGuarantee("a fake")
-
-    def metrics(self):
-        return {"count": self.count}
-
-    def state_dict(self):
-        return {"count": self.count}
-
-    def load_state_dict(self, state):
-        self.count = state["count"]
 
 
 class Clip(Fake):
@@ -49,7 +38,7 @@ class Clip(Fake):
     rank = 10
 
     def gradient_out(self, g, party, view):
-        self.count += 1
+        self.count(count=1)
         return g.clamp(-1, 1)
 
 

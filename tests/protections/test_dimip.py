@@ -10,7 +10,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.protections import build, build_chain
 from cutlayer.protections.base import ActiveView, Mode
 from cutlayer.protections.chain import Chain
-from tests.protections.setup import context, protection, view
+from tests.protections.setup import context, protection, resume, saved, view
 
 N, WIDTH, CLASSES, LAM = 24, 4, 3, 0.3
 LABELS = torch.randint(0, CLASSES, (100,), generator=torch.Generator().manual_seed(9))
@@ -165,10 +165,10 @@ def test_a_resume_continues_to_the_last_bit(single_pass):
     for number in range(3):
         whole.cut_gradient(at(number))
         first.cut_gradient(at(number))
-    saved = first.state_dict()
+    state = saved(first)
     first.cut_gradient(at(3))  # what was saved is a copy
     second = dimip(single_pass=single_pass)
-    second.load_state_dict(saved)
+    resume(second, state)
     expected = whole.cut_gradient(at(3))[1]
     for party, term in second.cut_gradient(at(3))[1].items():
         assert torch.equal(term, expected[party])

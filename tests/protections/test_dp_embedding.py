@@ -13,7 +13,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.lattice import lattice_step
 from cutlayer.protections import build, build_chain
 from cutlayer.protections.base import Mode, Noise, PassiveView
-from tests.protections.setup import KEY, context, protection
+from tests.protections.setup import KEY, context, protection, resume, saved
 
 N, WIDTH, CLIP = 4000, 20, 1.5
 PLAN = ReleasePlan(training=20, validation=20, test=1)
@@ -86,13 +86,13 @@ def test_the_events_total_is_the_budget_it_was_calibrated_to():
         assert mu == pytest.approx(mu_of(epsilon, 1e-5), rel=1e-6)
     event = passive({**BUDGET, "per": "release"}).event(PLAN)
     assert event.noise_multiplier == pytest.approx(1 / mu_of(8, 1e-5), rel=1e-6)
-    assert event.count == 20
+    assert event.releases.most == 20
 
 
 def test_the_condition_is_that_of_the_plan_and_one_release_leaves_nothing_to_adjust():
     once = ReleasePlan(1, 1, 1, once=True, bottom="independent", encoding="public")
     event = passive(BUDGET, once).event(once)
-    assert (event.condition, event.count) == ("unconditional", 1)
+    assert (event.condition, event.releases.most) == ("unconditional", 1)
     assert event.noise_multiplier == pytest.approx(1 / mu_of(8, 1e-5), rel=1e-6)
     with pytest.raises(ConfigError, match="one release"):
         passive({**BUDGET, "adjust": {"classes": 2}}).event(once)
@@ -191,10 +191,10 @@ def test_metrics_are_taken_from_what_was_sent():
     assert metrics["signal_to_noise"] == pytest.approx(norm / (0.2 * 2 * CLIP * math.sqrt(WIDTH)), rel=0.03)
     assert metrics["rows"] == N
     again = passive({"clip": CLIP, "noise_multiplier": 0.2})
-    again.load_state_dict(one.state_dict())
+    resume(again, saved(one))
     assert again.metrics() == metrics
     other = passive({"clip": CLIP, "noise_multiplier": 0.2})
-    other._squares, other._rows, other._width = float(released.double().square().sum()), N, WIDTH
+    other.counts = {"rows": N, "squares": float(released.double().square().sum()), "width": WIDTH}
     assert other.metrics() == pytest.approx(metrics)
 
 
@@ -212,12 +212,12 @@ def test_metrics_are_taken_from_what_was_sent():
         ({"epsilon": None, "delta": None}, "got none"),
         ({"delta": None}, "got epsilon;"),
         ({"epsilon": None, "delta": None, "noise_multiplier": 0.0}, "noise_multiplier: expected greater than 0"),
-        ({"epsilon": None, "delta": None, "noise_multiplier": 1.0, "per": "release"}, "per beside epsilon and delta"),
+        ({"epsilon": None, "delta": None, "noise_multiplier": 1.0, "per": "release"}, "per with epsilon and delta"),
         ({"calibration": "classical"}, "got per run"),
         ({"rescale": "public"}, "a scale with rescale public"),
         ({"scale": 2.0}, "a scale with rescale public"),
         ({"rescale": "public", "scale": 0.0}, r"scale: expected greater than 0"),
-        ({"estimate": {"tail": 0.1}}, "estimate beside rescale paper alone"),
+        ({"estimate": {"tail": 0.1}}, "estimate with rescale paper alone"),
         ({"rescale": "paper", "estimate": {"tail": 1.0}}, r"estimate\.tail: expected less than 1"),
         ({"adjust": {}}, r"adjust\.classes: missing"),
         ({"adjust": {"classes": 1}}, r"adjust\.classes: expected"),

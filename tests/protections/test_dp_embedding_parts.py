@@ -12,7 +12,7 @@ from cutlayer.accounting import ReleasePlan
 from cutlayer.kernels.contrastive import contrastive_loss
 from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
 from cutlayer.protections.base import Mode, PassiveView
-from tests.protections.setup import protection
+from tests.protections.setup import protection, resume, saved
 
 N, WIDTH, CLIP, TAIL = 60, 8, 1.5, 0.05
 QUIET = {"clip": CLIP, "noise_multiplier": 1e-12}
@@ -193,7 +193,7 @@ def test_a_resume_goes_on_from_the_estimate_and_the_centres():
     gradient, _ = groups()
     adjusted(whole, gradient)
     again = passive(options)
-    again.load_state_dict(whole.state_dict())
+    resume(again, saved(whole))
     later, _ = groups(seed=5, spread=0.3)
     released = [one.embedding_out(TABLE[:N], seen(1, factor=0.3)) for one in (whole, again)]
     assert torch.equal(*released)

@@ -11,7 +11,7 @@ from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
 from cutlayer.protections import build_chain
 from cutlayer.protections.base import Noise
-from tests.protections.setup import gradients, protection, view
+from tests.protections.setup import gradients, protection, resume, saved, view
 
 N, WIDTH = 2000, 50
 CASES = [
@@ -166,7 +166,7 @@ def test_counts_survive_a_resume_and_empty_batches_pass(name, options):
     one, other = protection(name, options), protection(name, options)
     one.gradient_out(torch.zeros(0, 4), "telco", view(n=0))
     one.gradient_out(gradients(20, 4)[0], "telco", view())
-    other.load_state_dict(one.state_dict())
+    resume(other, saved(one))
     assert other.metrics() == one.metrics()
     assert all(math.isfinite(value) for value in protection(name, options).metrics().values())
 

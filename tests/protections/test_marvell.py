@@ -10,7 +10,7 @@ from cutlayer.errors import ConfigError, DataError, NotApplicable
 from cutlayer.kernels.marvell import minimise_sum_kl
 from cutlayer.protections import REGISTRY, build, build_chain
 from cutlayer.protections.base import Noise
-from tests.protections.setup import gradients, protection, view
+from tests.protections.setup import gradients, protection, resume, saved, view
 
 DRAWS = 400
 
@@ -228,7 +228,7 @@ def test_a_resumed_run_keeps_the_last_statistics():
     g, labels = gradients(100, 6)
     marvell, resumed = (protection("marvell", {"sum_kl": 0.16}) for _ in range(2))
     marvell.gradient_out(g, "telco", view(labels))
-    resumed.load_state_dict(marvell.state_dict())
+    resume(resumed, saved(marvell))
     ones = view(torch.ones_like(labels), 1)
     served = marvell.gradient_out(g, "telco", ones)
     assert served.any()

@@ -12,7 +12,7 @@ from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
 from cutlayer.protections import REGISTRY, build
 from cutlayer.protections.base import Mode
-from tests.protections.setup import context, view
+from tests.protections.setup import context, resume, saved, view
 
 STEPS = 4000
 PARTIES = ("telco", "shop")
@@ -94,7 +94,7 @@ def test_it_goes_on_where_it_was():
     whole, first, second = (dropout({"telco": 0.5, "shop": 0.2}) for _ in range(3))
     expected = dropped(whole, 100)
     dropped(first, 60)
-    second.load_state_dict(first.state_dict())
+    resume(second, saved(first))
     assert second.metrics() == first.metrics()
     for step in range(60, 100):
         seen = second.embeddings_in(embeddings(), view(step=step))

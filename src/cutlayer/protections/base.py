@@ -1,9 +1,8 @@
-"""The hooks of a protection, what it sees at each, and what it must be able to prove afterwards."""
+"""The hooks of a protection, the views that it gets at each, and the evidence that it must leave."""
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor, nn
 
-from cutlayer.accounting import ANY_PART, Event, ReleasePlan
+from cutlayer.accounting import ANY_PART, Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.noise import derive, fingerprint, standard_laplace, standard_normal
@@ -20,7 +19,7 @@ from cutlayer.tasks import Task
 
 
 class Side(StrEnum):
-    """Who runs the protection: the party that owns what it protects."""
+    """Which party runs a protection: the one that owns what it protects."""
 
     ACTIVE = "active"
     PASSIVE = "passive"
@@ -35,7 +34,7 @@ class Asset(StrEnum):
 
 
 class Mode(StrEnum):
-    """Why an embedding is released."""
+    """What an embedding is released for."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
@@ -57,12 +56,13 @@ class Noise:
         """A key of 32 bytes; the same only for the same hook, peer, step and content.
 
         Args:
-            hook: the protection and what it needs the noise for; no two may share one.
-            peer, step: where in the run the noise is used.
+            hook: protection and purpose of the noise; no two purposes may share one.
+            peer: party that receives what the noise is added to.
+            step: step of the run in which the noise is used.
             content: what is being protected; other content gets fresh noise.
         """
-        place = json.dumps([hook, peer, step, list(content.shape), str(content.dtype)]).encode()
-        return derive(self._key, b"cutlayer noise", place, fingerprint(self._content_key, content))
+        purpose = json.dumps([hook, peer, step, list(content.shape), str(content.dtype)]).encode()
+        return derive(self._key, b"cutlayer noise", purpose, fingerprint(self._content_key, content))
 
     def digest(self, content: Tensor) -> str:
         """A keyed digest of what is released, in hexadecimal; equal for equal numbers of one shape alone."""
@@ -71,12 +71,12 @@ class Noise:
         return derive(self._key, b"cutlayer release", shape, digest, size=16).hex()
 
     def normal(self, shape: tuple[int, ...], *, hook: str, peer: str, step: int, content: Tensor) -> Tensor:
-        """Standard normal float32 numbers of a shape; the same only for the same shape and what `key` names."""
+        """Standard normal float32 numbers, a function of the shape and of what `key` takes."""
         key = self.key(hook=hook, peer=peer, step=step, content=content)
         return standard_normal(key, b"normal %r" % (shape,), shape)
 
     def laplace(self, shape: tuple[int, ...], *, hook: str, peer: str, step: int, content: Tensor) -> Tensor:
-        """Laplace float32 numbers of scale 1, as `normal`."""
+        """Laplace float32 numbers of scale 1, a function of the shape and of what `key` takes."""
         key = self.key(hook=hook, peer=peer, step=step, content=content)
         return standard_laplace(key, b"laplace %r" % (shape,), shape)
 
@@ -86,19 +86,21 @@ class Context:
     """What a protection learns before step 0.
 
     Attributes:
-        party: whose protection it is.
-        peers: the parties at the other ends.
-        widths: embedding width of each passive party.
-        task: of the active party; `None` on a passive one.
-        labels: the *protected* training labels by row of the common order (other rows hold no label); `None` on a
-            passive party.
+        party: name of the party that runs the protection.
+        peers: names of the parties at the other ends.
+        widths: embedding width of each passive party, by name.
+        task: task of the active party; `None` on a passive one.
+        labels: *protected* training labels by row of the common order (other rows hold no label); `None` on a passive
+            party, and on the active one until the labels are protected.
         training: row numbers of the training rows, int64.
         secret: the owner's long-lived secret, for draws that must repeat in the next run.
         noise: this run's noise.
         label_column: name of the label column; empty on a passive party.
-        label_memory: what labels were drawn for; `None` where draws need not be compared with those of other runs.
-        epochs, batch_size: the schedule.
-        plan: how often that releases each row.
+        label_memory: which label each row was drawn for; `None` where draws need not be compared with those of other
+            runs.
+        epochs: number of epochs in the schedule.
+        batch_size: rows of a training batch.
+        plan: number of times that the schedule releases each row.
     """
 
     party: str
@@ -121,12 +123,14 @@ class ActiveView:
     """What the active party's protections see at one step: no party's inputs.
 
     Attributes:
-        step: counts all steps of the run, from 0.
+        mode: what the embeddings were released for.
+        epoch: number of the epoch, from 0.
+        step: number of the step in the whole run, from 0.
         rows: row numbers of the batch, int64 (n,).
         labels: protected labels of the batch.
-        embeddings: as received, by passive party, float32 (n, width); from the cut gradient on only of those that are
-            sent one, which parties that release once are not.
-        task_gradients: of the task loss, by passive party; empty before the backward pass.
+        embeddings: embeddings as received, by passive party, float32 (n, width); from the cut gradient on only those of
+            parties that are sent a gradient, which parties that release once are not.
+        task_gradients: gradients of the task loss, by passive party; empty before the backward pass.
     """
 
     mode: Mode
@@ -142,19 +146,19 @@ class ActiveView:
 class PassiveView:
     """What a passive party's protections see at one step: no labels.
 
-    Epoch and step are the party's own numbers, and never those of a request: noise and the account hang on them.
+    Epoch and step are the party's own numbers, and never those of a request: noise and account depend on them.
 
     Attributes:
-        mode: why the embedding is released.
-        epoch: of this party's own schedule; -1 outside of the epochs; the number of the query when serving.
-        step: this party's own number of the batch: in training of all steps of the run, from 0; else of the batches of
-            the same part.
+        mode: what the embedding is released for.
+        epoch: epoch of this party's own schedule; -1 outside of the epochs; the number of the query when serving.
+        step: this party's own number of the batch: in training the step of the whole run, from 0; else the batch of
+            this part of the split.
         rows: row numbers of the batch, int64 (n,).
         embed: runs the bottom model on other rows, int64 (m,) -> (m, width).
         embedding: the released embedding, with its graph; `None` before the release.
-        gradient: what came back; `None` before it came.
+        gradient: the cut gradient that came back; `None` before it came.
         inputs: reads other rows, int64 (m,) -> (m, columns): the numbers, and categories one-hot (`one_hot_columns`).
-        part: the part of the split that the rows are of; empty where they may be of any.
+        part: part of the split that the rows belong to; empty where they may belong to any.
     """
 
     mode: Mode
@@ -173,9 +177,10 @@ class Update:
     """One optimiser step of a passive party, before it is taken.
 
     Attributes:
-        bottom: the model, whose parameters' gradients are to be set.
-        columns: what it read of the batch, (n, ...) each.
-        upstream: gradient (n, width) at what it gave, passed back through the protections of the embedding.
+        bottom: the bottom model, whose parameters' gradients are to be set.
+        columns: the batch's columns that the bottom model read, (n, ...) each.
+        upstream: gradient (n, width) at the bottom model's output, passed back through the protections of the
+            embedding.
     """
 
     bottom: nn.Module
@@ -188,8 +193,8 @@ class Evidence:
     """What one protection did in a run.
 
     Attributes:
-        protection: its name.
-        party: whose protection it is.
+        protection: name of the protection.
+        party: name of the party that ran it.
         unit: what is counted: `embeddings` and `gradients` are messages, `rows` are labels, `batches` are forward
             passes of the top model, and `steps` are steps of training.
         covered: how many the protection was applied to.
@@ -212,18 +217,24 @@ class Evidence:
 C = TypeVar("C", bound=FrozenModel)
 
 
-class Protection(ABC, Generic[C]):
-    """A defence: override the hooks it needs; the chain calls them.
+class Protection(Generic[C]):
+    """A defence. A subclass overrides the hooks it needs, and the chain calls them.
 
     Class attributes:
-        name: as in `privacy:` of a party file.
-        config: the frozen section that configures it.
-        side: who runs it. protects: what. reference: paper and section.
-        rank: place in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
-        excludes: names of protections it cannot be combined with.
-        tasks: the kinds of task it is defined for.
+        name: name in `privacy:` of a party file.
+        config: frozen model that configures it.
+        side: which party runs it.
+        protects: what it protects.
+        reference: paper and section.
+        rank: order in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
+        excludes: names of protections that it cannot be combined with.
+        tasks: kinds of task that it is defined for.
         needs_row_independence: whether its guarantee holds only if the bottom model embeds every row on its own.
-        needs_no_random_draws: whether, besides, the bottom model may not draw random numbers.
+        needs_no_random_draws: whether it also needs a bottom model that draws no random numbers.
+        no_guarantee: why no theorem bounds what it lets through; a protection with a guarantee overrides `event`.
+        counters: names of what it counts, for `count`. `metrics` states them.
+        means: metrics that are the mean of what was counted, as (metric, summed, counted). A name that stands here and
+            not in `counters` is counted too, and is no metric itself.
     """
 
     name: ClassVar[str]
@@ -236,9 +247,20 @@ class Protection(ABC, Generic[C]):
     tasks: ClassVar[frozenset[str]] = frozenset({"binary", "multiclass", "regression"})
     needs_row_independence: ClassVar[bool] = False
     needs_no_random_draws: ClassVar[bool] = False
+    no_guarantee: ClassVar[str]
+    counters: ClassVar[tuple[str, ...]] = ()
+    means: ClassVar[tuple[tuple[str, str, str], ...]] = ()
 
     def __init__(self, settings: C) -> None:
         self.settings = settings
+        self.classes = 2  # of the task, once it is known
+        hidden = (name for _, *names in self.means for name in names)
+        self.counts: dict[str, float] = dict.fromkeys((*self.counters, *hidden), 0)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.event is Protection.event and not hasattr(cls, "no_guarantee"):
+            raise TypeError(f"expected {cls.__name__} to override `event` or to state `no_guarantee`, got neither")
 
     def setup(self, context: Context) -> None:
         """Called before step 0: on the active side first without labels, then again with the protected ones.
@@ -248,6 +270,7 @@ class Protection(ABC, Generic[C]):
         """
         if context.task is not None:
             self.check_task(context.task.kind)
+            self.classes = max(2, len(context.task.classes))
         self.context = context
 
     @classmethod
@@ -261,6 +284,11 @@ class Protection(ABC, Generic[C]):
     def check_peers(self, party: str, peers: Sequence[str]) -> None:
         """Raise `ConfigError` if a setting names a party that is not among the `peers` of `party`."""
 
+    def count(self, **amounts: float) -> None:
+        """Add to counters; a name that the class does not declare is a `KeyError`."""
+        for name, amount in amounts.items():
+            self.counts[name] += amount
+
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels, once per run.
 
@@ -272,7 +300,7 @@ class Protection(ABC, Generic[C]):
 
     @property
     def draws(self) -> str | None:
-        """A name of the labels' draws: two runs that state one name have one draw of each row between them.
+        """A name of the labels' draws: two runs with the same name share one draw of each row.
 
         `None` where it is not remembered which label each row was drawn for.
         """
@@ -301,17 +329,21 @@ class Protection(ABC, Generic[C]):
     def update(self, update: Update, view: PassiveView) -> None:
         """Set the gradients of the bottom model's parameters, in place of the backward pass."""
 
-    @abstractmethod
     def event(self, plan: ReleasePlan) -> Event:
         """What this protection will release, known before the run starts.
 
         Args:
             plan: how often the schedule releases each row.
         """
+        return NoFormalGuarantee(self.no_guarantee)
 
-    @abstractmethod
     def metrics(self) -> Mapping[str, float]:
-        """The protection's own evidence: labels flipped, signal-to-noise, ..."""
+        """The protection's own evidence: its counters, then the means."""
+        hidden = {name for _, *names in self.means for name in names} - set(self.counters)
+        return {
+            **{name: count for name, count in self.counts.items() if name not in hidden},
+            **{name: self.counts[total] / max(self.counts[count], 1) for name, total, count in self.means},
+        }
 
     def begin(self) -> None:
         """Called once the account has room for the run, before anything that the protection made is sent."""
@@ -320,11 +352,11 @@ class Protection(ABC, Generic[C]):
         """Called when the run has ended, so that its ledger states what was released."""
 
     def epoch_metrics(self) -> Mapping[str, float]:
-        """What the history keeps of the training epoch that has just ended; called once after each."""
+        """Metrics of the training epoch that has just ended, for the history; called once after each."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values that a resumed run continues from."""
+        """Tensors and plain values, besides the counters, that a resumed run continues from."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

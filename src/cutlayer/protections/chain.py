@@ -1,4 +1,4 @@
-"""The only caller of a protection's hooks: orders them, counts what they covered, and refuses a run they missed."""
+"""The only caller of a protection's hooks: orders them, counts what they cover, and refuses a run that they missed."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.models import BottomModel, Inputs
 from cutlayer.models.row_independence import check_row_independence
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, PassiveView, Protection, Update
-from cutlayer.protections.coverage import HOOK_OF, UNITS, Coverage, items_of
+from cutlayer.protections.coverage import HOOK_OF, Coverage
 
 HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
 
 
 class Chain:
-    """One party's protections, in the order of their ranks whatever the file's order.
+    """One party's protections, in the order of their ranks.
 
     Args:
-        party: whose protections they are.
-        protections: any order.
-        budget: what all their releases together may cost.
+        party: name of the party.
+        protections: its protections, in any order.
+        budget: limit on the cost of all their releases together.
 
     Raises:
-        ConfigError: two of them cannot be combined, or one is there twice.
+        ConfigError: two of them cannot be combined, or one is given twice.
     """
 
     def __init__(self, party: str, protections: Sequence[Protection[Any]], budget: BudgetConfig | None = None) -> None:
         self.party, self.budget = party, budget
         self._account: Account | None = None
+        # By rank, whatever the order in the file: noise that is added before clipping would be clipped away, and what
+        # is scaled after it would no longer have the noise that its cost was computed for.
         self.protections = sorted(protections, key=lambda protection: (protection.rank, protection.name))
         self._coverage = Coverage(party)
         self._once = False
@@ -52,30 +54,33 @@ class Chain:
                 )
 
     def setup(self, context: Context, log: ReleaseLog | None = None) -> None:
-        """Hand every protection its context, and open the account.
+        """Give every protection its context, and open the account.
 
         Args:
-            context: of the run.
-            log: of this run's releases; counted in memory alone where `None`.
+            context: what the protections may know of the run.
+            log: log of this run's releases; counted in memory alone where `None`.
 
         Raises:
-            BudgetExceeded: the plan, and what runs that did not end released, cost more than the budget.
+            BudgetExceeded: the plan, and the releases of runs that did not end, cost more than the budget.
             CheckpointError: the log is damaged, missing or of another run.
         """
+        # The active party calls this twice: the hook `labels` needs the context, and protections such as DIMIP then
+        # need the labels that it drew. So `setup` and `begin` must be repeatable.
         for protection in self.protections:
             protection.setup(context)
         self._noise, self._receiver = context.noise, next(iter(context.peers), "")
         self._account = self.account(context.plan, log)
         self._once = context.plan.once
+        # Only now is it certain that the run may release anything: `begin` puts on record that it is about to.
         for protection in self.protections:
             protection.begin()
 
     def check_bottom(self, bottom: BottomModel, inputs: Inputs) -> None:
-        """Try out whether the party's bottom model is what its protections' guarantees need.
+        """Test that the party's bottom model is what its protections' guarantees need.
 
         Args:
-            bottom: as built; is not changed.
-            inputs: its columns.
+            bottom: the bottom model; it is not changed.
+            inputs: columns that it reads.
 
         Raises:
             ConfigError: it mixes rows, and a protection needs every row embedded on its own.
@@ -86,7 +91,7 @@ class Chain:
                 check_row_independence(bottom, inputs, where, repeatable=protection.needs_no_random_draws)
 
     def account(self, plan: ReleasePlan, log: ReleaseLog | None = None) -> Account:
-        """An account of what these protections will release by a schedule.
+        """Open an account of what these protections will release by a schedule.
 
         Raises:
             ConfigError: an unknown event, or a budget that nothing can be counted against.
@@ -107,17 +112,12 @@ class Chain:
         for protection in self.protections:
             protection.end()
 
-    def _charge(
-        self, kind: Released, receiver: str, part: str, view: PassiveView | ActiveView, released: Tensor
-    ) -> None:
+    def _charge(self, kind: Released, view: PassiveView | ActiveView, released: Tensor, receiver: str = "") -> None:
         """Count a release by its own content, after the protections and before it is sent."""
         if self._account is not None and self._account.counts(kind):
-            slot = Slot(Occasion(kind, receiver, view.mode.value, part, view.epoch), view.step)
-            self._account.charge(slot, self._noise.digest(released), len(view.rows))
-
-    def _charge_passive(self, kind: Released, view: PassiveView, released: Tensor) -> None:
-        if self._account is not None:
-            self._charge(kind, self._receiver, view.part, view, released)
+            part = view.part if isinstance(view, PassiveView) else "train"
+            occasion = Occasion(kind, receiver or self._receiver, view.mode.value, part, view.epoch)
+            self._account.charge(Slot(occasion, view.step), self._noise.digest(released), len(view.rows))
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels; counted in rows."""
@@ -129,7 +129,7 @@ class Chain:
 
     @property
     def draws(self) -> tuple[str | None, ...]:
-        """Of each protection that draws labels; see `Protection.draws`."""
+        """Names of the labels' draws, of each protection that draws labels; see `Protection.draws`."""
         return tuple(protection.draws for protection in self._with("labels"))
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
@@ -143,7 +143,8 @@ class Chain:
             released = protection.embedding_out(e, view)
             changed[protection.name] = _differs(released, e)
             e = released
-        self._charge_passive("embedding", view, e)
+        # Charged here, not when it is sent: what the account refuses must not exist outside of this function.
+        self._charge("embedding", view, e)
         if changed and self._once and view.mode is not Mode.SERVE:
             self._coverage.released_once(e, changed)
         elif changed:
@@ -176,6 +177,7 @@ class Chain:
             for party, term in terms.items():
                 added.setdefault(party, []).append(term)
             self._coverage.count(protection.name, "cut_gradient", 1, int(bool(terms) or share != 1.0))
+        # One sum at the end, so that the order of the protections does not matter.
         scaled = view.task_gradients if weight == 1.0 else {k: weight * g for k, g in view.task_gradients.items()}
         self._summed = {
             party: torch.stack([g, *added[party]]).sum(0) if party in added else g for party, g in scaled.items()
@@ -189,6 +191,8 @@ class Chain:
             NotApplied: `g` lacks the terms of this chain's `cut_gradients`.
             BudgetExceeded: a row of it may not be released again.
         """
+        # Coverage compares what leaves with what this method returns: a gradient without the terms of `cut_gradients`
+        # would count as covered if it were not refused here.
         if self._with("cut_gradient") and self._summed.get(party) is not g:
             names = ", ".join(protection.name for protection in self._with("cut_gradient"))
             raise NotApplied(f"{self.party}: the gradient for {party} lacks the terms of {names}; it was not sent")
@@ -197,7 +201,7 @@ class Chain:
             sent = protection.gradient_out(g, party, view)
             changed[protection.name] = _differs(sent, g)
             g = sent
-        self._charge("gradient", party, "train", view, g)
+        self._charge("gradient", view, g, party)
         if self._makes("gradient_out"):
             self._coverage.returned("gradient_out", party, g, changed)
         return g
@@ -206,9 +210,9 @@ class Chain:
         """Called with the tensor of every message that is about to leave; counts what the protections covered.
 
         Args:
-            kind: of the message; kinds that no protection makes pass.
+            kind: kind of the message; kinds that no protection makes pass.
             peer: the receiver.
-            tensor: as it is to be sent.
+            tensor: the tensor that is about to be sent.
 
         Raises:
             NotApplied: it is not, byte for byte, what this chain returned for the message.
@@ -240,11 +244,11 @@ class Chain:
             self._coverage.count(protection.name, "update", 1, 1)
         gradients = [parameter.grad for parameter in update.bottom.parameters() if parameter.grad is not None]
         if gradients:
-            taken = torch.cat([gradient.flatten() for gradient in gradients])
-            self._charge_passive("update", view, taken)
+            # Before the optimiser takes the step: later embeddings depend on it.
+            self._charge("update", view, torch.cat([gradient.flatten() for gradient in gradients]))
 
     def epoch_metrics(self) -> Mapping[str, float]:
-        """What the history keeps of an epoch's protections, by `protection.metric`; called once after each epoch."""
+        """Metrics of an epoch for the history, by `protection.metric`; called once after each epoch."""
         return {
             f"{protection.name}.{name}": value
             for protection in self.protections
@@ -260,26 +264,18 @@ class Chain:
         Raises:
             NotApplied: a protection covered fewer.
         """
-        return [self._proof_of(protection, sent) for protection in self.protections]
-
-    def _proof_of(self, protection: Protection[Any], sent: Mapping[str, int]) -> Evidence:
-        name, hooks = protection.name, hooks_of(protection)
-        self._coverage.check(name, hooks, sent)
-        hook = next(hook for hook in UNITS if hook in hooks)
-        covered, changed = self._coverage.totals(name, hook)
-        return Evidence(
-            name,
-            self.party,
-            UNITS[hook],
-            covered=covered,
-            sent=sum(sent[item] for item in items_of(hook)),
-            changed=changed,
-            metrics={**protection.metrics(), **self._releases(protection)},
-            kinds=self._coverage.kinds(name, hook),
-        )
+        return [
+            self._coverage.evidence(
+                protection.name,
+                hooks_of(protection),
+                sent,
+                {**protection.metrics(), **self._releases(protection)},
+            )
+            for protection in self.protections
+        ]
 
     def _releases(self, protection: Protection[Any]) -> Mapping[str, float]:
-        """How often a row was released, and in how many private steps it was, beside a protection's own metrics."""
+        """Releases and private steps of the row that has most, which the ledger reads from the evidence."""
         if self._account is None:
             return {}
         released = _overrides(protection, "embedding_out") or _overrides(protection, "gradient_out")
@@ -289,9 +285,12 @@ class Chain:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run continues from: every protection's state and the counts so far."""
+        """State for a resume: the counters and the state of every protection, and the counts so far."""
         return {
-            "protections": {protection.name: protection.state_dict() for protection in self.protections},
+            "protections": {
+                protection.name: {"counts": dict(protection.counts), "state": protection.state_dict()}
+                for protection in self.protections
+            },
             "coverage": self._coverage.state_dict(),
             "account": self._account.state_dict() if self._account is not None else {},
         }
@@ -299,13 +298,16 @@ class Chain:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
         for protection in self.protections:
-            protection.load_state_dict(state["protections"].get(protection.name, {}))
+            saved = state["protections"][protection.name]
+            protection.counts = {name: saved["counts"][name] for name in protection.counts}
+            protection.load_state_dict(saved["state"])
         self._coverage.load_state_dict(state["coverage"])
+        # The account's own counts are in the release log, which may be ahead of the checkpoint: it only compares.
         if self._account is not None:
             self._account.load_state_dict(state["account"])
 
     def _makes(self, hook: str) -> bool:
-        """Whether a protection makes what leaves at a hook: by that hook, or by terms that it added before."""
+        """Whether a protection changes what leaves at a hook: by that hook, or by terms that it added before."""
         return bool(self._with(hook)) or (hook == "gradient_out" and bool(self._with("cut_gradient")))
 
     def _with(self, hook: str) -> list[Protection[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from cutlayer.channel import Kind
 from cutlayer.errors import NotApplied
 from cutlayer.kernels.noise import fingerprint
+from cutlayer.protections.base import Evidence
 
 HOOK_OF: Mapping[Kind, str] = {
     Kind.EMBEDDING: "embedding_out",
@@ -37,10 +38,10 @@ class Coverage:
 
     A message is covered when its tensor equals, byte for byte, what the chain returned for it. The check is made before
     the message leaves, so that a tensor which bypassed the protections is never sent. A digest costs one pass over the
-    tensor at memory speed; it is there to tell contents apart and is no secret of its own.
+    tensor at memory speed; it distinguishes contents and is not secret.
 
     Args:
-        party: whose protections are counted, for messages.
+        party: name of the party whose protections are counted, for error messages.
     """
 
     def __init__(self, party: str) -> None:
@@ -54,7 +55,7 @@ class Coverage:
         """Add to the counts of one protection.
 
         Args:
-            protection: its name.
+            protection: name of the protection.
             item: a hook, or the value of a message's kind.
             covered: how many the protection was applied to.
             changed: how many of those it changed.
@@ -68,8 +69,8 @@ class Coverage:
         Args:
             hook: `embedding_out` or `gradient_out`.
             peer: the receiver; empty at a hook that has one receiver alone.
-            tensor: as returned.
-            changed: by name of each protection that was applied, whether it changed the tensor.
+            tensor: the tensor that the chain returned.
+            changed: whether each protection that was applied changed the tensor, by name.
         """
         self._pending[hook, peer] = _digest(tensor), dict(changed)
 
@@ -83,10 +84,10 @@ class Coverage:
         """Compare a message that is about to leave with what the chain returned, and count it.
 
         Args:
-            kind: of the message, one of `HOOK_OF`.
+            kind: kind of the message, one of `HOOK_OF`.
             peer: the receiver.
-            tensor: as it is to be sent.
-            protections: names of those that act at the message's hook.
+            tensor: the tensor that is about to be sent.
+            protections: names of the protections that act at the message's hook.
 
         Raises:
             NotApplied: the chain did not return this tensor for this message.
@@ -103,8 +104,20 @@ class Coverage:
         for protection, differs in changed.items():
             self.count(protection, kind.value, 1, int(differs))
 
-    def check(self, protection: str, hooks: Iterable[str], sent: Mapping[str, int]) -> None:
-        """Raise `NotApplied` if a protection covered fewer than were sent at one of its hooks."""
+    def evidence(
+        self, protection: str, hooks: Sequence[str], sent: Mapping[str, int], metrics: Mapping[str, float]
+    ) -> Evidence:
+        """Evidence of one protection, stated at the first of its hooks in the order of `UNITS`.
+
+        Args:
+            protection: name of the protection.
+            hooks: hooks at which it acts.
+            sent: messages by kind, and rows or steps by hook, counted by the sender.
+            metrics: the protection's own numbers.
+
+        Raises:
+            NotApplied: it covered fewer than were sent at one of its hooks.
+        """
         for hook in hooks:
             covered, total = self._sum(self._covered, protection, hook), sum(sent[item] for item in items_of(hook))
             if covered < total:
@@ -112,18 +125,21 @@ class Coverage:
                     f"{protection} of {self.party} covered {covered} of {total} at {hook}; "
                     "the run is not protected as configured"
                 )
-
-    def totals(self, protection: str, hook: str) -> tuple[int, int]:
-        """How many a protection covered at a hook, and how many of those it changed."""
-        return self._sum(self._covered, protection, hook), self._sum(self._changed, protection, hook)
-
-    def kinds(self, protection: str, hook: str) -> Mapping[str, int]:
-        """How many messages of each kind a protection covered; empty at a hook that makes no message."""
-        counted = {item: self._covered[protection, item] for item in items_of(hook) if item != hook}
-        return {kind: count for kind, count in counted.items() if count}
+        stated = next(hook for hook in UNITS if hook in hooks)
+        kinds = {item: self._covered[protection, item] for item in items_of(stated) if item != stated}
+        return Evidence(
+            protection,
+            self.party,
+            UNITS[stated],
+            covered=self._sum(self._covered, protection, stated),
+            sent=sum(sent[item] for item in items_of(stated)),
+            changed=self._sum(self._changed, protection, stated),
+            metrics=metrics,
+            kinds={kind: count for kind, count in kinds.items() if count},
+        )
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run continues from: the counts, and the digests of a single release."""
+        """State for a resume: the counts, and the digests of a single release."""
         return {
             "covered": {"/".join(key): count for key, count in self._covered.items()},
             "changed": {"/".join(key): count for key, count in self._changed.items()},
@@ -151,7 +167,7 @@ class Coverage:
 
 
 def items_of(hook: str) -> tuple[str, ...]:
-    """What is counted at a hook: the kinds of message that it makes, or the calls of the hook itself.
+    """Items that are counted at a hook: the kinds of message that it makes, or the calls of the hook itself.
 
     >>> items_of("gradient_out"), items_of("labels")
     (('gradient',), ('labels',))

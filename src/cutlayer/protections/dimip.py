@@ -1,4 +1,4 @@
-"""DIMIP: teach the passive bottom models embeddings that a predictor of the labels learns nothing from."""
+"""DIMIP: train the passive bottom models to embeddings from which a predictor of the labels learns nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 from torch.nn.utils import parameters_to_vector
 
-from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
 from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
@@ -21,18 +20,18 @@ from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Si
 
 
 class DIMIPConfig(FrozenModel):
-    """How much the protection weighs against the task, and how hard its predictors learn.
+    """Weight of the protection against the task, and the training of its predictors.
 
     Attributes:
-        lam: the paper's lambda: a passive party is taught the task with weight 1 - lam and the protection with lam.
-        random_labels: add L_R, the pull of the predictions towards labels of random rows.
-        single_pass: one pass through the predictor per step, which gives both its update and the gradient to send.
-        predictor_steps: steps a predictor takes per training step; algorithm 1 has 1.
+        lam: the paper's lambda: the weight of the protection in a passive party's gradient; the task has 1 - lam.
+        random_labels: whether to add L_R, which draws the predictions towards labels of random rows.
+        single_pass: whether one pass through the predictor per step gives both its update and the gradient to send.
+        predictor_steps: steps of a predictor per training step; algorithm 1 has 1.
         hidden: width of a predictor's two hidden layers.
         lr: learning rate of a predictor's Adam.
     """
 
-    lam: float = Field(ge=0, le=1, strict=True, description="the weight of the protection beside the task's 1 - lam")
+    lam: float = Field(ge=0, le=1, strict=True, description="weight of the protection; the task has 1 - lam")
     random_labels: bool = Field(default=True, strict=True)
     single_pass: bool = Field(default=False, strict=True)
     predictor_steps: int = Field(default=1, ge=1, strict=True)
@@ -50,9 +49,9 @@ class Predictor:
     """g_psi of one party: a three-layer perceptron from its embedding to the classes, with an Adam of its own.
 
     Args:
-        widths: of the embedding, the two hidden layers and the classes.
-        lr: of Adam.
-        seed: of the initial weights, which are drawn as in `nn.Linear`.
+        widths: widths of the embedding and the two hidden layers, and the number of classes.
+        lr: learning rate of Adam.
+        seed: seed of the initial weights, which are drawn as in `nn.Linear`.
     """
 
     def __init__(self, widths: Sequence[int], lr: float, seed: int) -> None:
@@ -67,26 +66,23 @@ class Predictor:
         self._adam = torch.optim.Adam([self._all], lr=lr, fused=True)
 
     def read(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
-        """What each layer gives for embeddings h (n, width), and log g(y | h), (n, classes)."""
+        """Output of each layer for embeddings h (n, width), and log g(y | h), (n, classes)."""
         outputs = layer_outputs(self._layers, h)
         return outputs, log_softmax(outputs[-1], 1)
 
-    def pull(self, outputs: Sequence[Tensor], upstream: Tensor) -> Tensor:
-        """Gradient (n, width) with respect to h of what has the gradient `upstream` (n, classes) at the logits."""
+    def input_gradient(self, outputs: Sequence[Tensor], upstream: Tensor) -> Tensor:
+        """Gradient (n, width) with respect to h, from the gradient `upstream` (n, classes) at the logits."""
         return input_gradient(self._layers, outputs, upstream)
 
     def ascend(self, outputs: Sequence[Tensor], upstream: Tensor) -> None:
-        """One step of Adam up what has the gradient `upstream` at the logits."""
+        """One ascending step of Adam, from the gradient `upstream` at the logits."""
         weight_gradients(self._layers, outputs, -upstream, self._gradients)
         self._adam.step()
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of weights and moments."""
         moments = self._adam.state_dict()["state"].get(0, {})
-        return {
-            "weights": self._all.detach().clone(),
-            "adam": {name: tensor.clone() for name, tensor in moments.items()},
-        }
+        return {"weights": self._all.detach().clone(), "adam": {name: t.clone() for name, t in moments.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
@@ -114,9 +110,10 @@ class DIMIP(Protection[DIMIPConfig]):
     taken before the update, from the same pass. The top model and the active party's own bottom model learn from L_C
     alone.
 
-    L_A + L_R is linear in g's logits, so it has no minimum: what holds is the race of g with the bottom model, and a g
-    that is too slow leaves labels to find. The embedding may end up telling the top model nothing either: compare with
-    the active party alone. Initial weights and drawn labels are a function of the run's seed; they hide nothing.
+    L_A + L_R is linear in g's logits, so it has no minimum: the result depends on the race of g with the bottom model,
+    and a g that is too slow leaves labels in the embedding. The embedding may become useless to the top model too:
+    compare with the active party alone. Initial weights and drawn labels are a function of the run's seed; they hide
+    nothing.
 
     Reference: Sun, Du et al. 2023, Robust and IP-protecting vertical federated learning against unexpected quitting of
     parties (arXiv 2303.18178), algorithm 1; vCLUB: Cheng et al. 2020 (arXiv 2006.12013), sections 3.2 and 3.3.
@@ -131,11 +128,11 @@ class DIMIP(Protection[DIMIPConfig]):
     reference = "Sun, Du et al. 2023 (arXiv 2303.18178), algorithm 1"
     rank = 30
     tasks = frozenset({"binary", "multiclass"})
+    no_guarantee = "a penalty on the information that one predictor finds in an embedding bounds nothing"
+    counters = ("steps", "steps_of_epoch")
 
     def __init__(self, settings: DIMIPConfig) -> None:
         super().__init__(settings)
-        self._steps = 0
-        self._steps_of_epoch = 0
         self._sums: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self._predictors: dict[str, Predictor] = {}
@@ -145,22 +142,18 @@ class DIMIP(Protection[DIMIPConfig]):
         super().setup(context)
         if context.labels is None or context.task is None:
             return
-        classes = max(2, len(context.task.classes))
         self._pool = context.labels[context.training]
-        self._shares = torch.bincount(self._pool, minlength=classes) / len(self._pool)
+        self._shares = torch.bincount(self._pool, minlength=self.classes) / len(self._pool)
         self._seed = torch.initial_seed()  # of this party's own random state, which the job's seed decides
-        hidden = (self.settings.hidden, self.settings.hidden)
+        inner = (self.settings.hidden, self.settings.hidden, self.classes)
         self._predictors = {
-            party: Predictor(
-                (context.widths[party], *hidden, classes), self.settings.lr, self._derived("weights", party)
-            )
+            party: Predictor((context.widths[party], *inner), self.settings.lr, self._derived("weights", party))
             for party in context.peers
         }
 
     def cut_gradient(self, view: ActiveView) -> tuple[float, Mapping[str, Tensor]]:
         """The weight of the task, and lam times the gradient (n, width) of L_A + L_R for each passive party."""
-        self._steps += 1
-        self._steps_of_epoch += 1
+        self.count(steps=1, steps_of_epoch=1)
         with torch.no_grad():
             terms = {party: self._term(e, party, view) for party, e in view.embeddings.items()}
         return 1.0 - self.settings.lam, terms
@@ -177,10 +170,10 @@ class DIMIP(Protection[DIMIPConfig]):
         if settings.random_labels:
             drawn = self._drawn(len(h), party, view.step)
             upstream = likelihood - label_log_likelihood_gradient(log_probs, drawn)
-        gradient = predictor.pull(outputs, settings.lam * upstream)
+        gradient = predictor.input_gradient(outputs, settings.lam * upstream)
         if settings.single_pass:
             predictor.ascend(outputs, likelihood)
-        self._count(party, log_probs, view.labels)
+        self._add_estimates(party, log_probs, view.labels)
         return gradient
 
     def _drawn(self, n: int, party: str, step: int) -> Tensor:
@@ -192,36 +185,30 @@ class DIMIP(Protection[DIMIPConfig]):
         digest = hashlib.blake2b(f"dimip/{self._seed}/{purpose}/{party}".encode(), digest_size=7).digest()
         return int.from_bytes(digest, "little")
 
-    def _count(self, party: str, log_probs: Tensor, labels: Tensor) -> None:
-        seen = {
+    def _add_estimates(self, party: str, log_probs: Tensor, labels: Tensor) -> None:
+        estimates = {
             f"vclub.{party}": float(vclub(log_probs, labels, self._shares)),
             f"predictor_accuracy.{party}": float((log_probs.argmax(1) == labels).double().mean()),
         }
-        for name, value in seen.items():
+        for name, value in estimates.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
 
     def epoch_metrics(self) -> Mapping[str, float]:
         """The epoch's mean vCLUB in nats and the predictor's accuracy, by party: estimates, never a guarantee."""
         self._last = self._means()
-        self._sums, self._steps_of_epoch = {}, 0
+        self._sums, self.counts["steps_of_epoch"] = {}, 0
         return self._last
 
     def _means(self) -> dict[str, float]:
-        return {name: value / self._steps_of_epoch for name, value in self._sums.items()}
-
-    def event(self, plan: ReleasePlan) -> Event:
-        """A penalty bounds nothing."""
-        return NoFormalGuarantee("a penalty on the information that one predictor finds in an embedding bounds nothing")
+        return {name: value / self.counts["steps_of_epoch"] for name, value in self._sums.items()}
 
     def metrics(self) -> Mapping[str, float]:
-        """Training steps, and the metrics of the last epoch."""
-        return {"steps": self._steps, **(self._means() or self._last)}
+        """Training steps, and the estimates of the last epoch."""
+        return {"steps": self.counts["steps"], **(self._means() or self._last)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts, sums, and every predictor with its optimiser."""
+        """Sums, and every predictor with its optimiser."""
         return {
-            "steps": self._steps,
-            "steps_of_epoch": self._steps_of_epoch,
             "sums": dict(self._sums),
             "last": dict(self._last),
             "predictors": {f"of {party}": predictor.state_dict() for party, predictor in self._predictors.items()},
@@ -229,8 +216,6 @@ class DIMIP(Protection[DIMIPConfig]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self._steps, self._steps_of_epoch = int(state["steps"]), int(state["steps_of_epoch"])
-        self._sums = {name: float(value) for name, value in state["sums"].items()}
-        self._last = {name: float(value) for name, value in state["last"].items()}
+        self._sums, self._last = dict(state["sums"]), dict(state["last"])
         for party, predictor in self._predictors.items():
             predictor.load_state_dict(state["predictors"][f"of {party}"])

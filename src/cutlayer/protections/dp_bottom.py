@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import torch
 from pydantic import Field, model_validator
@@ -20,11 +20,12 @@ from cutlayer.protections.base import Asset, PassiveView, Protection, Side, Upda
 
 
 class DPBottomConfig(FrozenModel):
-    """How long a row's gradient may be, and how much noise their sum gets.
+    """Clipping norm of a row's gradient, and noise of the sum.
 
     Attributes:
         clip: C, the norm that no row's gradient of its own loss exceeds; all weights together.
-        epsilon, delta: what the training of the bottom model may cost over the whole run.
+        epsilon: cost of the training of the bottom model over the whole run.
+        delta: probability with which that epsilon may not hold.
         noise_multiplier: standard deviation of the noise over C, in place of epsilon and delta.
     """
 
@@ -54,8 +55,8 @@ class DPBottom(Protection[DPBottomConfig]):
     it is clipped to norm C over all weights, and sigma = multiplier x C. The noise is keyed like all other noise, so
     that a resume repeats it. Differs from its paper: batches come in the job's fixed order and are not drawn, so there
     is no credit for sampling, and neighbours differ in a replaced row, which moves the sum by up to 2C. Row gradients
-    are truncated towards zero onto a lattice, and the noise rounded to it, so that sum and noise add up exactly: what
-    floating point would round tells of the rows (`kernels.lattice`).
+    are truncated towards zero onto a lattice, and the noise rounded to it, so that sum and noise add up exactly:
+    rounding in floating point would reveal rows (`kernels.lattice`).
 
     Row gradients come from a second pass by `torch.func`, which works on any module as it is. One that mixes the rows
     of a batch has no row gradients, and one that draws random numbers would draw others in the second pass; both are
@@ -64,9 +65,9 @@ class DPBottom(Protection[DPBottomConfig]):
     Reference: Abadi et al. 2016, Deep learning with differential privacy (arXiv 1607.00133), algorithm 1.
 
     Guarantee: (epsilon, delta)-differential privacy of a row's features in the weights of the bottom model, given what
-    the active party sends back, where neighbours differ in one row, replaced. Each epoch has a row in one step, whose
-    noise is that of a Gaussian mechanism; steps compose adaptively, those of one epoch in parallel. It holds beside
-    embeddings that are released with noise themselves, and says nothing of others.
+    the active party sends back, where neighbours differ in one row, replaced. A row is in one step of each epoch, whose
+    noise is that of a Gaussian mechanism; steps compose adaptively, those of one epoch in parallel. It holds together
+    with embeddings that are released with noise themselves, and says nothing of others.
     """
 
     name = "dp_bottom"
@@ -79,9 +80,7 @@ class DPBottom(Protection[DPBottomConfig]):
     needs_row_independence = True
     needs_no_random_draws = True
 
-    def __init__(self, settings: DPBottomConfig) -> None:
-        super().__init__(settings)
-        self._steps = 0
+    counters = ("steps",)
 
     def update(self, update: Update, view: PassiveView) -> None:
         """Put the noisy mean of the clipped row gradients in place of the gradient."""
@@ -96,9 +95,9 @@ class DPBottom(Protection[DPBottomConfig]):
         noise = rounded_normal(key, b"dp_bottom", tuple(total.shape), sigma, step)
         noisy = ((total + noise) / rows).float()
         parameters = [parameter for parameter in update.bottom.parameters() if parameter.requires_grad]
-        for parameter, part in zip(parameters, torch.split(noisy, [one.numel() for one in parameters]), strict=True):
+        for parameter, part in zip(parameters, torch.split(noisy, [p.numel() for p in parameters]), strict=True):
             parameter.grad = part.view_as(parameter).clone()
-        self._steps += 1
+        self.count(steps=1)
 
     def _scale(self, plan: ReleasePlan, rows: int) -> tuple[float, float]:
         """Standard deviation of the noise, and the step of a lattice on which sums of so many rows are exact."""
@@ -115,21 +114,10 @@ class DPBottom(Protection[DPBottomConfig]):
         """
         self._scale(plan, rows=1)
         if plan.once:
-            raise ConfigError.expected("a release in every step beside dp_bottom", "one release", "leave dp_bottom out")
+            raise ConfigError.expected("a release in every step with dp_bottom", "one release", "leave dp_bottom out")
         return DPSGD(self.settings.multiplier(plan), plan.training)
 
     def metrics(self) -> Mapping[str, float]:
-        """Steps and noise. How many rows were clipped would be one more release, which nothing pays for."""
-        return {
-            "steps": self._steps,
-            "clip": self.settings.clip,
-            "noise_multiplier": self.settings.multiplier(self.context.plan),
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        """The count so far."""
-        return {"steps": self._steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self._steps = int(state["steps"])
+        """Steps and noise. The number of clipped rows would be one more release, which nothing pays for."""
+        noise = self.settings.multiplier(self.context.plan)
+        return {**super().metrics(), "clip": self.settings.clip, "noise_multiplier": noise}

@@ -1,4 +1,4 @@
-"""Differentially private embeddings: every row bounded in norm, and Gaussian noise for all its releases together."""
+"""Differentially private embeddings: every row clipped, and Gaussian noise for all its releases together."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ _BUDGET = "epsilon 8 and delta 1e-5 are a start"
 
 
 class DPEmbeddingConfig(FrozenModel):
-    """How long a row may be, and how much noise it gets: by epsilon and delta, or by a noise multiplier.
+    """Clipping norm of a row, and its noise: by epsilon and delta, or by a noise multiplier.
 
     Attributes:
         clip: C, the norm that no row exceeds; the sensitivity is 2C.
-        epsilon, delta: what the releases may cost, and `per` says which.
+        epsilon: cost of the releases that `per` names.
+        delta: probability with which that epsilon may not hold.
         noise_multiplier: standard deviation of the noise over 2C, in place of epsilon and delta.
-        per: `run`: all planned releases of a row together, training epochs and evaluations. `release`: each one.
+        per: `run`: all planned releases of a row together, training epochs and evaluations. `release`: each release.
         calibration: `exact`, or `classical`: sqrt(2 ln(1.25 / delta)) / epsilon, which papers use, for one release.
-        rescale: what is done to use the whole room that the clipping leaves. `sphere`: every row gets norm C.
+        rescale: how rows are scaled to fill the ball that they are clipped to. `sphere`: every row gets norm C.
             `public`: rows times `scale`, then clipped. `paper`: clipped rows times an estimated factor, not clipped
             again.
-        scale: of `public`, and public knowledge: never taken from the private rows.
-        estimate: of `paper`.
-        adjust: the contrastive term; none by default.
+        scale: factor of `public`, which is public knowledge: never taken from the private rows.
+        estimate: settings of the estimate of `paper`.
+        adjust: settings of the contrastive term; none by default.
     """
 
     clip: float = Field(gt=0, strict=True, description="the norm that no row exceeds")
@@ -58,9 +59,9 @@ class DPEmbeddingConfig(FrozenModel):
         if given not in (["epsilon", "delta"], ["noise_multiplier"]):
             got = " and ".join(given) or "none"
             raise ValueError(f"either epsilon and delta or noise_multiplier, got {got}; {_BUDGET}")
-        beside = sorted(self.model_fields_set & {"per", "calibration"})
-        if self.noise_multiplier is not None and beside:
-            raise ValueError(f"{' and '.join(beside)} beside epsilon and delta, got a noise_multiplier, which says all")
+        surplus = sorted(self.model_fields_set & {"per", "calibration"})
+        if self.noise_multiplier is not None and surplus:
+            raise ValueError(f"{' and '.join(surplus)} with epsilon and delta, got a noise_multiplier, which says all")
         if self.calibration == "classical" and self.per == "run":
             raise ValueError("per release with calibration classical, which is a formula for one, got per run")
         return self
@@ -70,7 +71,7 @@ class DPEmbeddingConfig(FrozenModel):
         if (self.scale is not None) != (self.rescale == "public"):
             raise ValueError("a scale with rescale public, and with no other, got one without the other")
         if "estimate" in self.model_fields_set and self.rescale != "paper":
-            raise ValueError(f"estimate beside rescale paper alone, got it beside rescale {self.rescale}")
+            raise ValueError(f"estimate with rescale paper alone, got it with rescale {self.rescale}")
         return self
 
     def multiplier(self, plan: ReleasePlan) -> float:
@@ -90,22 +91,21 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
     sum gives the row away; on the lattice it is a post-processing of the mechanism in real numbers.
 
     Training is through the clipped rows, so the gradient that returns passes back through clip and scale. Each release
-    has noise of its own, keyed by what it is for, its scale, the step, the rows and the content: a message repeated
-    after a resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise
-    alone.
+    has noise of its own, keyed by its purpose, its scale, the step, the rows and the content: a message repeated after
+    a resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise alone.
 
-    Differs from its paper: noise is calibrated exactly and over the run (`calibration` and `per` bring the paper's
-    back), and what scales a row never depends on other rows (`rescale: paper` brings that back, and says so).
+    Differs from its paper: noise is calibrated exactly and over the run (`calibration` and `per` restore the paper's),
+    and the factor of a row never depends on other rows (`rescale: paper` restores that, without a guarantee).
 
-    What it reports of itself it takes from the noisy rows, since a passive party's metrics are sent: how many rows were
-    clipped would be one more release, which nothing pays for.
+    Metrics are computed from the noisy rows, since a passive party's metrics are sent: the number of clipped rows would
+    be one more release, which nothing pays for.
 
     Reference: Mi et al. 2023, Flexible differentially private vertical federated learning with adaptive feature
     embeddings (arXiv 2308.02362), section 3; Balle and Wang 2018 (arXiv 1805.06530), theorem 8 (calibration).
 
     Guarantee: (epsilon, delta)-differential privacy of a row's features over all its releases, where neighbours differ
     in one row, replaced; conditional on the bottom model and the encoding wherever these were fitted on the rows. It
-    needs a bottom model that embeds every row on its own, which is tried out before anything is sent. It holds for the
+    needs a bottom model that embeds every row on its own, which is tested before anything is sent. It holds for the
     numbers that are sent, not for real numbers alone: they are points of a lattice (`kernels.lattice`). None with
     `rescale: paper`.
     """
@@ -117,19 +117,17 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
     reference = "Mi et al. 2023 (arXiv 2308.02362), section 3"
     rank = 20
     needs_row_independence = True
+    counters = ("rows", "squares", "width")
 
     def __init__(self, settings: DPEmbeddingConfig) -> None:
         super().__init__(settings)
-        self._rows = 0
-        self._squares = 0.0
-        self._width = 1
         self._sigma = 0.0
         self._clean: Tensor | None = None
         self._estimated = EstimatedScale(settings.estimate, settings.clip) if settings.rescale == "paper" else None
         self._adjustment = Adjustment(settings.adjust) if settings.adjust is not None else None
 
     def setup(self, context: Context) -> None:
-        """Fix the noise for the planned releases.
+        """Calibrate the noise to the planned releases.
 
         Raises:
             ConfigError: clip or noise is beyond what float32 can hold.
@@ -147,12 +145,11 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         if self._estimated is not None:
             bounded = self._estimated.scaled(bounded, view)
         # With sigma: one draw at two scales, twice the same row, would give the row by two equations in two unknowns.
-        place = f"dp_embedding {self._sigma.hex()} {view.mode} {view.epoch} {rows_digest(view.rows).hex()}"
-        key = self.context.noise.key(hook=place, peer=self.context.peers[0], step=view.step, content=bounded)
+        purpose = f"dp_embedding {self._sigma.hex()} {view.mode} {view.epoch} {rows_digest(view.rows).hex()}"
+        key = self.context.noise.key(hook=purpose, peer=self.context.peers[0], step=view.step, content=bounded)
         released = lattice_gaussian(bounded, self._sigma, self.settings.clip, key)
-        self._rows += len(e)
-        self._squares += float(torch.linalg.vector_norm(released.detach(), dtype=torch.float64)) ** 2
-        self._width = e.shape[1]
+        self.count(rows=len(e), squares=float(torch.linalg.vector_norm(released.detach(), dtype=torch.float64)) ** 2)
+        self.counts["width"] = e.shape[1]
         return released
 
     def _deviation(self, plan: ReleasePlan) -> float:
@@ -187,7 +184,7 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         settings = self.settings
         self._deviation(plan)
         if plan.once and settings.adjust is not None:
-            raise ConfigError.expected("a release in every step beside adjust", "one release", "leave adjust out")
+            raise ConfigError.expected("a release in every step with adjust", "one release", "leave adjust out")
         if settings.rescale == "paper":
             claimed = ""
             if settings.epsilon is not None and settings.delta is not None:
@@ -201,33 +198,30 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         return GaussianRelease(settings.multiplier(plan), plan, plan.condition, delta=settings.delta)
 
     def metrics(self) -> Mapping[str, float]:
-        """The noise, and what noisy rows tell of those below: root mean square norm over C, and over the noise's."""
-        noise = self._sigma**2 * self._width * max(self._rows, 1)
-        signal = math.sqrt(max(self._squares - noise, 0.0))
-        own = {
-            "rows": self._rows,
+        """The noise, and the root mean square norm of the rows below it, over C and over the norm of the noise."""
+        rows, width = max(self.counts["rows"], 1), max(self.counts["width"], 1)
+        noise = self._sigma**2 * width * rows
+        signal = math.sqrt(max(self.counts["squares"] - noise, 0.0))
+        metrics = {
+            "rows": self.counts["rows"],
             "clip": self.settings.clip,
             "sigma": self._sigma,
-            "norm_over_clip": signal / math.sqrt(max(self._rows, 1)) / self.settings.clip,
+            "norm_over_clip": signal / math.sqrt(rows) / self.settings.clip,
             "signal_to_noise": signal / math.sqrt(noise) if noise else 0.0,
         }
         for part in (self._estimated, self._adjustment):
-            own |= part.metrics() if part is not None else {}
-        return own
+            metrics |= part.metrics() if part is not None else {}
+        return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """The counts so far, and what the rescaling and the adjusting go on from."""
+        """What the rescaling and the adjusting continue from."""
         return {
-            "rows": self._rows,
-            "squares": self._squares,
-            "width": self._width,
             "estimated": self._estimated.state_dict() if self._estimated is not None else {},
             "adjustment": self._adjustment.state_dict() if self._adjustment is not None else {},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self._rows, self._squares, self._width = int(state["rows"]), float(state["squares"]), int(state["width"])
         if self._estimated is not None:
             self._estimated.load_state_dict(state["estimated"])
         if self._adjustment is not None:

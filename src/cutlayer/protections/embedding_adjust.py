@@ -1,4 +1,4 @@
-"""Adjusting: teach the bottom model to keep rows together whose returned gradients are alike, a part of DP."""
+"""The `adjust` option of `dp_embedding`: a contrastive loss on rows whose returned gradients are alike."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _TOLERANCE = 1e-3
 
 
 class AdjustConfig(FrozenModel):
-    """What the party knows of the labels, and how much the term weighs.
+    """Pseudo-labels, and the weight of the term.
 
     Attributes:
-        classes: how many classes the labels have: knowledge that the party states.
-        threshold: the membership that a row's gradient must have in its cluster, or the row is left out.
-        weight: of the term beside the task's gradient.
-        temperature: of the contrastive loss.
-        fuzzifier: of the clustering; towards 1 memberships become 0 and 1. The usual 2 gives every row of a wide
-            gradient the same membership in all clusters, and so masks all.
-        rounds: the most updates of the clusters in a batch, which go on from those of the batch before. With 1 the
-            term takes half the time, and its clusters are a little less pure.
+        classes: number of classes of the labels: knowledge that the party states.
+        threshold: minimum membership of a row's gradient in its cluster; other rows are left out.
+        weight: weight of the term relative to the task's gradient.
+        temperature: temperature of the contrastive loss.
+        fuzzifier: fuzzifier of the clustering; towards 1 memberships become 0 and 1. The usual 2 gives every row of a
+            wide gradient the same membership in all clusters, which masks every row.
+        rounds: maximum number of updates of the clusters in a batch, which start from those of the batch before. With
+            1 the term takes half the time, and its clusters are a little less pure.
     """
 
     classes: int = Field(ge=2, le=1000, strict=True, description="how many classes the labels have")
@@ -43,17 +43,18 @@ class AdjustConfig(FrozenModel):
 def pseudo_labels(
     gradient: Tensor, settings: AdjustConfig, centres: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Clusters of one batch's returned gradients.
+    """Cluster one batch's returned gradients.
 
     Args:
-        gradient: (n, width), finite.
-        centres: the batch before's; None to begin anew.
+        gradient: returned gradient, (n, width), finite.
+        settings: number of clusters, threshold, fuzzifier and rounds.
+        centres: centres of the batch before; `None` to begin anew.
 
     Returns:
-        The cluster of each row, int64 (n,); which rows are confident of it, bool (n,); and the centres to go on from:
-        none where no row is confident, since centres that fell together would never part again.
+        The cluster of each row, int64 (n,); which rows are confident of it, bool (n,); and the centres for the next
+        batch: `None` where no row is confident, since centres that coincide would never separate again.
     """
-    found = fuzzy_c_means(
+    clusters = fuzzy_c_means(
         gradient,
         settings.classes,
         fuzzifier=settings.fuzzifier,
@@ -61,18 +62,18 @@ def pseudo_labels(
         rounds=settings.rounds,
         start=centres,
     )
-    largest, labels = found.memberships.max(1)
+    largest, labels = clusters.memberships.max(1)
     confident = largest >= settings.threshold
-    return labels, confident, found.centres if bool(confident.any()) else None
+    return labels, confident, clusters.centres if bool(confident.any()) else None
 
 
 class Adjustment:
     """Weight times the supervised contrastive loss of the rows with a confident pseudo-label.
 
-    Pseudo-labels are the clusters that fuzzy c-means finds in the gradients that came back (equation 7). Rows whose
-    largest membership is under the threshold are masked: neither anchors, nor positives, nor in a denominator. The
-    exact form of equation 8 is left open by its text as we have it; here it is the loss of Khosla et al. 2020 on the
-    embeddings before the noise, at length 1.
+    Pseudo-labels are the clusters of the gradients that came back, by fuzzy c-means (equation 7). Rows whose largest
+    membership is under the threshold are masked: neither anchors, nor positives, nor in a denominator. The paper leaves
+    the exact form of equation 8 open; here it is the loss of Khosla et al. 2020 on the embeddings before the noise, at
+    length 1.
 
     Gradients are what the active party sent, so clusters of them tell it nothing new; the loss is of the party's own
     rows, and reaches the active party through the bottom model alone.
@@ -83,22 +84,21 @@ class Adjustment:
     def __init__(self, settings: AdjustConfig) -> None:
         self.settings = settings
         self._centres: Tensor | None = None
-        self._rows = 0
-        self._kept = 0
+        self._counts = {"rows": 0, "kept": 0}
 
     def loss(self, rows: Tensor, gradient: Tensor) -> Tensor | None:
-        """The term of a batch; nothing where no two rows share a confident pseudo-label.
+        """The term of a batch; `None` where no two rows share a confident pseudo-label.
 
         Args:
-            rows: (n, width) embeddings without noise, with their graph.
-            gradient: (n, width), as it came back.
+            rows: embeddings without noise, with their graph, (n, width).
+            gradient: gradient that came back, (n, width).
         """
-        self._rows += len(rows)
+        self._counts["rows"] += len(rows)
         if not math.isfinite(float(gradient.abs().max())):
             return None
         labels, confident, self._centres = pseudo_labels(gradient, self.settings, self._centres)
         kept = confident.nonzero()[:, 0]
-        self._kept += len(kept)
+        self._counts["kept"] += len(kept)
         if not len(kept):
             return None
         if len(kept) < len(rows):
@@ -109,14 +109,14 @@ class Adjustment:
 
     def metrics(self) -> Mapping[str, float]:
         """The share of rows with a confident pseudo-label, which the gradients alone decide."""
-        return {"share_adjusted": self._kept / max(self._rows, 1)}
+        return {"share_adjusted": self._counts["kept"] / max(self._counts["rows"], 1)}
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, and the centres of the last batch."""
         centres = {} if self._centres is None else {"last": self._centres.clone()}
-        return {"rows": self._rows, "kept": self._kept, "centres": centres}
+        return {**self._counts, "centres": centres}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self._rows, self._kept = int(state["rows"]), int(state["kept"])
+        self._counts = {name: state[name] for name in self._counts}
         self._centres = state["centres"].get("last")

@@ -1,4 +1,4 @@
-"""The published rescaling of embeddings: by the distance that pairs of rows are estimated to keep, a part of DP."""
+"""The `rescale: paper` option of `dp_embedding`: scaling by an estimate of the largest distance between rows."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from cutlayer.protections.base import Context, Mode, PassiveView
 
 
 class EstimateConfig(FrozenModel):
-    """How `rescale: paper` estimates; its authors' text is followed where a key says so, the rest is our choice.
+    """How `rescale: paper` estimates. Keys that name an equation follow the paper; the rest is our choice.
 
     Attributes:
-        tail: the probability with which a distance may exceed the estimate (equation 5); its authors add it to delta.
-        rows: training rows of the sampled batch.
+        tail: probability with which a distance may exceed the estimate (equation 5); its authors add it to delta.
+        rows: number of training rows in the sampled batch.
         every: training steps from one sampled batch to the next.
-        weight: of the divergence between the distances of the sampled batch and of the batch (equation 6). Above
-            the default the term holds back what the task asks for.
+        weight: weight of the divergence between the distances of the sampled batch and of the batch (equation 6).
+            Above the default the term competes with the task.
     """
 
-    tail: float = Field(default=0.01, gt=0, lt=1, strict=True, description="beside delta in the paper's claim")
+    tail: float = Field(default=0.01, gt=0, lt=1, strict=True, description="added to delta in the paper's claim")
     rows: int = Field(default=128, ge=2, strict=True)
     every: int = Field(default=10, ge=1, strict=True)
     weight: float = Field(default=0.1, ge=0, strict=True)
@@ -41,9 +41,13 @@ class EstimateConfig(FrozenModel):
 class EstimatedScale:
     """Scale clipped rows by 2C / d, d the distance that two rows of a sampled batch exceed with probability `tail`.
 
-    The distances of the batch, after clipping, count as normal. d is then the Gaussian quantile of a single one: mean +
-    z deviation with Phi(z) = 1 - tail. The sampled batch is embedded by the bottom model as it is, every so many
-    steps; evaluations use the last one.
+    The distances of the batch, after clipping, are taken as normal: d is the quantile mean + z deviation with
+    Phi(z) = 1 - tail. The sampled batch is embedded by the current bottom model every `every` steps; evaluations use
+    the last estimate.
+
+    Args:
+        settings: how to estimate.
+        clip: C, the norm that rows are clipped to.
 
     Reference: Mi et al. 2023 (arXiv 2308.02362), equations 4 to 6.
     """
@@ -55,11 +59,11 @@ class EstimatedScale:
         self._distances = 0.0
 
     def setup(self, context: Context) -> None:
-        """Learn the training rows, and the noise that the draws come from."""
+        """Read the training rows, and the noise that the draws come from."""
         self._context = context
 
     def scaled(self, clipped: Tensor, view: PassiveView) -> Tensor:
-        """The rows (n, width), none longer than the clip before, times the factor."""
+        """Clipped rows (n, width) times the factor."""
         if math.isnan(self._mean) or (view.mode is Mode.TRAIN and view.step % self.settings.every == 0):
             self._sample(view)
         distance = self._distance()
@@ -72,8 +76,8 @@ class EstimatedScale:
         """
         mean, variance = distance_mean_and_variance(clipped)
         value = normal_divergence(self._mean, self._variance, mean, variance)
-        known = math.isfinite(float(value.detach()))  # where rows coincide it is not
-        return self.settings.weight * value if known else torch.zeros_like(value)
+        finite = math.isfinite(float(value.detach()))  # it is not where rows coincide
+        return self.settings.weight * value if finite else torch.zeros_like(value)
 
     def metrics(self) -> Mapping[str, float]:
         """Batches sampled, and the mean of the distances estimated from them."""
@@ -86,20 +90,20 @@ class EstimatedScale:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self._mean, self._variance = map(float, state["last"] or (math.nan, math.nan))
-        self._drawn, self._distances = int(state["drawn"]), float(state["distances"])
+        self._mean, self._variance = state["last"] or (math.nan, math.nan)
+        self._drawn, self._distances = state["drawn"], state["distances"]
 
     def _sample(self, view: PassiveView) -> None:
-        """Embed some training rows and keep what their distances are like."""
+        """Embed some training rows and estimate the distribution of their distances."""
         training = self._context.training
         peer = self._context.peers[0]
         key = self._context.noise.key(hook="dp_embedding sample", peer=peer, step=view.step, content=view.rows)
         draw = torch.Generator().manual_seed(int.from_bytes(key[:7], "little"))
         drawn = torch.randint(len(training), (self.settings.rows,), generator=draw)
-        places = drawn.unique()  # type: ignore[no-untyped-call]
+        indices = drawn.unique()  # type: ignore[no-untyped-call]
         with torch.no_grad():
-            found = distance_statistics(clip_rows(view.embed(training[places]), self.clip))
-        self._mean, self._variance = found.mean, found.variance
+            statistics = distance_statistics(clip_rows(view.embed(training[indices]), self.clip))
+        self._mean, self._variance = statistics.mean, statistics.variance
         self._drawn += 1
         self._distances += self._distance()
 

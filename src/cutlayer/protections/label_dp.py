@@ -19,20 +19,20 @@ from cutlayer.config import FrozenModel, validated
 from cutlayer.data.ids import DIGEST_BYTES, row_digests
 from cutlayer.errors import DataError
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response
-from cutlayer.protections.base import Asset, Context, Protection, Side
+from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.label_memory import Choice, Drawn, Recalled
 
 Labels = TypeVar("Labels", npt.NDArray[Any], Tensor)
 
 
 class LabelDPConfig(FrozenModel):
-    """How private a label is.
+    """Privacy of a label, and the treatment of labels that changed.
 
     Attributes:
-        eps: 0 or more. 0 is a coin flip, 1 flips 27 % of binary labels, 5 flips 0.7 %.
-        changed_labels: what is done where a row's label is another one than an earlier training drew for. `refuse`:
-            stop before anything is sent. `keep`: the row keeps its old draw. `redraw`: each new training draws every
-            row anew, and the eps of all of them add up.
+        eps: privacy of a label, 0 or more. 0 is a coin flip, 1 flips 27 % of binary labels, 5 flips 0.7 %.
+        changed_labels: what is done where a row's label differs from the one that an earlier training drew for.
+            `refuse`: stop before anything is sent. `keep`: the row keeps its old draw. `redraw`: each new training
+            draws every row anew, and the eps of all of them add up.
     """
 
     eps: float = Field(ge=0, strict=True)
@@ -42,14 +42,14 @@ class LabelDPConfig(FrozenModel):
 class LabelDP(Protection[LabelDPConfig]):
     """Replace each training label by randomised response before training sees it.
 
-    Of n classes a label is kept with probability e^eps / (n - 1 + e^eps), else one of the others is taken uniformly;
-    a binary label so flips with 1 / (1 + e^eps). The draw is a keyed function of the row's id: the same in every
+    Of n classes a label is kept with probability e^eps / (n - 1 + e^eps), else another class is drawn uniformly; a
+    binary label flips with probability 1 / (1 + e^eps). The draw is a keyed function of the row's id: the same in every
     epoch, after a resume and in the next training on the same secret. Evaluation rows keep their true labels.
 
-    A label that is corrected between two trainings would be the only one whose draw changes, and so would show with
-    certainty (the known limit of memoised randomised response). So a run remembers under its secret what each row was
-    drawn for, and `changed_labels` says what is done about a change. A run with a supplied key remembers nothing, nor
-    do calls: they are reproducible, and whoever needs privacy over changing labels takes another key for each.
+    A label that is corrected between two trainings would be the only one whose draw changes, and the change would show
+    with certainty (the known limit of memoised randomised response). So a run remembers under its secret which label
+    each row was drawn for, and `changed_labels` says what is done about a change. A run with a supplied key remembers
+    nothing, nor do calls: they are reproducible. For privacy over changing labels use another key for each.
 
     Reference: Warner 1965, Randomized response; Ghazi et al. 2021, Deep learning with label differential privacy
     (arXiv 2102.06062), section 1, for training on it; MindSpore Federated's label_dp has the same probabilities but
@@ -57,13 +57,13 @@ class LabelDP(Protection[LabelDPConfig]):
 
     Guarantee: eps-label differential privacy per row for the whole run, however many epochs (neighbours differ in one
     row's label; all else is post-processing), while the secret stays with the label's owner. Over several trainings it
-    is of each row's first label with `refuse` and `keep`, and with `redraw` of all its labels, at the sum of the eps;
-    trainings that did not come to their end, and drew others, are counted in the next.
+    holds for each row's first label with `refuse` and `keep`, and with `redraw` for all its labels, at the sum of the
+    eps; trainings that did not end, and drew other labels, are counted in the next.
 
     Args:
-        settings: `LabelDPConfig`, or its eps alone.
-        key: 16 bytes or more that stay with the label's owner, one for each label column; only for calls, since a run
-            has its own. By default 32 fresh ones from the operating system.
+        settings: a `LabelDPConfig`, or its eps alone.
+        key: 16 bytes or more that stay with the label's owner, another for each label column; only for calls, since a
+            run has its own. By default 32 fresh bytes from the operating system.
 
     >>> import numpy as np
     >>> flipped = LabelDP(1.0)(np.zeros(10_000))
@@ -78,40 +78,32 @@ class LabelDP(Protection[LabelDPConfig]):
     reference = "Warner 1965; Ghazi et al. 2021 (arXiv 2102.06062), section 1"
     rank = 10
     tasks = frozenset({"binary", "multiclass"})
+    counters = ("rows", "labels_flipped")
 
     def __init__(self, settings: LabelDPConfig | float, key: bytes | None = None) -> None:
         if not isinstance(settings, LabelDPConfig):
             settings = validated(LabelDPConfig, {"eps": settings}, self.name)
         super().__init__(settings)
         self._key = secrets.token_bytes(32) if key is None else key
-        self._rows = 0
-        self._flipped = 0
-        self._classes = 2
         self._recalled: Recalled | None = None
         if settings.eps == 0:
             warnings.warn("label_dp at eps 0 is a coin flip: the labels carry nothing to learn", stacklevel=2)
 
-    def setup(self, context: Context) -> None:
-        """Learn the number of classes; refuses a regression."""
-        super().setup(context)
-        if context.task is not None:
-            self._classes = max(2, len(context.task.classes))
-
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Draw the protected labels: int64 (n,) codes and uint8 (n, 16) id digests in, codes out."""
-        context, eps, classes = self.context, self.settings.eps, self._classes
+        context, eps, classes = self.context, self.settings.eps, self.classes
         codes, draws = y, ""
         if context.label_memory is not None:
             of = Drawn(context.label_column, eps, classes)
             self._recalled = context.label_memory.recall(y, ids, of, self.settings.changed_labels)
             codes, draws = self._recalled.codes, self._recalled.draws
         drawn = randomized_response(codes, ids, classes, eps, context.secret, context.label_column, draws)
-        self._rows, self._flipped = len(y), int((drawn != y).sum())
+        self.counts = {"rows": len(y), "labels_flipped": int((drawn != y).sum())}
         return drawn
 
     @property
     def draws(self) -> str | None:
-        """Of the memory and its generation; `None` with a supplied key, and for rows without ids."""
+        """Name of the memory and its generation; `None` with a supplied key, and for rows without ids."""
         return None if self._recalled is None else self._recalled.draws
 
     def begin(self) -> None:
@@ -126,25 +118,25 @@ class LabelDP(Protection[LabelDPConfig]):
 
     @property
     def _drawn_times(self) -> int:
-        """Independent draws of one row's label: this run's, and those of runs that did not end and drew others."""
+        """Independent draws of one row's label: this run's, and those of runs that did not end."""
         return 1 + (self._recalled.unfinished if self._recalled is not None else 0)
 
     def __call__(self, labels: Labels, ids: Sequence[Any] | npt.NDArray[Any] | None = None) -> Labels:
         """Protect labels outside a run.
 
-        With `ids` the draw is a function of key, id, eps and label: the same ids under the same key repeat it, and the
-        whole costs eps per row, however often it is called. Without, every call is a fresh draw: k calls on the same
-        rows cost k eps, and a majority vote over them recovers the labels.
+        With `ids` the draw is a function of key, id, eps and label: the same ids under the same key repeat it, and all
+        calls together cost eps per row. Without, every call is a fresh draw: k calls on the same rows cost k eps, and a
+        majority vote over them recovers the labels.
 
         Args:
             labels: array or tensor of shape (n,) or (n, 1) with 0 and 1, or one-hot (n, classes).
-            ids: n row ids, integers or text, each once.
+            ids: n distinct row ids, integers or text.
 
         Returns:
             Protected labels of the same type, dtype and shape.
 
         Raises:
-            DataError: the labels are neither, or the ids do not fit.
+            DataError: the labels have another form, or the ids do not fit.
             ConfigError: the key is shorter than 16 bytes.
         """
         values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
@@ -157,27 +149,18 @@ class LabelDP(Protection[LabelDPConfig]):
         return torch.from_numpy(out).to(labels.device) if isinstance(labels, Tensor) else out
 
     def event(self, plan: ReleasePlan) -> Event:
-        """One randomised response per row for the whole run, and one for each run that did not end and drew others."""
-        return RandomizedResponse(self.settings.eps, self._classes, self._drawn_times)
+        """One randomised response per row for the whole run, and one for each run that did not end."""
+        return RandomizedResponse(self.settings.eps, self.classes, self._drawn_times)
 
     def metrics(self) -> Mapping[str, float]:
         """Rows drawn, labels flipped, their share, and the share to expect."""
         return {
-            "rows": self._rows,
-            "labels_flipped": self._flipped,
-            "flipped_share": self._flipped / max(self._rows, 1),
-            "expected_share": flip_probability(self.settings.eps, self._classes),
+            **self.counts,
+            "flipped_share": self.counts["labels_flipped"] / max(self.counts["rows"], 1),
+            "expected_share": flip_probability(self.settings.eps, self.classes),
             **({"draws": self._drawn_times} if self._drawn_times > 1 else {}),
             **({"old_draws_kept": self._recalled.kept} if self._recalled is not None and self._recalled.kept else {}),
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        """What was counted; the draws themselves repeat from the secret."""
-        return {"rows": self._rows, "flipped": self._flipped}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self._rows, self._flipped = int(state["rows"]), int(state["flipped"])
 
 
 def _recognised(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:

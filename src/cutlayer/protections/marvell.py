@@ -1,8 +1,7 @@
-"""Marvell: the Gaussian noise of least power that makes the classes' gradients hard to tell apart."""
+"""Marvell: the Gaussian noise of least power that makes the classes' gradients hard to distinguish."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -11,27 +10,26 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.class_statistics import ClassStatistics, Contrast, class_statistics, one_against_rest
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise import standard_normal
-from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Side
+from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 _RANGE = "a sum_kl of 0.16 to 0.64 is the range the authors recommend"
 _GROWTH = 1.5
 
 
 class MarvellConfig(FrozenModel):
-    """How hard the classes are to tell apart: exactly one of the first three.
+    """How hard the classes are to distinguish: exactly one of the first three.
 
     Attributes:
         sum_kl: target of KL(positive || negative) + KL(negative || positive) in nats; 0.16 to 0.64 is recommended
             (leak AUC 0.5 to 0.6 at a loss of test AUC under 0.02), 3.6 hides little, 0.01 costs about 0.04.
         error_lower_bound: L in (0, 0.5), of the mean of a detector's false positive and false negative rates; the
             target is then (2 - 4 L)^2.
-        s: noise of power `s` times the squared distance of the class means, whatever it reaches (the paper uses 0.1
-            to 4, the study of forward leakage 8).
+        s: power of the noise over the squared distance of the class means, without a target (the paper uses 0.1 to 4,
+            the study of forward leakage 8).
         search: `exact`: the smallest power that reaches the target. `geometric`: the published search, from `s` = 1
             upwards by 1.5, which overshoots and adds noise where none is needed.
     """
@@ -50,9 +48,7 @@ class MarvellConfig(FrozenModel):
             got = " and ".join(given) or "none"
             raise ValueError(f"exactly one of sum_kl, error_lower_bound and s, got {got}; {_RANGE}")
         if self.s is not None and self.search != "exact":
-            raise ValueError(
-                "search beside sum_kl or error_lower_bound, got it beside s; a fixed s searches for nothing"
-            )
+            raise ValueError("search with sum_kl or error_lower_bound, got it with s; a fixed s searches for nothing")
         return self
 
     @property
@@ -65,36 +61,32 @@ class MarvellConfig(FrozenModel):
 
 @dataclass(frozen=True)
 class _ClassNoise:
-    """Noise by class.
+    """Noise of each class.
 
     Attributes:
-        directions: unit vectors float32 (classes, width).
-        deviations: float64 (2, classes), along that direction alone and in every direction.
+        directions: unit vector of each class, float32 (classes, width).
+        deviations: standard deviations along that direction alone and in every direction, float64 (2, classes).
     """
 
     directions: Tensor
     deviations: Tensor
 
-    @classmethod
-    def none(cls, classes: int, width: int) -> _ClassNoise:
-        return cls(torch.zeros(classes, width), torch.zeros(2, classes, dtype=torch.float64))
-
     @property
-    def known(self) -> Tensor:
+    def present(self) -> Tensor:
         """Which classes get noise, bool (classes,)."""
         return self.deviations.any(0)
 
-    def give(self, code: int, direction: Tensor, along: float, across: float) -> None:
+    def set(self, code: int, direction: Tensor, along: float, across: float) -> None:
         """Set one class's noise from its variances along the direction and across it."""
         self.directions[code] = direction
         self.deviations[:, code] = torch.tensor([max(along - across, 0.0), across], dtype=torch.float64).sqrt()
 
     def updated(self, newer: _ClassNoise) -> _ClassNoise:
-        """This, with what `newer` knows in its place."""
-        known = newer.known
+        """A copy with the noise of every class that `newer` has noise for."""
+        present = newer.present
         return _ClassNoise(
-            torch.where(known[:, None], newer.directions, self.directions),
-            torch.where(known, newer.deviations, self.deviations),
+            torch.where(present[:, None], newer.directions, self.directions),
+            torch.where(present, newer.deviations, self.deviations),
         )
 
 
@@ -110,11 +102,11 @@ class Marvell(Protection[MarvellConfig]):
     of an alternation from a random start; the power is the smallest that reaches the target, where theirs goes from g
     up by 1.5 and overshoots (`search: geometric` does the same, with the exact optimum); where the clean batch
     satisfies the target nothing is added and evidence says so, where theirs adds noise of power g. Their code divides
-    by zero on a batch of one class: here the noise of the last batch that needed some serves, and before there is one
-    the gradient is withheld (zeros). g = 0, as of a party the model ignores, needs no noise.
+    by zero on a batch of one class: here such a batch gets the noise of the last batch that needed some, and before
+    that the gradient is withheld (zeros). g = 0, as of a party that the model ignores, needs no noise.
 
-    With more than two classes, an extension of ours, a row gets the noise of the positives in its own class against
-    all others together, since the paper is about two.
+    With more than two classes, which the paper does not treat, a row gets the noise of the positives in its own class
+    against all other classes together.
 
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
     section 4.2 and theorem 2.
@@ -131,30 +123,30 @@ class Marvell(Protection[MarvellConfig]):
     rank = 20
     excludes = frozenset({"max_norm", "iso_noise", "noisy_gradient", "ppdl"})
     tasks = frozenset({"binary", "multiclass"})
+    no_guarantee = "Marvell's bound on detection holds for Gaussian gradients and one release of a row"
+    counters = (
+        "batches",
+        "batches_already_satisfying",
+        "batches_without_difference",
+        "one_class_batches_served",
+        "one_class_batches_withheld",
+    )
+    means = (("mean_sum_kl", "sum_kl", "solved"), ("mean_power_over_g", "power_over_g", "solved"))
 
     def __init__(self, settings: MarvellConfig) -> None:
         super().__init__(settings)
-        self._counts: Counter[str] = Counter()
-        self._sums: dict[str, float] = {"sum_kl": 0.0, "power_over_g": 0.0}
         self._last: dict[str, _ClassNoise] = {}
-        self._classes = 2
-
-    def setup(self, context: Context) -> None:
-        """Learn the number of classes; refuses a regression."""
-        super().setup(context)
-        if context.task is not None:
-            self._classes = max(2, len(context.task.classes))
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Hide the classes in the cut gradient (n, width) of `party`."""
-        self._counts["batches"] += 1
-        statistics = class_statistics(g, view.labels, self._classes)
+        self.count(batches=1)
+        statistics = class_statistics(g, view.labels, self.classes)
         if len(statistics.present) < 2:
             noise = self._last.get(party)
-            if noise is None or not bool(noise.known[statistics.present].all()):
-                self._counts["withheld"] += 1
+            if noise is None or not bool(noise.present[statistics.present].all()):
+                self.count(one_class_batches_withheld=1)
                 return torch.zeros_like(g)
-            self._counts["served"] += 1
+            self.count(one_class_batches_served=1)
         else:
             noise = self._fit(statistics)
             self._last[party] = self._last[party].updated(noise) if party in self._last else noise
@@ -162,20 +154,20 @@ class Marvell(Protection[MarvellConfig]):
 
     def _fit(self, statistics: ClassStatistics) -> _ClassNoise:
         """The noise of every class that has rows."""
-        noise = _ClassNoise.none(self._classes, statistics.means.shape[1])
+        width = statistics.means.shape[1]
+        noise = _ClassNoise(torch.zeros(self.classes, width), torch.zeros(2, self.classes, dtype=torch.float64))
         satisfying, different = True, False
-        for code in [1] if self._classes == 2 else statistics.present:
+        for code in [1] if self.classes == 2 else statistics.present:
             contrast = one_against_rest(statistics, code)
             if contrast.g == 0.0:
                 continue
             different = True
             optimum, satisfied = self._optimum(contrast)
             satisfying &= satisfied
-            noise.give(code, contrast.direction, optimum.lam11, optimum.lam21)
-            if self._classes == 2:
-                noise.give(0, contrast.direction, optimum.lam10, optimum.lam20)
-        self._counts["without_difference"] += not different
-        self._counts["already_satisfying"] += different and satisfying
+            noise.set(code, contrast.direction, optimum.lam11, optimum.lam21)
+            if self.classes == 2:
+                noise.set(0, contrast.direction, optimum.lam10, optimum.lam20)
+        self.count(batches_without_difference=not different, batches_already_satisfying=different and satisfying)
         return noise
 
     def _optimum(self, contrast: Contrast) -> tuple[SumKLNoise, bool]:
@@ -193,54 +185,27 @@ class Marvell(Protection[MarvellConfig]):
             while minimise_sum_kl(u, v, d, g, p, power).sum_kl > target:
                 power *= _GROWTH
         optimum = minimise_sum_kl(u, v, d, g, p, power)
-        self._counts["solved"] += 1
-        self._sums["sum_kl"] += optimum.sum_kl
-        self._sums["power_over_g"] += power / g
+        self.count(solved=1, sum_kl=optimum.sum_kl, power_over_g=power / g)
         return optimum, satisfied
 
     def _perturbed(self, g: Tensor, noise: _ClassNoise, party: str, view: ActiveView) -> Tensor:
-        if not bool(noise.known[view.labels].any()):
+        if not bool(noise.present[view.labels].any()):
             return g
         along, across = noise.deviations.float()
         rows = (across[view.labels] > 0).nonzero()[:, 0]
         key = self.context.noise.key(hook="marvell", peer=party, step=view.step, content=g)
         lengths = standard_normal(key, b"along", (len(g),)).mul_(along[view.labels])
         isotropic = standard_normal(key, b"across", (len(rows), g.shape[1])).mul_(across[view.labels[rows]][:, None])
-        if self._classes == 2:  # one direction, up to its sign: no matrix of directions
+        if self.classes == 2:  # one direction, up to its sign: no matrix of directions
             sent = torch.addr(g, lengths, noise.directions[view.labels[0]])
         else:
             sent = torch.addcmul(g, noise.directions[view.labels], lengths[:, None])
         return sent.index_add_(0, rows, isotropic)
 
-    def event(self, plan: ReleasePlan) -> Event:
-        """No theorem covers gradients that are not Gaussian, or a row that returns."""
-        return NoFormalGuarantee("Marvell's bound on detection holds for Gaussian gradients and one release of a row")
-
-    def metrics(self) -> Mapping[str, float]:
-        """Batches by what happened to them, and the mean sumKL reached and power spent, in units of g."""
-        solved = max(self._counts["solved"], 1)
-        return {
-            "batches": self._counts["batches"],
-            "batches_already_satisfying": self._counts["already_satisfying"],
-            "batches_without_difference": self._counts["without_difference"],
-            "one_class_batches_served": self._counts["served"],
-            "one_class_batches_withheld": self._counts["withheld"],
-            "mean_sum_kl": self._sums["sum_kl"] / solved,
-            "mean_power_over_g": self._sums["power_over_g"] / solved,
-        }
-
     def state_dict(self) -> dict[str, Any]:
-        """The counts so far, and the last noise of every party."""
-        last = {
-            party: {"directions": noise.directions, "deviations": noise.deviations}
-            for party, noise in self._last.items()
-        }
-        return {"counts": dict(self._counts), "sums": dict(self._sums), "last": last}
+        """The last noise of every party."""
+        return {"last": {party: vars(noise) for party, noise in self._last.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self._counts = Counter({name: int(count) for name, count in state["counts"].items()})
-        self._sums = {name: float(value) for name, value in state["sums"].items()}
-        self._last = {
-            party: _ClassNoise(noise["directions"], noise["deviations"]) for party, noise in state["last"].items()
-        }
+        self._last = {party: _ClassNoise(**noise) for party, noise in state["last"].items()}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 
 class NoisyGradientConfig(FrozenModel):
-    """Which noise.
+    """Distribution and scale of the noise.
 
     Attributes:
         scale: b of the Laplace distribution (its standard deviation is 1.41 b), or the standard deviation of the
@@ -48,36 +47,21 @@ class NoisyGradient(Protection[NoisyGradientConfig]):
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "iso_noise", "ppdl"})
 
-    def __init__(self, settings: NoisyGradientConfig) -> None:
-        super().__init__(settings)
-        self._entries = 0
-        self._squares = 0.0
+    no_guarantee = "the gradient is not clipped, so noise of a fixed scale bounds nothing"
+    counters = ("entries",)
+    means = (("signal_to_noise", "squares", "entries"),)
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
-        """Blur the cut gradient (n, width) of `party`."""
-        self._entries += g.numel()
-        self._squares += float(torch.linalg.vector_norm(g)) ** 2
+        """Add noise to the cut gradient (n, width) of `party`."""
+        self.count(entries=g.numel(), squares=float(torch.linalg.vector_norm(g)) ** 2)
         noise = self.context.noise
         draw = noise.laplace if self.settings.distribution == "laplace" else noise.normal
         drawn = draw(tuple(g.shape), hook="noisy_gradient", peer=party, step=view.step, content=g)
         return torch.add(g, drawn, alpha=self.settings.scale, out=drawn)
 
-    def event(self, plan: ReleasePlan) -> Event:
-        """The gradient is not clipped."""
-        return NoFormalGuarantee("the gradient is not clipped, so noise of a fixed scale bounds nothing")
-
     def metrics(self) -> Mapping[str, float]:
-        """Entries perturbed, and the root mean square of the gradient over that of the noise."""
-        spread = self.settings.scale * (2**0.5 if self.settings.distribution == "laplace" else 1.0)
-        return {
-            "entries": self._entries,
-            "signal_to_noise": (self._squares / max(self._entries, 1)) ** 0.5 / spread,
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        """The counts so far."""
-        return {"entries": self._entries, "squares": self._squares}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self._entries, self._squares = int(state["entries"]), float(state["squares"])
+        """Entries with noise, and the root mean square of the gradient over that of the noise."""
+        metrics = dict(super().metrics())
+        deviation = self.settings.scale * (2**0.5 if self.settings.distribution == "laplace" else 1.0)
+        metrics["signal_to_noise"] = metrics["signal_to_noise"] ** 0.5 / deviation
+        return metrics

@@ -1,14 +1,13 @@
-"""NoPeek: teach the bottom model embeddings that depend less on its own inputs."""
+"""NoPeek: train the bottom model to embeddings that depend less on its own inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
+from cutlayer.accounting import Event, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.kernels.distance_correlation import distance_correlation_sqr
@@ -16,10 +15,10 @@ from cutlayer.protections.base import Asset, PassiveView, Protection, Side
 
 
 class NoPeekConfig(FrozenModel):
-    """How much the term weighs.
+    """Weight of the term.
 
     Attributes:
-        alpha: weight of the term beside the task's gradient.
+        alpha: weight of the term relative to the task's gradient.
     """
 
     alpha: float = Field(gt=0, strict=True, description="0.1 is a start")
@@ -46,9 +45,8 @@ class NoPeek(Protection[NoPeekConfig]):
     reference = "Vepakomma et al. 2020 (arXiv 2008.09161), section 3"
     rank = 30
 
-    def __init__(self, settings: NoPeekConfig) -> None:
-        super().__init__(settings)
-        self._terms = 0
+    no_guarantee = "a penalty on the estimated dependence of embeddings on inputs bounds nothing"
+    counters = ("terms",)
 
     def local_loss(self, view: PassiveView) -> Tensor | None:
         """The term of this step.
@@ -58,27 +56,19 @@ class NoPeek(Protection[NoPeekConfig]):
         """
         if view.embedding is None or view.inputs is None:
             raise NotApplied(f"nopeek of {self.context.party} was given no inputs or no embedding to compare")
-        self._terms += 1
+        self.count(terms=1)
         return self.settings.alpha * distance_correlation_sqr(view.embedding, view.inputs(view.rows))
 
     def event(self, plan: ReleasePlan) -> Event:
-        """A penalty bounds nothing.
+        """No formal guarantee.
 
         Raises:
             ConfigError: rows are released once, before training: the bottom model takes no step that it could change.
         """
         if plan.once:
-            raise ConfigError.expected("a release in every step beside nopeek", "one release", "leave nopeek out")
-        return NoFormalGuarantee("a penalty on the estimated dependence of embeddings on inputs bounds nothing")
+            raise ConfigError.expected("a release in every step with nopeek", "one release", "leave nopeek out")
+        return super().event(plan)
 
     def metrics(self) -> Mapping[str, float]:
-        """Terms added. Their values are of the private inputs, and metrics of a passive party are sent."""
-        return {"terms": self._terms, "alpha": self.settings.alpha}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The count so far."""
-        return {"terms": self._terms}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self._terms = int(state["terms"])
+        """Terms added. Their values depend on the private inputs, and a passive party's metrics are sent."""
+        return {**super().metrics(), "alpha": self.settings.alpha}

@@ -1,17 +1,15 @@
-"""Party-wise dropout: the top model learns to answer without some of the parties."""
+"""Party-wise dropout: the top model learns to predict without some of the parties."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import FrozenModel, near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Protection, Side
@@ -20,11 +18,11 @@ Rate = Annotated[float, Field(ge=0, lt=1, strict=True)]
 
 
 class PartyDropoutConfig(FrozenModel):
-    """How often each party is dropped.
+    """Dropout rate of each party.
 
     Attributes:
-        rate: share of the steps, one for every passive party, or a mapping from party to its own; a party that is not
-            in the mapping is never dropped. The paper tries 0.05 to 0.5.
+        rate: share of the steps in which a party is dropped: one number for all passive parties, or a mapping from
+            party to number; a party that is not in the mapping is never dropped. The paper tries 0.05 to 0.5.
     """
 
     rate: Rate | Mapping[str, Rate] = Field(description="the paper tries 0.05 to 0.5")
@@ -35,13 +33,13 @@ class PartyDropout(Protection[PartyDropoutConfig]):
 
     The draws of parties and steps are independent, and what stays is not scaled by 1 / (1 - rate): a party that has
     left looks to the top model just as a dropped one did. A dropped party gets zeros for its task gradient. Evaluation
-    sees every party. The draws are a function of the run's seed, the party and the step, so that a resume repeats them;
+    uses every party. The draws are a function of the run's seed, the party and the step, so that a resume repeats them;
     they hide nothing.
 
     Reference: Sun, Du et al., Robust and IP-protecting vertical federated learning against unexpected quitting of
     parties (arXiv 2303.18178), party-wise dropout.
 
-    Guarantee: none, empirical. How much a model loses with a party depends on what the others know.
+    Guarantee: none, empirical. What a model loses with a party depends on the other parties' features.
     """
 
     name = "party_dropout"
@@ -50,11 +48,8 @@ class PartyDropout(Protection[PartyDropoutConfig]):
     protects = Asset.MODEL
     reference = "Sun, Du et al. 2023 (arXiv 2303.18178), party-wise dropout"
     rank = 30
-
-    def __init__(self, settings: PartyDropoutConfig) -> None:
-        super().__init__(settings)
-        self._steps = 0
-        self._dropped: Counter[str] = Counter()
+    no_guarantee = "it makes the model robust to a party that leaves, and hides nothing from anyone"
+    counters = ("steps",)
 
     def setup(self, context: Context) -> None:
         """Match the rates with the passive parties."""
@@ -62,10 +57,11 @@ class PartyDropout(Protection[PartyDropoutConfig]):
         self.check_peers(context.party, context.peers)
         rate = self.settings.rate
         self._rates = dict(rate) if isinstance(rate, Mapping) else dict.fromkeys(context.peers, rate)
+        self.counts |= {f"dropped.{name}": 0 for name in self._rates}
         self._seed = torch.initial_seed()  # of this party's own random state, which the job's seed decides
 
     def check_peers(self, party: str, peers: Sequence[str]) -> None:
-        """Raise `ConfigError` if a rate is for a party that is not there."""
+        """Raise `ConfigError` if a rate is for an unknown party."""
         rate = self.settings.rate
         for name in rate.keys() - set(peers) if isinstance(rate, Mapping) else ():
             where = f"parties.{party}.privacy.party_dropout.rate.{name}"
@@ -75,29 +71,11 @@ class PartyDropout(Protection[PartyDropoutConfig]):
         """Drop some of the embeddings (n, width) of a training step."""
         if view.mode is not Mode.TRAIN:
             return es
-        self._steps += 1
         dropped = {name for name in es if self._draw(name, view.step) < self._rates.get(name, 0.0)}
-        self._dropped.update(dropped)
+        self.count(steps=1, **{f"dropped.{name}": 1 for name in dropped})
         return {name: torch.zeros_like(e) if name in dropped else e for name, e in es.items()}
 
     def _draw(self, party: str, step: int) -> float:
         """A uniform number in [0, 1)."""
         digest = hashlib.blake2b(f"party_dropout/{self._seed}/{step}/{party}".encode(), digest_size=6).digest()
         return int.from_bytes(digest, "little") / 2**48
-
-    def event(self, plan: ReleasePlan) -> Event:
-        """It releases nothing and hides nothing."""
-        return NoFormalGuarantee("it makes the model robust to a party that leaves, and hides nothing from anyone")
-
-    def metrics(self) -> Mapping[str, float]:
-        """Training steps, and in how many of them each party was dropped."""
-        return {"steps": self._steps, **{f"dropped.{name}": self._dropped[name] for name in self._rates}}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The counts so far."""
-        return dict(self.metrics())
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self._steps = int(state["steps"])
-        self._dropped = Counter({name: int(state[f"dropped.{name}"]) for name in self._rates})

@@ -1,9 +1,8 @@
-"""PPDL: a few noisy entries of the cut gradient, chosen by a noisy threshold, and zeros else."""
+"""PPDL: release a few noisy entries of the cut gradient, selected by a noisy threshold, and zeros elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -11,25 +10,24 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise import keystream, standard_laplace
 from cutlayer.kernels.sparse_vector import passing
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 _THRESHOLD_SHARE, _VALUE_SHARE = 8 / 9, 2 / 9
-_LONGEST_WALK = 1 << 16
+_MAX_WALK = 1 << 16
 
 
 class PPDLConfig(FrozenModel):
-    """How much is released and how noisy.
+    """Share of the entries that is released, and their noise.
 
     Attributes:
         theta: share of a message's entries to release, 0 to 1; the published grids go from 0 to 0.75.
         epsilon: budget of one message as its authors count it; the noise's base scale is 2 theta entries / epsilon.
-        scale: base scale of the noise itself, in place of the one from `epsilon`; 0.0001 to 0.01 in the quitting paper.
-        gamma: entries are cut off at +-gamma.
-        tau: size an entry must reach, in noise, to be released; 0.0001, in the quitting paper 0.001.
+        scale: base scale of the noise itself, in place of that of `epsilon`; 0.0001 to 0.01 in the paper on departures.
+        gamma: bound on an entry: entries are clamped to [-gamma, gamma].
+        tau: size that an entry must reach, with noise, to be released; 0.0001, in the paper on departures 0.001.
     """
 
     theta: float = Field(ge=0, le=1, strict=True, description="the published grids go from 0 to 0.75")
@@ -40,19 +38,19 @@ class PPDLConfig(FrozenModel):
 
 
 class PPDL(Protection[PPDLConfig]):
-    """Release at most theta of the entries, in random order, each noisy and cut off at gamma, and zeros else.
+    """Release at most theta of the entries, in random order, each noisy and clamped to gamma, and zeros elsewhere.
 
     With Lap(b) Laplace noise, s = 2 theta entries / epsilon, s1 = 9/8 s and s2 = 9/2 s: an entry passes where
-    |cut off at gamma| + Lap(2 s1) >= tau + Lap(s1), whose right side is drawn anew after each pass, and is
-    released as entry + Lap(s2), cut off at gamma. With `scale`, s1 = s2 = scale.
+    |entry clamped to gamma| + Lap(2 s1) >= tau + Lap(s1), whose right side is drawn anew after each pass, and is
+    released as entry + Lap(s2), clamped to gamma. With `scale`, s1 = s2 = scale.
 
     At the published settings s is thousands of gammas: what is released is nearly always +-gamma with a random sign,
     correlating about 0.02 with the gradient, and which entries pass is nearly a coin flip. That is the method, and its
     poor utility in the published tables is real.
 
-    Where it differs from the published code: that leaves entries it did not reach *as they are*, in the clear, when
-    it has walked through all before enough have passed, where zeros are sent here; and for a theta that comes to no
-    entry it releases one, where none is released here. The entries are walked at once, not one by one.
+    Where it differs from the published code: when that has visited all entries before enough have passed, it leaves the
+    rest *as they are*, in the clear, where zeros are sent here; and for a theta that comes to no entry it releases one,
+    where none is released here. The entries are visited at once, not one by one.
 
     Reference: Shokri and Shmatikov, Privacy-preserving deep learning (CCS 2015), section 5, as applied to cut gradients
     by Fu et al., Label inference attacks against vertical federated learning (USENIX Security 2022).
@@ -69,15 +67,12 @@ class PPDL(Protection[PPDLConfig]):
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "iso_noise", "noisy_gradient", "gradient_compression", "discrete_sgd"})
 
-    def __init__(self, settings: PPDLConfig) -> None:
-        super().__init__(settings)
-        self._entries = 0
-        self._released = 0
-        self._walked = 0
+    no_guarantee = "its epsilon is per entry and message, under a sensitivity that is not shown"
+    counters = ("entries", "entries_walked", "entries_released")
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
-        """Release a little of the cut gradient (n, width) of `party`."""
-        self._entries += g.numel()
+        """Selectively release the cut gradient (n, width) of `party`."""
+        self.count(entries=g.numel())
         sent = torch.zeros_like(g)
         count = int(self.settings.theta * g.numel())
         if count:
@@ -86,7 +81,7 @@ class PPDL(Protection[PPDLConfig]):
         return sent
 
     def _release(self, entries: npt.NDArray[np.float32], sent: npt.NDArray[np.float32], count: int, key: bytes) -> None:
-        """Walk through the entries in random order and write `count` of them, or all that pass, into `sent`."""
+        """Visit the entries in random order and write `count` of them, or all that pass, into `sent`."""
         settings, left = self.settings, count
         s1, s2 = self._scales(count)
         threshold = s1 * float(standard_laplace(key, b"first", (1,)))
@@ -97,11 +92,9 @@ class PPDL(Protection[PPDLConfig]):
             taken = passing(scores, s1 * noise[1], threshold, left)
             sent[walk[taken]] = np.clip(own[taken] + s2 * noise[2][taken], -settings.gamma, settings.gamma)
             left -= len(taken)
-            self._released += len(taken)
+            self.count(entries_released=len(taken), entries_walked=len(walk) if left else int(taken[-1]) + 1)
             if not left:
-                self._walked += int(taken[-1]) + 1
                 return
-            self._walked += len(walk)
             if len(taken):
                 threshold = float(s1 * noise[1][taken[-1]])
 
@@ -111,28 +104,11 @@ class PPDL(Protection[PPDLConfig]):
         base = 2.0 * count / self.settings.epsilon
         return base / _THRESHOLD_SHARE, base / _VALUE_SHARE
 
-    def event(self, plan: ReleasePlan) -> Event:
-        """The authors' epsilon is per entry and message."""
-        return NoFormalGuarantee("its epsilon is per entry and message, under a sensitivity that is not shown")
-
-    def metrics(self) -> Mapping[str, float]:
-        """Entries, how many were walked through, and how many released."""
-        return {"entries": self._entries, "entries_walked": self._walked, "entries_released": self._released}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The counts so far."""
-        return {"entries": self._entries, "released": self._released, "walked": self._walked}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self._entries, self._released = int(state["entries"]), int(state["released"])
-        self._walked = int(state["walked"])
-
 
 def _random_walks(entries: int, wanted: int, key: bytes) -> Iterator[npt.NDArray[np.int64]]:
-    """All positions in random order, a stretch at a time: longer ones the longer the walk turns out to be.
+    """All positions in random order, a walk at a time; the walks grow, so that a short one costs little.
 
-    While few have been visited, positions are drawn with repetition and the repeated ones left out; then the rest is
+    While few positions have been visited, they are drawn with repetition and repeated ones left out; then the rest is
     shuffled, as the order of one random word each.
     """
     visited, first = np.zeros(entries, np.bool_), np.empty(entries, np.int32)
@@ -141,14 +117,14 @@ def _random_walks(entries: int, wanted: int, key: bytes) -> Iterator[npt.NDArray
         words = np.frombuffer(keystream(key, b"draw %d" % number, 8 * length), np.uint64)
         drawn = (words % np.uint64(entries)).astype(np.int64)
         drawn = drawn[~visited[drawn]]
-        # Of equal positions the first one stays: written last, it is what is found there.
+        # Of equal positions the first is kept: it is written last, and so is the number that is read there.
         turns = np.arange(len(drawn), dtype=np.int32)
         first[drawn[::-1]] = turns[::-1]
         stretch = drawn[first[drawn] == turns]
         visited[stretch] = True
         yield stretch
-        left, length, number = left - len(stretch), min(2 * length, _LONGEST_WALK), number + 1
+        left, length, number = left - len(stretch), min(2 * length, _MAX_WALK), number + 1
     rest = np.flatnonzero(~visited)
     order = np.argsort(np.frombuffer(keystream(key, b"rest", 8 * left), np.uint64))
-    for start in range(0, left, _LONGEST_WALK):
-        yield rest[order[start : start + _LONGEST_WALK]]
+    for start in range(0, left, _MAX_WALK):
+        yield rest[order[start : start + _MAX_WALK]]
