@@ -23,7 +23,7 @@ from cutlayer.models.resnet18 import ResNet18Bottom, ResNet18BottomConfig
 from cutlayer.protections import build
 from cutlayer.protections.base import Context, Mode, Noise, PassiveView
 from cutlayer.protections.chain import Chain
-from cutlayer.training.memory import keep_freed_memory
+from cutlayer.training.process import keep_freed_memory
 
 PEER, BATCH, WIDTH, CLASSES, ROWS = "active", 128, 64, 10, 5_000
 IMAGE = (3, 32, 16)

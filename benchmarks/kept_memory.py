@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 
 from benchmarks.embedding_defences import BATCH, plain_step
-from cutlayer.training.memory import keep_freed_memory
+from cutlayer.training.process import keep_freed_memory
 
 
 def kept_side(rows: int) -> Callable[[], float]:

@@ -17,7 +17,7 @@ import torch
 from benchmarks.pairs import Comparison, compare
 from cutlayer.kernels import noise
 from cutlayer.kernels.lattice import lattice_gaussian
-from cutlayer.training.memory import keep_freed_memory
+from cutlayer.training.process import keep_freed_memory
 
 NORMALS = 1 << 20
 """Of one draw: a message of 8192 x 128."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before the tensor library is loaded, as `cutlayer` does
+
 import argparse
 import json
 import sys
@@ -14,6 +18,7 @@ from rich.console import Console
 from cutlayer.cli.progress import TerminalProgress
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.jobs.execute import Progress
+from cutlayer.training.process import keep_freed_memory
 from studies.record import Record
 from studies.registry import STUDIES, render_study, run_study
 
@@ -77,4 +82,5 @@ def _results(options: argparse.Namespace, folder: Path, progress: Progress) -> R
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     sys.exit(main())

@@ -1,6 +1,19 @@
-"""`python -m cutlayer` is `cutlayer`."""
+"""The process of the command line: `cutlayer`, or `python -m cutlayer`."""
 
-from cutlayer.cli import main
+import os
+
+
+def main() -> None:
+    """Set up this process, then run the command line."""
+    # Before the tensor library is loaded: its waiting worker threads then sleep. Waiting busily, as they do by default,
+    # two threads fell to a third of one thread's speed as soon as anything else ran on the machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from cutlayer.cli import main as command_line
+    from cutlayer.training.process import keep_freed_memory
+
+    keep_freed_memory()
+    command_line()
+
 
 if __name__ == "__main__":
     main()

@@ -32,7 +32,7 @@ from cutlayer.parties.random_state import starting_key
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.tasks import Task
 from cutlayer.training.joint import JointModel, fit
-from cutlayer.training.threads import set_threads
+from cutlayer.training.process import run_threads
 from cutlayer.training.together import open_table
 from studies.trials import study_key
 
@@ -113,13 +113,13 @@ def train_with_draws(job: Job, tables: Mapping[str, Any], eps: float, *, each_ep
         task also `vote_auc`, the AUC of the spectral attack's guesses, counted over the epochs, against the true
         labels, and `once_auc`, that of its guesses in the first epoch alone.
     """
-    set_threads(job.train.threads, job.train.batch_size)
     data = pooled(job, tables)
     train = data.split.part("train")
     classes = max(2, len(data.task.classes))
     draws = Draws(data.labels[train], data.digests[train], classes, eps, each_epoch).of_all_epochs(job.train.epochs)
     began = time.perf_counter()
-    model, guesses = _fit(data, draws)
+    with run_threads(job.train.threads, job.train.batch_size):
+        model, guesses = _fit(data, draws)
     seconds = time.perf_counter() - began
     test = data.split.part("test")
     truth = data.labels[train]

@@ -7,8 +7,8 @@ import shutil
 import tempfile
 import weakref
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -96,7 +96,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         check_rows(tables, len(labels))
         tables[job.active] = with_labels(tables.get(job.active), labels)
         key, out = _checked_key(self.key), self._out()
-        with _process_left_alone(), self._consent():
+        with torch.random.fork_rng(devices=[]), self._consent():
             keys = Keys(Path(self.secrets or out / "keys"), key)
             folder = execute(job, out / "run", Options(keys, tables=tables), Progress())
             self.folder_, self.job_ = folder, job
@@ -360,14 +360,3 @@ def _checked_key(key: bytes | None) -> bytes | None:
         return key
     got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
     raise ConfigError.expected(f"key as {LENGTH} bytes", got, f"such as secrets.token_bytes({LENGTH})")
-
-
-@contextmanager
-def _process_left_alone() -> Iterator[None]:
-    """A run sets the tensor library's threads and draws from its generator; what runs after it has its own mind."""
-    before = torch.get_num_threads()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(before)

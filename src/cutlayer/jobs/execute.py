@@ -43,11 +43,10 @@ from cutlayer.training.departures import (
 from cutlayer.training.finetuning import FineTuned, finetune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
-from cutlayer.training.memory import keep_freed_memory
+from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import Reference, train_reference
 from cutlayer.training.run_ledger import ledger_after
-from cutlayer.training.threads import set_threads
 from cutlayer.training.together import Keys, Trained, open_table, train_together
 from cutlayer.training.utility import chance, interval
 
@@ -94,9 +93,10 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     """
     check_job(job)
     tables = {name: open_table(job, name, options.tables) for name in job.parties}
-    with RunFolder.begun(out, job, resume=options.resume) as folder:
-        threads = set_threads(job.train.threads, job.train.batch_size)
-        keep_freed_memory()
+    with (
+        RunFolder.begun(out, job, resume=options.resume) as folder,
+        run_threads(job.train.threads, job.train.batch_size) as threads,
+    ):
         _run_all(job, folder, tables, options, threads, progress)
     return folder
 

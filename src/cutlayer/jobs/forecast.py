@@ -24,9 +24,8 @@ from cutlayer.jobs.check import check_job, imports_of
 from cutlayer.models import tapped
 from cutlayer.tasks import Task
 from cutlayer.training.joint import JointModel, fit
-from cutlayer.training.memory import keep_freed_memory
+from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of, ledger_of
-from cutlayer.training.threads import set_threads
 from cutlayer.training.together import open_table
 
 TIMED_STEPS = 3
@@ -95,8 +94,11 @@ def forecast(job: Job) -> Forecast:
         CutlayerError: whatever would stop the run before its first step.
     """
     check_job(job)
-    threads = set_threads(job.train.threads, job.train.batch_size)
-    keep_freed_memory()
+    with run_threads(job.train.threads, job.train.batch_size) as threads:
+        return _forecast(job, threads)
+
+
+def _forecast(job: Job, threads: int) -> Forecast:
     tables = {name: open_table(job, name, {}) for name in job.parties}
     check_id_kinds(
         {name: table.id_kind for name, table in tables.items()}, {name: table.rows for name, table in tables.items()}

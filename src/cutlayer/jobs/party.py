@@ -27,10 +27,9 @@ from cutlayer.parties.local import Local
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.memory import keep_freed_memory
+from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
-from cutlayer.training.threads import set_threads
 from cutlayer.training.together import Trained, local_side, open_table
 
 R = TypeVar("R")
@@ -58,9 +57,10 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
     check_fixed_port(address)
     table = open_table(job, name, options.tables)
-    with RunFolder.begun(out, job, resume=options.resume) as folder:
-        threads = set_threads(job.train.threads, job.train.batch_size, processes=len(job.parties))
-        keep_freed_memory()
+    with (
+        RunFolder.begun(out, job, resume=options.resume) as folder,
+        run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)) as threads,
+    ):
         local = local_side(
             job,
             name,

@@ -1,0 +1,73 @@
+"""What a run needs of its process: threads of the tensor library, random state, and memory that is used again."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+
+LARGE_BATCH = 2048
+"""Below this many rows a step is too short to be worth dividing among threads."""
+
+# Of `mallopt` in glibc's malloc.h: what the top of the heap may hold free, and how large a block of the heap may be.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_KEPT = 256 * 2**20
+_LARGEST = 32 * 2**20  # what the C library admits
+
+
+@contextmanager
+def run_threads(wanted: Literal["auto"] | int, batch_size: int, processes: int = 1) -> Iterator[int]:
+    """Set the tensor library's threads for a run; restore them and its global random state afterwards.
+
+    More threads than cores, in one process or in several, slow training to a few percent of its speed: workers that
+    wait for each other wait busily, unless `OMP_WAIT_POLICY` was PASSIVE when the tensor library was loaded. The
+    command line sets that. A process that does not, such as a notebook, gets one thread from `auto`.
+
+    Args:
+        wanted: Number of threads. `auto` is one thread for batches below `LARGE_BATCH` rows; for larger ones it divides
+            the cores that this process may use among `processes`, if waiting workers sleep.
+        batch_size: Rows of a step.
+        processes: Number of processes of the job on this machine, one for each party.
+
+    Yields:
+        Number of threads of the run.
+    """
+    sleeping = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
+    cores = _usable_cores() if batch_size >= LARGE_BATCH and sleeping else 1
+    threads = max(1, cores // processes) if wanted == "auto" else wanted
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def _usable_cores() -> int:
+    """Cores this process may run on; systems other than Linux state only how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def keep_freed_memory() -> bool:
+    """Let this process, until it ends, keep memory that it freed: up to 256 MB of each heap, in blocks of up to 32 MB.
+
+    The C library returns large blocks to the system at once, and fetches and clears them again in the next step: about
+    a tenth of the time of a small convolutional network's step. This cannot be undone, so the command line and the
+    benchmarks call it, and no function of the library does. A user's own settings of the C library's memory
+    (`MALLOC_TRIM_THRESHOLD_`, `GLIBC_TUNABLES` and their like) are left alone.
+
+    Returns:
+        Whether the C library accepted: glibc does, others do not, nor does an allocator in its place.
+    """
+    if any(name.startswith("MALLOC_") for name in os.environ) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # no such function, or no C library to ask
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, _LARGEST)) and bool(mallopt(_TRIM_THRESHOLD, _KEPT))

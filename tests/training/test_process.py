@@ -1,0 +1,224 @@
+"""A run leaves its process as it found it; the command line sets up its own."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pyarrow import parquet
+
+import cutlayer
+from cutlayer.config import Job, validated
+from cutlayer.errors import CutlayerError, ProtocolError
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.forecast import forecast
+from cutlayer.training import process
+from cutlayer.training.process import LARGE_BATCH
+from cutlayer.training.together import Keys
+from tests.estimator.tables import classifier
+from tests.estimator.tables import tables as estimator_tables
+from tests.parties.runs import make_job, raw_job, tables
+
+STEPS = """
+import resource, sys, torch
+from cutlayer.training.process import keep_freed_memory
+kept = keep_freed_memory() if sys.argv[1] == "keep" else False
+torch.set_num_threads(1)
+def step():
+    return sum(float(block[0]) for block in [torch.ones(2**20) for _ in range(5)])
+for _ in range(5):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    step()
+print(kept, (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 20)
+"""
+
+
+def _run(how, **environment):
+    """Whether it said that memory is kept, and pages fetched for a step of 20 MB."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    command = [sys.executable, "-c", STEPS, how]
+    done = subprocess.run(command, env=plain | environment, capture_output=True, text=True, check=True)
+    kept, pages = done.stdout.split()
+    return kept == "True", float(pages)
+
+
+def test_a_step_fetches_its_memory_once():
+    kept, pages = _run("keep")
+    if platform.libc_ver()[0] != "glibc":
+        assert not kept
+        pytest.skip("the C library here has no such setting")
+    assert kept
+    # What the C library does by itself hangs on how its heap lies; told to, it gives back every block of this size.
+    assert pages < _run("leave", MALLOC_MMAP_THRESHOLD_="131072")[1] / 5
+
+
+def test_a_users_own_settings_stand():
+    assert not _run("keep", MALLOC_TRIM_THRESHOLD_="100000")[0]
+    assert not _run("keep", GLIBC_TUNABLES="glibc.malloc.trim_threshold=100000")[0]
+
+
+def _state() -> dict[str, Any]:
+    """What a library call must leave alone."""
+    numpy_state = [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()]
+    return {
+        "environment": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+        "threads": torch.get_num_threads(),
+        "random state of torch": torch.get_rng_state().tolist(),
+        "random state of numpy": numpy_state,
+        "random state of random": random.getstate(),
+        "warning filters": list(warnings.filters),
+        "gradients": torch.is_grad_enabled(),
+        "dtype": torch.get_default_dtype(),
+    }
+
+
+@pytest.fixture
+def unchanged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compare the process before and after the test, which runs where two threads are set."""
+
+    def allocator(_name: object) -> None:
+        raise AssertionError("a library call changes the allocator for good")
+
+    # Libraries that set filters and variables of their own, some on first use.
+    for module in ("sklearn.linear_model", "ruamel.yaml", "rich.console"):
+        importlib.import_module(module)
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).step()
+    monkeypatch.setattr("cutlayer.training.process.ctypes.CDLL", allocator)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    before = _state()
+    try:
+        yield
+        after = _state()
+        assert not [name for name in before if before[name] != after[name]]
+    finally:
+        torch.set_num_threads(threads)
+
+
+IMPORT = """
+import os, random, warnings, numpy, torch
+
+def state():
+    numbers = numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist(), random.getstate()
+    return dict(os.environ), torch.get_num_threads(), list(warnings.filters), numbers
+
+before = state()
+import cutlayer
+assert state() == before
+import rich.console, ruamel.yaml, sklearn.linear_model  # which change some of it themselves
+before = state()
+assert all(getattr(cutlayer, name) for name in cutlayer.__all__)
+assert state() == before
+"""
+
+
+def test_an_import_leaves_the_process_as_it_was() -> None:
+    subprocess.run([sys.executable, "-c", IMPORT], check=True)
+
+
+def test_an_import_loads_no_library() -> None:
+    code = "import sys, cutlayer; assert not {'torch', 'sklearn', 'numpy'} & {*sys.modules}; cutlayer.LabelDP"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="module 'cutlayer' has no attribute 'Jobs'"):
+        _ = cutlayer.Jobs
+    assert {"Job", "VerticalClassifier", "__version__"} <= {*dir(cutlayer)}
+    assert [getattr(cutlayer, name) for name in cutlayer.__all__]
+
+
+def test_the_command_line_sets_up_its_process() -> None:
+    code = (
+        "import os, sys; sys.argv = ['cutlayer', '--version']; import cutlayer.__main__ as command\n"
+        "import cutlayer.training.process as process; process.keep_freed_memory = lambda: print('kept')\n"
+        "try: command.main()\nexcept SystemExit: print(os.environ['OMP_WAIT_POLICY'])"
+    )
+    plain = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    for given, policy in ({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=plain | given, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.split() == ["kept", "cutlayer", cutlayer.__version__, policy]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "batch", "policy", "processes", "threads"),
+    [
+        ("auto", LARGE_BATCH - 1, "PASSIVE", 1, 1),
+        ("auto", LARGE_BATCH, "PASSIVE", 1, 6),
+        ("auto", LARGE_BATCH, "passive", 4, 1),
+        ("auto", LARGE_BATCH, "ACTIVE", 1, 1),
+        ("auto", LARGE_BATCH, "", 1, 1),
+        (3, 1, "", 1, 3),
+    ],
+)
+def test_threads_of_a_run(
+    monkeypatch: pytest.MonkeyPatch, wanted: Any, batch: int, policy: str, processes: int, threads: int
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    monkeypatch.setattr(process, "_usable_cores", lambda: 6)
+    before = torch.get_num_threads()
+    with process.run_threads(wanted, batch, processes) as found:
+        assert found == torch.get_num_threads() == threads
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("threads", ["auto", 1])
+def test_fit_and_predict_leave_the_process_as_it_was(threads: Any) -> None:
+    X, y = estimator_tables()
+    model = classifier(threads=threads, compare=("centralised", "finetuned")).fit(X, y)
+    model.predict(X)
+    model.audit()
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_fit_and_a_prediction_that_fail_leave_the_process_as_it_was() -> None:
+    X, y = estimator_tables()
+    with pytest.raises(CutlayerError):
+        classifier(lr=1e30).fit(X, y)
+    model = classifier(epochs=1).fit(X, y)
+    with pytest.raises(CutlayerError):
+        model.predict({"bank": X["bank"]})
+
+
+class _Failing(Progress):
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        torch.rand(1)
+        raise ProtocolError("stopped")
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_execute_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    given = tables()
+    execute(make_job(epochs=1), tmp_path / "run", options(tmp_path, given), Progress())
+    with pytest.raises(ProtocolError, match="stopped"):
+        execute(make_job(), tmp_path / "failed", options(tmp_path, given), _Failing())
+
+
+def options(folder: Path, given: Any) -> Options:
+    return Options(Keys(folder / "keys"), tables=given)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_a_forecast_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    raw = raw_job()
+    for name, table in tables().items():
+        raw["parties"][name]["table"] = str(tmp_path / f"{name}.parquet")
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    assert forecast(validated(Job, raw, "")).threads == 1
+    raw["train"]["batch_size"] = 10_000
+    raw["model"]["bottom"] = {"kind": "python", "class": "missing.Model"}
+    with pytest.raises(CutlayerError):
+        forecast(validated(Job, raw, ""))
