@@ -93,6 +93,12 @@ COMPLETION_CHECKS: tuple[Callable[[CompletionClass, CompletionCase], None], ...]
 )
 
 
+def check_completion(attack: CompletionClass, case: CompletionCase) -> None:
+    """Hold one attack to all checks."""
+    for check in COMPLETION_CHECKS:
+        check(attack, case)
+
+
 @cache
 def _departed(attack: CompletionClass, classes: int, labels: int | None = None) -> Departed:
     return depart_after_training(attack().optimizer_hook(), classes, labels=labels)

@@ -98,3 +98,9 @@ FEATURE_CHECKS: tuple[Callable[[FeatureClass, FeatureCase], None], ...] = (
     refuses_what_it_lacks,
     ignores_the_last_bit,
 )
+
+
+def check_feature_attack(attack: FeatureClass, case: FeatureCase) -> None:
+    """Hold one attack to all checks."""
+    for check in FEATURE_CHECKS:
+        check(attack, case)

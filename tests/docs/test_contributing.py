@@ -12,12 +12,20 @@ from types import ModuleType
 import pytest
 
 from cutlayer import attacks, protections
+from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining
+from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.config import Job, validated
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.report import build, render_html
+from cutlayer.training.together import Keys
 from studies import registry
 from studies.results import TrialResult
 from studies.trials import Study, Trial
+from tests.conformance import completion_suite, feature_suite
 from tests.docs.reading import ROOT, block, blocks
+from tests.parties.runs import KEY, raw_job, tables
 
 PAGE = ROOT / "CONTRIBUTING.md"
 
@@ -58,6 +66,69 @@ def test_an_attack_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: p
     assert name in [one.name for one in attacks.resolve("auto", "binary").labels]
 
 
+def test_a_completion_attack_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attack = example("nearest_mean.py", tmp_path, monkeypatch).NearestMean
+    ((_, case),) = line_of("completions-line").items()
+    completion_suite.check_completion(attack, case)
+
+
+def test_an_attack_on_features_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attack = example("kernel_regression.py", tmp_path, monkeypatch).KernelRegression
+    ((_, case),) = line_of("features-line").items()
+    feature_suite.check_feature_attack(attack, case)
+
+
+def test_a_job_runs_new_attacks_of_every_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registered, named in a job, and found in `audit.json` and in the report, with nothing else changed."""
+    for file in ("nearest.py", "nearest_mean.py", "kernel_regression.py"):
+        module = example(file, tmp_path, monkeypatch)
+        (attack,) = (
+            kind
+            for kind in vars(module).values()
+            if isinstance(kind, type) and issubclass(kind, attacks.Attack) and kind.__module__ == module.__name__
+        )
+        monkeypatch.setitem(attacks.REGISTRY, attack.name, attack)
+    raw = raw_job(audit={"attacks": ["nearest", "nearest_mean"], "rows": 200})
+    raw["parties"]["telco"]["audit"] = {"attacks": ["kernel_regression"], "rows": 200}
+    monkeypatch.setattr(CompletionAttack.__init__, "__defaults__", (None, CompletionTraining(min_steps=1, max_steps=9)))
+    options = Options(Keys(tmp_path, KEY), tables=tables(rows=320))
+    folder = execute(validated(Job, raw, ""), tmp_path / "run", options, Progress())
+    audit = folder.read_json("audit.json")
+    assert {cell["attack"] for cell in audit["runs"]["this run"]["cells"]} == {"nearest"}
+    assert [one["attack"] for one in audit["completions"]] == ["nearest_mean"] * 2
+    assert {one["attack"] for one in audit["features"]} == {"kernel_regression"}
+    assert audit["runs"]["this run"]["skipped"] == {}
+    report = build(folder.path)
+    assert {one.attack for one in (*report.leaks, *report.completions, *report.features)} == {
+        "nearest",
+        "nearest_mean",
+        "kernel_regression",
+    }
+    page = render_html(report)
+    assert all(name in page for name in ("nearest", "nearest_mean", "kernel_regression"))
+
+
+@pytest.mark.parametrize("fault", ["result", "knowledge"])
+def test_an_attack_that_no_audit_can_run_is_skipped_with_the_reason(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Strange(attacks.FeatureAttack[str]):
+        name = "strange"
+        needs = frozenset({Need.HINTS if fault == "knowledge" else Need.AUXILIARY_FEATURES})
+
+        def run(self, view: FeatureView, knowledge: Knowledge) -> str:
+            return "all columns are blue"
+
+    monkeypatch.setitem(attacks.REGISTRY, "strange", Strange)
+    raw = raw_job(audit={"attacks": ["norm"], "rows": 200})
+    raw["parties"]["telco"]["audit"] = {"attacks": ["strange"], "rows": 200}
+    options = Options(Keys(tmp_path, KEY), tables=tables(rows=240))
+    folder = execute(validated(Job, raw, ""), tmp_path / "run", options, Progress())
+    reason = folder.read_json("audit.json")["runs"]["this run"]["skipped"]["telco/embedding/strange"]
+    assert ("got str" if fault == "result" else "got up to 10 positive rows") in reason
+    assert any("strange" in limit for limit in build(folder.path).limits)
+
+
 def test_a_study_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = example("max_norm_cost.py", tmp_path, monkeypatch).MaxNormCost
     made_up = {"undefended": 0.9, "max_norm": 0.895}
@@ -80,7 +151,7 @@ def test_a_study_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_examples_are_not_registered_yet() -> None:
     assert "max-norm-cost" not in registry.STUDIES
     assert "sign_only" not in protections.REGISTRY
-    assert "nearest" not in attacks.REGISTRY
+    assert not {"nearest", "nearest_mean", "kernel_regression"} & attacks.REGISTRY.keys()
 
 
 def test_the_picture_of_the_layers_is_that_of_the_contract() -> None:

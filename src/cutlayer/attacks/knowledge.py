@@ -159,6 +159,12 @@ class Knowledge:
         """Indices in `rows` (int64 (n,)) of the rows known to be positive, ascending."""
         return torch.isin(rows, self._positives).nonzero().flatten().tolist()
 
+    def labels_among(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Indices in `rows` (int64 (n,), ascending) of the rows with a known label, and their labels, int64 (m,)."""
+        known = sorted(self.known.items())
+        indices = torch.searchsorted(rows, torch.tensor([row for row, _ in known]))
+        return indices, torch.tensor([label for _, label in known])
+
     @cached_property
     def _rows(self) -> Tensor:
         return torch.tensor(list(self.known), dtype=torch.int64)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import torch
-
 from cutlayer.attacks.completion.base import Completion, CompletionAttack, DepartedView, Variant
 from cutlayer.attacks.completion.training import HEADS, CompletionTrainer
 from cutlayer.attacks.knowledge import Knowledge
@@ -39,9 +37,7 @@ class ModelCompletion(CompletionAttack):
     def run(self, view: DepartedView, knowledge: Knowledge) -> Completion:
         """Train the variant."""
         variant = self.variant
-        known = sorted(knowledge.known.items())
-        indices = torch.searchsorted(view.rows, torch.tensor([row for row, _ in known]))
-        labels = torch.tensor([label for _, label in known])
+        indices, labels = knowledge.labels_among(view.rows)
         trainer = CompletionTrainer(view, variant.head, tuned=variant.trains_extractor, training=self.training)
         train = trainer.train_with_mixmatch if variant.uses_unlabelled else trainer.train_supervised
         return Completion(view.task, train(indices, labels))
