@@ -10,8 +10,7 @@ from cutlayer.attacks.label import direct, hint, probe
 from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.macro_auc import macro_auc
-from cutlayer.kernels.roc import roc_auc
+from cutlayer.kernels.roc import macro_auc, roc_auc
 from cutlayer.tasks import Task
 
 BINARY, DIGITS = Task("binary", ("no", "yes")), Task("multiclass", ("a", "b", "c"))

@@ -39,7 +39,7 @@ def test_agrees_with_the_plain_bootstrap(rows, share, shift):
 def test_merging_neighbours_changes_nothing_that_shows(monkeypatch, shift):
     scores, truth = sample(4000, 0.2, shift)
     merged = auc_replicates(scores, truth, repeats=2000)
-    monkeypatch.setattr(bootstrap, "MOST_GROUPS", 10**9)
+    monkeypatch.setattr(bootstrap, "MAX_GROUPS", 10**9)
     apart = auc_replicates(scores, truth, repeats=1000)
     assert merged.mean() == pytest.approx(apart.mean(), abs=5 * apart.std() / 1000**0.5)
     assert merged.std() == pytest.approx(apart.std(), rel=0.1)
@@ -48,7 +48,7 @@ def test_merging_neighbours_changes_nothing_that_shows(monkeypatch, shift):
 def test_merged_groups_keep_every_pair():
     scores, truth = sample(30_000, 0.1, 0.7)
     groups, inner = bootstrap._merged(bootstrap.tie_groups(scores, truth))
-    assert len(inner) <= bootstrap.MOST_GROUPS
+    assert len(inner) <= bootstrap.MAX_GROUPS
     below = np.cumsum(groups.negatives) - groups.negatives
     won = (groups.positives * (below + inner * groups.negatives)).sum()
     assert won / (truth.sum() * (~truth).sum()) == pytest.approx(roc_auc(scores, truth), abs=1e-12)

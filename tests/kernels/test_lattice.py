@@ -14,7 +14,7 @@ from torch import Tensor
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import lattice as module
 from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_gaussian, lattice_step, lattice_sum
-from cutlayer.kernels.rounded_normal import REACH, rounded_normal
+from cutlayer.kernels.rounded_normal import MAX_STANDARD_NORMAL, rounded_normal
 from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
 
 KEY = bytes(range(32))
@@ -34,7 +34,7 @@ def exact_norm_squared(row: Tensor) -> Fraction:
 def test_a_step_is_the_finest_that_fits(sigma: float, bound: float, limit: float) -> None:
     step = lattice_step(sigma, bound, limit)
     assert math.frexp(step)[0] == 0.5
-    reach = Fraction(bound) + Fraction(REACH) * Fraction(sigma)
+    reach = Fraction(bound) + Fraction(MAX_STANDARD_NORMAL) * Fraction(sigma)
     assert reach < Fraction(limit) * Fraction(step)
     assert step * 2.0**18 <= sigma or 2.01 * reach >= Fraction(limit) * Fraction(step)
     assert sigma < step * 2.0**19

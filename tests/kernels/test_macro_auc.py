@@ -6,8 +6,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.bootstrap import auc_replicates
-from cutlayer.kernels.macro_auc import macro_auc, macro_auc_replicates
+from cutlayer.kernels.bootstrap import auc_replicates, macro_auc_replicates
+from cutlayer.kernels.roc import macro_auc
 
 
 def drawn(n=300, classes=4, signal=1.0, ties=False, seed=0):

@@ -119,7 +119,7 @@ def test_a_fingerprint_is_the_gmac_of_the_bytes(count, monkeypatch):
     content = torch.randn(count, generator=torch.Generator().manual_seed(0))
     expected = ghash_tag(KEY, content.numpy().tobytes())
     assert noise.fingerprint(KEY, content) == expected
-    monkeypatch.setattr(noise, "_LARGEST_UPDATE", 64)
+    monkeypatch.setattr(noise, "_MAX_UPDATE", 64)
     assert noise.fingerprint(KEY, content) == expected
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from cutlayer.kernels.one_hot import MOST, one_hot_columns
+from cutlayer.kernels.one_hot import MAX_COLUMNS, one_hot_columns
 
 
 def test_categories_become_columns_beside_the_numbers():
@@ -23,8 +23,8 @@ def test_a_differing_category_is_the_root_of_two():
 def test_many_codes_share_few_columns():
     codes = torch.arange(1000, dtype=torch.int32)[:, None]
     found = one_hot_columns(codes, torch.zeros(1000, 2), (1000,))
-    assert found.shape == (1000, 2 + MOST)
-    assert torch.equal(found[3], found[3 + MOST])
+    assert found.shape == (1000, 2 + MAX_COLUMNS)
+    assert torch.equal(found[3], found[3 + MAX_COLUMNS])
     assert not torch.equal(found[3], found[4])
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import rounded_normal as module
 from cutlayer.kernels.noise import encrypt_blocks, keystream, standard_normal
-from cutlayer.kernels.rounded_normal import REACH, rounded_normal, rounded_pieces
+from cutlayer.kernels.rounded_normal import MAX_STANDARD_NORMAL, rounded_normal, rounded_pieces
 
 KEY = bytes(range(32))
 STEP = 2.0**-7
@@ -161,8 +161,8 @@ def test_small_uniforms_are_refined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "uniform64", lambda *_: torch.full((4,), 2.0**-64, dtype=torch.float64))
     module._uniforms(torch.tensor([0, -1, 5, 2**63 - 1]), out, KEY, b"")
     assert out.tolist() == [2.0**-127, 2.0**-127, 5 * 2.0**-63, 1.0]
-    assert math.sqrt(-2 * math.log(2.0**-127)) == pytest.approx(REACH, rel=1e-12)
-    assert pytest.approx(13.27, abs=0.01) == REACH
+    assert math.sqrt(-2 * math.log(2.0**-127)) == pytest.approx(MAX_STANDARD_NORMAL, rel=1e-12)
+    assert pytest.approx(13.27, abs=0.01) == MAX_STANDARD_NORMAL
 
 
 def test_no_zero_is_negative() -> None:

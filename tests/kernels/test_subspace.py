@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cutlayer.kernels import subspace
-from cutlayer.kernels.spectral import project
-from cutlayer.kernels.subspace import project_on_top
+from cutlayer.kernels import spectral
+from cutlayer.kernels.spectral import project, project_on_top
 
 
 def planted(n, d, scale=1.0, directions=3, seed=0):
@@ -19,7 +18,7 @@ def planted(n, d, scale=1.0, directions=3, seed=0):
 @pytest.mark.parametrize(("n", "d"), [(1000, 8), (300, 40), (12, 90), (50, 3)])
 @pytest.mark.parametrize("scale", [1.0, 1e-25, 1e15])
 def test_equals_the_svd(n, d, scale, largest_eigh, monkeypatch):
-    monkeypatch.setattr(subspace, "_LARGEST_EIGH", largest_eigh)
+    monkeypatch.setattr(spectral, "_MAX_EIGH", largest_eigh)
     x = planted(n, d, scale)
     array = x.double().numpy()
     u, s, _ = np.linalg.svd(array - array.mean(0), full_matrices=False)
@@ -41,7 +40,7 @@ def test_where_lapack_gives_up_the_iteration_takes_over(monkeypatch):
 
     x = planted(300, 20)
     expected = project_on_top(x, 3)
-    monkeypatch.setattr(subspace, "_decomposed", gives_up)
+    monkeypatch.setattr(spectral, "_decomposed", gives_up)
     ours = project_on_top(x, 3)
     torch.testing.assert_close(ours.abs(), expected.abs(), atol=1e-2, rtol=1e-3)
 

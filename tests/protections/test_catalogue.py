@@ -10,7 +10,7 @@ from scipy import stats
 
 from cutlayer.accounting import NoFormalGuarantee, RandomizedResponse, ReleasePlan
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.max_norm import row_norms
+from cutlayer.kernels.row_norms import row_norms
 from cutlayer.protections import build
 from cutlayer.protections.base import ActiveView, Context, Mode, Noise
 from cutlayer.tasks import Task

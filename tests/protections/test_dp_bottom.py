@@ -76,7 +76,7 @@ def test_row_gradients_are_those_of_one_pass_a_row(
     raw: Mapping[str, Any], inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bottom, columns, upstream = made(raw, inputs)
-    monkeypatch.setattr(kernel, "MOST_NUMBERS", 4 * sum(p.numel() for p in bottom.parameters()))
+    monkeypatch.setattr(kernel, "MAX_NUMBERS", 4 * sum(p.numel() for p in bottom.parameters()))
     chunks = list(row_gradients(bottom, columns, upstream))
     assert [len(chunk) for chunk in chunks] == [4, 4, 1]
     torch.testing.assert_close(torch.cat(chunks), by_hand(bottom, columns, upstream), rtol=1e-4, atol=1e-5)

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.attacks.label.base import Scores
-from cutlayer.kernels.bootstrap import auc_replicates
-from cutlayer.kernels.macro_auc import macro_auc, macro_auc_replicates
-from cutlayer.kernels.roc import roc_auc
+from cutlayer.kernels.bootstrap import auc_replicates, macro_auc_replicates
+from cutlayer.kernels.roc import macro_auc, roc_auc
 
 BEST_ASSIGNMENT = "best_assignment"
 """The entry of `Leak.other_aucs` for scores whose classes were renamed in the way that fits the truth best."""

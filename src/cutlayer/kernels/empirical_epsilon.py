@@ -1,4 +1,4 @@
-"""Lower bounds on what a mechanism spends, from how well many of its runs on two neighbours are distinguished.
+"""Lower bounds on the privacy loss of a mechanism, from how well runs on two neighbours are distinguished.
 
 No test of a mu-Gaussian private mechanism has rates beyond Phi^-1(TPR) - Phi^-1(FPR) <= mu. Rates that were measured,
 each bounded by Clopper and Pearson, therefore bound mu from below (Nasr et al. 2023, Tight auditing of differentially
@@ -27,15 +27,15 @@ _THRESHOLDS = 512
 
 
 def mu_bound(absent: Tensor, present: Tensor, confidence: float = 0.95) -> float:
-    """The mu that a Gaussian private mechanism of these scores has at least.
+    """Lower bound on the mu of a Gaussian private mechanism, from scores of its runs.
 
     Args:
-        absent: (n,) scores of n independent runs on the one neighbour.
-        present: (m,) scores of m runs on the other, where a test expects larger ones.
-        confidence: between 0 and 1, with which the bound holds.
+        absent: scores of n independent runs on one neighbour, (n,).
+        present: scores of m runs on the other neighbour, (m,), where a test expects larger scores.
+        confidence: probability with which the bound holds, between 0 and 1.
 
     Returns:
-        0 or more, finite: with fewer runs less can be shown.
+        0 or more, finite: fewer runs give a smaller bound.
 
     Raises:
         ConfigError: the confidence is out of range.
@@ -47,28 +47,28 @@ def mu_bound(absent: Tensor, present: Tensor, confidence: float = 0.95) -> float
     """
     if not 0 < confidence < 1:
         raise ConfigError.expected("a confidence between 0 and 1", confidence, "0.95 is usual")
-    one, two = (_scores(scores) for scores in (absent, present))
-    grid = np.unique(np.concatenate((one[::2], two[::2])))
+    low, high = (_scores(scores) for scores in (absent, present))
+    grid = np.unique(np.concatenate((low[::2], high[::2])))
     grid = grid[:: -(-len(grid) // _THRESHOLDS)]
-    seen = _separation(*_rates(one[::2], two[::2], grid, confidence))
-    chosen = grid[[int(seen.argmax())]]
-    return max(0.0, float(_separation(*_rates(one[1::2], two[1::2], chosen, confidence))[0]))
+    separations = _separation(*_rates(low[::2], high[::2], grid, confidence))
+    chosen = grid[[int(separations.argmax())]]
+    return max(0.0, float(_separation(*_rates(low[1::2], high[1::2], chosen, confidence))[0]))
 
 
 def one_run_epsilon(
     correct: int, guesses: int, delta: float = 0.0, canaries: int | None = None, confidence: float = 0.95
 ) -> float:
-    """The epsilon that a mechanism has at least whose one run lets so many of its canaries be guessed.
+    """Lower bound on the epsilon of a mechanism, from the canaries of one run that were guessed correctly.
 
     Each canary is one of two neighbours, by a fair coin of its own. Of an epsilon private mechanism the number of
     correct guesses is at most binomial, with e^epsilon / (1 + e^epsilon) each, whatever the canaries have in common.
 
     Args:
-        correct: right guesses.
-        guesses: guesses made, `correct` or more; the others were abstained from.
-        delta: 0 or more, below 1.
-        canaries: all of them, `guesses` or more; `guesses` if `None`.
-        confidence: between 0 and 1, with which the bound holds.
+        correct: number of correct guesses.
+        guesses: number of guesses, `correct` or more; no guess was made about the other canaries.
+        delta: delta of the guarantee, 0 or more, below 1.
+        canaries: number of canaries, `guesses` or more; `guesses` if `None`.
+        confidence: probability with which the bound holds, between 0 and 1.
 
     Returns:
         0 or more, finite.

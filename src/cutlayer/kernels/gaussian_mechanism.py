@@ -23,7 +23,7 @@ _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 
 
 def log_delta(mu: float, epsilon: float) -> float:
-    """Natural logarithm of `delta`, for those too small for a float.
+    """Natural logarithm of `delta`, for values too small for a float.
 
     With a = mu / 2 - epsilon / mu and b = a - mu, delta is Phi(a) - e^epsilon Phi(b) = phi(a) (R(a) - R(b)), where R =
     Phi / phi. The second form has no large factor, and keeps its digits where both terms of the first are nearly equal.
@@ -40,8 +40,8 @@ def log_delta(mu: float, epsilon: float) -> float:
     if a <= 0:
         difference = _MILLS * float(erfcx(-a / math.sqrt(2))) - ratio_b
         return log_density + math.log(difference) if difference > 0 else -math.inf
-    kept = 1 - math.exp(log_density - float(log_ndtr(a))) * ratio_b
-    return float(log_ndtr(a)) + math.log(kept) if kept > 0 else -math.inf
+    share = 1 - math.exp(log_density - float(log_ndtr(a))) * ratio_b
+    return float(log_ndtr(a)) + math.log(share) if share > 0 else -math.inf
 
 
 def delta(mu: float, epsilon: float) -> float:
@@ -84,7 +84,7 @@ def epsilon(mu: float, delta: float) -> float:
 
 
 def mu_of(epsilon: float, delta: float) -> float:
-    """The largest mu that an (epsilon, delta) budget has room for.
+    """The largest mu within an (epsilon, delta) budget.
 
     Args:
         epsilon: 0 or more.
@@ -108,7 +108,7 @@ def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
     Args:
         epsilon: 0 or more.
         delta: between 0 and 1.
-        releases: of the same row, 1 or more.
+        releases: number of releases of the same row, 1 or more.
 
     Raises:
         ConfigError: out of range.
@@ -158,7 +158,7 @@ def best_auc(mu: float) -> float:
 
 
 def _root(excess: Callable[[float], float], *, falling: bool) -> float:
-    """Where a monotone function of a number above 0 crosses 0, found from powers of two around it."""
+    """Root of a monotone function of a number above 0, bracketed by powers of two."""
     sign = -1.0 if falling else 1.0
     low, high = 0.5, 1.0
     while sign * excess(low) > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,6 +35,33 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     starts = [_lloyd(sample, _plus_plus(sample, clusters, generator)) for _ in range(_STARTS)]
     best = min(starts, key=lambda centres: float(distances(sample, centres).amin(dim=1).sum()))
     return _lloyd(points, best) * scale
+
+
+def upper_of_two(values: Tensor) -> Tensor:
+    """Rows of the upper cluster of the optimal 1-D 2-means.
+
+    In one dimension the optimal clusters are intervals, so the best of the n - 1 cuts of the sorted values is the
+    global optimum of the k-means objective; prefix sums give the objective of every cut. With the values centred, the
+    sum of squares between clusters is S_k^2 n / (k (n - k)), S_k the sum of the k lowest.
+
+    Args:
+        values: float (n,), finite.
+
+    Returns:
+        bool (n,); equal values are never separated, and all is False where the values are constant.
+
+    Reference: Fisher 1958, On grouping for maximum homogeneity.
+    """
+    given = values.detach().numpy().astype(np.float64)
+    ordered = np.sort(given)
+    n = len(ordered)
+    if n < 2 or ordered[0] == ordered[-1]:
+        return torch.zeros(n, dtype=torch.bool)
+    centred = (ordered - ordered.mean()) / (ordered[-1] - ordered[0])
+    lowest = np.arange(1, n)
+    between = np.cumsum(centred)[:-1] ** 2 / (lowest * (n - lowest))
+    between[ordered[1:] == ordered[:-1]] = -1.0
+    return torch.from_numpy(given > ordered[between.argmax()])
 
 
 def distances(points: Tensor, centres: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.rounded_normal import MAX_PIECE, REACH, rounded_pieces
+from cutlayer.kernels.rounded_normal import MAX_PIECE, MAX_STANDARD_NORMAL, rounded_pieces
 
 FLOAT32_INTEGERS = 2.0**24
 """Float32 holds every integer up to here."""
@@ -74,7 +74,7 @@ def lattice_step(sigma: float, bound: float, limit: float = FLOAT32_INTEGERS) ->
             wanted = f"a {name} from 2^-100 to 2^100 (7.9e-31 to 1.3e30)"
             raise ConfigError.expected(wanted, value, "scale rows, clip and noise by one factor")
     finest = math.frexp(sigma)[1] - 1 - FINENESS
-    fitting = math.frexp((bound + (REACH + 0.03) * sigma) / limit)[1]
+    fitting = math.frexp((bound + (MAX_STANDARD_NORMAL + 0.03) * sigma) / limit)[1]
     return math.ldexp(1.0, max(finest, fitting))
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cutlayer.kernels.row_norms import row_norms
+
 _FLOAT32_MAX = torch.finfo(torch.float32).max
-
-
-def row_norms(g: Tensor) -> Tensor:
-    """Euclidean norm of each row of (n, d), float64 (n,): squares of 1e-30 would vanish in float32."""
-    norms: Tensor = torch.linalg.vector_norm(g, dim=1, dtype=torch.float64)
-    return norms
 
 
 def max_norm(g: Tensor, norms: Tensor, normal: Tensor, isotropic: Tensor) -> Tensor:

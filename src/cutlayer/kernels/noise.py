@@ -17,25 +17,25 @@ from cutlayer.errors import ConfigError
 BLOCK = 16
 """Bytes of one AES block."""
 
-SMALLEST_UNIFORM = 2.0**-64
+MIN_UNIFORM = 2.0**-64
 """What the radius of a normal and the size of a Laplace number are drawn from reaches down to this."""
 
-TAIL_SIGMA = math.sqrt(-2 * math.log(SMALLEST_UNIFORM))
+TAIL_SIGMA = math.sqrt(-2 * math.log(MIN_UNIFORM))
 """The largest value `standard_normal` can return, 9.42: the radius belonging to the smallest uniform."""
 
-TAIL_LAPLACE = -math.log(SMALLEST_UNIFORM)
+TAIL_LAPLACE = -math.log(MIN_UNIFORM)
 """The largest value `standard_laplace` can return, 44.4."""
 
-_SHORTEST_SECRET = 16
+_MIN_SECRET = 16
 _BLAKE2B_KEY_LIMIT = 64
 # The intermediates of one piece stay in the second-level cache, and PyTorch gives no piece of this size to a second
 # thread: the numbers do not depend on how many there are.
 _AT_A_TIME = 1 << 15
 _ZEROS = 1 << 14
-_SMALLEST = torch.tensor(SMALLEST_UNIFORM, dtype=torch.float64)
+_SMALLEST = torch.tensor(MIN_UNIFORM, dtype=torch.float64)
 _ANGLE = math.pi * 2.0**-31
 _HALF_AN_ANGLE = torch.tensor(_ANGLE / 2)
-_LARGEST_UPDATE = 1 << 30  # bytes; the cipher counts them in a signed 32-bit integer
+_MAX_UPDATE = 1 << 30  # bytes; the cipher counts them in a signed 32-bit integer
 
 
 def derive(secret: bytes, *parts: bytes, size: int = 32) -> bytes:
@@ -52,9 +52,9 @@ def derive(secret: bytes, *parts: bytes, size: int = 32) -> bytes:
     Raises:
         ConfigError: the secret is shorter than 16 bytes.
     """
-    if len(secret) < _SHORTEST_SECRET:
+    if len(secret) < _MIN_SECRET:
         raise ConfigError.expected(
-            f"a secret of {_SHORTEST_SECRET} bytes or more", f"{len(secret)} bytes", "take 32 from the system"
+            f"a secret of {_MIN_SECRET} bytes or more", f"{len(secret)} bytes", "take 32 from the system"
         )
     if len(secret) > _BLAKE2B_KEY_LIMIT:
         secret = hashlib.blake2b(secret).digest()
@@ -121,8 +121,8 @@ def fingerprint(key: bytes, content: Tensor) -> bytes:
     """
     data = content.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
     encryptor = Cipher(algorithms.AES(key), modes.GCM(bytes(12))).encryptor()
-    for start in range(0, len(data), _LARGEST_UPDATE):
-        encryptor.authenticate_additional_data(data[start : start + _LARGEST_UPDATE])
+    for start in range(0, len(data), _MAX_UPDATE):
+        encryptor.authenticate_additional_data(data[start : start + _MAX_UPDATE])
     encryptor.finalize()
     return encryptor.tag
 
@@ -247,7 +247,7 @@ def word_buffer(key: bytes, nonce: bytes, count: int) -> tuple[Tensor, Callable[
 
 def _to_uniform(words: Tensor) -> Tensor:
     """Signed 64-bit words, as float64, to uniforms in (0, 1], in place."""
-    return torch.add(_SMALLEST, words.abs_(), alpha=2 * SMALLEST_UNIFORM, out=words)
+    return torch.add(_SMALLEST, words.abs_(), alpha=2 * MIN_UNIFORM, out=words)
 
 
 def _box_muller(words: Tensor, out: Tensor, uniform: Tensor, radius: Tensor, angle: Tensor) -> None:

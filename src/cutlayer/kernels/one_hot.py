@@ -1,4 +1,4 @@
-"""Categories and numbers as one matrix, for what measures distances between rows."""
+"""Categories and numbers as one matrix, to measure distances between rows."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-MOST = 64
-"""Columns that one category gets at most: 26 of them stay 1,664 columns, whatever their codes."""
+MAX_COLUMNS = 64
+"""Maximum number of columns of one category: 26 of them have 1,664 columns at most, whatever their codes."""
 
 
 def one_hot_columns(codes: Tensor, numbers: Tensor, cardinalities: Sequence[int]) -> Tensor:
-    """The numbers as they are, and beside them each category one-hot.
+    """Put numbers and one-hot categories side by side.
 
     Two rows that differ in one category are sqrt(2) apart by it, as two standardised numbers are on average. A category
     of more than 64 codes is one-hot in its code modulo 64, so that one pair of its values in 64 counts as equal.
 
     Args:
-        codes: integer (n, c), each in [0, its cardinality).
-        numbers: floating (n, m).
-        cardinalities: of the c categories.
+        codes: codes of the categories, integer (n, c), each in [0, its cardinality).
+        numbers: numeric columns, floating (n, m).
+        cardinalities: number of codes of each of the c categories.
 
     Returns:
         (n, m + the sum over categories of min(cardinality, 64)), in the dtype of `numbers`.
     """
     if not cardinalities:
         return numbers
-    widths = torch.tensor(cardinalities).clamp_max(MOST)
+    widths = torch.tensor(cardinalities).clamp_max(MAX_COLUMNS)
     starts = widths.cumsum(0) - widths
-    places = codes % widths + starts
-    hot = numbers.new_zeros(len(codes), int(widths.sum())).scatter_(1, places, 1.0)
+    columns = codes % widths + starts
+    hot = numbers.new_zeros(len(codes), int(widths.sum())).scatter_(1, columns, 1.0)
     return torch.cat([numbers, hot], dim=1)

@@ -12,11 +12,11 @@ from cutlayer.errors import DataError
 Numbers = Sequence[float] | npt.NDArray[np.float64]
 
 ROUNDING = 1e-12
-"""Above the line by less than this is on it: both axes are scaled to [0, 1], and rounding reaches some 1e-16."""
+"""Tolerance of being on the line: both axes are scaled to [0, 1], and rounding errors are some 1e-16."""
 
 
 def pareto_front(gain: Numbers, cost: Numbers) -> npt.NDArray[np.int64]:
-    """The points that no other point beats: none has as much gain at as little cost, and more or less of one.
+    """The points that no other point dominates, by as much gain at as little cost and one of the two better.
 
     Of equal points all are on the front or none.
 
@@ -25,7 +25,7 @@ def pareto_front(gain: Numbers, cost: Numbers) -> npt.NDArray[np.int64]:
         cost: to be minimised, float (n,).
 
     Returns:
-        Places in the input, int64 (front,), in ascending order of cost; equal points in the input's order.
+        Indices of the points, int64 (front,), in ascending order of cost; equal points in the input's order.
 
     Raises:
         DataError: the lengths differ, or a number is not finite.
@@ -45,7 +45,7 @@ def pareto_front(gain: Numbers, cost: Numbers) -> npt.NDArray[np.int64]:
 
 
 def knee(gain: Numbers, cost: Numbers) -> int | None:
-    """The place in the input of the front's knee: past it, a little more gain costs much.
+    """Index in the input of the front's knee: beyond it, a little more gain costs much.
 
     Both axes are scaled so that the front's ends lie at (0, 0) and (1, 1). The knee is the front point farthest above
     the straight line between them; among equals the one of least cost, then the first. A front of one point (or of
@@ -57,7 +57,7 @@ def knee(gain: Numbers, cost: Numbers) -> int | None:
         cost: to be minimised, float (n,).
 
     Returns:
-        The place, or `None` where there is no knee or no point.
+        The index, or `None` where there is no knee or no point.
 
     Raises:
         DataError: as `pareto_front`.
@@ -78,8 +78,8 @@ def knee(gain: Numbers, cost: Numbers) -> int | None:
     if costs[0] == costs[-1]:
         return int(front[0])
     above = (gains - gains[0]) / (gains[-1] - gains[0]) - (costs - costs[0]) / (costs[-1] - costs[0])
-    place = int(np.argmax(above))
-    return int(front[place]) if above[place] > ROUNDING else None
+    index = int(np.argmax(above))
+    return int(front[index]) if above[index] > ROUNDING else None
 
 
 def _checked(gain: Numbers, cost: Numbers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

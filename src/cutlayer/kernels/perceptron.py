@@ -15,11 +15,11 @@ def layer_outputs(layers: Layers, x: Tensor) -> list[Tensor]:
     """Run the perceptron.
 
     Args:
-        layers: of which all but the last are followed by a ReLU.
+        layers: weights and biases; all layers but the last are followed by a ReLU.
         x: floating (n, width in).
 
     Returns:
-        x, then what each layer gives, after its ReLU; the last one holds the logits.
+        x, then the output of each layer, after its ReLU; the last output is the logits.
     """
     outputs = [x]
     for weight, bias in layers:
@@ -32,12 +32,12 @@ def input_gradient(layers: Layers, outputs: Sequence[Tensor], upstream: Tensor) 
     """Gradient of a loss with respect to x, (n, width in).
 
     Args:
-        layers: of the perceptron.
-        outputs: from `layer_outputs`.
+        layers: weights and biases of the perceptron.
+        outputs: outputs of the layers, from `layer_outputs`.
         upstream: gradient of the loss with respect to the logits, (n, width out).
     """
-    for place in reversed(range(1, len(layers))):
-        upstream = _below(layers, outputs, upstream, place)
+    for index in reversed(range(1, len(layers))):
+        upstream = _below(layers, outputs, upstream, index)
     return upstream @ layers[0][0]
 
 
@@ -45,18 +45,20 @@ def weight_gradients(layers: Layers, outputs: Sequence[Tensor], upstream: Tensor
     """Write the gradient of a loss with respect to every weight and bias into tensors of their shapes.
 
     Args:
-        layers, outputs, upstream: as in `input_gradient`.
-        into: overwritten.
+        layers: as in `input_gradient`.
+        outputs: as in `input_gradient`.
+        upstream: as in `input_gradient`.
+        into: tensors that are overwritten, in the order of `layers`.
     """
-    for place in reversed(range(len(layers))):
-        weight, bias = into[place]
-        torch.mm(upstream.T, outputs[place], out=weight)
+    for index in reversed(range(len(layers))):
+        weight, bias = into[index]
+        torch.mm(upstream.T, outputs[index], out=weight)
         torch.sum(upstream, 0, out=bias)
-        if place:
-            upstream = _below(layers, outputs, upstream, place)
+        if index:
+            upstream = _below(layers, outputs, upstream, index)
 
 
-def _below(layers: Layers, outputs: Sequence[Tensor], upstream: Tensor, place: int) -> Tensor:
-    """The gradient below layer `place` and the ReLU under it, whose output is 0 where nothing passes."""
-    below: Tensor = torch.ops.aten.threshold_backward(upstream @ layers[place][0], outputs[place], 0)
+def _below(layers: Layers, outputs: Sequence[Tensor], upstream: Tensor, index: int) -> Tensor:
+    """The gradient below layer `index` and the ReLU under it, whose output is 0 where nothing passes."""
+    below: Tensor = torch.ops.aten.threshold_backward(upstream @ layers[index][0], outputs[index], 0)
     return below

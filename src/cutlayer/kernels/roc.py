@@ -1,4 +1,4 @@
-"""Area under the ROC curve from one sort, and the tie groups that its resampling needs."""
+"""Area under the ROC curve, of two classes or averaged over several, from one sort."""
 
 from __future__ import annotations
 
@@ -77,6 +77,29 @@ def roc_auc(scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArra
     return twice / (2 * pairs) if pairs else float("nan")
 
 
+def macro_auc(scores: Tensor, codes: Tensor) -> float:
+    """Mean over the classes of the AUC of one class against the rest.
+
+    Args:
+        scores: float (n, classes), column c higher meaning "class c"; infinities allowed.
+        codes: int64 (n,), each row's class.
+
+    Returns:
+        0 to 1; classes without rows are left out; NaN where all rows are of one class.
+
+    Raises:
+        DataError: the shapes do not fit, or a score is NaN.
+
+    >>> import torch
+    >>> macro_auc(torch.eye(3), torch.tensor([0, 1, 2]))
+    1.0
+    """
+    check_scores(scores, codes)
+    aucs = [roc_auc(scores[:, code], codes == code) for code in range(scores.shape[1])]
+    known = [auc for auc in aucs if not np.isnan(auc)]
+    return float(np.mean(known)) if known else float("nan")
+
+
 def true_positive_rate(
     scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArray[np.bool_], false_positives: float = 0.01
 ) -> float:
@@ -110,3 +133,13 @@ def _as_bool(truth: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
     if len(strange):
         raise DataError.expected("a truth of 0 and 1", f"values such as {strange[0]}")
     return positive
+
+
+def check_scores(scores: Tensor, codes: Tensor) -> None:
+    """Raise `DataError` unless scores (n, classes) without NaN and codes (n,) fit each other."""
+    if scores.dim() != 2 or codes.dim() != 1 or len(scores) != len(codes):
+        raise DataError.expected(
+            "scores (n, classes) and codes (n,)", f"shapes {tuple(scores.shape)} and {tuple(codes.shape)}"
+        )
+    if bool(scores.isnan().any()):
+        raise DataError.expected("scores without NaN", "NaN", "leave out the rows that were not scored")

@@ -12,8 +12,8 @@ from torch import Tensor
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise import uniform64, word_buffer
 
-REACH = math.sqrt(2 * 127 * math.log(2))
-"""The largest standard normal that can be drawn, 13.27: the radius of the smallest uniform, 2^-127."""
+MAX_STANDARD_NORMAL = math.sqrt(2 * 127 * math.log(2))
+"""The largest standard normal number that can be drawn, 13.27: the radius of the smallest uniform, 2^-127."""
 
 MAX_SCALE = 2.0**19
 """The largest standard deviation in steps: what the precision of float64 is enough for."""
@@ -38,8 +38,8 @@ def rounded_normal(key: bytes, nonce: bytes, shape: tuple[int, ...], sigma: floa
 
     A function of the key, nonce, sigma, step and the number of entries. Box-Muller in float64: a 64-bit word for each
     radius, one for each angle. A radius word that gives a uniform below 2^-23 is refined by 64 further bits, so that no
-    radius is coarser than float64 is, and the tail ends at 13.27 standard deviations (`REACH`), where the normal
-    distribution has 4e-40 left.
+    radius is coarser than float64 is, and the tail ends at 13.27 standard deviations (`MAX_STANDARD_NORMAL`), where the
+    normal distribution has 4e-40 left.
 
     Each integer differs from the one that real-number arithmetic would give with probability 2^-29 at most. Rounding of
     the angle (3 pi units of 2^-53), of the uniform and its logarithm (4 units of the squared radius) and of root,

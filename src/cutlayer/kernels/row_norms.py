@@ -1,4 +1,4 @@
-"""Rows of bounded or of equal norm, once differentiably: what a fixed amount of noise can hide."""
+"""Norms of the rows of a matrix: measured, bounded, and set, where a fixed amount of noise must hide a row."""
 
 from __future__ import annotations
 
@@ -8,6 +8,36 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+_MARGIN = 0.5
+"""Share of the squared limit that the float32 sum of squares must stay under, so that its rounding cannot matter."""
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Euclidean norm of each row of (n, d), float64 (n,): squares of 1e-30 would vanish in float32."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return norms
+
+
+def rows_within(rows: Tensor, limit: float) -> bool:
+    """Whether every row is finite and of a Euclidean norm of at most `limit`.
+
+    No row is longer than the whole matrix. So one dot product in float32 settles nearly every case: it is NaN or
+    infinite where an entry is, and infinite where a square overflows. What it leaves open is decided in float64.
+
+    Args:
+        rows: float32 (n, d).
+        limit: above 0.
+    """
+    flat = rows.detach().reshape(-1)
+    if float(torch.dot(flat, flat)) < _MARGIN * limit**2:
+        return True
+    return bool((row_norms(rows.detach()) <= limit).all())
+
+
+def largest_norm(rows: Tensor) -> float:
+    """The largest Euclidean norm of a row of float32 (n, d), in float64; NaN if an entry is, 0 of no rows."""
+    return float(row_norms(rows.detach()).max()) if len(rows) else 0.0
 
 
 def clip_rows(rows: Tensor, norm: float) -> Tensor:

@@ -17,10 +17,10 @@ def passing(scores: Floats, thresholds: Floats, first: float, limit: int) -> Ind
     doubling, so that no step is made per entry.
 
     Args:
-        scores: (m,).
-        thresholds: (m,): what replaces the threshold where that entry is taken.
-        first: the threshold in force at the start.
-        limit: how many to take at most.
+        scores: noisy scores of the entries, (m,).
+        thresholds: threshold that applies after each entry is taken, (m,).
+        first: threshold at the start.
+        limit: maximum number of entries to take.
 
     Returns:
         Positions taken, ascending.
@@ -44,9 +44,9 @@ def _successors(scores: Floats, thresholds: Floats) -> Indices:
     # level l holds the maximum of the 2^l scores from each position on; behind the last score nothing passes.
     levels = [np.concatenate((scores, np.full(size + 1 - len(scores), -np.inf)))]
     while 2 ** len(levels) < size:
-        last, reach = levels[-1], 2 ** (len(levels) - 1)
+        last, half = levels[-1], 2 ** (len(levels) - 1)
         wider = last.copy()
-        np.maximum(last[:-reach], last[reach:], out=wider[:-reach])
+        np.maximum(last[:-half], last[half:], out=wider[:-half])
         levels.append(wider)
     position = np.arange(size, dtype=np.int64)
     ahead = np.empty(size)

@@ -1,11 +1,13 @@
-"""The direction in which the rows of a matrix vary most."""
+"""The directions in which the rows of a matrix vary most."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-_LARGEST_EIGH = 512  # above this side length a Krylov space is faster than a full eigendecomposition
+_MAX_EIGH = 512  # above this side length a Krylov space is faster than a full eigendecomposition
+_SPARE = 8
+_POWER_ROUNDS = 12  # each multiplies the gap between wanted and unwanted directions
 _KRYLOV = 48
 _RESTARTS = 8
 _EXHAUSTED = 1e-5  # what is left of a vector in float32 after its components are taken out is rounding below this
@@ -33,6 +35,31 @@ def project(x: Tensor) -> Tensor:
     return (moved @ _direction(moved, scale)).double().mul_(scale)
 
 
+def project_on_top(x: Tensor, directions: int) -> Tensor:
+    """Coordinates of the centred rows along their top right singular vectors.
+
+    From the covariance or the Gram matrix, whichever is smaller; beyond 512 on the shorter side by subspace iteration.
+
+    Args:
+        x: float (n, d), finite, of any scale.
+        directions: how many, 1 or more; at most the shorter side of x are there.
+
+    Returns:
+        float64 (n, min(directions, n, d)), the direction of most variance first; zeros where the rows are all equal.
+    """
+    moved, scale = _centred(x)
+    shorter = min(x.shape)
+    directions = min(directions, shorter)
+    if not scale:
+        return torch.zeros(len(x), directions, dtype=torch.float64)
+    if shorter <= _MAX_EIGH:
+        try:
+            return _decomposed(moved, directions).mul_(scale)
+        except RuntimeError:  # LAPACK did not converge, which torch raises as its LinAlgError
+            pass
+    return (moved @ _iterated(moved, directions)).double().mul_(scale)
+
+
 def _centred(x: Tensor) -> tuple[Tensor, float]:
     """The rows minus their mean, divided by their largest absolute value, and that value.
 
@@ -51,7 +78,7 @@ def _direction(moved: Tensor, scale: float) -> Tensor:
     n, d = moved.shape
     if not scale:
         return moved.new_zeros(d)
-    if min(n, d) > _LARGEST_EIGH:
+    if min(n, d) > _MAX_EIGH:
         top = _krylov(moved)
     elif d <= n:
         top = _last_eigenvector(moved.T @ moved, moved)
@@ -65,8 +92,8 @@ def _direction(moved: Tensor, scale: float) -> Tensor:
 def _last_eigenvector(gram: Tensor, factor: Tensor) -> Tensor:
     """Eigenvector of the largest eigenvalue of `gram` = factor.T @ factor, in float64.
 
-    LAPACK's float32 routine gave up on a covariance of nearly collinear gradients; the Krylov iteration needs no
-    decomposition of it.
+    LAPACK's float32 routine did not converge on a covariance of nearly collinear gradients; the Krylov iteration does
+    not decompose it.
     """
     try:
         vectors: Tensor = torch.linalg.eigh(gram.double()).eigenvectors
@@ -104,3 +131,28 @@ def _krylov_space(moved: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         if not bool(length > _EXHAUSTED * scale):
             break
     return basis, images
+
+
+def _decomposed(moved: Tensor, directions: int) -> Tensor:
+    """From the covariance (d, d), or the Gram matrix (n, n) where it is smaller, in float64."""
+    n, d = moved.shape
+    if d <= n:
+        top: Tensor = torch.linalg.eigh((moved.T @ moved).double()).eigenvectors[:, -directions:].flip(1)
+        return (moved @ top.to(moved.dtype)).double()
+    values, vectors = torch.linalg.eigh((moved @ moved.T).double())
+    along: Tensor = vectors * values.clamp_min(0).sqrt()
+    return along[:, -directions:].flip(1)
+
+
+def _iterated(moved: Tensor, directions: int) -> Tensor:
+    """Subspace iteration from a fixed start, then Rayleigh-Ritz: (d, directions).
+
+    Reference: Halko, Martinsson and Tropp 2011, algorithm 4.4.
+    """
+    start = torch.Generator().manual_seed(0)
+    basis = torch.randn(moved.shape[1], directions + _SPARE, generator=start, dtype=moved.dtype)
+    for _ in range(_POWER_ROUNDS):
+        basis = torch.linalg.qr(moved.T @ (moved @ basis)).Q
+    image = moved @ basis
+    top: Tensor = torch.linalg.eigh(image.T @ image).eigenvectors[:, -directions:]
+    return (basis @ top).flip(1)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutlayer.channel import Message
 from cutlayer.errors import Diverged, ProtocolError
-from cutlayer.kernels.row_bounds import largest_norm, rows_within
+from cutlayer.kernels.row_norms import largest_norm, rows_within
 
 _REMEDY = "lower train.optimizer.lr, or scale the columns"
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.max_norm import row_norms
+from cutlayer.kernels.row_norms import row_norms
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 

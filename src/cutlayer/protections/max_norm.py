@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.max_norm import max_norm, row_norms
+from cutlayer.kernels.max_norm import max_norm
+from cutlayer.kernels.row_norms import row_norms
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 

@@ -14,7 +14,7 @@ from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows
 from cutlayer.attacks.label.base import is_finite
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.one_hot import MOST, one_hot_columns
+from cutlayer.kernels.one_hot import MAX_COLUMNS, one_hot_columns
 
 MIN_ROWS = 20
 """Minimum number of rows to fit anything on."""
@@ -73,8 +73,8 @@ def encoded_slices(columns: ColumnSpec) -> dict[str, slice]:
         start += columns.image.pixels
     categories = columns.category_names or tuple(f"category {index}" for index in range(len(columns.cardinalities)))
     for name, count in zip(categories, columns.cardinalities, strict=True):
-        slices[name] = slice(start, start + min(count, MOST))
-        start += min(count, MOST)
+        slices[name] = slice(start, start + min(count, MAX_COLUMNS))
+        start += min(count, MAX_COLUMNS)
     return slices
 
 

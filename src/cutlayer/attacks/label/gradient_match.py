@@ -12,7 +12,7 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, gathered, is_finite
 from cutlayer.attacks.label.spectral import by_size
 from cutlayer.kernels.k_means import distances, k_means
-from cutlayer.kernels.subspace import project_on_top
+from cutlayer.kernels.spectral import project_on_top
 from cutlayer.kernels.ties import merge_ties
 
 ROUNDS = 300

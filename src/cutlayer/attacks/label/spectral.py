@@ -9,10 +9,8 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
-from cutlayer.kernels.clusters import upper_of_two
-from cutlayer.kernels.k_means import distances, k_means
-from cutlayer.kernels.spectral import project
-from cutlayer.kernels.subspace import project_on_top
+from cutlayer.kernels.k_means import distances, k_means, upper_of_two
+from cutlayer.kernels.spectral import project, project_on_top
 from cutlayer.kernels.ties import merge_ties
 
 BALANCED = 0.005

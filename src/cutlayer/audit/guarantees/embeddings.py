@@ -15,7 +15,7 @@ from cutlayer.audit.guarantees.wire import Parties, train_on_canaries
 from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.config import Job, validated
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.kernels.float_reach import unreachable
+from cutlayer.kernels.float_noise import impossible_entries
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.models import Inputs
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
@@ -145,7 +145,7 @@ class _EmbeddingReader:
         self.totals["sum"][rows] += (released.double() * line).sum(1)
         self.totals["pair"][rows] += ((released.double() - noise.roll(1, 0)) * line).sum(1)
         self.totals["repeat"][rows] += ((released.double() - self._noise_before(rows, noise)) * line).sum(1)
-        against = [unreachable(released, point.float(), self.sigma) for point in (-line, line)]
+        against = [impossible_entries(released, point.float(), self.sigma) for point in (-line, line)]
         self.totals["exclusion"][rows] += (against[0] - against[1]).double()
 
     def _noise_before(self, rows: Tensor, noise: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutlayer.kernels.float_reach import unreachable
+from cutlayer.kernels.float_noise import impossible_entries
 from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.roc import roc_auc
 
@@ -22,8 +22,8 @@ def contents() -> tuple[torch.Tensor, torch.Tensor]:
 def test_float32_noise_excludes_another_content_and_never_its_own(sigma: float) -> None:
     content, other = contents()
     released = torch.add(content, standard_normal(bytes(32), b"", (ROWS, WIDTH)), alpha=sigma)
-    assert int(unreachable(released, content, sigma).sum()) == 0
-    assert float((unreachable(released, other, sigma) > 0).double().mean()) > 0.3
+    assert int(impossible_entries(released, content, sigma).sum()) == 0
+    assert float((impossible_entries(released, other, sigma) > 0).double().mean()) > 0.3
 
 
 def test_numbers_on_a_lattice_do_not_show_which_of_two_contents_they_are_of() -> None:
@@ -31,6 +31,6 @@ def test_numbers_on_a_lattice_do_not_show_which_of_two_contents_they_are_of() ->
     second = torch.rand(ROWS, generator=torch.Generator().manual_seed(1)) < 0.5
     truncated = torch.trunc(torch.where(second[:, None], points[1], points[0]) / step)
     released = step * (truncated + torch.round(standard_normal(bytes(32), b"", (ROWS, WIDTH)) / step))
-    first, other = (unreachable(released, point, 1.0).double() for point in points)
+    first, other = (impossible_entries(released, point, 1.0).double() for point in points)
     # Four standard deviations of an AUC at chance.
     assert abs(roc_auc(first - other, second) - 0.5) < 4 * (ROWS + 1) ** 0.5 / (3 * ROWS * ROWS) ** 0.5
