@@ -34,7 +34,7 @@ def halve_the_noise(monkeypatch):
 def test_guarantees_that_hold_and_one_that_does_not(place, guarded, monkeypatch):
     told = place.call("audit", guarded, *CALL)
     assert told.code == 0
-    assert "The guarantee, tested" in told.out
+    assert "Guarantees tested with canaries" in told.out
     assert told.out.count("no fault found") == 2
     found = json.loads((guarded / "audit.json").read_text())["guarantees"]
     assert [(one["protection"], one["party"], one["protects"]) for one in found] == [

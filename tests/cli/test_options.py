@@ -46,7 +46,7 @@ VERBS = {
         "--json",
         "path",
     },
-    "report": {"--help", "--json", "path"},
+    "report": {"--help", "--json", "--markdown", "path"},
     "sweep": {"--allow-model", "--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
     "list": {"--help", "--json", "what"},
     "schema": {"--help", "--json"},

@@ -134,6 +134,10 @@ def test_report_is_built_again_and_repeats_the_gate(place, finished):
     (finished / "report.html").unlink()
     assert place.call("report", finished).code == 0
     assert (finished / "report.html").stat().st_size > 10_000
+    markdown = place.call("report", finished, "--markdown")
+    assert markdown.code == 0
+    assert "### Leaks at the cut layer\n" in markdown.out
+    assert "\n| Attack | this run" in markdown.out
     assert place.call("audit", finished, "--fail-above", "0.501").code == 1
     assert place.call("report", finished).code == 1, "an audit's failed gate fails the report too"
 

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
-from cutlayer.report import rounding
+from cutlayer.report import Report, rounding
+from cutlayer.report.markdown import section_markdown, table_markdown
+from cutlayer.report.section import Section, Table
+from cutlayer.report.sections import sections_of
 
 UNSEEN = {"script", "style", "title", "svg"}
 
@@ -62,7 +65,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 def writings(value: float) -> set[str]:
     """The ways the report may write a number."""
-    ways = {rounding.metric(value), rounding.figure(value), rounding.setting(value), rounding.rate(value)}
+    ways = {rounding.metric(value), rounding.amount(value), rounding.setting(value), rounding.rate(value)}
     ways |= {rounding.seconds(value), rounding.share(value, 1)}
     ways |= {rounding.size(value), rounding.count(value)} if isinstance(value, int) else set()
     return {" ".join(way.split()) for way in ways}
@@ -71,3 +74,33 @@ def writings(value: float) -> set[str]:
 def shown(value: float, text: str) -> bool:
     """Whether a number stands in a text, not as a part of a longer one."""
     return any(re.search(rf"(?<![\d.,]){re.escape(way)}(?![\d]|[.,]\d)", text) for way in writings(value))
+
+
+def section_of(report: Report, anchor: str) -> Section | None:
+    """The section of a report with an anchor, if it has one."""
+    return next((section for section in sections_of(report) if section.anchor == anchor), None)
+
+
+def table_of(report: Report, anchor: str) -> Table:
+    """The table that the terminal and Markdown show of a section."""
+    section = section_of(report, anchor)
+    assert section is not None
+    (table,) = (block for block in section.brief if isinstance(block, Table))
+    return table
+
+
+def cells_of(table: Table, name: str) -> list[str]:
+    """The text of a column's cells and what stands below it, row by row."""
+    index = [column.name for column in table.columns].index(name)
+    return ["\n".join((row.cells[index].text, *row.cells[index].lines)) for row in table.rows]
+
+
+def markdown_of(report: Report, anchor: str) -> str:
+    """A section in Markdown; empty where the report has none."""
+    section = section_of(report, anchor)
+    return section_markdown(section) if section else ""
+
+
+def markdown_rows(report: Report, anchor: str) -> list[str]:
+    """The rows of a section's table in Markdown, without its head."""
+    return table_markdown(table_of(report, anchor)).splitlines()[2:]

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from cutlayer.report import Report, kept_markdown, render_html
-from cutlayer.report.completions import kept_of, kept_said
+from cutlayer.report import Report, render_html
 from cutlayer.report.rounding import interval, metric
+from cutlayer.report.sections import answers
 from cutlayer.results.completion import best
-from tests.report.reading import Page
+from tests.report.reading import Page, cells_of, markdown_of, markdown_rows, section_of, table_of
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed
+
+
+def sentence(report: Report) -> str:
+    """What the summary says of model completion."""
+    return "".join(answer.text for answer in answers(report) if answer.question == "Model completion")
 
 
 def test_the_strongest_variant_of_every_attack_is_on_the_page_beside_from_scratch(report: Report) -> None:
@@ -29,42 +34,47 @@ def test_every_variant_is_in_the_table_below(report: Report) -> None:
     for part in report.completions:
         for one in (*part.variants, *part.scratch):
             assert metric(one.value) in table
-            assert one.variant.replace("_", " ") in table
+            assert one.variant in table
 
 
 def test_the_joint_model_is_that_of_the_same_run(report: Report) -> None:
     rows = {row.name: row.metrics["auc"] for row in report.utility.rows}
-    for line in kept_of(report).lines:
-        assert line.joint == metric(rows[line.run])
+    joint = cells_of(table_of(report, "completion"), "All parties")
+    assert joint == [metric(rows[part.run]) for part in report.completions]
 
 
 def test_the_sentence_names_the_largest_gain(report: Report) -> None:
     own = [part for part in report.completions if part.run == "this run"]
     gains = [(best(part.variants).value - best(part.scratch).value, part) for part in own]
     part = max(gains, key=lambda pair: pair[0])[1]
-    said = kept_said(report)
+    said = sentence(report)
     assert f"model of {part.party} reach AUC {metric(best(part.variants).value)}" in said
     assert f"from scratch {metric(best(part.scratch).value)}" in said
     assert "picked after the fact" in said
 
 
 def test_the_terminal_and_markdown_tell_the_same(report: Report) -> None:
-    terminal, markdown = printed(report), kept_markdown(report)
-    assert "What a quitter keeps" in terminal
-    assert len(markdown.splitlines()) == 2 + len(report.completions)
-    for line in kept_of(report).lines:
-        for figure in (line.strongest, line.bounds, line.scratch, line.joint):
-            assert figure in terminal
-            assert figure in markdown
+    terminal, markdown = printed(report), markdown_rows(report, "completion")
+    assert "Model completion by a departed party" in terminal
+    assert len(markdown) == len(report.completions)
+    rows = {row.name: row.metrics["auc"] for row in report.utility.rows}
+    for part, line in zip(report.completions, markdown, strict=True):
+        mine, scratch = best(part.variants), best(part.scratch)
+        for figure in (mine.value, scratch.value, rows[part.run]):
+            assert metric(figure) in terminal
+            assert metric(figure) in line
+        for one in (mine, scratch):
+            assert interval(one.low, one.high) in terminal
+            assert interval(one.low, one.high) in line
 
 
 @pytest.mark.parametrize("raw", [regression()])
 def test_a_report_without_completions_has_no_panel(raw: dict) -> None:
     report = Report.model_validate(raw)
-    assert kept_of(report) is None
-    assert kept_said(report) == ""
-    assert 'id="kept"' not in render_html(report)
-    assert kept_markdown(report) == "Nobody's model was completed.\n"
+    assert section_of(report, "completion") is None
+    assert sentence(report) == ""
+    assert 'id="completion"' not in render_html(report)
+    assert markdown_of(report, "completion") == ""
 
 
 def test_what_could_not_be_measured_is_said() -> None:
@@ -73,5 +83,5 @@ def test_what_could_not_be_measured_is_said() -> None:
         for one in part["variants"]:
             one.update(value=float("nan"), low=None, high=None)
     report = Report.model_validate(raw)
-    assert all(line.strongest == "n/a" for line in kept_of(report).lines)
-    assert kept_said(report) == ""
+    assert set(cells_of(table_of(report, "completion"), "Completed")) == {"n/a"}
+    assert sentence(report) == ""

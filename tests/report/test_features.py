@@ -7,11 +7,11 @@ import zlib
 
 import pytest
 
-from cutlayer.report import Report, features_markdown, render_html
-from cutlayer.report.features import told_of, told_said
+from cutlayer.report import Report, render_html
 from cutlayer.report.png import png
 from cutlayer.report.rounding import interval, metric
-from tests.report.reading import Page
+from cutlayer.report.sections import answers
+from tests.report.reading import Page, markdown_of, markdown_rows, section_of
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed
 
@@ -80,9 +80,7 @@ def test_bytes_that_are_no_image_leave_the_page_whole() -> None:
 
 def test_each_figure_stands_beside_the_one_without_an_embedding(report: Report) -> None:
     table = next(table for table in Page(render_html(report)).tables if "Attacks on features" in table)
-    markdown = features_markdown(report).splitlines()
-    assert len(markdown) == 2 + len(report.features)
-    for part, line in zip(report.features, markdown[2:], strict=True):
+    for part, line in zip(report.features, markdown_rows(report, "features"), strict=True):
         for text in (metric(part.value), interval(part.low, part.high), metric(part.baseline), f"{part.rows:,}"):
             assert text in table
             assert text in line
@@ -90,20 +88,21 @@ def test_each_figure_stands_beside_the_one_without_an_embedding(report: Report) 
 
 def test_the_sentence_names_the_figure_farthest_above(report: Report) -> None:
     part = max((one for one in report.features if one.run == "this run"), key=lambda one: one.value - one.baseline)
-    assert f"{part.attack} on the embeddings of {part.party}" in told_said(report)
-    assert metric(part.value) in told_said(report)
-    assert told_said(report) in Page(render_html(report)).text
+    (said,) = (answer.text for answer in answers(report) if answer.question == "Feature leakage")
+    assert f"{part.attack} on the embeddings of {part.party}" in said
+    assert metric(part.value) in said
+    assert said in Page(render_html(report)).text
 
 
 def test_the_terminal_has_every_line(report: Report) -> None:
     text = printed(report)
-    assert "What embeddings tell of features" in text
+    assert "Feature leakage from embeddings" in text
     assert all(metric(part.value) in text for part in report.features)
 
 
 def test_without_an_attack_on_features_there_is_no_section() -> None:
     report = Report.model_validate(regression())
-    assert told_of(report) is None
-    assert told_said(report) == ""
+    assert section_of(report, "features") is None
+    assert "Feature leakage" not in [answer.question for answer in answers(report)]
     assert 'id="features"' not in render_html(report)
-    assert features_markdown(report) == "No attack on features was run.\n"
+    assert markdown_of(report, "features") == ""

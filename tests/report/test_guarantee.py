@@ -38,4 +38,4 @@ def test_the_verdict_is_on_the_page_and_in_the_terminal(changed: dict[str, float
 def test_a_report_without_such_a_test_has_no_section() -> None:
     report = Report.model_validate(regression())
     assert 'id="tested"' not in render_html(report)
-    assert "The guarantee, tested" not in printed(report)
+    assert "Guarantees tested with canaries" not in printed(report)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from cutlayer.report import Report
-from cutlayer.report.headline import answers, verdict
 from cutlayer.report.rounding import auc, metric
+from cutlayer.report.sections import answers, verdict
 from cutlayer.results.leaks import LeakResult
 from tests.report.samples import broken, multiclass, regression
 

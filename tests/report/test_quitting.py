@@ -4,61 +4,61 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from cutlayer.report import Report, quitting_markdown, render_html
-from cutlayer.report.headline import answers
-from cutlayer.report.quitting import quitting_of
+from cutlayer.report import Report, render_html
 from cutlayer.report.rounding import difference, interval, metric
-from tests.report.reading import Page
+from cutlayer.report.section import Bars, Table
+from cutlayer.report.sections import answers
+from cutlayer.report.sections.departures import cost
+from tests.report.reading import Page, markdown_of, markdown_rows, section_of
 from tests.report.samples import binary, hostile
 from tests.report.test_terminal import printed
 
 
 def test_every_set_of_absent_parties_has_its_line_everywhere(report: Report) -> None:
-    found = quitting_of(report)
-    assert found is not None
+    (found,) = (block for block in section_of(report, "departures").blocks if isinstance(block, Table))
+    names = [column.name for column in found.columns]
     whole = report.departures.rows[0].metrics["auc"]
     page = next(table for table in Page(render_html(report)).tables if "Contributed" in table)
-    markdown = quitting_markdown(report).splitlines()
+    markdown = markdown_rows(report, "departures")
     terminal = printed(report)
-    for line, row in zip(found.lines, report.departures.rows, strict=True):
+    shown = [dict(zip(names, (cell.text for cell in row.cells), strict=True)) for row in found.rows]
+    for line, printed_row, row in zip(shown, markdown, report.departures.rows, strict=True):
         value = row.metrics["auc"]
         assert value is not None
         assert whole is not None
-        assert (line.value, line.bounds) == (metric(value), interval(row.low, row.high))
-        assert line.drop == (difference(value - whole) if row.absent else "")
-        assert line.absent == (", ".join(row.absent) or "nobody")
-        for text in (line.absent, line.value, line.bounds, *line.beside, *line.others[-1:]):
+        assert (line["This run"], line["95\u00a0% interval"]) == (metric(value), interval(row.low, row.high))
+        assert line["Drop"] == (difference(value - whole) if row.absent else "")
+        assert line["Absent"] == (", ".join(row.absent) or "nobody")
+        assert line["Contributed"] == ", ".join(row.contributed)
+        for text in line.values():
             assert text in page
-        assert f"{line.value} " in terminal
-        assert markdown[found.lines.index(line) + 2].startswith(
-            f"| {line.absent} | {line.contributed} | {line.value} |"
-        )
-    assert found.columns == ("undefended", "retrained")
-    assert found.others == ("log_loss", "accuracy")
-    assert found.lines[-1].beside[1] == ""
+        assert f"{line['This run']} " in terminal
+        assert printed_row.startswith(f"| {line['Absent']} | {line['This run']} | {line[names[3]]} |")
+    assert names[5:] == ["undefended", "retrained", "log loss", "accuracy"]
+    assert shown[-1]["retrained"] == ""
 
 
 def test_the_charts_bars_are_of_all_each_missing_and_the_fewest() -> None:
     raw = binary()
     raw["departures"]["rows"].insert(-1, {**raw["departures"]["rows"][-1], "absent": ["census", "employer"]})
-    found = quitting_of(Report.model_validate(raw))
-    assert found is not None
-    assert [bar.name for bar in found.bars] == [
+    section = section_of(Report.model_validate(raw), "departures")
+    (bars,) = (block for block in section.blocks if isinstance(block, Bars))
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    assert [bar.name for bar in bars.bars] == [
         "all parties",
         "without census",
         "without employer",
         "without insurer",
         "without census, employer, insurer",
     ]
-    assert len(found.lines) == 6
+    assert len(table.rows) == 6
 
 
 def test_the_cost_of_further_heads_is_told(report: Report) -> None:
-    found = quitting_of(report)
-    assert found is not None
-    assert found.cost == "The top model has 7 further heads for absent parties, of 12,345 parameters."
+    assert cost(report) == "The top model has 7 further heads for absent parties, of 12,345 parameters."
     plain = report.model_copy(update={"departures": report.departures.model_copy(update={"heads": 1})})
-    assert "one head; zeros stand" in quitting_of(plain).cost  # type: ignore[union-attr]
+    assert "one head; zeros stand" in cost(plain)
+    assert cost(plain) in Page(render_html(plain)).text
 
 
 def test_the_worst_absence_is_answered_at_the_top(report: Report) -> None:
@@ -80,15 +80,15 @@ def test_a_report_without_it_says_nothing() -> None:
     raw = binary()
     raw.pop("departures")
     report = Report.model_validate(raw)
-    assert quitting_of(report) is None
+    assert section_of(report, "departures") is None
     assert "If parties leave" not in render_html(report) + printed(report)
-    assert quitting_markdown(report) == "Nobody's leaving was measured.\n"
+    assert markdown_of(report, "departures") == ""
     assert "If parties leave" not in [one.question for one in answers(report)]
 
 
 def test_hostile_names_stay_in_their_cells() -> None:
     report = Report.model_validate(hostile())
-    rows = quitting_markdown(report).splitlines()
+    rows = markdown_rows(report, "departures")
     columns = rows[0].count(" | ")
     assert all(row.replace("\\|", "").count(" | ") == columns for row in rows)
     assert "<script>alert" not in render_html(report)

@@ -14,7 +14,8 @@ from cutlayer.cli.run import AllowModel
 from cutlayer.cli.show import GATE_FAILED, finish
 from cutlayer.jobs.again import audit_again
 from cutlayer.models import allowed_models
-from cutlayer.report.guarantee import TESTED, tested_table
+from cutlayer.report.sections.protections import guarantee_tests
+from cutlayer.report.terminal import print_section
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.training.folder import RunFolder
 
@@ -54,10 +55,11 @@ def audit(
     raise typer.Exit(finish(folder, as_json=json))
 
 
-def _show(tested: list[GuaranteeTest], *, as_json: bool) -> int:
-    """What a passive party's own folder can say: it has no report, since labels and figures are elsewhere."""
+def _show(tests: list[GuaranteeTest], *, as_json: bool) -> int:
+    """Show the guarantees that a passive party tested; its folder has no report, since the labels are elsewhere."""
+    section = guarantee_tests(tests)
     if as_json:
-        emit({"guarantees": [one.model_dump(mode="json") for one in tested]})
-    else:
-        Console().print(TESTED, tested_table(tested), sep="\n")
-    return GATE_FAILED if any(one.exceeded for one in tested) else 0
+        emit({"guarantees": [test.model_dump(mode="json") for test in tests]})
+    elif section is not None:
+        print_section(section, Console())
+    return GATE_FAILED if any(test.exceeded for test in tests) else 0

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from rich.console import Console
 
 from cutlayer.cli.app import emit
-from cutlayer.report import Report, build, print_report, write_html, write_junit
+from cutlayer.report import Report, build, print_report, render_markdown, write_html, write_junit
 from cutlayer.training.folder import RunFolder
 
 GATE_FAILED = 1
 
 
-def finish(folder: RunFolder, *, as_json: bool) -> int:
+def finish(folder: RunFolder, *, as_json: bool, as_markdown: bool = False) -> int:
     """Write the report's files into the run folder and show it.
 
     Returns:
@@ -23,9 +24,11 @@ def finish(folder: RunFolder, *, as_json: bool) -> int:
         report = write_report(folder.path)
     if as_json:
         emit(report.model_dump(mode="json"))
+    elif as_markdown:
+        sys.stdout.write(render_markdown(report))
     else:
         print_report(report, Console())
-    failed = any(not gate.passed for gate in report.gates) or any(one.exceeded for one in report.guarantees)
+    failed = any(not gate.passed for gate in report.gates) or any(test.exceeded for test in report.guarantees)
     return GATE_FAILED if failed else 0
 
 

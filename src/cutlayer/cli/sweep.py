@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from cutlayer.cli.app import Json, app, emit
@@ -16,11 +14,11 @@ from cutlayer.cli.progress import TerminalProgress
 from cutlayer.cli.run import AllowModel, JobFile, keys_for
 from cutlayer.jobs.execute import Progress
 from cutlayer.models import allowed_models
-from cutlayer.report.rounding import auc, metric, name_of, plain, times
+from cutlayer.report.rounding import plain, times
+from cutlayer.report.terminal import rich_table
 from cutlayer.sweeps import LeakKind, Plan, SweepResult, parse_varied, run_sweep
-from cutlayer.sweeps.page import verdict
+from cutlayer.sweeps.page import trial_table, verdict
 from cutlayer.sweeps.result import UNCOUNTED
-from cutlayer.sweeps.space import format_value
 
 Vary = Annotated[
     list[str],
@@ -70,31 +68,8 @@ def sweep(
 
 def _show(result: SweepResult, folder: Path, console: Console) -> None:
     console.print(Text(f"{plain(verdict(result))}.", "bold"))
-    console.print(trial_table(result))
+    console.print(rich_table(trial_table(result)))
     if result.failed:
         console.print(Text(f"{times(len(result.failed), 'trial')} failed; the page says why.", "yellow"))
     console.print(Text(UNCOUNTED, "dim"))
     console.print(Text(f"{'page':<11}", "dim") + Text(plain(str(folder / "sweep.html"))), soft_wrap=True)
-
-
-def trial_table(result: SweepResult) -> Table:
-    """Every trial with figures by ascending leak; those on the front are marked."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
-    table.add_column("trial", justify="right", no_wrap=True)
-    for name in result.names.values():
-        table.add_column(Text(plain(name)), justify="right", overflow="fold")
-    for head in (f"{result.rows} {name_of(result.metric)}", f"test {name_of(result.metric)}", "leak"):
-        table.add_column(Text(head), justify="right")
-    table.add_column("", no_wrap=True)
-    for trial, measured in result.complete:
-        rank = result.rank(trial)
-        table.add_row(
-            str(trial.number),
-            *(Text(plain(format_value(trial.values[path]))) for path in result.names),
-            metric(measured.utility),
-            metric(measured.test),
-            auc(measured.leak),
-            rank,
-            style="bold" if rank == "knee" else "" if rank else "dim",
-        )
-    return table

@@ -52,9 +52,9 @@ def lines(
     if x.low == x.high:
         x = Scale(x.low - 1, x.high + 1, 40, WIDTH - 12)
     epochs = [(float(epoch), f"{epoch}") for epoch in whole_ticks(int(min(xs)), int(max(xs)))]
-    parts = [axes(Axis(x, "epoch", epochs, grid=False), Axis(y, reference=reference, reference_name="chance"))]
+    parts = [axes(Axis(x, "epoch", epochs, grid=False), Axis(y, reference=reference, reference_name="chance"), 40)]
     parts += [_line(one, x, y, write) for one in reversed(series)]
-    return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 188", role="img", aria_label=label)
+    return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 196", role="img", aria_label=label)
 
 
 def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain: tuple[float, float]) -> Markup:
@@ -94,6 +94,21 @@ def bar(
     return element(
         "svg", *parts, class_="strip", viewBox="0 0 1000 20", preserveAspectRatio="none", role="img", aria_label=label
     )
+
+
+def summary(
+    series: Sequence[Series], word: str, pick: Callable[[Sequence[float]], float], write: Callable[[float | None], str]
+) -> str:
+    """One value of each run in words, for screen readers.
+
+    Args:
+        series: The runs; each has at least one value.
+        word: What the value is, such as `worst`.
+        pick: Chooses the value from all values of a run.
+        write: Formats a value.
+    """
+    known = {line.name: [value for _, value in line.points if value is not None] for line in series}
+    return "; ".join(f"{name}: {word} {write(pick(values))}" for name, values in known.items()) + "."
 
 
 def swatch(style: int) -> Markup:

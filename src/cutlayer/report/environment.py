@@ -1,32 +1,33 @@
-"""How pages are made from templates: every text escaped and plain, every missing name an error."""
+"""Templates of pages: every text is escaped and free of control characters, every missing name an error."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import cache
 from importlib import resources
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from cutlayer.report import rounding
 
 
-def environment(package: str, filters: Iterable[str]) -> Environment:
-    """Templates of one package.
+@cache
+def environment(package: str) -> Environment:
+    """The templates of a package, and those of the report, which it may import.
 
     Args:
-        package: whose folder `templates` is read.
-        filters: names of functions of `rounding` that the templates use.
+        package: Package with a folder `templates`.
     """
     made = Environment(
-        loader=PackageLoader(package),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("cutlayer.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=lambda value: rounding.plain(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in filters:
+    for name in ("auc", "metric", "name_of", "times", "count", "seconds", "date"):
         made.filters[name] = getattr(rounding, name)
+    made.filters["kind"] = lambda value: type(value).__name__
     return made
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment
 from markupsafe import Markup
 
 from cutlayer.durable import write_whole
-from cutlayer.report import rounding
 from cutlayer.report.environment import asset, environment
-from cutlayer.report.page import against, cell_class, cell_note, page_of, shown_epochs
+from cutlayer.report.history import shown_epochs
+from cutlayer.report.sections import answers, sections_of, verdict
 from cutlayer.results.report import Report
 
 MAX_EMBEDDED = 1_000_000
@@ -29,11 +27,13 @@ def render_html(report: Report) -> str:
     script = asset("report.js")
     data, whole = embedded(report)
     return (
-        _environment()
+        environment("cutlayer.report")
         .get_template("report.html.j2")
         .render(
             report=report,
-            page=page_of(report),
+            verdict=verdict(report),
+            answers=answers(report),
+            sections=sections_of(report),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
             script=Markup(script),  # noqa: S704 (the package's own file)
             policy=_policy(script),
@@ -70,19 +70,3 @@ def _policy(script: str) -> str:
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-@cache
-def _environment() -> Environment:
-    made = environment(
-        "cutlayer.report",
-        ("auc", "metric", "figure", "setting", "count", "size", "seconds", "rate", "name_of", "times"),
-    )
-    made.globals.update(
-        interval=rounding.interval,
-        share=rounding.share,
-        against=against,
-        cell_class=cell_class,
-        cell_note=cell_note,
-    )
-    return made

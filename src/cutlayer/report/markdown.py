@@ -1,95 +1,60 @@
-"""The leak matrix, and the utility that is left when parties leave, as Markdown tables."""
+"""Sections as Markdown, for a pull request or a wiki."""
 
 from __future__ import annotations
 
-from cutlayer.report.completions import kept_of
-from cutlayer.report.features import told_of
-from cutlayer.report.matrix import Column, Matrix, Row, matrix_of
-from cutlayer.report.quitting import quitting_of
-from cutlayer.report.rounding import auc, interval, name_of, plain
+from collections.abc import Iterator
+
+from cutlayer.report.rounding import plain
+from cutlayer.report.section import Block, Cell, Findings, Items, Paragraph, Section, Table
+from cutlayer.report.sections import sections_of, verdict
+from cutlayer.results.finding import Finding
 from cutlayer.results.report import Report
 
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>|#~&"} | {"\n": " ", "\r": " "})
 
 
-def matrix_markdown(report: Report) -> str:
-    """A line per party, message and attack, a column per run; leak, 95 % interval and worst epoch."""
-    matrix = matrix_of(report)
-    if not matrix.columns:
-        return "No leak was measured.\n"
-    head = ["Party", "Message", "Attack", *(_heading(row) for row in matrix.rows)]
-    rule = ["---", "---", "---", *("---:" for _ in matrix.rows)]
-    return _table([head, rule, *(_line(matrix, column) for column in matrix.columns)])
+def render_markdown(report: Report) -> str:
+    """The report's verdict and tables; names that came from a user cannot break them."""
+    parts = [f"**{_escaped(verdict(report))}.**\n", *map(section_markdown, sections_of(report))]
+    return "\n".join(part for part in parts if part)
 
 
-def quitting_markdown(report: Report) -> str:
-    """A line per set of absent parties: this run's headline metric, its drop, and what others reach."""
-    found = quitting_of(report)
-    if found is None:
-        return "Nobody's leaving was measured.\n"
-    others = [name_of(name) for name in found.others]
-    figures = [name_of(report.utility.metric), "95 % interval", "Drop", *map(_escaped, found.columns), *others]
-    lines = [
-        [_escaped(line.absent), _escaped(line.contributed), line.value, line.bounds, line.drop, *rest]
-        for line in found.lines
-        for rest in [(*line.beside, *line.others)]
-    ]
-    return _table([["Absent", "Contributed", *figures], ["---", "---", *("---:" for _ in figures)], *lines])
+def section_markdown(section: Section) -> str:
+    """A section's title and brief blocks; empty for a section without any."""
+    if not section.brief:
+        return ""
+    blocks = [block for part in section.brief for block in _rendered(part)]
+    return "\n\n".join([f"### {_escaped(section.title)}", *blocks]) + "\n"
 
 
-def kept_markdown(report: Report) -> str:
-    """A line per completed model: its strongest variant, from scratch on the same labels, and all parties together."""
-    found = kept_of(report)
-    if found is None:
-        return "Nobody's model was completed.\n"
-    words = ["Party", "Run", "Attack", "Labels", "Strongest variant"]
-    figures = [name_of(report.utility.metric), "95 % interval", "From scratch", "95 % interval", "All parties"]
-    lines = [
-        [
-            *map(_escaped, (line.party, line.run, line.attack, line.labels, line.variant)),
-            *(line.strongest, line.bounds, line.scratch, line.scratch_bounds, line.joint),
-        ]
-        for line in found.lines
-    ]
-    return _table([words + figures, ["---"] * len(words) + ["---:"] * len(figures), *lines])
+def _rendered(block: Block) -> Iterator[str]:
+    match block:
+        case Paragraph():
+            yield _escaped(block.text)
+        case Items() if block.sentences:
+            yield "\n".join(f"- {_escaped(item)}" for item in block.sentences)
+        case Table():
+            yield table_markdown(block)
+        case Findings():
+            yield "\n".join(_finding(finding) for finding in block.findings)
 
 
-def features_markdown(report: Report) -> str:
-    """A line per attack on features and release of the embeddings, beside an attacker that saw no embedding."""
-    found = told_of(report)
-    if found is None:
-        return "No attack on features was run.\n"
-    words = ["Party", "Run", "Attack", "Column", "Embeddings read", "Measure"]
-    figures = ["Reached", "95 % interval", "Without embedding", "Known rows", "Attacked rows", "Further"]
-    lines = [
-        [
-            *map(_escaped, (line.party, line.run, line.attack, line.column, line.release, line.measure)),
-            *(line.value, line.bounds, line.baseline, line.known, line.rows),
-            "; ".join(_escaped(f"{name} {value}") for name, value in line.further),
-        ]
-        for line in found.lines
-    ]
-    return _table([words + figures, ["---"] * len(words) + ["---:"] * len(figures), *lines])
+def table_markdown(table: Table) -> str:
+    """A table without the columns that are for the page alone, one line per row."""
+    table = table.brief
+    head = [_cell(Cell(column.name, (column.note,))) for column in table.columns]
+    rule = ["---:" if column.kind == "number" else "---" for column in table.columns]
+    lines = [head, rule, *([_cell(cell) for cell in row.cells] for row in table.rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _table(lines: list[list[str]]) -> str:
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+def _cell(cell: Cell) -> str:
+    return "<br>".join(_escaped(line) for line in (cell.text, *cell.lines))
 
 
-def _heading(row: Row) -> str:
-    return _escaped(row.run) + (f"<br>{_escaped(row.note)}" if row.note else "")
-
-
-def _line(matrix: Matrix, column: Column) -> list[str]:
-    words = [_escaped(column.party), _escaped(column.message), _escaped(column.attack)]
-    return words + [_cell(matrix, row, column) for row in matrix.rows]
-
-
-def _cell(matrix: Matrix, row: Row, column: Column) -> str:
-    leak = matrix.cell(row.run, column)
-    if leak is None:
-        return "not run"
-    return f"**{auc(leak.leak)}** ({interval(leak.low, leak.high)}), epoch {leak.epoch}"
+def _finding(finding: Finding) -> str:
+    text = f"{finding.code} {finding.title}. {finding.detail} {finding.remedy}"
+    return f"- **{finding.severity}** {_escaped(text.rstrip())}"
 
 
 def _escaped(text: str) -> str:

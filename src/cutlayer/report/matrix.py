@@ -12,7 +12,7 @@ STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 @dataclass(frozen=True, order=True)
-class Column:
+class Target:
     """What is attacked, and how."""
 
     party: str
@@ -21,35 +21,27 @@ class Column:
 
     @property
     def key(self) -> str:
-        """As in the history of a run."""
+        """The name of the target in the history of a run."""
         return f"{self.party}/{self.message}/{self.attack}"
 
 
 @dataclass(frozen=True)
-class Row:
-    """A run and the protections that were active in it."""
-
-    run: str
-    protections: tuple[str, ...]
-
-    @property
-    def note(self) -> str:
-        """The protections in words, unless the run's name says the same."""
-        words = ", ".join(self.protections) or "no protection"
-        return "" if self.run == words else words
-
-
-@dataclass(frozen=True)
 class Matrix:
-    """Cells by run and column; a pair that was not attacked has no cell."""
+    """Leaks by run and target; a pair that was not attacked has no cell.
 
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
-    cells: Mapping[tuple[str, Column], LeakResult]
+    Attributes:
+        runs: Runs in the order of all tables and charts, each with its protections in words.
+        targets: Targets by party, message and attack.
+        cells: Leaks by run and target.
+    """
 
-    def cell(self, run: str, column: Column) -> LeakResult | None:
-        """The leak of one run in one column."""
-        return self.cells.get((run, column))
+    runs: Mapping[str, str]
+    targets: tuple[Target, ...]
+    cells: Mapping[tuple[str, Target], LeakResult]
+
+    def cell(self, run: str, target: Target) -> LeakResult | None:
+        """The leak of one run at one target."""
+        return self.cells.get((run, target))
 
     def worst(self, run: str) -> LeakResult | None:
         """The cell of a run with the largest leak."""
@@ -58,38 +50,37 @@ class Matrix:
 
 
 def matrix_of(report: Report) -> Matrix:
-    """Arrange a report's leaks: this run first, the undefended one next; columns by party, message, attack."""
-    cells = {(leak.run, column_of(leak)): leak for leak in report.leaks}
-    protections = {leak.run: leak.protections for leak in reversed(report.leaks)}
+    """Arrange a report's leaks: this run first, the undefended one next; targets by party, message, attack."""
+    cells = {(leak.run, target_of(leak)): leak for leak in report.leaks}
+    protections = {leak.run: ", ".join(leak.protections) or "no protection" for leak in reversed(report.leaks)}
     parties = [party.name for party in report.parties]
     attacks = list(dict.fromkeys(leak.attack for leak in report.leaks))
 
-    def place(column: Column) -> tuple[int, bool, int]:
-        known = column.party in parties
-        return (
-            parties.index(column.party) if known else len(parties),
-            column.message != "gradient",
-            attacks.index(column.attack),
-        )
+    def order(target: Target) -> tuple[int, bool, int]:
+        known = target.party in parties
+        index = parties.index(target.party) if known else len(parties)
+        return index, target.message != "gradient", attacks.index(target.attack)
 
-    columns = sorted(dict.fromkeys(column for _, column in cells), key=place)
-    rows = tuple(Row(run, protections[run]) for run in ordered(leak.run for leak in report.leaks))
-    return Matrix(rows, tuple(columns), cells)
+    targets = sorted(dict.fromkeys(target for _, target in cells), key=order)
+    names = ordered(leak.run for leak in report.leaks)
+    # A run that is named like its protections needs no note.
+    runs = {run: "" if protections[run] == run else protections[run] for run in names}
+    return Matrix(runs, tuple(targets), cells)
 
 
-def column_of(leak: LeakResult) -> Column:
-    """The column a leak stands in."""
-    return Column(leak.party, leak.message, leak.attack)
+def target_of(leak: LeakResult) -> Target:
+    """The target of a leak."""
+    return Target(leak.party, leak.message, leak.attack)
 
 
 def runs_of(report: Report) -> tuple[str, ...]:
-    """Every run the report speaks of, in the order all its tables and charts use."""
+    """Every run of the report, in the order of all its tables and charts."""
     leaks, history, layers = report.leaks, report.history, report.layers
     return ordered([*(part.run for part in leaks), *(part.run for part in history), *(part.run for part in layers)])
 
 
 def ordered(runs: Iterable[str]) -> tuple[str, ...]:
-    """Each run once: this run, the undefended one, the others as they come.
+    """Each run once: this run, the undefended one, then the rest.
 
     >>> ordered(["norm alone", "undefended", "this run", "norm alone"])
     ('this run', 'undefended', 'norm alone')

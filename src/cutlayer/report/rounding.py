@@ -1,8 +1,9 @@
-"""How figures are written: the same on the page, in the terminal and in Markdown."""
+"""Numbers, names and times as text: the same on the page, in the terminal and in Markdown."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 NOT_AVAILABLE = "n/a"
 _NAMES = {"auc": "AUC", "r2": "R²", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "log_loss": "log loss"}
@@ -13,7 +14,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 
 
 def plain(text: str) -> str:
-    r"""Text without control characters: a name must not steer a terminal, turn text round or break XML.
+    r"""Text without control characters: a name must not steer a terminal, reverse text or break XML.
 
     >>> plain("telco\x1b[31m"), plain("a\nb")
     ('telco�[31m', 'a\nb')
@@ -31,7 +32,7 @@ def auc(value: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Bounds with the same digits as the figure they bound.
+    """Bounds with the same digits as the value between them.
 
     >>> interval(0.5311, 0.5729), interval(-0.1, 0.2), interval(None, None)
     ('0.531–0.573', '−0.100 to 0.200', 'n/a')
@@ -65,25 +66,25 @@ def difference(value: float) -> str:
     return f"+{metric(value)}" if value > 0 else metric(value)
 
 
-def figure(value: object) -> str:
-    """A figure or setting of unknown kind: whole numbers without decimals, others as a metric.
+def amount(value: object) -> str:
+    """A number or setting of unknown kind: whole numbers without decimals, others as a metric.
 
-    >>> figure(5381.0), figure(0.2689), figure(True), figure([1, 2.5]), figure({"telco": 0.1})
+    >>> amount(5381.0), amount(0.2689), amount(True), amount([1, 2.5]), amount({"telco": 0.1})
     ('5,381', '0.269', 'yes', '1, 2.500', 'telco 0.100')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {figure(inner)}" for key, inner in value.items())
+        return ", ".join(f"{key} {amount(inner)}" for key, inner in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(figure(inner) for inner in value)
+        return ", ".join(amount(inner) for inner in value)
     if isinstance(value, int | float):
         return count(int(value)) if value == int(value) else metric(value)
     return NOT_AVAILABLE if value is None else str(value)
 
 
 def setting(value: object) -> str:
-    """A setting as its owner wrote it: never rounded.
+    """A setting as it was written: never rounded.
 
     >>> setting(1e-05), setting(1.0), setting({"telco": 0.125}), setting(None)
     ('1e-05', '1.0', 'telco 0.125', 'none')
@@ -134,6 +135,19 @@ def seconds(value: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60}\u00a0min {whole % 60}\u00a0s"
     return f"{whole // 3600}\u00a0h {whole % 3600 // 60}\u00a0min"
+
+
+def date(stamp: str) -> str:
+    """A readable time; a text that is no ISO time stays as it is.
+
+    >>> date("2026-03-01T14:05:09+00:00"), date("today")
+    ('1 March 2026, 14:05 UTC', 'today')
+    """
+    try:
+        time = datetime.fromisoformat(stamp)
+    except ValueError:
+        return stamp
+    return f"{time.day} {time:%B %Y, %H:%M} {time:%Z}".rstrip()
 
 
 def rate(value: float | None) -> str:

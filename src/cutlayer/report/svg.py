@@ -103,7 +103,7 @@ def axes(x: Axis, y: Axis, title_gap: float = 33) -> Markup:
     Args:
         x: Horizontal axis.
         y: Vertical axis.
-        title_gap: Pixels from the lower end of the chart to the title of the horizontal axis.
+        title_gap: Pixels from the lower end of the chart to the title of the horizontal axis, 18 below its texts.
     """
     left, right = x.scale.start, x.scale.end
     top, bottom = min(y.scale.start, y.scale.end), max(y.scale.start, y.scale.end)
@@ -120,7 +120,7 @@ def axes(x: Axis, y: Axis, title_gap: float = 33) -> Markup:
             rotation = f"rotate(-40 {at:.1f} {bottom + 12})"
             parts.append(element("text", text, x=at + 4, y=bottom + 12, text_anchor="end", transform=rotation))
         else:
-            parts.append(element("text", text, x=at, y=bottom + 15, text_anchor="middle"))
+            parts.append(element("text", text, x=at, y=bottom + title_gap - 18, text_anchor="middle"))
     if x.reference is not None and x.scale.low <= x.reference <= x.scale.high:
         parts.append(element("path", class_="chance", d=f"M{x.scale(x.reference):.1f} {top}V{_short(bottom)}"))
     if y.reference is not None and y.scale.low <= y.reference <= y.scale.high:

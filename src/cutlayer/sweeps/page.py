@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from jinja2 import Environment
 from markupsafe import Markup
 
-from cutlayer.report import rounding
 from cutlayer.report.environment import asset, environment
+from cutlayer.report.rounding import auc, interval, metric, name_of, times
+from cutlayer.report.section import Cell, Column, Table, number, table
 from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded
 from cutlayer.sweeps.result import UNCOUNTED, SweepResult
 from cutlayer.sweeps.space import format_value
@@ -22,12 +20,13 @@ _FRONT, _BEATEN = 0, 1
 def render_page(result: SweepResult) -> str:
     """The page as text; everything that came from a user is escaped, and a policy inside it forbids any load."""
     return (
-        _environment()
+        environment("cutlayer.sweeps")
         .get_template("sweep.html.j2")
         .render(
             result=result,
             verdict=verdict(result),
             chart=front_chart(result),
+            trials=trial_table(result),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
             uncounted=UNCOUNTED,
         )
@@ -40,15 +39,15 @@ def verdict(result: SweepResult) -> str:
         return "No trial has ended yet"
     knee = next((pair for pair in result.complete if pair[0].number == result.knee), None)
     if knee is None:
-        return f"The front has {rounding.times(len(result.front), 'trial')} and no knee: weigh its ends yourself"
+        return f"The front has {times(len(result.front), 'trial')} and no knee: weigh its ends yourself"
     trial, metrics = knee
-    utility = f"{result.rows} {rounding.name_of(result.metric)} {rounding.metric(metrics.utility)}"
-    return f"The knee is {result.describe(trial)}: {utility} at leak {rounding.auc(metrics.leak)}"
+    utility = f"{result.rows} {name_of(result.metric)} {metric(metrics.utility)}"
+    return f"The knee is {result.describe(trial)}: {utility} at leak {auc(metrics.leak)}"
 
 
 def front_chart(result: SweepResult) -> Markup:
     """Utility against leak: a mark for every trial, a line through the front, the knee in a ring."""
-    name = rounding.name_of(result.metric)
+    name = name_of(result.metric)
     x = Scale(*padded([0.5, *(metrics.leak for _, metrics in result.complete)]), LEFT, RIGHT)
     y = Scale(*padded([metrics.utility for _, metrics in result.complete]), BOTTOM, TOP)
     across = Axis(x, "leak of the strongest attack (0.5 is chance)", about=6, reference=0.5)
@@ -60,12 +59,12 @@ def front_chart(result: SweepResult) -> Markup:
     # The marks of the front are drawn last, above all others.
     for trial, metrics in sorted(result.complete, key=lambda pair: pair[0].number in result.front):
         style = _FRONT if trial.number in result.front else _BEATEN
-        measured = f"{name} {rounding.metric(metrics.utility)}, leak {rounding.auc(metrics.leak)} ({metrics.where})"
+        measured = f"{name} {metric(metrics.utility)}, leak {auc(metrics.leak)} ({metrics.where})"
         tip = f"trial {trial.number}: {result.describe(trial)}: {measured}"
         parts.append(marker(style, *points[trial.number], tip))
         if trial.number == result.knee:
             parts += _knee(*points[trial.number], f"knee: {result.describe(trial)}")
-    label = f"{name} against leak of {rounding.times(len(points), 'trial')}"
+    label = f"{name} against leak of {times(len(points), 'trial')}"
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
 
 
@@ -77,8 +76,27 @@ def _knee(x: float, y: float, text: str) -> tuple[Markup, Markup]:
     return element("circle", class_="ring", cx=x, cy=y, r=8), named
 
 
-@cache
-def _environment() -> Environment:
-    made = environment("cutlayer.sweeps", ("auc", "metric", "name_of", "times", "seconds"))
-    made.globals.update(interval=rounding.interval, format_value=format_value)
-    return made
+def trial_table(result: SweepResult) -> Table:
+    """Every complete trial by ascending leak."""
+    name = name_of(result.metric)
+    values = [
+        (number(short), lambda pair, path=path: format_value(pair[0].values[path]))
+        for path, short in result.names.items()
+    ]
+    return table(
+        "By ascending leak",
+        result.complete,
+        (number("Trial"), lambda pair: str(pair[0].number)),
+        *values,
+        (number(f"{result.rows} {name}"), lambda pair: metric(pair[1].utility)),
+        (number(f"test {name}"), lambda pair: metric(pair[1].test)),
+        (number("95\u00a0% interval", page_only=True), lambda pair: interval(pair[1].low, pair[1].high)),
+        (number("leak"), lambda pair: auc(pair[1].leak)),
+        (number("95\u00a0% interval", page_only=True), lambda pair: interval(pair[1].leak_low, pair[1].leak_high)),
+        (
+            Column("strongest attack", page_only=True),
+            lambda pair: Cell(pair[1].where, (f"epoch {pair[1].epoch}",)),
+        ),
+        ("rank", lambda pair: result.rank(pair[0])),
+        own=lambda pair: pair[0].number == result.knee,
+    )

@@ -1,0 +1,66 @@
+"""The sections of a report, one file each: a function from a report to text, tables and charts as data."""
+
+from __future__ import annotations
+
+from cutlayer.report.matrix import matrix_of
+from cutlayer.report.rounding import auc, metric, name_of
+from cutlayer.report.section import Answer, Section
+from cutlayer.report.sections.completion import completion
+from cutlayer.report.sections.departures import departures
+from cutlayer.report.sections.features import features
+from cutlayer.report.sections.findings import findings
+from cutlayer.report.sections.layers import layers
+from cutlayer.report.sections.leaks import leaks
+from cutlayer.report.sections.protections import guarantee_tests, guarantees, protections
+from cutlayer.report.sections.run import job, parties
+from cutlayer.report.sections.training import training
+from cutlayer.report.sections.utility import utility
+from cutlayer.results.report import THIS_RUN, UNDEFENDED, Report
+
+
+def sections_of(report: Report) -> tuple[Section, ...]:
+    """All sections of a report in the order of the page, without those that have nothing to show."""
+    sections = (
+        findings(report),
+        utility(report),
+        departures(report),
+        leaks(report),
+        completion(report),
+        features(report),
+        layers(report),
+        protections(report),
+        guarantees(report),
+        guarantee_tests(report.guarantees),
+        training(report),
+        parties(report),
+        job(report),
+    )
+    return tuple(section for section in sections if section is not None)
+
+
+def answers(report: Report) -> tuple[Answer, ...]:
+    """The reviewer's questions with their answers, in the order of the sections."""
+    listed = [answer for section in sections_of(report) for answer in section.answers]
+    if report.run.reproducible_noise:
+        text = "The noise key was supplied: this run is reproducible, not private. A party with the key can remove it."
+        listed.append(Answer("Noise", text, "bad"))
+    return tuple(listed)
+
+
+def verdict(report: Report) -> str:
+    """Worst leak and utility of this run, each with the undefended baseline's where there is one."""
+    matrix = matrix_of(report)
+    worst, baseline = matrix.worst(THIS_RUN), matrix.worst(UNDEFENDED)
+    if worst is None:
+        return "No leak was measured in this run"
+    sentence = f"Worst leak {auc(worst.leak)}"
+    if baseline is not None:
+        sentence += f" (undefended {auc(baseline.leak)})"
+    elif not report.protections:
+        sentence += ", with no protection"
+    utilities = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}
+    own, undefended = utilities.get(THIS_RUN), utilities.get(UNDEFENDED)
+    if own is None:
+        return sentence
+    against = "" if undefended is None else f" (undefended {metric(undefended)})"
+    return f"{sentence}, test {name_of(report.utility.metric)} {metric(own)}{against}"

@@ -1,0 +1,120 @@
+"""Feature leakage from embeddings."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from cutlayer.report.png import png_uri
+from cutlayer.report.rounding import count, interval, metric, name_of
+from cutlayer.report.section import (
+    Answer,
+    Block,
+    Cell,
+    Column,
+    Fold,
+    Items,
+    Paragraph,
+    Picture,
+    Pictures,
+    Section,
+    Table,
+    number,
+    table,
+)
+from cutlayer.results.features import FeatureResult, ImagePair
+from cutlayer.results.report import THIS_RUN, Report
+
+TITLE = "Feature leakage from embeddings"
+_LEAD = (
+    "What the active party recovers from the embeddings that a passive party sent, compared with that party's own "
+    "rows. Without embedding is the best constant answer. R² is of encoded columns; of several columns the one "
+    "recovered best is picked after the fact."
+)
+_BRIEF = "by the active party, from what it received; without embedding: the best constant answer"
+_COLUMN_METRICS = ("baseline", "mse", "baseline_mse", "accuracy", "majority")
+
+
+def features(report: Report) -> Section | None:
+    """What attacks recover of features; `None` where no attack on features was run."""
+    results = report.features
+    if not results:
+        return None
+    knowledge = dict.fromkeys(f"{result.attack} knows {'; '.join(result.knowledge)}." for result in results)
+    blocks: list[Block] = [Paragraph(_LEAD, "lead"), Items(tuple(knowledge)), _table(report)]
+    for result in results:
+        if result.pictures:
+            title = f"{_title(result)}: the best, median and worst reconstruction"
+            blocks.append(Pictures(title, tuple(_picture(pair) for pair in result.pictures)))
+    columns = {_title(result): _columns(result) for result in results if result.columns}
+    if columns:
+        blocks.append(Fold("Column by column", tuple(columns.values())))
+    brief = (Paragraph(_BRIEF), _table(report))
+    return Section("features", TITLE, blocks, brief, "Feature leakage", _answers(report))
+
+
+def _table(report: Report) -> Table:
+    def attack(result: FeatureResult) -> Cell:
+        about = ", ".join(part for part in (result.run, result.column, result.release) if part)
+        return Cell(f"{result.party}, {result.attack}", (about,))
+
+    def further(result: FeatureResult) -> Cell:
+        return Cell(pairs=tuple((name_of(name), metric(value)) for name, value in result.metrics.items()))
+
+    return table(
+        "Attacks on features, with 95\u00a0% bootstrap intervals over the attacked rows",
+        report.features,
+        ("Party and attack", attack),
+        ("Metric", lambda result: name_of(result.metric)),
+        (number("Reached"), lambda result: Cell(metric(result.value), (interval(result.low, result.high),))),
+        (number("Without embedding"), lambda result: metric(result.baseline)),
+        (number("Known rows", page_only=True), lambda result: count(result.known)),
+        (number("Rows"), lambda result: count(result.rows)),
+        (Column("Further metrics", page_only=True), further),
+        own=lambda result: result.run == THIS_RUN,
+    )
+
+
+def _title(result: FeatureResult) -> str:
+    return f"{result.attack} on {result.party}, {result.run}, {result.release}"
+
+
+def _columns(result: FeatureResult) -> Table:
+    """Every column by the metrics that any column has."""
+    keys = [key for key in _COLUMN_METRICS if any(getattr(column, key) is not None for column in result.columns)]
+    return table(
+        _title(result),
+        result.columns,
+        ("Column", lambda column: column.column),
+        (number(name_of(result.metric)), lambda column: metric(column.value)),
+        *((number(name_of(key)), lambda column, key=key: metric(getattr(column, key))) for key in keys),
+    )
+
+
+def _picture(pair: ImagePair) -> Picture:
+    ssim = "" if pair.ssim is None else f", SSIM {metric(pair.ssim)}"
+    truth, rebuilt = (_uri(text, pair.shape) for text in (pair.truth, pair.rebuilt))
+    return Picture(pair.title, truth, rebuilt, f"{pair.title}, true and rebuilt: PSNR {metric(pair.psnr)} dB{ssim}")
+
+
+def _uri(text: str, shape: tuple[int, int, int]) -> str:
+    """The image as a data URI, an empty one where the bytes are no image of that shape."""
+    try:
+        return png_uri(base64.b64decode(text, validate=True), shape)
+    except (binascii.Error, ValueError):
+        return "data:,"
+
+
+def _answers(report: Report) -> tuple[Answer, ...]:
+    """The value of this run that is farthest above its baseline."""
+    own = [result for result in report.features if result.run == THIS_RUN]
+    known = [result for result in own if result.value is not None and result.baseline is not None]
+    if not known:
+        return ()
+    result = max(known, key=lambda result: (result.value or 0) - (result.baseline or 0))
+    column = f" of {result.column}" if result.column else ""
+    text = (
+        f"{result.attack} on the embeddings of {result.party} ({result.release}) reaches {name_of(result.metric)} "
+        f"{metric(result.value)}{column}; without an embedding {metric(result.baseline)}."
+    )
+    return (Answer("Feature leakage", text),)

@@ -1,0 +1,139 @@
+"""Evidence of each protection, formal guarantees, and guarantees tested with canaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cutlayer.report.rounding import amount, count, metric, name_of, setting, share, times
+from cutlayer.report.section import Answer, Block, Cell, Column, Items, Paragraph, Section, Table, number, table
+from cutlayer.results.guarantee import GuaranteeTest
+from cutlayer.results.protection import ProtectionResult
+from cutlayer.results.report import Report
+
+_TESTED = "A lower bound from canaries, at the ledger's delta; one above the ledger's epsilon is a fault"
+_NONE = "None: everything crossed the cut layer as it was."
+_REPRODUCIBLE = (
+    "Reproducible, not private: the noise key was supplied, so no statement about noise holds against a party that has "
+    "the key."
+)
+
+
+def protections(report: Report) -> Section:
+    """What each protection was applied to, and what it changed."""
+    evidence = table(
+        "Evidence of each protection in this run",
+        report.protections,
+        ("Protection", lambda part: Cell(part.name, (part.reference,))),
+        ("Owner", lambda part: Cell(part.party, (f"protects {part.protects}",))),
+        ("Settings", lambda part: _pairs({name: setting(value) for name, value in part.settings.items()})),
+        (number("Covered"), _covered),
+        (number("Changed"), _changed),
+        ("Metrics", lambda part: _pairs({name_of(name): amount(value) for name, value in part.metrics.items()})),
+        layout="stack",
+    )
+    lead = Paragraph("Counted during the run: what the protection was applied to, and what it changed.", "lead")
+    idle = any(part.changed == 0 or part.covered < part.sent for part in report.protections)
+    text = "; ".join(map(_summary, report.protections))
+    answer = Answer("Protections", f"{text}." if text else _NONE, "bad" if idle else "plain")
+    blocks = (lead, evidence) if report.protections else (Paragraph(_NONE),)
+    return Section("protections", "Evidence of each protection", blocks, nav="Protections", answers=(answer,))
+
+
+def guarantees(report: Report) -> Section:
+    """What is proved of each protection, and of all releases together."""
+    blocks: list[Block] = [Paragraph("None: no protection was configured.")]
+    totals = report.ledger.totals
+    if report.protections:
+        lead = "What is proved for the whole run, for any attacker. It is independent of the measured leaks."
+        blocks = [Paragraph(lead, "lead"), _formal(report)]
+        if totals:
+            text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
+            blocks += [Paragraph(text), _totals(report)]
+    if report.run.reproducible_noise:
+        blocks.append(Paragraph(_REPRODUCIBLE, "warn"))
+    brief = (Paragraph("Formal privacy cost of the whole run"), Items(tuple(total.statement for total in totals)))
+    return Section("guarantees", "Formal guarantees", blocks, brief if totals else (), "Guarantees")
+
+
+def guarantee_tests(tests: Sequence[GuaranteeTest]) -> Section | None:
+    """What canaries show of the ledger's guarantees; `None` where none was tested."""
+
+    def tone(test: GuaranteeTest) -> str:
+        return "bad" if test.exceeded else ""
+
+    tested = table(
+        "What the ledger states, and what canaries show of the same mechanism",
+        tests,
+        ("Mechanism", lambda test: Cell(test.protection, (f"{test.protects} of {test.party}",))),
+        (number("Ledger's epsilon"), lambda test: Cell(metric(test.epsilon), (f"delta {setting(test.delta)}",))),
+        (
+            number("Lower bound"),
+            lambda test: Cell(metric(test.lower_bound), (f"{100 * test.confidence:g} %",), tone=tone(test)),
+        ),
+        (number("Detectable"), lambda test: metric(test.detectable)),
+        (
+            number("Canaries", page_only=True),
+            lambda test: Cell(count(test.canaries), (f"{times(test.releases, 'release')} each",)),
+        ),
+        ("Verdict", lambda test: Cell(_verdict(test), tone=tone(test))),
+        layout="stack",
+    )
+    lead = Paragraph(f"{_TESTED}. One below it shows only that this test found none.", "lead")
+    title, brief = "Guarantees tested with canaries", (Paragraph(_TESTED), tested)
+    return Section("tested", title, (lead, tested), brief, "Canaries") if tests else None
+
+
+def _pairs(values: Mapping[str, str]) -> Cell:
+    return Cell("" if values else "none", pairs=tuple(values.items()))
+
+
+def _covered(part: ProtectionResult) -> Cell:
+    missing = part.covered < part.sent
+    notes = [f"{part.unit}, {share(part.covered, part.sent)}{' ✕ not all' if missing else ''}"]
+    if len(part.kinds) > 1:
+        notes.append(", ".join(f"{count(number)} {kind}" for kind, number in part.kinds.items()))
+    return Cell(f"{count(part.covered)} of {count(part.sent)}", tuple(notes), tone="bad" if missing else "")
+
+
+def _changed(part: ProtectionResult) -> Cell:
+    note = share(part.changed, part.covered) + (" ✕ nothing" if part.changed == 0 else "")
+    return Cell(count(part.changed), (note,), tone="bad" if part.changed == 0 else "")
+
+
+def _summary(part: ProtectionResult) -> str:
+    covered = "all" if part.covered == part.sent else f"only {count(part.covered)} of"
+    return (
+        f"{part.name} ({part.party}) covered {covered} {count(part.sent)} {part.unit} "
+        f"and changed {share(part.changed, part.covered)}"
+    )
+
+
+def _formal(report: Report) -> Table:
+    return table(
+        "Formal guarantee of each protection",
+        report.protections,
+        ("Protection", lambda part: part.name),
+        ("Owner", lambda part: part.party),
+        ("Formal", lambda part: "yes" if part.formal else "none"),
+        (Column("Statement", "statement"), lambda part: part.statement),
+        layout="stack",
+    )
+
+
+def _totals(report: Report) -> Table:
+    return table(
+        "Total privacy cost by party and asset",
+        report.ledger.totals,
+        ("About", lambda total: Cell(f"{total.protects} of {total.party}", (f"towards {', '.join(total.towards)}",))),
+        (number("Epsilon"), lambda total: "none" if total.epsilon is None else amount(total.epsilon)),
+        (number("Delta"), lambda total: "none" if total.epsilon is None else setting(total.delta)),
+        ("Account", lambda total: total.accountant or "none"),
+        (Column("Statement", "statement"), lambda total: total.statement),
+        layout="stack",
+    )
+
+
+def _verdict(test: GuaranteeTest) -> str:
+    if test.exceeded:
+        return "DOES NOT HOLD ✕"
+    return "no fault found" if test.detectable > test.epsilon else "too few canaries"

@@ -1,0 +1,67 @@
+"""Parties and data, and the job as it was run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cutlayer.report.rounding import count, share, size, times
+from cutlayer.report.section import Block, Code, Column, Facts, Paragraph, Section, table
+from cutlayer.results.report import Report
+from cutlayer.results.run import PartyInfo, TaskInfo
+
+
+def parties(report: Report) -> Section:
+    """The rows, and each party's table, part of the model, and traffic."""
+    data = report.data
+    lead = (
+        f"{count(data.common)} rows common to all: {count(data.train)} to train on, {count(data.validation)} to "
+        f"validate, {count(data.test)} to test. {_task(report.task)}"
+    )
+    listed = table(
+        "Each party's table, part of the model, and traffic in training",
+        report.parties,
+        (Column("Party", groups=("",)), lambda party: party.name),
+        (Column("Role", groups=("",)), lambda party: f"{party.role}{', released once' * party.released_once}"),
+        _number("Table", "own rows", lambda party: count(party.rows_own)),
+        _number("Table", "numeric", lambda party: _disclosed(party.numeric)),
+        _number("Table", "categorical", lambda party: _disclosed(party.categorical)),
+        _number("Model", "cut width", lambda party: "none" if party.width is None else count(party.width)),
+        _number("Model", "parameters", lambda party: _disclosed(party.parameters)),
+        _number("Traffic", "sent", lambda party: size(party.bytes_sent)),
+        _number("Traffic", "received", lambda party: size(party.bytes_received)),
+    )
+    return Section("parties", "Parties and data", (Paragraph(lead, "lead"), listed), nav="Parties")
+
+
+def _number(group: str, name: str, read: Callable[[PartyInfo], str]) -> tuple[Column, Callable[[PartyInfo], str]]:
+    return Column(name, "number", (group,)), read
+
+
+def _disclosed(value: int | None) -> str:
+    return "not disclosed" if value is None else count(value)
+
+
+def _task(task: TaskInfo) -> str:
+    if task.kind == "regression":
+        return "The task is regression."
+    classes = f" of {', '.join(task.classes)}" if task.classes else ""
+    positive = "" if task.positive_share is None else f"; {share(task.positive_share, 1)} of training rows are positive"
+    return f"The task is {'binary' if task.kind == 'binary' else 'multi-class'} classification{classes}{positive}."
+
+
+def job(report: Report) -> Section:
+    """What identifies the run, and its job file."""
+    run = report.run
+    noise = "supplied key: reproducible, not private" if run.reproducible_noise else "key from the operating system"
+    facts = (
+        ("Run", run.id),
+        ("Folder", run.folder),
+        ("Job digest", run.job_digest),
+        ("Started", run.created),
+        ("Software", f"Cutlayer {run.cutlayer}, PyTorch {run.torch}, Python {run.python}"),
+        ("Repeatable with", f"seed {run.seed}, {times(run.threads, 'thread')}"),
+        ("Noise", noise),
+        ("Report format", f"version {report.schema_version}"),
+    )
+    blocks: tuple[Block, ...] = (Facts(facts), Code("Job file", report.job)) if report.job else (Facts(facts),)
+    return Section("job", "The job as run", blocks, nav="Job")

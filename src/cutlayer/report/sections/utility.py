@@ -1,0 +1,89 @@
+"""Utility of this run against its references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cutlayer.report.rounding import count, difference, interval, metric, name_of
+from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, number, table
+from cutlayer.report.sections.bars import Value, bar_charts
+from cutlayer.results.report import THIS_RUN, Report
+from cutlayer.results.utility import ModelUtility
+
+TERMINAL_METRICS = 3
+"""Number of metrics that fit a terminal."""
+
+
+def utility(report: Report) -> Section:
+    """This run and its references by all metrics on the held-out rows."""
+    key, (size, rows) = report.utility.metric, report.data.reported
+    models = report.utility.rows
+    values = [Value(model.name, model.metrics.get(key), model.low, model.high, _is_own(model)) for model in models]
+    epoch = f"the {'best' if report.run.kept == 'best' else 'last'} epoch, epoch\u00a0{report.run.kept_epoch}"
+    direction = "higher" if report.utility.higher_is_better else "lower"
+    lead = f"{name_of(key)} on {count(size)} {rows}; {direction} is better. The models are those of {epoch}."
+    blocks: list[Block] = [Paragraph(lead, "lead"), *bar_charts(report, {"": values}), _table(report)]
+    brief = (Paragraph(f"Utility on {count(size)} {rows}"), _table(report)) if models else ()
+    return Section("utility", "Utility against references", blocks, brief, "Utility", (_answer(report),))
+
+
+def _is_own(model: ModelUtility) -> bool:
+    return model.name == THIS_RUN
+
+
+def _table(report: Report) -> Table:
+    key = report.utility.metric
+    names = dict.fromkeys([key, *(name for model in report.utility.rows for name in model.metrics)])
+
+    def value(name: str) -> Callable[[ModelUtility], str]:
+        return lambda model: metric(model.metrics.get(name))
+
+    first, *further = [
+        (number(name_of(name), page_only=index >= TERMINAL_METRICS), value(name)) for index, name in enumerate(names)
+    ]
+    return table(
+        f"All metrics on the {report.data.reported[1]}",
+        report.utility.rows,
+        ("Model", lambda model: model.name),
+        first,
+        (number("95\u00a0% interval"), lambda model: interval(model.low, model.high)),
+        (number("This run is", page_only=True), lambda model: _against(model, report)),
+        *further,
+        (Column("What it is", "text", page_only=True), lambda model: model.note),
+        own=_is_own,
+    )
+
+
+def _value(report: Report) -> float | None:
+    own = next(filter(_is_own, report.utility.rows), None)
+    return own.metrics.get(report.utility.metric) if own else None
+
+
+def _against(model: ModelUtility, report: Report) -> str:
+    """This run minus a reference; says `better` or `worse`, so that readers need not know the metric's direction."""
+    value, other = _value(report), model.metrics.get(report.utility.metric)
+    if _is_own(model) or value is None or other is None:
+        return ""
+    gap = value - other
+    if round(gap, 3) == 0:
+        return "equal"
+    return f"{difference(gap)} {'better' if (gap > 0) == report.utility.higher_is_better else 'worse'}"
+
+
+def _answer(report: Report) -> Answer:
+    key, value = report.utility.metric, _value(report)
+    if value is None:
+        return Answer("Utility", "Not measured.")
+    gaps = []
+    for model in report.utility.rows:
+        other = model.metrics.get(key)
+        if _is_own(model):
+            low, high = model.low, model.high
+        elif other is not None:
+            gap = metric(abs(value - other))
+            side = "above" if value > other else "below"
+            gaps.append(f"equal to {model.name}" if gap == metric(0.0) else f"{gap} {side} {model.name}")
+    bounds = "" if low is None else f" (95\u00a0% interval {interval(low, high)})"
+    against = f": {', '.join(gaps)}" if gaps else ""
+    direction = "" if report.utility.higher_is_better else " Lower is better."
+    return Answer("Utility", f"Test {name_of(key)} {metric(value)}{bounds}{against}.{direction}")
