@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from cutlayer.config.load import load_job
-from cutlayer.data.source import open_source
+from cutlayer.data.sources import open_source
 from cutlayer.data.split import split_rows
 
 BUCKETS = 2**20

@@ -12,7 +12,7 @@ from scipy.io import loadmat
 
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
-from cutlayer.data.source import open_source
+from cutlayer.data.sources import open_source
 from cutlayer.demo import FOLDER
 from cutlayer.errors import DataError
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cutlayer.config import Job, TableConfig, validated
-from cutlayer.data.npz_source import read_npz
+from cutlayer.data.sources.npz import NpzSource
 from studies.datasets import existing
 
 ACTIVE, PASSIVE = "left", "right"
@@ -35,7 +35,7 @@ def read_images(path: Path, columns: Sequence[str], part: str, rows: int | None)
         DataError: there is no such file.
     """
     arrays = {IMAGE: ("x_train", "x_test"), LABEL: ("y_train", "y_test")}
-    table = read_npz(TableConfig(path=existing(path), arrays=arrays, part=part), columns, path.name)
+    table = NpzSource(path.name, TableConfig(path=existing(path), arrays=arrays, part=part)).read(columns)
     return table.slice(0, rows).combine_chunks()
 
 

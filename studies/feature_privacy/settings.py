@@ -14,7 +14,7 @@ import pyarrow as pa
 from scipy.io import loadmat
 
 from cutlayer.config import Job, TableConfig, validated
-from cutlayer.data.source import open_source
+from cutlayer.data.sources import open_source
 from cutlayer.kernels import gaussian_mechanism as gaussian
 from studies.datasets import ADULT_TABLE, existing, handwritten
 from studies.image_halves import IMAGE, LABEL, read_images

@@ -17,7 +17,7 @@ from cutlayer.audit.watch import replay
 from cutlayer.config import Job
 from cutlayer.data.align import intersect
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.data.source import open_source
+from cutlayer.data.sources import open_source
 from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.kernels.bootstrap import auc_replicates

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from cutlayer.config import TableConfig
-from cutlayer.data.source import as_table, open_source
+from cutlayer.data.sources import as_table, open_source
 from cutlayer.errors import DataError
 
 

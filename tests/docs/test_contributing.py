@@ -9,13 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
+import pyarrow as pa
 import pytest
+from pyarrow import feather
 
-from cutlayer import attacks, protections
+from cutlayer import attacks, models, protections
 from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.config import Job, validated
+from cutlayer.config import Job, TableConfig, validated
+from cutlayer.data import PartyTable, sources
+from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.report import build, render_html
@@ -26,6 +30,7 @@ from studies.trials import Study, Trial
 from tests.conformance import completion_suite, feature_suite
 from tests.docs.reading import ROOT, block, blocks
 from tests.parties.runs import KEY, raw_job, tables
+from tests.parties.runs import run as train
 
 PAGE = ROOT / "CONTRIBUTING.md"
 
@@ -129,6 +134,37 @@ def test_an_attack_that_no_audit_can_run_is_skipped_with_the_reason(
     assert any("strange" in limit for limit in build(folder.path).limits)
 
 
+def test_a_model_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = example("gated.py", tmp_path, monkeypatch)
+    ((name, kind),) = eval("{" + block(PAGE, "models-line") + "}", {"Kind": models.Kind, **vars(module)}).items()
+    monkeypatch.setitem(models.BOTTOMS, name, kind)
+    section = {"kind": name, "width": 3}
+    assert models.stated_width(section) == models.build_bottom(section, models.Inputs(numbers=4)).width == 3
+    with pytest.raises(ConfigError, match="numeric columns alone for kind gated"):
+        models.build_bottom(section, models.Inputs((3,), 4))
+    raw = raw_job(bottom=section, epochs=1)
+    for party in raw["parties"].values():
+        party["features"] = {"exclude": ["bank_kind"] if party["role"] == "active" else ["telco_kind"]}
+    run = train(validated(Job, raw, ""), tables(), tmp_path / "run")
+    assert {*run.active.widths.values()} == {3}
+
+
+def test_a_data_source_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = example("feather.py", tmp_path, monkeypatch)
+    ((name, source),) = eval("{" + block(PAGE, "sources-line") + "}", vars(module)).items()
+    monkeypatch.setitem(sources.SOURCES, name, source)
+    table = pa.table({"id": [3, 1], "plan": ["a", "b"], "usage": [0.5, None]})
+    feather.write_feather(table, tmp_path / "telco.feather")
+    opened = sources.open_source(TableConfig(path=tmp_path / "telco.feather"), "telco")
+    assert opened.names == ("id", "plan", "usage")
+    assert opened.read(["usage", "id"]).equals(table.select(["usage", "id"]))
+    prepared = PartyTable("telco", TableConfig(path=tmp_path / "telco.feather"), "id")
+    assert (prepared.rows, prepared.id_kind) == (2, "integer")
+    (tmp_path / "bad.arrow").write_bytes(b"not a table")
+    with pytest.raises(DataError, match="a readable table"):
+        sources.open_source(TableConfig(path=tmp_path / "bad.arrow"), "telco")
+
+
 def test_a_study_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = example("max_norm_cost.py", tmp_path, monkeypatch).MaxNormCost
     made_up = {"undefended": 0.9, "max_norm": 0.895}
@@ -152,6 +188,9 @@ def test_the_examples_are_not_registered_yet() -> None:
     assert "max-norm-cost" not in registry.STUDIES
     assert "sign_only" not in protections.REGISTRY
     assert not {"nearest", "nearest_mean", "kernel_regression"} & attacks.REGISTRY.keys()
+    assert "nearest" not in attacks.REGISTRY
+    assert "gated" not in models.BOTTOMS
+    assert "feather" not in sources.SOURCES
 
 
 def test_the_picture_of_the_layers_is_that_of_the_contract() -> None:

@@ -122,4 +122,4 @@ def _nothing_in_common(counts: Mapping[str, int]) -> AlignmentError:
     remedy = (
         "compare a few ids by eye: is it the same column, written the same way (7, 007 and customer-7 are three ids)?"
     )
-    return AlignmentError(str(AlignmentError.expected("rows that all parties have", got, remedy)))
+    return AlignmentError.expected("rows that all parties have", got, remedy)

@@ -39,7 +39,7 @@ class Schedule:
         """
         if not 1 <= batch_size <= len(train_rows):
             wanted = f"train.batch_size from 1 to the {len(train_rows):,} training rows"
-            raise DataError(str(DataError.expected(wanted, batch_size, "lower train.batch_size or bring more rows")))
+            raise DataError.expected(wanted, batch_size, "lower train.batch_size or provide more rows")
         self._rows = torch.from_numpy(np.ascontiguousarray(train_rows, dtype=np.int64))
         self._batch_size = batch_size
         self._seed = seed

@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.data.categories import CategoryEncoder
+from cutlayer.data.columns import category_text, feature_names, kind_of, number_values
 from cutlayer.data.faults import fault
-from cutlayer.data.features import category_text, feature_names, kind_of, number_values
 from cutlayer.data.images import ImageEncoder, ImageSpec, images_of
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.errors import DataError

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cutlayer.data.columns import decoded, is_text
 from cutlayer.data.faults import fault
-from cutlayer.data.source import decoded, is_text
 
 IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]

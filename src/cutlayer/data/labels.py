@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.config.job import TaskKind
+from cutlayer.data.columns import category_text, decoded, is_text, number_values, without_nan
 from cutlayer.data.faults import fault
-from cutlayer.data.features import category_text, number_values, without_nan
-from cutlayer.data.source import decoded, is_text
 
 _MEASURED = 100
 _KINDS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
@@ -92,7 +91,7 @@ def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
     """
     chosen = labels.values[training]
     if len(chosen) and bool((chosen == chosen[0]).all()):
-        raise fault(where, "different labels in the training rows", "the same in all", "bring more rows")
+        raise fault(where, "different labels in the training rows", "the same in all", "provide more rows")
 
 
 def _targets(column: pa.ChunkedArray, where: str, rows: npt.NDArray[np.int64] | None) -> Labels:
@@ -101,7 +100,7 @@ def _targets(column: pa.ChunkedArray, where: str, rows: npt.NDArray[np.int64] | 
     values = torch.from_numpy(number_values(column, "label", where)).to(torch.float32)
     if not bool(torch.isfinite(values).all()):
         row = int(torch.nonzero(~torch.isfinite(values))[0])
-        raise fault(where, "finite labels", f"{column[row].as_py()} in {_row(row, rows)}", "mend or drop the row")
+        raise fault(where, "finite labels", f"{column[row].as_py()} in {_row(row, rows)}", "fix or drop the row")
     if bool((values == values[:1]).all()):
         raise fault(where, "different labels", f"{values[0].item():g} in all rows", "is it the right column?")
     return Labels(values, ())

@@ -14,12 +14,12 @@ import torch
 from cutlayer.config import FeaturesConfig
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
+from cutlayer.data.columns import decoded, feature_names
 from cutlayer.data.encoding import CHUNK_ROWS, ColumnSpec, Encoder
 from cutlayer.data.faults import fault
-from cutlayer.data.features import feature_names
 from cutlayer.data.ids import Digests, IdKind, id_kind, row_digests
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
-from cutlayer.data.source import decoded, open_source
+from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
 from cutlayer.errors import DataError
 

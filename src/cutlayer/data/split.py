@@ -50,7 +50,7 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     test, validation = (max(int(n * share), int(share > 0)) for share in (split.test, split.validation))
     if n - test - validation < 1:
         got = f"{n} common rows for {test} test and {validation} validation rows"
-        raise DataError(str(DataError.expected("a row to train on", got, "lower train.split")))
+        raise DataError.expected("a row to train on", got, "lower train.split")
     order = permutation(n, seed, _PURPOSE)
     held_out = test + validation
     return Split(np.sort(order[held_out:]), np.sort(order[test:held_out]), np.sort(order[:test]))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutlayer.data.source import open_source
+from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
 
 LABEL = "label"

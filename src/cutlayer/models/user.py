@@ -93,7 +93,7 @@ def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
 
 @contextmanager
 def _told_of(path: str) -> Iterator[None]:
-    """An error inside a user's code is the user's to mend, and names the line."""
+    """An error inside a user's code is the user's to fix, and names the line."""
     try:
         yield
     except CutlayerError:

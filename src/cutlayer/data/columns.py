@@ -14,12 +14,25 @@ import pyarrow.compute as pc
 from cutlayer.config import FeaturesConfig
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.images import is_image
-from cutlayer.data.source import decoded, is_text
 
 Kind = Literal["category", "number", "image"]
 
 _INDEX = re.compile(r"__index_level_\d+__|")
 _MICROSECONDS_PER_DAY = 86_400e6
+
+
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with dictionary codes replaced by their values."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    kind = pa.large_string() if is_text(column.type.value_type) else column.type.value_type
+    chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, type=kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether this Arrow type is text of any layout."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def feature_names(
@@ -119,7 +132,7 @@ def number_values(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray
     try:
         floats = column.cast(pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise fault(where, f"numbers in column {name!r}", _not_a_number(column), "mend the column") from None
+        raise fault(where, f"numbers in column {name!r}", _not_a_number(column), "fix the column") from None
     values: npt.NDArray[np.float64] = np.array(floats.to_numpy(), dtype=np.float64)
     return values
 

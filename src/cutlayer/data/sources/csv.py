@@ -9,52 +9,50 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from cutlayer.config import TableConfig
+from cutlayer.data.faults import fault
+from cutlayer.data.sources.base import FileSource
 
 _EXACT = 2.0**53
 
 
-def read_names(config: TableConfig) -> tuple[str, ...]:
-    """Column names of a CSV file: the declared ones, or those of its first line.
+class CsvSource(FileSource):
+    """A CSV file, gzipped or not."""
 
-    Raises:
-        pa.ArrowException, OSError, UnicodeError: the file cannot be read as CSV.
-    """
-    if config.columns is not None:
-        return config.columns
-    with csv.open_csv(config.path, parse_options=_layout(config)) as reader:
-        return tuple(name.strip() for name in reader.schema.names)
+    endings = (".csv", ".tsv", ".txt", ".data")
 
+    def read_names(self) -> tuple[str, ...]:
+        """Column names: the declared ones, or those of the first line."""
+        if self.config.columns is not None:
+            return self.config.columns
+        with csv.open_csv(self.config.path, parse_options=_layout(self.config)) as reader:
+            return tuple(name.strip() for name in reader.schema.names)
 
-def read_csv(config: TableConfig, known: Sequence[str], names: Sequence[str], as_text: Collection[str]) -> pa.Table:
-    """Read some columns of a CSV file, gzipped or not.
+    def read_columns(self, names: list[str], as_text: Collection[str]) -> pa.Table:
+        """Columns of these names in this order.
 
-    Whitespace around a value is dropped, and the texts of `config.missing` become missing values.
+        Whitespace around a value is dropped, and the texts of `config.missing` become missing values.
 
-    Args:
-        config: where the file is and how it is laid out.
-        known: names of all columns of the file, in its order.
-        names: names of the columns to read.
-        as_text: names of columns that stay the text they are; the others go through `typed`.
-
-    Raises:
-        pa.ArrowException, OSError: the file cannot be read as CSV.
-    """
-    table = csv.read_csv(
-        config.path,
-        read_options=csv.ReadOptions(column_names=list(known), skip_rows=0 if config.columns is not None else 1),
-        parse_options=_layout(config),
-        convert_options=csv.ConvertOptions(
-            include_columns=list(names),
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=list(config.missing),
-            strings_can_be_null=True,
-        ),
-    )
-    columns = {}
-    for name in names:
-        text = _trimmed(table.column(name), config.missing)
-        columns[name] = text if name in as_text else typed(text)
-    return pa.table(columns)
+        Args:
+            names: Names of the columns to read.
+            as_text: Names of columns that stay text; the types of all others are decided by `typed`.
+        """
+        config, headless = self.config, self.config.columns is not None
+        table = csv.read_csv(
+            config.path,
+            read_options=csv.ReadOptions(column_names=list(self.names), skip_rows=0 if headless else 1),
+            parse_options=_layout(config),
+            convert_options=csv.ConvertOptions(
+                include_columns=names,
+                column_types=dict.fromkeys(names, pa.string()),
+                null_values=list(config.missing),
+                strings_can_be_null=True,
+            ),
+        )
+        trimmed = {name: _trimmed(table.column(name), config.missing) for name in names}
+        table = pa.table({name: text if name in as_text else typed(text) for name, text in trimmed.items()})
+        if table.num_rows and headless and all(table.column(name)[0].as_py() == name for name in names):
+            raise fault(self.where, "no header where table.columns is given", "their names in the first row", "drop it")
+        return table
 
 
 def typed(text: pa.ChunkedArray) -> pa.ChunkedArray:

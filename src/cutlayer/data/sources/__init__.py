@@ -1,0 +1,50 @@
+"""Where a party's rows come from: a file, a data frame, an array. Every source reads columns as an Arrow table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cutlayer.config import TableConfig
+from cutlayer.data.faults import fault
+from cutlayer.data.sources.base import FileSource, Source
+from cutlayer.data.sources.csv import CsvSource
+from cutlayer.data.sources.memory import MemorySource, as_table
+from cutlayer.data.sources.npz import NpzSource
+from cutlayer.data.sources.parquet import ParquetSource
+from cutlayer.errors import DataError
+
+__all__ = ["SOURCES", "FileSource", "MemorySource", "Source", "as_table", "open_source"]
+
+SOURCES: Mapping[str, type[FileSource]] = {"csv": CsvSource, "parquet": ParquetSource, "npz": NpzSource}
+"""Sources of files by format; a table without a format is of the one that its file's ending belongs to."""
+
+
+def open_source(data: object, party: str) -> Source:
+    """Open a party's table, whatever it is.
+
+    Args:
+        data: A `TableConfig`, or anything that `as_table` takes.
+        party: Name of the party, for messages.
+
+    Raises:
+        DataError: no such file, not a file, of unknown format, unreadable, or no table at all.
+    """
+    if not isinstance(data, TableConfig):
+        where = f"party {party}"
+        return MemorySource(where, as_table(data, where))
+    where = f"party {party}: {data.path}"
+    if not data.path.exists():
+        raise DataError(f"{where}: no such file")
+    if not data.path.is_file():
+        raise fault(where, "a file", "a folder")
+    return _kind_of(data, where)(where, data)
+
+
+def _kind_of(config: TableConfig, where: str) -> type[FileSource]:
+    if config.format != "auto":
+        return SOURCES[config.format]
+    by_ending = {ending: kind for kind in SOURCES.values() for ending in kind.endings}
+    endings = [suffix.lower() for suffix in config.path.suffixes if suffix.lower() not in (".gz", ".bz2")]
+    if endings and endings[-1] in by_ending:
+        return by_ending[endings[-1]]
+    raise fault(where, f"a file ending in one of {', '.join(by_ending)}", config.path.name, "or set table.format")

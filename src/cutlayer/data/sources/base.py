@@ -1,0 +1,135 @@
+"""The contract of a source of rows: the names of its columns, and some of them as an Arrow table."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+
+import pyarrow as pa
+
+from cutlayer.config import TableConfig
+from cutlayer.data.columns import decoded, is_text
+from cutlayer.data.faults import fault, missing_column
+from cutlayer.errors import DataError
+
+
+class Source(ABC):
+    """A table of which columns can be read by name.
+
+    Attributes:
+        where: Whose table and which file, for messages.
+        names: Names of all columns, in the table's order.
+        is_file: Whether the table can be read again, so that nothing need stay in memory.
+    """
+
+    is_file = True
+
+    def __init__(self, where: str, names: Sequence[str]) -> None:
+        twice = [name for name, count in Counter(names).items() if count > 1 and name]
+        if twice:
+            raise fault(where, "every column name once", ", ".join(map(repr, twice)) + " more than once", "rename them")
+        self.where = where
+        self.names = tuple(names)
+
+    def require(self, name: str) -> None:
+        """Refuse a column the table does not have.
+
+        Raises:
+            DataError: with a near miss where there is one.
+        """
+        if name not in self.names:
+            if len(self.names) == 1 and self.is_file and (other := re.search(r"[,;\t|]", self.names[0])):
+                got = f"one column, called {self.names[0]!r}"
+                raise fault(self.where, f"a column {name!r}", got, f"set table.delimiter to {other.group()!r}")
+            raise missing_column(self.where, name, self.names)
+
+    def read(self, names: Sequence[str], as_text: Collection[str] = ()) -> pa.Table:
+        """Read these columns, all rows.
+
+        Args:
+            names: Columns to read, in this order.
+            as_text: Columns of a CSV file that stay text whatever their values are.
+
+        Returns:
+            One contiguous chunk per column where it fits; text columns are never `string_view`.
+
+        Raises:
+            DataError: the table has no such column or no row, or the file cannot be read.
+        """
+        for name in names:
+            self.require(name)
+        table = self._read(list(names), as_text)
+        if table.num_rows == 0:
+            raise fault(self.where, "a table with rows", "no row")
+        return _without_views(table).combine_chunks()
+
+    def read_all(self) -> pa.Table:
+        """Read every column, as `read` does."""
+        return self.read(self.names)
+
+    @abstractmethod
+    def _read(self, names: list[str], as_text: Collection[str]) -> pa.Table: ...
+
+
+class FileSource(Source):
+    """A table in a file. Subclasses implement `read_names` and `read_columns`; both may raise any of `failures`.
+
+    Attributes:
+        endings: Endings of the files that are of this format, with their dots.
+        failures: Exceptions with which a file of this format cannot be read.
+        config: Path of the file, and how it is laid out.
+    """
+
+    endings: ClassVar[tuple[str, ...]]
+    failures: ClassVar[tuple[type[Exception], ...]] = (pa.ArrowException, OSError, EOFError, UnicodeError)
+
+    def __init__(self, where: str, config: TableConfig) -> None:
+        self.config, self.where = config, where
+        with self._readable():
+            names = self.read_names()
+        super().__init__(where, names)
+
+    def _read(self, names: list[str], as_text: Collection[str]) -> pa.Table:
+        with self._readable():
+            return self.read_columns(names, as_text)
+
+    @abstractmethod
+    def read_names(self) -> Sequence[str]:
+        """Names of all columns, in the file's order."""
+
+    @abstractmethod
+    def read_columns(self, names: list[str], as_text: Collection[str]) -> pa.Table:
+        """Columns of these names in this order; those named in `as_text` as text, where the file holds text alone."""
+
+    def unreadable(self, failure: Exception) -> DataError:
+        """The error of a file that one of `failures` kept from being read."""
+        if isinstance(failure, UnicodeError) or "UTF8" in str(failure):
+            return fault(self.where, "text in UTF-8", first_line(failure), "convert the file")
+        remedy = "look at table.format, table.delimiter and table.columns"
+        return fault(self.where, "a readable table", first_line(failure), remedy)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except self.failures as failure:
+            raise self.unreadable(failure) from failure
+
+
+def first_line(failure: BaseException) -> str:
+    """The first line of an exception's text, 200 characters at most; its class where it has no text."""
+    return (str(failure).splitlines() or [type(failure).__name__])[0][:200]
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """Arrow's compute functions do not know `string_view`, which polars writes; and text dictionaries gain nothing."""
+    for index, field in enumerate(table.schema):
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_string_view(kind) or (pa.types.is_dictionary(field.type) and is_text(kind)):
+            plain = decoded(table.column(index)).cast(pa.large_string())
+            table = table.set_column(index, field.name, plain)
+    return table

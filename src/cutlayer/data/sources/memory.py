@@ -1,0 +1,68 @@
+"""Tables that are in memory already: data frames, arrays, mappings of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cutlayer.data.faults import fault
+from cutlayer.data.images import IMAGE, image_column
+from cutlayer.data.sources.base import Source, first_line
+
+
+class MemorySource(Source):
+    """An Arrow table."""
+
+    is_file = False
+
+    def __init__(self, where: str, table: pa.Table) -> None:
+        self._table = table
+        super().__init__(where, table.column_names)
+
+    def _read(self, names: list[str], as_text: Collection[str]) -> pa.Table:
+        return self._table.select(names)
+
+
+def as_table(data: object, where: str) -> pa.Table:
+    """Turn a data frame, an array or a mapping of columns into an Arrow table.
+
+    Args:
+        data: An Arrow table or record batch; a pandas or polars frame, or anything else with `__arrow_c_stream__`; a
+            mapping from column name to values, images among them; a numpy array (rows,) or (rows, columns), whose
+            columns are called x0, x1, ...; images (rows, height, width) or (rows, height, width, channels), whose
+            column is called image.
+        where: Whose table, for messages.
+
+    Raises:
+        DataError: it is none of these, or a column mixes types.
+    """
+    if isinstance(data, pa.Table):
+        return data
+    try:
+        if isinstance(data, Mapping):
+            return pa.table({name: _values(values, f"{where}: {name}") for name, values in data.items()})
+        if isinstance(data, pa.RecordBatch) or hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+        if isinstance(data, np.ndarray) or hasattr(data, "__array__"):
+            return _of_array(np.asarray(data), where)
+    except (pa.ArrowException, TypeError, ValueError) as failure:
+        raise fault(where, "columns of one type each", first_line(failure)) from failure
+    raise fault(where, "a file, a data frame or an array", type(data).__name__)
+
+
+def _values(values: object, where: str) -> object:
+    """A column of a mapping as `pa.table` takes it."""
+    return image_column(values, where) if isinstance(values, np.ndarray) and values.ndim > 2 else values
+
+
+def _of_array(array: np.ndarray[Any, Any], where: str) -> pa.Table:
+    if array.ndim in (3, 4):
+        return pa.table({IMAGE: image_column(array, where)})
+    if array.ndim not in (1, 2):
+        wanted = "an array of one to four dimensions"
+        raise fault(where, wanted, f"shape {array.shape}", "reshape it to (rows, columns)")
+    columns = np.asfortranarray(array.reshape(len(array), -1)).T
+    return pa.table({f"x{index}": pa.array(column) for index, column in enumerate(columns)})
