@@ -8,7 +8,7 @@ from cutlayer.attacks import Attribute
 from cutlayer.attacks.feature.attribute import questions
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.audit.features.measures import FeatureTruth, measure_inferences
+from cutlayer.audit.features.measures import measure_inferences
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.errors import NotApplicable
 
@@ -36,7 +36,7 @@ def test_figures_are_those_of_scikit_learn_beside_the_majority() -> None:
     view, known, (codes, numbers) = world()
     made = Attribute()(view, Knowledge(auxiliary_rows=known))
     assert made.keys() == {"plan", "age", "bill"}
-    figures = list(measure_inferences(made, FeatureTruth(known, codes, numbers, "bill"), ABOUT, 0))
+    figures = list(measure_inferences(made, (codes, numbers), ABOUT, 0, "bill"))
     assert [one.column for one in figures] == ["plan", "bill"]
     columns = {one.column: one for one in figures[0].columns}
     old = (numbers[:, 0] > known.numbers[:, 0].median()).numpy()

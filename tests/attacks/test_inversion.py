@@ -12,7 +12,7 @@ from cutlayer.attacks.feature.inversion import column_weights
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import auxiliary_indices
 from cutlayer.audit.features.images import ImagePairs
-from cutlayer.audit.features.measures import FeatureTruth, measure_reconstruction
+from cutlayer.audit.features.measures import measure_reconstruction
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.data.images import ImageSpec
 from cutlayer.errors import DataError
@@ -32,7 +32,7 @@ def figure(values: torch.Tensor) -> FeatureResult:
     codes, numbers = table()
     known = Auxiliary(COLUMNS, torch.arange(20), codes[:20], numbers[:20])
     made = Reconstruction(torch.arange(20, 60), values)
-    return measure_reconstruction(made, FeatureTruth(known, codes[20:], numbers[20:]), ABOUT)
+    return measure_reconstruction(made, known, (codes[20:], numbers[20:]), ABOUT)
 
 
 def test_r2_and_mse_of_each_column_are_those_of_scikit_learn() -> None:
@@ -93,12 +93,12 @@ def test_a_linear_embedding_is_inverted_and_noise_takes_it_away() -> None:
     places = auxiliary_indices(500, 0)
     known = Auxiliary(columns, places, codes[places], numbers[places])
     others = known.unknown(500)
-    truth = FeatureTruth(known, codes[others], numbers[others])
+    truth = codes[others], numbers[others]
     reached = []
     for noise in (0.0, 1.0, 100.0):
         embeddings = numbers @ torch.tensor([[1.0, 2.0], [0.5, -1.0]]) + noise * torch.randn(500, 2, generator=draw)
         made = Inversion()(FeatureView("telco", torch.arange(500), embeddings), Knowledge(auxiliary_rows=known))
-        reached.append(measure_reconstruction(made, truth, ABOUT).value)
+        reached.append(measure_reconstruction(made, known, truth, ABOUT).value)
     assert reached[0] > 0.99
     assert 0.2 < reached[1] < 0.85  # at best 1 - noise / (noise + signal), unit noise on signals of 0.5 to 2
     assert abs(reached[2]) < 0.03

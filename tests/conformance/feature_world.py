@@ -12,14 +12,14 @@ from torch.nn import functional
 
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, encoded_matrix
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows
-from cutlayer.audit.features.measures import FeatureTruth, MembershipTruth, measure
+from cutlayer.audit.features.measures import Case, measure
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.results.features import FeatureResult
 from cutlayer.tasks import Task
 
 ROWS, KNOWN, WIDTH = 900, 300, 10
 COLUMNS = ColumnSpec((4, 6), 3, ("plan", "region"), ("age", "calls", "bill"))
-ABOUT = {"run": "this run", "party": "telco", "release": "toy", "known": KNOWN, "rows": ROWS - KNOWN}
+ABOUT = {"run": "this run", "party": "telco"}
 INPUTS, ATTACKED, OWN = 8, 400, 800
 
 
@@ -33,12 +33,13 @@ class World:
 
     view: FeatureView
     knowledge: Knowledge
-    truth: FeatureTruth | MembershipTruth = field(repr=False)
+    truth: tuple[Tensor, Tensor] | Tensor = field(repr=False)
 
     def measured(self, attack: FeatureAttack[Any], seed: int = 0) -> FeatureResult:
         """What the attack reaches, as the audit measures it; of several columns the one inferred best."""
         result = attack(self.view, self.knowledge, seed)
-        return next(iter(measure(result, self.truth, {**ABOUT, "attack": attack.name}, 0)))
+        case = Case("toy", self.view, self.knowledge, self.truth)
+        return next(iter(measure(result, case, {**ABOUT, "attack": attack.name}, 0)))
 
 
 def world_of(attack: type[FeatureAttack[Any]], *, told: bool) -> World:
@@ -60,7 +61,7 @@ def exposed(*, told: bool) -> World:
     known = Auxiliary(COLUMNS, indices, codes[indices], numbers[indices])
     unknown = known.unknown(ROWS)
     view = FeatureView("telco", torch.arange(ROWS) + 50, embeddings)
-    return World(view, Knowledge(auxiliary_rows=known), FeatureTruth(known, codes[unknown], numbers[unknown]))
+    return World(view, Knowledge(auxiliary_rows=known), (codes[unknown], numbers[unknown]))
 
 
 @cache
@@ -96,4 +97,4 @@ def remembered(*, told: bool) -> World:
     half = ATTACKED // 2
     inside = attacked[:half] if told else others[:half]
     knowledge = Knowledge(shadow_rows=Shadows(task, own, train))
-    return World(train(inside, 99)(attacked), knowledge, MembershipTruth(torch.arange(ATTACKED) < half))
+    return World(train(inside, 99)(attacked), knowledge, torch.arange(ATTACKED) < half)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from cutlayer.attacks.completion.base import CompletionTraining, DepartedView
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
@@ -54,26 +55,11 @@ class CompletedModel(nn.Module):
         return scores
 
 
-class Average:
-    """A moving average of a model's weights; its other state is that of the model.
-
-    Attributes:
-        model: The averaged model.
-    """
-
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.model, self.decay = copy.deepcopy(model), decay
-        pairs = list(zip(self.model.parameters(), model.parameters(), strict=True))
-        self._weights = [pair for pair in pairs if pair[1].requires_grad]
-        self._buffers = list(zip(self.model.buffers(), model.buffers(), strict=True))
-
-    def update(self) -> None:
-        """Move towards the model's present weights."""
-        with torch.no_grad():
-            for mean, weight in self._weights:
-                mean.lerp_(weight, 1 - self.decay)
-            for copied, buffer in self._buffers:
-                copied.copy_(buffer)
+def moving_average(model: nn.Module, decay: float) -> AveragedModel:
+    """An exponential moving average of a model's weights, which starts at its present ones; buffers are copied."""
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
+    average.n_averaged += 1  # else the first update would take the model's weights as they are
+    return average
 
 
 class CompletionTrainer:
@@ -138,13 +124,13 @@ class CompletionTrainer:
         size = min(training.batch_size // 4, len(self.view.rows))
         labelled, unlabelled = _batches(len(indices), min(size, len(indices))), _batches(len(self.view.rows), size)
         optimizer, schedule = self.optimizer(steps, many_labels=False)
-        average = Average(self.model, training.ema_decay)
+        average = moving_average(self.model, training.ema_decay)
         self._enter_training()
         for step, batch, free in zip(range(steps), labelled, unlabelled, strict=False):
             weight = training.unlabelled_weight * step / steps
             _step(optimizer, schedule, self._mixmatch_loss(indices[batch], targets[batch], free, weight))
-            average.update()
-        return average.model
+            average.update_parameters(self.model)
+        return average.module
 
     def embed(self, indices: Tensor, noise: float) -> Tensor:
         """Embeddings of some training rows, augmented.

@@ -15,13 +15,11 @@ class Direct(LabelAttack):
 
     Applies where the top model is a plain sum of the parties' embeddings (VFL "without model splitting"): then the cut
     gradient is the gradient of the loss by the logits, p - y over the number of rows, negative in the column of the
-    row's own class and positive in every other. That the cut is one column wide (binary) or one per class (multi-class)
-    is what this attack checks; whether the top model really only adds up cannot be read off the messages, so `auto`
-    leaves this attack out.
+    row's own class and positive in every other. The attack checks that the cut has one column (binary) or one per class
+    (multi-class); whether the top model really only adds up cannot be read off the messages, so `auto` excludes it.
 
     The score of a class is minus its column, the hard label the sign (the most negative column where there are
-    several). In a binary task with a linear top model the figure may come out below 0.5, where the weight of this party
-    is negative.
+    several). In a binary task with a linear top model the AUC is below 0.5 where the weight of this party is negative.
 
     Reference: Fu et al., Label inference attacks against vertical federated learning (USENIX Security 2022), the direct
     label inference attack.
@@ -38,7 +36,7 @@ class Direct(LabelAttack):
         """Score each sampled step on its own.
 
         Raises:
-            NotApplicable: the cut has another width than the logits.
+            NotApplicable: The cut has another width than the logits.
         """
         return step_by_step(view, lambda gradients, _: guess(gradients, view.task))
 
@@ -47,11 +45,11 @@ def guess(gradients: Tensor, task: Task) -> Guess:
     """Class scores and labels of one batch.
 
     Args:
-        gradients: float (n, d).
-        task: d must be its number of logits.
+        gradients: Cut gradients, float (n, d).
+        task: Task whose number of logits is d.
 
     Raises:
-        NotApplicable: it is not.
+        NotApplicable: The task has another number of logits.
     """
     width = gradients.shape[1]
     if width != task.outputs:

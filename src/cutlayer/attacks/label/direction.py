@@ -27,7 +27,7 @@ class Direction(LabelAttack):
         """Score each sampled step that holds a known positive."""
 
         def of_step(gradients: Tensor, rows: Tensor) -> Guess | None:
-            known = next((place for place in knowledge.positives_among(rows) if bool(gradients[place].any())), None)
+            known = next((index for index in knowledge.positives_among(rows) if bool(gradients[index].any())), None)
             return None if known is None else guess(gradients, known, knowledge.known_among(rows))
 
         return step_by_step(view, of_step)
@@ -37,12 +37,12 @@ def guess(gradients: Tensor, known: int, unscored: Tensor) -> Guess:
     """Cosines of one batch.
 
     Args:
-        gradients: float (n, d).
-        known: place of the known positive; its gradient is not zero.
-        unscored: bool (n,), rows that get NaN.
+        gradients: Cut gradients, float (n, d).
+        known: Index of the known positive, whose gradient is not zero.
+        unscored: Rows that get NaN, bool (n,).
     """
-    # In float64, where products of two gradients near 1e-30 do not vanish, and the cosines of collinear gradients are
-    # +-1 to 1e-14 whatever the processor's kernels.
+    # In float64 products of two gradients near 1e-30 do not vanish, and the cosines of collinear gradients are +-1 to
+    # 1e-14 with any processor's kernels.
     exact = gradients.double()
     norms = torch.linalg.vector_norm(exact, dim=1)
     cosines = exact @ (exact[known] / norms[known]) / norms.masked_fill(norms == 0, 1.0)

@@ -18,24 +18,24 @@ from cutlayer.kernels.ties import merge_ties
 ROUNDS = 300
 _RATE, _LABEL_RATE = 0.05, 0.03
 _CERTAINTY = 6.0
-"""Logit a dummy label starts with for the class of its cluster: almost one-hot."""
+"""Initial logit of a dummy label for the class of its cluster: almost one-hot."""
 
 
 class GradientMatch(LabelAttack):
     """Optimise dummy labels and a dummy top model until they would have sent the batch's gradients.
 
     The paper's attacker sees the gradients of its own weights and matches those. They are sum_i J_i' g_i, a fixed
-    linear map of the cut gradients g_i by the Jacobians J_i of its bottom model, so whoever matches each g_i matches
-    its weight gradients too; the other way round it holds where the batch has fewer cut values than the bottom model
-    has weights and their Jacobians are independent. Here nothing hides the g_i, so the attack matches them directly and
-    needs no more than the embeddings it sent and the gradients it got.
+    linear map of the cut gradients g_i by the Jacobians J_i of its bottom model, so matching each g_i matches the
+    weight gradients too; the converse holds where the batch has fewer cut values than the bottom model has weights and
+    their Jacobians are independent. Here nothing hides the g_i, so the attack matches them directly, from the
+    embeddings it sent and the gradients it received alone.
 
     The dummy top model is linear with a softmax, its gradient of row i (softmax(V e_i + b) - y_i) V times a free
     factor; y_i is the softmax of free logits. Both are optimised by Adam on the squared distance, relative to the
     gradients' own size, starting from the clusters of the gradients' directions. (From random starts, with a hidden
     layer, or with a free output of the other parties per row as in the paper, the gradients fit better and fewer labels
-    come out right: ten classes of digits 45 to 90 % instead of 96 to 100 %. What it cannot match is a top model far
-    from linear over the batch, such as a new one over widely spread embeddings.) The objective is the same whichever
+    are right: ten classes of digits 45 to 90 % instead of 96 to 100 %. It cannot match a top model far from linear over
+    the batch, such as a new one over widely spread embeddings.) The objective is the same whichever
     class is called which, so the classes are named by their sizes, as in `spectral`.
 
     Reference: Liu, Zou et al., Batch label inference and replacement attacks in black-boxed vertical federated learning
@@ -69,8 +69,9 @@ def match(embeddings: Tensor, gradients: Tensor, classes: int) -> Tensor:
     """Log-probabilities of the dummy labels of one batch, the classes in no known order.
 
     Args:
-        embeddings, gradients: float (n, d), finite, of any scale.
-        classes: two or more.
+        embeddings: Embeddings, float (n, d), finite, of any scale.
+        gradients: Cut gradients, float (n, d), finite, of any scale.
+        classes: Number of classes, two or more.
 
     Returns:
         float (n, classes); zeros where all gradients are equal, since then there is nothing to match.
@@ -81,10 +82,10 @@ def match(embeddings: Tensor, gradients: Tensor, classes: int) -> Tensor:
         return gradients.new_zeros(len(gradients), classes)
     e = _unit(embeddings - embeddings.mean(dim=0))
     g = _unit(gradients) / gradients.shape[1] ** 0.5  # rows of length 1, for the loss and the first weights
-    found = _clusters(g, classes)
+    clusters = _clusters(g, classes)
     with torch.enable_grad():
-        labels = (functional.one_hot(found, classes) * _CERTAINTY).to(g.dtype).requires_grad_()
-        weight = (-_means(g, found, classes)).requires_grad_()
+        labels = (functional.one_hot(clusters, classes) * _CERTAINTY).to(g.dtype).requires_grad_()
+        weight = (-_means(g, clusters, classes)).requires_grad_()
         bias, factor = g.new_zeros(classes).requires_grad_(), g.new_zeros(()).requires_grad_()
         groups = [{"params": [weight, bias, factor], "lr": _RATE}, {"params": [labels], "lr": _LABEL_RATE}]
         optimizer = torch.optim.Adam(groups, fused=True)
@@ -99,9 +100,9 @@ def match(embeddings: Tensor, gradients: Tensor, classes: int) -> Tensor:
 
 def as_guess(logs: Tensor, shares: Sequence[float], binary: bool) -> Guess:
     """Dummy labels (n, classes) with their classes named by size."""
-    found = logs.argmax(dim=1)
-    named = by_size(found, shares)
-    values, hard = logs[:, named].double(), named.argsort()[found]
+    clusters = logs.argmax(dim=1)
+    named = by_size(clusters, shares)
+    values, hard = logs[:, named].double(), named.argsort()[clusters]
     if binary:
         return Guess(values[:, 1] - values[:, 0], hard=hard == 1, scale=1.0)
     return Guess(values, hard=hard, scale=1.0)
@@ -113,7 +114,7 @@ def _merged_rows(x: Tensor) -> Tensor:
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Scaled to a mean square of 1; by the largest entry first, lest squares vanish."""
+    """Scaled to a mean square of 1; by the largest entry first, so that squares do not vanish."""
     x = x / (float(x.abs().max()) or 1.0)
     return x / (float(x.square().mean().sqrt()) or 1.0)
 
@@ -124,7 +125,7 @@ def _clusters(g: Tensor, classes: int) -> Tensor:
     return distances(points, k_means(points, classes)).argmin(dim=1)
 
 
-def _means(g: Tensor, found: Tensor, classes: int) -> Tensor:
-    """Mean gradient of each cluster (classes, d); zeros for one without rows."""
-    sizes = torch.bincount(found, minlength=classes)
-    return g.new_zeros(classes, g.shape[1]).index_add_(0, found, g) / sizes.clamp_min(1)[:, None]
+def _means(g: Tensor, clusters: Tensor, classes: int) -> Tensor:
+    """Mean gradient of each cluster (classes, d); zeros for a cluster without rows."""
+    sizes = torch.bincount(clusters, minlength=classes)
+    return g.new_zeros(classes, g.shape[1]).index_add_(0, clusters, g) / sizes.clamp_min(1)[:, None]

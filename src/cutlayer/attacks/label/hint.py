@@ -13,10 +13,10 @@ from cutlayer.kernels.ties import merge_ties
 class Hint(LabelAttack):
     """Score a row by how near its gradient is to that of the nearest known positive of the same batch.
 
-    The score is minus the Euclidean distance to the nearest of the k known positives. The projection on the gradient
-    of the longest of them, which the report names too, is kept as `projection`. Rows with a known label are not scored
-    (the published code scores the hints themselves, at distance 0, which raises its AUC). A batch without a known
-    positive is left out (the published code counts it as 0.5).
+    The score is minus the Euclidean distance to the nearest of the k known positives; `also` has the projection on the
+    longest of their gradients, which the report names too. Rows with a known label are not scored (the published code
+    scores the hints themselves, at distance 0, which raises its AUC). A batch without a known positive is left out (the
+    published code counts it as 0.5).
 
     Reference: ByteDance's technical report of Li, Sun et al. (arXiv 2102.08504), the attack with k known positives;
     the score is the one its published code computes.
@@ -42,11 +42,11 @@ def guess(gradients: Tensor, known: list[int], unscored: Tensor) -> Guess:
     """Distances and projections of one batch.
 
     Args:
-        gradients: float (n, d).
-        known: places of the known positives, one or more.
-        unscored: bool (n,), rows that get NaN.
+        gradients: Cut gradients, float (n, d).
+        known: Indices of the known positives, one or more.
+        unscored: Rows that get NaN, bool (n,).
     """
-    # In float64, where squares of gradients near 1e-30 do not vanish and equal distances come out equal.
+    # In float64 squares of gradients near 1e-30 do not vanish, and equal distances come out equal.
     exact = gradients.double()
     hints = exact[known]
     nearest = torch.cdist(exact, hints, compute_mode="donot_use_mm_for_euclid_dist").amin(dim=1)

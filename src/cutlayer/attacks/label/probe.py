@@ -1,8 +1,9 @@
-"""The probe: a classifier fitted on a few known labels, over what the embedding shows."""
+"""The probe: a classifier fitted on the embeddings of a few rows whose labels are known."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,8 @@ class Probe(LabelAttack):
 
     The known rows of all sampled steps of the epoch are fitted together, standardised; the strength of the
     regularisation is chosen by cross-validated log loss on the known rows alone. Rows with a known label are not
-    scored. The figure is what a linear reader with that many labels gets out of the embedding: an upper bound for
-    attacks that know less, and the honest measure of a cut whose top singular direction hides what another one shows.
+    scored. The leak is what a linear reader with that many labels gets out of the embedding: an upper bound for attacks
+    that know less, and the right measure of a cut whose top singular direction hides what another direction shows.
 
     Reference: Alain and Bengio, Understanding intermediate layers using linear classifier probes (arXiv 1610.01644,
     2016), section 3; the few known labels are those of the model completion attack of Fu et al. (USENIX Security 2022).
@@ -46,15 +47,15 @@ class Probe(LabelAttack):
     live = False
 
     def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
-        """Fit on the known rows, score the others.
+        """Fit on the known rows, score all other rows.
 
         Raises:
-            NotApplicable: the sampled steps hold known rows of one class only.
+            NotApplicable: The sampled steps hold known rows of one class only.
         """
         known = [
-            (matrix[here], rows[here])
+            (matrix[labelled], rows[labelled])
             for _, matrix, rows in view.finite_steps()
-            if bool((here := knowledge.known_among(rows)).any())
+            if bool((labelled := knowledge.known_among(rows)).any())
         ]
         labels = np.array([knowledge.known[int(row)] for _, rows in known for row in rows], dtype=np.int64)
         if len(np.unique(labels)) < 2:
@@ -65,15 +66,15 @@ class Probe(LabelAttack):
         classes = view.task.outputs
 
         def of_step(matrix: Tensor, rows: Tensor) -> Guess:
-            made = read(model, matrix.double().numpy(), classes)
-            unscored = knowledge.known_among(rows).reshape(-1, *[1] * (made.values.dim() - 1))
-            return Guess(made.values.masked_fill(unscored, float("nan")), made.hard, scale=made.scale)
+            guess = read(model, matrix.double().numpy(), classes)
+            unscored = knowledge.known_among(rows).reshape(-1, *[1] * (guess.values.dim() - 1))
+            return replace(guess, values=guess.values.masked_fill(unscored, float("nan")))
 
         return step_by_step(view, of_step)
 
 
 class Scaler(StandardScaler):  # type: ignore[misc]
-    """Columns of mean 0 and deviation 1; one that is constant up to rounding becomes 0, and not roundings of size 1."""
+    """Columns of mean 0 and deviation 1; a column that is constant up to rounding becomes 0, not rounding errors."""
 
     def fit(self, x: npt.NDArray[np.float64], y: object = None, sample_weight: object = None) -> Scaler:
         """Take mean and deviation of x (n, d), finite."""
@@ -86,8 +87,8 @@ def fit(x: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Any:
     """A fitted scikit-learn classifier.
 
     Args:
-        x: (m, d), finite.
-        labels: (m,) class codes, two classes or more.
+        x: Inputs, (m, d), finite.
+        labels: Class codes, (m,), of two classes or more.
     """
     model = make_pipeline(Scaler(), LogisticRegression(max_iter=1000))
     folds = min(FOLDS, int(np.unique(labels, return_counts=True)[1].min()))
@@ -96,7 +97,7 @@ def fit(x: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Any:
         grid = {"logisticregression__C": STRENGTHS}
         model = GridSearchCV(model, grid, scoring="neg_log_loss", cv=split, error_score="raise")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a weak strength on separable rows; others win
+        warnings.simplefilter("ignore", ConvergenceWarning)  # weak regularisation on separable rows; another wins
         return model.fit(x, labels)
 
 
@@ -104,8 +105,9 @@ def read(model: Any, x: npt.NDArray[np.float64], classes: int) -> Guess:
     """Scores and decisions of a fitted classifier.
 
     Args:
-        x: (n, d).
-        classes: columns of the scores; 1 for a binary task. A class the model never saw scores lowest for every row.
+        model: From `fit`.
+        x: Inputs, (n, d).
+        classes: Columns of the scores; 1 for a binary task. A class the model never saw scores lowest for every row.
     """
     if classes == 1:
         odds = torch.from_numpy(model.decision_function(x))

@@ -20,18 +20,18 @@ _ROUNDING = 1e-9
 
 
 class Spectral(LabelAttack):
-    """Score a row by its projection on the batch's top singular direction, turned so that positives are higher.
+    """Score a row by its projection on the batch's top singular direction, signed so that positives are higher.
 
     The batch is centred, v is its top right singular vector, s_i = <x_i - mean, v>. Optimal 1-D 2-means of s gives two
     clusters. The one whose size fits the known positive share is called positive; within 0.5 +- 0.005 it is the one of
-    larger mean |s|. The score is s with the sign that puts the positive cluster higher. |s| alone, which the paper's
-    text names too, is kept as `absolute`.
+    larger mean |s|. The score is s with the sign that puts the positive cluster higher; `also` has |s| alone, which the
+    paper's text names too.
 
     In a multi-class task (an extension of the paper's two classes) the batch is projected on its top classes - 1
     directions, as many as the class means can span, and k-means finds one cluster per class. The largest cluster is
-    called by the name of the most frequent class, the next by that of the next; where classes are about equally
-    frequent that says little, so the audit reports the best naming beside it. The score for a class is how much nearer
-    its cluster's centre is than any other, in squared distance; of two classes that is the oriented projection again.
+    named as the most frequent class, and so on by size; where classes are about equally frequent that says little, so
+    the audit reports the best assignment too. The score for a class is how much nearer its cluster's centre is than any
+    other, in squared distance; of two classes that is the oriented projection again.
 
     Reference: Sun et al., Label leakage and protection from forward embedding in vertical federated learning
     (arXiv 2203.01451), section 3.
@@ -54,11 +54,11 @@ def guess(x: Tensor, positive_share: float) -> Guess:
     """Oriented projections, hard labels and absolute projections of one batch.
 
     Args:
-        x: float (n, d).
-        positive_share: in (0, 1).
+        x: Gradients or embeddings, float (n, d).
+        positive_share: Share of positive rows, in (0, 1).
     """
     scale = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
-    s = merge_ties(project(x), scale)  # before the clusters are found: rows equal up to rounding belong together
+    s = merge_ties(project(x), scale)  # before clustering: rows equal up to rounding belong together
     upper = upper_of_two(s)
     positive_is_upper = _upper_fits(s, upper, positive_share)
     return Guess(
@@ -84,20 +84,20 @@ def guess_classes(x: Tensor, shares: Sequence[float]) -> Guess:
     """Class scores and named clusters of one batch.
 
     Args:
-        x: float (n, d), n of 1 or more.
-        shares: of each class, by code; two or more.
+        x: Gradients or embeddings, float (n, d), n of 1 or more.
+        shares: Share of each class, by code; two or more.
     """
     scale = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
     points = merge_ties(project_on_top(x, len(shares) - 1), scale)
     squares = distances(points, k_means(points, len(shares)))
-    found = squares.argmin(dim=1)
-    named = by_size(found, shares)
+    clusters = squares.argmin(dim=1)
+    named = by_size(clusters, shares)
     squares = squares[:, named]
     nearest = squares.topk(2, dim=1, largest=False).values
-    others = torch.where(squares == nearest[:, :1], nearest[:, 1:], nearest[:, :1])
+    nearest_other = torch.where(squares == nearest[:, :1], nearest[:, 1:], nearest[:, :1])
     # A coordinate is rounded by its row's length, so its square by that times the distance.
-    reach = squares.amax(dim=1).sqrt() * scale.max()
-    return Guess(others - squares, hard=named.argsort()[found], scale=reach)
+    rounding = squares.amax(dim=1).sqrt() * scale.max()
+    return Guess(nearest_other - squares, hard=named.argsort()[clusters], scale=rounding)
 
 
 def by_size(clusters: Tensor, shares: Sequence[float]) -> Tensor:

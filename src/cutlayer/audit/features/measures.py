@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks.feature.attribute import MAX_CODES, Inferences, Inferred
-from cutlayer.attacks.feature.base import Reconstruction, encoded_matrix, encoded_slices
-from cutlayer.attacks.knowledge import Auxiliary
+from cutlayer.attacks.feature.base import FeatureView, Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.features.images import ImagePairs
 from cutlayer.audit.leak import leak_interval, leak_of
@@ -28,66 +28,66 @@ _REPEATS_AT_A_TIME = 100
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureTruth:
-    """True features of the attacked rows.
+class Case:
+    """What an attack is given, and the truth about the attacked rows.
 
     Attributes:
-        auxiliary: The rows that the attacker knew; their means are the baseline.
-        codes: Encoded categories of the attacked rows, int32 (n, c).
-        numbers: Encoded numbers, float32 (n, d), the pixels of an image last.
+        release: Which release of the rows' embeddings is attacked.
+        view: The attacker's view.
+        knowledge: What it knows besides.
+        truth: Encoded codes int32 (n, c) and numbers float32 (n, d) of the rows that are not auxiliary; or whether each
+            row was a training row, bool (n,).
         column: A column that is reported whatever its value; `None` for none.
     """
 
-    auxiliary: Auxiliary
-    codes: Tensor
-    numbers: Tensor
+    release: str
+    view: FeatureView
+    knowledge: Knowledge
+    truth: tuple[Tensor, Tensor] | Tensor
     column: str | None = None
 
-
-@dataclass(frozen=True, eq=False)
-class MembershipTruth:
-    """Which of the attacked rows were training rows.
-
-    Attributes:
-        member: Whether a row was a training row, bool (n,).
-    """
-
-    member: Tensor
+    def identity(self) -> dict[str, Any]:
+        """The release, the number of known rows and the number of attacked rows, as fields of a result."""
+        shadows, auxiliary = self.knowledge.shadow_rows, self.knowledge.auxiliary_rows
+        known = len(shadows.rows) if shadows else len(auxiliary.indices) if auxiliary else 0
+        attacked = len(self.truth) if isinstance(self.truth, Tensor) else len(self.truth[0])
+        return {"release": self.release, "known": known, "rows": attacked}
 
 
-def measure(
-    result: object, truth: FeatureTruth | MembershipTruth, about: Mapping[str, Any], seed: int
-) -> Iterable[FeatureResult]:
+def measure(result: object, case: Case, about: Mapping[str, Any], seed: int) -> Iterable[FeatureResult]:
     """Measure what an attack on features returned, whichever attack it was.
 
     Args:
         result: What the attack returned.
-        truth: The truth about the attacked rows, in their order.
-        about: The fields of a `FeatureResult` that say what was attacked.
+        case: What it was given, and the truth.
+        about: The fields of a `FeatureResult` that say which attack on which party and run it was.
         seed: Seed of the bootstrap.
 
     Raises:
-        NotApplicable: There is no metric for such a result against such a truth.
+        NotApplicable: There is no metric for such a result in such a case.
     """
-    match result, truth:
-        case Reconstruction(), FeatureTruth():
-            return [measure_reconstruction(result, truth, about)]
-        case Inferences(), FeatureTruth():
-            return measure_inferences(result, truth, about, seed)
-        case Scores(), MembershipTruth():
-            return [measure_membership(result, truth, about, seed)]
-    wanted = "a Reconstruction or Inferences of auxiliary rows' features, or Scores of membership"
-    raise NotApplicable.expected(wanted, f"{type(result).__name__} against {type(truth).__name__}")
+    about = {**about, **case.identity()}
+    match result, case.truth:
+        case Reconstruction(), (codes, numbers):
+            return [measure_reconstruction(result, case.knowledge.auxiliary, (codes, numbers), about)]
+        case Inferences(), (codes, numbers):
+            return measure_inferences(result, (codes, numbers), about, seed, case.column)
+        case Scores(), Tensor() as member:
+            return [measure_membership(result, member, about, seed)]
+    wanted = "a Reconstruction or Inferences of rows that are not auxiliary, or Scores of membership"
+    raise NotApplicable.expected(wanted, f"{type(result).__name__} of {case.release}")
 
 
-def measure_reconstruction(result: Reconstruction, truth: FeatureTruth, about: Mapping[str, Any]) -> FeatureResult:
+def measure_reconstruction(
+    result: Reconstruction, known: Auxiliary, truth: tuple[Tensor, Tensor], about: Mapping[str, Any]
+) -> FeatureResult:
     """R2 and MSE of a reconstruction; the baseline is the mean of the auxiliary rows.
 
     A column's R2 is one minus the squared error over the squared distance to the mean of the attacked rows; all entries
     of a category, or of an image, together. The result's is the mean over the columns that vary.
     """
-    known, columns = truth.auxiliary, truth.auxiliary.columns
-    actual = encoded_matrix(columns, truth.codes, truth.numbers).double()
+    columns = known.columns
+    actual = encoded_matrix(columns, *truth).double()
     mean = encoded_matrix(columns, known.codes, known.numbers).double().mean(dim=0)
     slices = encoded_slices(columns)
 
@@ -104,7 +104,7 @@ def measure_reconstruction(result: Reconstruction, truth: FeatureTruth, about: M
     r2, mean_r2 = (1 - squares.sum(dim=0) / spread.sum(dim=0) for squares in (errors, mean_errors))
     mse, mean_mse = (squares.mean(dim=0) / widths for squares in (errors, mean_errors))
     low, high = _r2_interval(errors, spread)
-    images = ImagePairs(columns, truth.numbers, result.values) if columns.image else None
+    images = ImagePairs(columns, truth[1], result.values) if columns.image else None
     entries = actual.shape[1]
     overall = {"mse": float(errors.sum(1).mean()), "baseline_mse": float(mean_errors.sum(1).mean())}
     return FeatureResult(
@@ -126,18 +126,18 @@ def measure_reconstruction(result: Reconstruction, truth: FeatureTruth, about: M
 
 
 def measure_inferences(
-    inferences: Inferences, truth: FeatureTruth, about: Mapping[str, Any], seed: int
+    inferences: Inferences, truth: tuple[Tensor, Tensor], about: Mapping[str, Any], seed: int, stated: str | None
 ) -> Iterator[FeatureResult]:
     """AUC of the column inferred best, chosen after the fact, and of the stated one, each with a table of all columns.
 
     Raises:
         NotApplicable: The stated column is none of those inferred; all results come before.
     """
-    classes = {name: inferred.question.classes(truth.codes, truth.numbers) for name, inferred in inferences.items()}
+    classes = {name: inferred.question.classes(*truth) for name, inferred in inferences.items()}
     columns = {name: _column(inferred, classes[name]) for name, inferred in inferences.items()}
     values = {name: column.value for name, column in columns.items() if column.value is not None}
     best = [max(values, key=lambda name: values[name])] if values else []
-    for name in dict.fromkeys(best + [stated for stated in (truth.column,) if stated in columns]):
+    for name in dict.fromkeys(best + [name for name in (stated,) if name in columns]):
         low, high = leak_interval(*_comparable(inferences[name].scores, classes[name]), seed)
         yield FeatureResult(
             **about,
@@ -150,14 +150,13 @@ def measure_inferences(
             metrics={"accuracy": columns[name].accuracy or 0.0, "majority": columns[name].majority},
             columns=tuple(columns.values()),
         )
-    if truth.column is not None and truth.column not in inferences:
+    if stated is not None and stated not in inferences:
         wanted = f"audit.attribute to name a number, or a category of {MAX_CODES} codes at most"
-        raise NotApplicable.expected(wanted, repr(truth.column), f"there are {', '.join(inferences)}")
+        raise NotApplicable.expected(wanted, repr(stated), f"there are {', '.join(inferences)}")
 
 
-def measure_membership(scores: Scores, truth: MembershipTruth, about: Mapping[str, Any], seed: int) -> FeatureResult:
+def measure_membership(scores: Scores, member: Tensor, about: Mapping[str, Any], seed: int) -> FeatureResult:
     """AUC, accuracy, and the true positive rate at 1 % false positives, of membership scores."""
-    member = truth.member
     own = replace(scores, rows=torch.arange(len(member)))
     leak = leak_of(own, member)
     low, high = leak_interval(own, member, seed)

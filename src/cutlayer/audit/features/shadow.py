@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows
@@ -20,7 +20,6 @@ from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.kernels.one_hot import one_hot_columns
-from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.release import plan_of
@@ -33,26 +32,23 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.trained import load_bottom, load_top
+from cutlayer.training.trained import restore
 
 MAX_ATTACKED = 4000
 """Maximum number of training rows that are attacked, and as many held-out ones."""
 _PURPOSE = 6
-Views = Mapping[str, FeatureView]
 
 
 @dataclass(frozen=True, eq=False)
-class SplitModel:
-    """The models of a job.
+class DefendedModel:
+    """The models of a job with the passive parties' protections.
 
     Attributes:
-        bottoms: Bottom models by party.
-        top: The top model.
-        chains: Chains of the passive parties' protections.
+        joint: All bottom models and the top model.
+        chains: Chains of the passive parties' protections, by party.
     """
 
-    bottoms: Mapping[str, BottomModel]
-    top: TopModel
+    joint: JointModel
     chains: Mapping[str, Chain]
 
 
@@ -76,7 +72,7 @@ class ShadowRoom:
         self.labels, training = read_truth(run.transcript(job.active))
         self.task = Task.fitted(job.task, classes, self.labels[training])
         self._choose(training)
-        self._shadows: dict[int, SplitModel] = {}
+        self._shadows: dict[int, DefendedModel] = {}
 
     def _choose(self, training: Tensor) -> None:
         """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
@@ -100,14 +96,14 @@ class ShadowRoom:
     def view(self, party: str) -> FeatureView:
         """What the active party sees of the attacked rows under the models of the run."""
         job, run = self.job, self.run
-        bottoms = {name: load_bottom(job, run, name, store.columns.inputs) for name, store in self.stores.items()}
-        widths = {name: bottom.width for name, bottom in bottoms.items()}
-        chains = self._chains(widths, self.attacked)
-        for name, chain in chains.items():
+        model = self._model(self.attacked)
+        for name, bottom in zip(self.stores, model.joint.bottoms, strict=True):
+            restore(bottom, "bottom", job, run, name)
+        restore(model.joint.top, "top", job, run, job.active)
+        for name, chain in model.chains.items():
             checkpoints = Checkpoints(run.path / "checkpoint" / name, name, job.digest())
             chain.load_state_dict(chain_state(checkpoints.load_kept(best=job.keeps_best)))
-        model = SplitModel(bottoms, load_top(job, run, widths, self.task.outputs), chains)
-        return self._views(model, self.attacked)[party]
+        return self._view(model, self.attacked, party)
 
     def shadows(self, party: str) -> Shadows:
         """The attacker's means to train shadows."""
@@ -117,53 +113,46 @@ class ShadowRoom:
             if number not in self._shadows:
                 self._shadows[number] = self._shadow(inside, number)
             shadow = self._shadows[number]
-            return lambda rows: self._views(shadow, rows)[party]
+            return lambda rows: self._view(shadow, rows, party)
 
         return Shadows(self.task, self.own, train)
 
-    def _shadow(self, inside: Tensor, number: int) -> SplitModel:
+    def _shadow(self, inside: Tensor, number: int) -> DefendedModel:
         """Train one shadow on some rows, by the job's schedule."""
-        job, train = self.job, self.job.train
-        joint = JointModel(job, self.stores, self.task, self.keys)
-        bottoms: dict[str, BottomModel] = dict(zip(self.stores, joint.bottoms, strict=True))  # type: ignore[arg-type]
-        model = SplitModel(bottoms, joint.top, self._chains(joint.widths, inside))
-        seed = train.seed + number
+        train, seed = self.job.train, self.job.train.seed + number
+        model = self._model(inside)
         schedule = Schedule(inside.numpy(), min(train.batch_size, len(inside)), seed, train.shuffle)
 
         def loss(rows: Tensor, epoch: int, step: int) -> Tensor:
             count = epoch * schedule.steps_per_epoch + step
             embeddings = self._embeddings(model, rows, Mode.TRAIN, epoch, count)
-            return joint.top.objective(embeddings, self.labels[rows], self.task)
+            return model.joint.top.objective(embeddings, self.labels[rows], self.task)
 
-        fit(joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
-        joint.eval()
+        fit(model.joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
+        model.joint.eval()
         return model
 
-    def _views(self, model: SplitModel, rows: Tensor) -> Views:
-        """What the active party sees of some rows, by passive party."""
-        parts: list[tuple[dict[str, Tensor], Tensor]] = []
+    def _view(self, model: DefendedModel, rows: Tensor, party: str) -> FeatureView:
+        """What the active party sees of some rows of a passive party."""
+        embeddings, logits = [], []
         with torch.no_grad():
             for number, batch in enumerate(evaluation_batches(rows, EVALUATION_ROWS)):
-                embeddings = self._embeddings(model, batch, Mode.EVALUATE, self.epochs, number)
-                parts.append((embeddings, model.top(embeddings)))
-        logits = torch.cat([part for _, part in parts])
-        return {
-            name: FeatureView(name, rows, torch.cat([part[name] for part, _ in parts]), logits, self.labels[rows])
-            for name in model.chains
-        }
+                parts = self._embeddings(model, batch, Mode.EVALUATE, self.epochs, number)
+                embeddings.append(parts[party])
+                logits.append(model.joint.top(parts))
+        return FeatureView(party, rows, torch.cat(embeddings), torch.cat(logits), self.labels[rows])
 
-    def _embeddings(self, model: SplitModel, rows: Tensor, mode: Mode, epoch: int, step: int) -> dict[str, Tensor]:
+    def _embeddings(self, model: DefendedModel, rows: Tensor, mode: Mode, epoch: int, step: int) -> dict[str, Tensor]:
         """All parties' embeddings, those of passive parties as they would release them."""
         embeddings: dict[str, Tensor] = {}
-        for name, store in self.stores.items():
-            bottom, cardinalities = model.bottoms[name], store.columns.inputs.cardinalities
+        for (name, store), bottom in zip(self.stores.items(), model.joint.bottoms, strict=True):
 
-            def embed(at: Tensor, bottom: BottomModel = bottom, store: Store = store) -> Tensor:
+            def embed(at: Tensor, bottom: nn.Module = bottom, store: Store = store) -> Tensor:
                 result: Tensor = bottom(*store.gather(at))
                 return result
 
-            def inputs(at: Tensor, store: Store = store, counts: tuple[int, ...] = cardinalities) -> Tensor:
-                return one_hot_columns(*store.gather(at), counts)
+            def inputs(at: Tensor, store: Store = store) -> Tensor:
+                return one_hot_columns(*store.gather(at), store.columns.inputs.cardinalities)
 
             embeddings[name] = embed(rows)
             if name in model.chains:
@@ -171,9 +160,10 @@ class ShadowRoom:
                 embeddings[name] = model.chains[name].embedding_out(embeddings[name], view)
         return embeddings
 
-    def _chains(self, widths: Mapping[str, int], training: Tensor) -> dict[str, Chain]:
-        """The passive parties' protections, fresh; set up one by one, since a chain would open an account."""
+    def _model(self, training: Tensor) -> DefendedModel:
+        """The models as they begin, and the protections, set up one by one, since a chain would open an account."""
         job, train = self.job, self.job.train
+        joint = JointModel(job, self.stores, self.task, self.keys)
         key = train.seed.to_bytes(32, "little")  # nothing is sent under it, and the results must repeat
         chains = {}
         for name in job.passives:
@@ -181,7 +171,7 @@ class ShadowRoom:
             context = Context(
                 party=name,
                 peers=(job.active,),
-                widths={name: widths[name]},
+                widths={name: joint.widths[name]},
                 task=None,
                 labels=None,
                 training=training,
@@ -194,4 +184,4 @@ class ShadowRoom:
             for protection in chain.protections:
                 protection.setup(context)
             chains[name] = chain
-        return chains
+        return DefendedModel(joint, chains)
