@@ -129,7 +129,7 @@ def logistic(x: Tensor, classes: Tensor, number: int) -> Linear:
         return weight, bias
     rows = torch.isin(classes, common)
     fitted = fit(x[rows].double().numpy(), classes[rows].numpy())
-    scaler, model = getattr(fitted, "best_estimator_", fitted)
+    scaler, model = fitted
     slope = torch.from_numpy(model.coef_ / scaler.scale_)
     offset = torch.from_numpy(model.intercept_) - slope @ torch.from_numpy(scaler.mean_)
     if len(common) == 2:
