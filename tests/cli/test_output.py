@@ -10,9 +10,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from cutlayer.cli.check import size
 from cutlayer.cli.progress import TerminalProgress
 from cutlayer.parties.observer import EpochRecord
+from cutlayer.report.rounding import size
 from cutlayer.tasks import Task
 from tests.cli.jobs import JOB, changed
 
@@ -65,19 +65,19 @@ def test_check_shows_each_party_on_one_line_with_sizes_people_can_read(place):
     place.write(changed({**JOB, "parties": parties}, {"train.batch_size": 128}))
     out = place.call("check", place.file).out
     assert re.search(r"^party +role +rows +cat\. +num\. +cut +weights +sent/epoch +on disk$", out, re.M)
-    assert re.search(r"^bank +active +200 +0 +1 +4 +[\d,]+ +2\.6 kB +800 B$", out, re.M)
-    assert re.search(r"^national_census… +passive +200 +1 +1 +4 +[\d,]+ +2\.9 kB +1\.6 kB$", out, re.M)
+    assert re.search(r"^bank +active +200 +0 +1 +4 +[\d,]+ +2\.56\skB +800\sB$", out, re.M)
+    assert re.search(r"^national_census… +passive +200 +1 +1 +4 +[\d,]+ +2\.88\skB +1\.60\skB$", out, re.M)
 
 
 def test_sizes():
     assert [size(n) for n in (0, 999, 1000, 1_500_000, 2 * 10**9, 3 * 10**12, 4 * 10**15)] == [
-        "0 B",
-        "999 B",
-        "1.0 kB",
-        "1.5 MB",
-        "2.0 GB",
-        "3.0 TB",
-        "4000.0 TB",
+        "0\u00a0B",
+        "999\u00a0B",
+        "1.00\u00a0kB",
+        "1.50\u00a0MB",
+        "2.00\u00a0GB",
+        "3.00\u00a0TB",
+        "4000\u00a0TB",
     ]
 
 

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from cutlayer.cli.party import show_outcome
+from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import JOB, changed
 
 PUBLIC = {"parties.bank": {"role": "active"}, "parties.telco": {"role": "passive"}}
@@ -85,7 +87,7 @@ def test_a_peer_that_never_comes_is_exit_code_3_and_leaves_nothing(apart, name):
     assert kept(apart) == before
 
 
-def test_a_passive_party_audits_what_it_sent(apart):
+def test_a_passive_party_audits_what_it_sent(apart, capsys):
     text = "table: telco.csv\nid: id\naudit: {attacks: [inversion, membership], rows: 256}\n"
     (apart.folder / "telco.yaml").write_text(text)
     command = [sys.executable, "-m", "cutlayer", "party", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--json"]
@@ -99,3 +101,7 @@ def test_a_passive_party_audits_what_it_sent(apart):
     assert {one["attack"] for one in found["features"]} == {"inversion"}
     assert list(found["skipped"]) == ["telco/embedding/membership"]
     assert "bank" in found["skipped"]["telco/embedding/membership"]
+    show_outcome(RunFolder.open(apart.folder / "runs" / "job-telco"), as_json=False)
+    printed = capsys.readouterr().out
+    for result in found["features"]:
+        assert f"{result['metric']} {result['value']:.3f}, without embedding {result['baseline']:.3f}" in printed

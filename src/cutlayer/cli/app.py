@@ -43,7 +43,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and
 errors = Console(stderr=True)
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         sys.stdout.write(f"cutlayer {__version__}\n")
         raise typer.Exit
@@ -52,11 +52,11 @@ def _tell_version(wanted: bool) -> None:
 @app.callback()
 def frame(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Vertical federated learning that measures what leaks at the cut layer, and stops it."""
-    del version  # its callback has told it
+    del version  # its callback has printed it
 
 
 def emit(value: Any) -> None:
@@ -73,7 +73,7 @@ def main() -> None:
     code = _run(sys.argv[1:])
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has seen enough; the interpreter would complain when it closes the stream
+    except BrokenPipeError:  # the reader is gone; without this, the interpreter fails when it closes the stream
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
@@ -102,32 +102,31 @@ def _guarded(arguments: list[str], received: Received) -> int:
 
 
 def _misused(misuse: Any, as_json: bool) -> int:
-    told = misuse.format_message().replace("Value error, ", "")
-    if not told:  # no verb at all: the help has been shown
+    message = misuse.format_message().replace("Value error, ", "")
+    if not message:  # without a verb the help was shown
         return BAD_INPUT
     command = misuse.ctx.command_path if misuse.ctx else "cutlayer"
-    return _report(told, BAD_INPUT, as_json, hint=f"see {command} --help")
+    return _report(message, BAD_INPUT, as_json, hint=f"see {command} --help")
 
 
 def _fault(fault: Exception, as_json: bool) -> int:
-    """What the machine refuses is no fault of this program."""
+    """Report an unexpected exception: a refusal of the machine as bad input, all others as a fault of this program."""
     if os.environ.get("CUTLAYER_DEBUG"):
         traceback.print_exc()
     if isinstance(fault, OSError):
-        told = ": ".join(filter(None, (str(fault.filename or ""), fault.strerror or str(fault))))
+        message = ": ".join(filter(None, (str(fault.filename or ""), fault.strerror or str(fault))))
         full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
-        return _report(_noted(f"{told}; {FREE_SPACE}" if full else told, fault), BAD_INPUT, as_json)
+        return _report(_noted(f"{message}; {FREE_SPACE}" if full else message, fault), BAD_INPUT, as_json)
     if isinstance(fault, MemoryError) or "allocate memory" in str(fault):
-        told = _noted("the machine has too little memory for this job", fault)
-        return _report(
-            told, BAD_INPUT, as_json, hint="lower train.batch_size or the widths under model; try check first"
-        )
-    told = _noted(f"a fault of cutlayer itself: {type(fault).__name__}: {fault}", fault)
-    return _report(told, INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
+        message = _noted("the machine has too little memory for this job", fault)
+        hint = "lower train.batch_size or the widths under model; try check first"
+        return _report(message, BAD_INPUT, as_json, hint)
+    message = _noted(f"a fault of cutlayer itself: {type(fault).__name__}: {fault}", fault)
+    return _report(message, INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
 
 
 def _noted(message: str, failure: Exception) -> str:
-    """A message with what was noted on its way up, such as what a run that failed has left to resume."""
+    """A message with the notes of its exception, such as what a failed run has left to resume."""
     return "; ".join((message, *getattr(failure, "__notes__", ())))
 
 
@@ -135,25 +134,25 @@ def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:
     if as_json:
         emit({"error": message, "exit_code": code})
     else:
-        _say("error", "bold red", f"{message}\n{hint}" if hint else message)
+        _print("error", "bold red", f"{message}\n{hint}" if hint else message)
     return code
 
 
-def _say(word: str, style: str, message: str) -> None:
-    """Words are wrapped on a terminal; elsewhere a sentence stays one line."""
-    told = "\n".join(plain(line) for line in message.splitlines())
-    errors.print(Text.assemble((f"{word} ", style), told), soft_wrap=not errors.is_terminal)
+def _print(word: str, style: str, message: str) -> None:
+    """Print a message on standard error: wrapped on a terminal, each sentence on one line elsewhere."""
+    text = "\n".join(plain(line) for line in message.splitlines())
+    errors.print(Text.assemble((f"{word} ", style), text), soft_wrap=not errors.is_terminal)
 
 
 @contextmanager
 def _shown_warnings() -> Iterator[None]:
     """Show each warning once, as a sentence, where Python would name a line of this program."""
-    told: set[str] = set()
+    shown: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        if str(message) not in told:
-            told.add(str(message))
-            _say("warning", "bold yellow", str(message))
+        if str(message) not in shown:
+            shown.add(str(message))
+            _print("warning", "bold yellow", str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -29,58 +29,33 @@ class Catalogue(StrEnum):
 @app.command(name="list")
 def list_(what: Annotated[Catalogue, typer.Argument(help="Which catalogue.")], json: Json = False) -> None:
     """List what can be named in a job."""
-    rows = _ROWS[what]()
+    entries = list(_entries(what))
     if json:
-        emit(rows)
+        emit(entries)
         return
     console = Console()
-    for row in rows:
-        console.print(Text(row.pop("name"), "bold"))
-        console.print(Padding(_details(row), (0, 0, 0, 2)))
+    for entry in entries:
+        console.print(Text(entry.pop("name"), "bold"))
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(style="dim", no_wrap=True)
+        for key, value in entry.items():
+            text = ", ".join(value) if isinstance(value, list) else str(value)
+            grid.add_row(key, Text(text or "none"))
+        console.print(Padding(grid, (0, 0, 0, 2)))
 
 
-def _details(row: Mapping[str, Any]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    for key, value in row.items():
-        told = ", ".join(value) if isinstance(value, list) else str(value)
-        table.add_row(key, Text(told or "none"))
-    return table
-
-
-def _protections() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "side": str(kind.side),
-            "protects": str(kind.protects),
-            "tasks": sorted(kind.tasks),
-            "settings": list(kind.config.model_fields),
-            "reference": kind.reference,
-        }
-        for name, kind in sorted(PROTECTIONS.items())
-    ]
-
-
-def _attacks() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "reads": [str(target) for target in kind.reads],
-            "knows": sorted(kind.needs),
-            "tasks": sorted(kind.tasks),
-            "reference": kind.reference,
-        }
-        for name, kind in sorted(ATTACKS.items())
-    ]
-
-
-def _models() -> list[dict[str, Any]]:
-    return [
-        {"name": name, "place": place, "settings": [key for key in kind.config.model_fields if key != "kind"]}
-        for place, kinds in (("bottom", BOTTOMS), ("top", TOPS))
-        for name, kind in kinds.items()
-    ]
-
-
-_ROWS = {Catalogue.PROTECTIONS: _protections, Catalogue.ATTACKS: _attacks, Catalogue.MODELS: _models}
+def _entries(what: Catalogue) -> Iterator[dict[str, Any]]:
+    if what is Catalogue.PROTECTIONS:
+        for name, protection in sorted(PROTECTIONS.items()):
+            sides = {"side": str(protection.side), "protects": str(protection.protects)}
+            settings = {"tasks": sorted(protection.tasks), "settings": list(protection.config.model_fields)}
+            yield {"name": name, **sides, **settings, "reference": protection.reference}
+    elif what is Catalogue.ATTACKS:
+        for name, attack in sorted(ATTACKS.items()):
+            known = {"reads": [str(target) for target in attack.reads], "knows": sorted(attack.needs)}
+            yield {"name": name, **known, "tasks": sorted(attack.tasks), "reference": attack.reference}
+    else:
+        for place, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
+            for name, model in kinds.items():
+                keys = [key for key in model.config.model_fields if key != "kind"]
+                yield {"name": name, "place": place, "settings": keys}

@@ -46,7 +46,7 @@ def party(
     timeout: Timeout = 300.0,
     json: Json = False,
 ) -> None:
-    """Run one party of a job here; the others run in processes of their own (loopback only, for now)."""
+    """Run one party of a job here; the other parties run in processes of their own (loopback only, for now)."""
     private = load_private_part(local)
     whole = with_private_part(load_job(job), name, private)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
@@ -59,10 +59,11 @@ def party(
                 ran = run_party(whole, name, folder, options, progress, timeout)
     if name == whole.active:
         raise typer.Exit(finish(ran, as_json=json))
-    _tell(ran, as_json=json)
+    show_outcome(ran, as_json=json)
 
 
-def _tell(ran: RunFolder, *, as_json: bool) -> None:
+def show_outcome(ran: RunFolder, *, as_json: bool) -> None:
+    """Show what a passive party did, and what it measured of its own features."""
     outcome = {**ran.read_json("outcome.json"), **ran.read_json("audit.json")}
     if as_json:
         emit(outcome)
@@ -73,9 +74,9 @@ def _tell(ran: RunFolder, *, as_json: bool) -> None:
     )
     for item in outcome["evidence"]:
         console.print(f"  {item['protection']}: {item['changed']} of {item['sent']} {item['unit']} changed")
-    for one in outcome["features"]:
-        told = f"{one['attack']} {one['column']}".strip()
-        reached = f"{one['measure']} {one['value']:.3f}, without embedding {one['baseline']:.3f}"
-        console.print(f"  {told}, {one['release']}: {reached}", highlight=False, markup=False)
+    for result in outcome["features"]:
+        attack = f"{result['attack']} {result['column']}".strip()
+        reached = f"{result['metric']} {result['value']:.3f}, without embedding {result['baseline']:.3f}"
+        console.print(f"  {attack}, {result['release']}: {reached}", highlight=False, markup=False)
     for label, why in outcome["skipped"].items():
         console.print(f"  {label}: {why}", highlight=False, markup=False)

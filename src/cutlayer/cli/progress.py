@@ -12,16 +12,16 @@ from cutlayer.tasks import Task
 
 REFRESH_ROWS = 16_384
 WIDE = 110
-"""Columns of a terminal from which on nothing need be left out."""
+"""Columns of a terminal that shows everything."""
 
 _SHORT = {"accuracy": "acc"}
 
 
 class TerminalProgress(Stages):
-    """One bar per training on a terminal; one line per epoch elsewhere.
+    """Shows a bar for each training on a terminal, a line for each epoch elsewhere.
 
     Args:
-        console: standard error, so that standard output stays free for results.
+        console: Standard error, so that standard output stays free for results.
     """
 
     def __init__(self, console: Console) -> None:
@@ -30,14 +30,14 @@ class TerminalProgress(Stages):
         columns = (
             TextColumn("[bold]{task.description:<24}" if self.wide else "[bold]{task.description:<16}"),
             BarColumn(bar_width=18 if self.wide else 8),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[text]}"),
             TimeElapsedColumn(),
         )
         self.bars = Progress(*columns, console=console, disable=not console.is_terminal)
         self.bar: TaskID | None = None
         self.name = ""
         self._rows = self._rows_shown = 0
-        self._told = ""
+        self._text = ""
 
     def __enter__(self) -> TerminalProgress:
         self.bars.start()
@@ -51,8 +51,8 @@ class TerminalProgress(Stages):
         self._finish()
         self.name = name
         self._rows = self._rows_shown = 0
-        self._told = ""
-        self.bar = self.bars.add_task(name if self.wide or len(name) <= 16 else f"{name[:15]}…", total=None, told="")
+        self._text = ""
+        self.bar = self.bars.add_task(name if self.wide or len(name) <= 16 else f"{name[:15]}…", total=None, text="")
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Give the bar its length, in rows."""
@@ -63,22 +63,22 @@ class TerminalProgress(Stages):
     def stepped(self, epoch: int, rows: int, loss: float) -> None:
         """Move the bar, a few times a second at most."""
         self._rows += rows
-        if self.bar is not None and self._rows - self._rows_shown >= REFRESH_ROWS:
-            told = self._told or f"loss {loss:.3f}"
-            self.bars.update(self.bar, advance=self._rows - self._rows_shown, told=told)
-            self._rows_shown = self._rows
+        if self._rows - self._rows_shown >= REFRESH_ROWS:
+            self._advance(self._text or f"loss {loss:.3f}")
 
     def ended(self, record: EpochRecord) -> None:
-        """Show the epoch's figures."""
-        told = self._figures(record)
-        self._told = told
-        if self.bar is not None:
-            self.bars.update(self.bar, advance=self._rows - self._rows_shown, told=told)
-            self._rows_shown = self._rows
+        """Show the epoch's metrics."""
+        self._text = self._metrics(record)
+        self._advance(self._text)
         if not self.console.is_terminal:
-            self.console.print(f"{self.name}: epoch {record.epoch + 1}: {told}", soft_wrap=True, highlight=False)
+            self.console.print(f"{self.name}: epoch {record.epoch + 1}: {self._text}", soft_wrap=True, highlight=False)
 
-    def _figures(self, record: EpochRecord) -> str:
+    def _advance(self, text: str) -> None:
+        if self.bar is not None:
+            self.bars.update(self.bar, advance=self._rows - self._rows_shown, text=text)
+            self._rows_shown = self._rows
+
+    def _metrics(self, record: EpochRecord) -> str:
         """Speed, loss, held-out metric and worst leak of an epoch; on a narrow terminal without the attack's name."""
         metric = self.task.metric
         parts = [f"{record.rows_per_second / 1000:.0f}k rows/s", f"loss {record.loss:.3f}"]

@@ -24,7 +24,7 @@ from cutlayer.training.together import Keys
 
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="The run folder to make; default: runs/NAME beside the job file NAME.yaml."),
+    typer.Option("--out", help="The run folder to make; default: runs/NAME next to the job file NAME.yaml."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in the folder.")]
 Forget = Annotated[
@@ -68,8 +68,8 @@ def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder
     """Execute a job with a progress bar on standard error.
 
     Raises:
-        Interrupted: Ctrl-C; says what stands.
-        CutlayerError: bad input.
+        Interrupted: Ctrl-C; the message names what is left of the run.
+        CutlayerError: Bad input.
     """
     with interruptible(folder):
         if quiet:
@@ -80,31 +80,33 @@ def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder
 
 @contextmanager
 def interruptible(folder: Path) -> Iterator[None]:
-    """Say after Ctrl-C what is left of the run."""
+    """Turn Ctrl-C into an error that names what is left of the run."""
     try:
         yield
     except KeyboardInterrupt:
         again = "the same command with --resume continues"
         if RunFolder(folder).committed:
-            told = f"the last committed epoch stands in {folder}; {again} from it"
+            state = f"the last committed epoch stands in {folder}; {again} from it"
         elif RunFolder(folder).released:
-            told = f"no epoch was committed yet; {folder} keeps the noise and the account of what was released; {again}"
+            state = (
+                f"no epoch was committed yet; {folder} keeps the noise and the account of what was released; {again}"
+            )
         else:
-            told = "no epoch was committed yet, and nothing is kept"
-        raise Interrupted(f"interrupted; {told}") from None
+            state = "no epoch was committed yet, and nothing is kept"
+        raise Interrupted(f"interrupted; {state}") from None
 
 
 def checked_forget(forget: bool, resume: bool) -> bool:
-    """Whether a peer's progress is forgotten.
+    """Check `--forget-peer-progress`.
 
     Raises:
-        ConfigError: on a new run, which has nothing to forget.
+        ConfigError: The run is new, and has no progress to forget.
     """
     if forget and not resume:
         raise ConfigError.expected("--resume beside --forget-peer-progress", "a new run", "leave it out")
     return forget
 
 
-def keys_for(beside: Path, supplied: Path | None) -> Keys:
-    """Long-lived secrets lie in `.cutlayer` beside the job file."""
-    return Keys(beside / ".cutlayer", read_key(supplied) if supplied else None)
+def keys_for(folder: Path, supplied: Path | None) -> Keys:
+    """The keys of a run; long-lived secrets are in `.cutlayer` in the folder of the job file."""
+    return Keys(folder / ".cutlayer", read_key(supplied) if supplied else None)

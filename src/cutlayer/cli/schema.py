@@ -41,13 +41,13 @@ def job_schema() -> dict[str, Any]:
     definitions["PartyConfig"]["properties"]["fit"] = {"anyOf": [*fits, {"type": "null"}]}
     table = definitions["PartyConfig"]["properties"]["table"]
     table["anyOf"] = [{"type": "string", "description": "path of the table"}, *table["anyOf"]]
-    for place, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
+    for position, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
         names = []
         for name, model in kinds.items():
-            definitions[f"{place}_{name}"] = {**model.config.model_json_schema(), "required": ["kind"]}
-            names.append({"$ref": f"#/$defs/{place}_{name}"})
-        one: dict[str, Any] = {"anyOf": names}
-        by_party = {"type": "object", "additionalProperties": one, "not": {"required": ["kind"]}}
-        choice = {"anyOf": [*names, by_party]} if place == "bottom" else one
-        definitions["ModelConfig"]["properties"][place] = choice
+            definitions[f"{position}_{name}"] = {**model.config.model_json_schema(), "required": ["kind"]}
+            names.append({"$ref": f"#/$defs/{position}_{name}"})
+        model_schema: dict[str, Any] = {"anyOf": names}
+        by_party = {"type": "object", "additionalProperties": model_schema, "not": {"required": ["kind"]}}
+        choice = {"anyOf": [*names, by_party]} if position == "bottom" else model_schema
+        definitions["ModelConfig"]["properties"][position] = choice
     return whole

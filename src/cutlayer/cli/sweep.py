@@ -38,7 +38,7 @@ Storage = Annotated[
 Leak = Annotated[LeakKind, typer.Option("--leak", help="Which messages' leak to minimise.")]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="The folder to make or go on with; default: runs/NAME-sweep beside NAME.yaml."),
+    typer.Option("--out", help="The folder to make or go on with; default: runs/NAME-sweep next to NAME.yaml."),
 ]
 
 
