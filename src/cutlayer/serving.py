@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import GaussianRelease, ReleaseLog, kept_log
+from cutlayer.accounting import GaussianRelease, ReleaseLog, log_of_run
 from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
@@ -54,7 +54,7 @@ class Serving:
         checkpoints = Checkpoints(own, party, job.digest())
         state = checkpoints.load_kept(best=job.keeps_best)
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
-        self._log = ReleaseLog(kept_log(own), identity) if self.counted else ReleaseLog()
+        self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
         key = supplied or read_key(noise_key_path(folder.path, party))
         _, training = read_truth(folder.transcript(job.active))
         context = Context(

@@ -7,10 +7,9 @@ import os
 import pytest
 
 from cutlayer.accounting import Occasion, ReleaseLog, Slot, release_log
-from cutlayer.accounting.release_log import Costs
 from cutlayer.errors import CheckpointError
 
-COSTS = Costs(release=0.25, step=0.0)
+COSTS = (0.25, 0.0)
 IDENTITY = {"party": "telco", "job": "0a", "rows": "0b", "folder": "/runs/first"}
 
 
@@ -20,7 +19,7 @@ def slot(batch=0, epoch=0, kind="embedding"):
 
 def opened(path, costs=COSTS, marker=None, **identity):
     log = ReleaseLog(path, {**IDENTITY, **identity}, marker)
-    log.open(costs)
+    log.open(*costs)
     return log
 
 
@@ -107,7 +106,7 @@ def test_another_job_rows_or_noise_is_refused(path):
     for options, named in (
         ({"job": "0c"}, "job"),
         ({"rows": "0c", "job": "0c"}, "job, rows"),
-        ({"costs": Costs(1.0, 0.0)}, "release_cost"),
+        ({"costs": (1.0, 0.0)}, "release_cost"),
     ):
         with pytest.raises(CheckpointError, match=f"got one of another {named}"):
             opened(path, **options)
@@ -127,7 +126,7 @@ def test_a_marker_without_its_log_is_refused(path, tmp_path):
     assert opened(path, marker=marker).entries == 1 + 3
     with pytest.raises(CheckpointError, match="the common rows that the releases in"):
         opened(path, marker=marker, rows="0c")
-    with pytest.raises(CheckpointError, match="move it along with that, or restore it from a backup"):
+    with pytest.raises(CheckpointError, match="move both together, or restore it from a backup"):
         opened(tmp_path / "moved" / "rows" / path.name, marker=marker)
     marker.write_text("{")
     with pytest.raises(CheckpointError, match="is damaged"):
@@ -152,7 +151,7 @@ def test_a_log_that_a_kill_left_with_its_first_line_alone_still_gets_its_marker(
     filled(path)
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     opened(path, marker=marker).append(slot(), "00", 8)
-    assert release_log.kept_log(marker.parent) == path
+    assert release_log.log_of_run(marker.parent) == path
 
 
 def test_every_line_is_synced_before_append_returns(path, monkeypatch):
@@ -178,10 +177,10 @@ def test_unfinished_runs_are_those_without_a_last_line_that_says_so(path):
     filled(path.with_name("again.jsonl"), folder="/runs/again")
     (path.parent / "empty.jsonl").touch()
     new = opened(path.with_name("new.jsonl"))
-    assert new.unfinished() == (3 * COSTS.release, ("/runs/again", "/runs/first"))
-    assert opened(path).unfinished() == (1 * COSTS.release, ("/runs/again",))
+    assert new.unfinished() == (3 * COSTS[0], ("/runs/again", "/runs/first"))
+    assert opened(path).unfinished() == (1 * COSTS[0], ("/runs/again",))
     ended.append(slot(0, 9), "99", 8)
-    assert new.unfinished()[0] == 9 * COSTS.release
+    assert new.unfinished()[0] == 9 * COSTS[0]
 
 
 def test_a_damaged_log_of_another_run_is_refused_too(path):

@@ -310,7 +310,7 @@ def test_a_log_that_is_lost_rolled_back_or_damaged_is_refused(tmp_path: Path) ->
     with pytest.raises(CheckpointError, match=r"lines or more in .* as the checkpoint says.*restore the latest one"):
         start(JOB, tmp_path, resume=True)
     log.unlink()
-    with pytest.raises(CheckpointError, match=f"expected the release log {log}.*move it along"):
+    with pytest.raises(CheckpointError, match=f"expected the release log {log}.*move both together"):
         start(JOB, tmp_path, resume=True)
     middle = len(whole) // 2
     log.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])

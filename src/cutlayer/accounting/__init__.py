@@ -11,7 +11,7 @@ from cutlayer.accounting.events import (
 )
 from cutlayer.accounting.ledger import Entry, Ledger, Total
 from cutlayer.accounting.plan import Bottom, Condition, ReleasePlan
-from cutlayer.accounting.release_log import MARKER, ReleaseLog, kept_log
+from cutlayer.accounting.release_log import MARKER, ReleaseLog, log_of_run
 from cutlayer.accounting.slots import ANY_PART, Occasion, Slot
 
 __all__ = [
@@ -34,5 +34,5 @@ __all__ = [
     "ReleasePlan",
     "Slot",
     "Total",
-    "kept_log",
+    "log_of_run",
 ]

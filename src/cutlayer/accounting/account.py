@@ -1,4 +1,4 @@
-"""One party's running account: counts the releases of every row, and stops before one that it has no room for."""
+"""One party's running account: counts the releases of every row, and refuses a release beyond the limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from cutlayer.accounting.composition import Composition
 from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, RandomizedResponse, known_events
 from cutlayer.accounting.plan import ReleasePlan
-from cutlayer.accounting.release_log import Costs, ReleaseLog
+from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.accounting.slots import REASONS, Kind, Occasion, Slot
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
@@ -20,23 +20,23 @@ _MAX_EXTRA = 1 << 20
 
 
 class Account:
-    """What one party's protections have released of each row, and how much more they may.
+    """What one party's protections have released of each row, and how much more they may release.
 
     A release is a row's embedding (of an active party: its cut gradient) with fresh noise; a step is an update of the
     bottom model by DP-SGD that the row is in. Without a budget the schedule is the limit: the ledger's epsilon is that
-    of the planned releases, and a peer that asks for more is refused. With one, releases and steps go on until the next
-    would exceed it. Either limit is fixed before the first release, so that the bound holds however many there will be
-    and whoever decides that.
+    of the planned releases, and a peer that asks for more is refused. With a budget, releases and steps go on until the
+    next would exceed it. Either limit is fixed before the first release, so that the bound holds whatever their number
+    turns out to be.
 
-    The counts are those of the release log, which holds every release before it is sent. What runs of the same job
-    released without coming to their end is counted first, as if it were all of the same rows.
+    The counts are those of the release log, which holds every release before it is sent. Releases of runs of the same
+    job that did not end are counted first, as if all were of the same rows.
 
     Args:
-        party: whose account it is, for messages.
-        events: of all its protections.
-        plan: the schedule's releases.
-        budget: what the whole run may cost.
-        log: of this run's releases; a new one in memory where `None`.
+        party: name of the party, for messages.
+        events: events of all its protections.
+        plan: releases of the schedule.
+        budget: limit on the cost of the whole run.
+        log: log of this run's releases; a new one in memory where `None`.
 
     Raises:
         ConfigError: an unknown event, or a budget where nothing has a cost that could be counted against it.
@@ -93,15 +93,15 @@ class Account:
         return bool(self._trainings if kind == "update" else self._noisy)
 
     def charge(self, slot: Slot, digest: str, rows: int) -> None:
-        """Count a release of a batch before it is sent; returns once that is on disk.
+        """Count a release of a batch before it is sent; returns once the count is on disk.
 
         The same content at the same slot is counted once, whatever a peer asks for and whichever checkpoint the run
         continues from: its noise is keyed by both, so that it is the same message again.
 
         Args:
-            slot: where in this party's own schedule, by its own numbers and never by a peer's.
+            slot: slot of this party's own schedule, by its own numbers and never by a peer's.
             digest: keyed digest of what is released, in hexadecimal (`Noise.digest`).
-            rows: how many rows the batch has.
+            rows: number of rows in the batch.
 
         Raises:
             BudgetExceeded: a row of it has been released as often as is allowed; nothing is counted then.
@@ -120,14 +120,15 @@ class Account:
         once a row exceeds the plan. A budget binds as before.
 
         Args:
-            epoch: the first that is run again.
+            epoch: the first epoch that is run again.
         """
         if self.budget is None:
-            made = self._log.tally.releases("embedding", "gradient"), self._log.tally.releases("update")
-            left = self.planned if self._once else max(self.planned - epoch, 0), max(self.planned_steps - epoch, 0)
-            more = made[0] + left[0] - self.planned, made[1] + left[1] - self.planned_steps
             log = self._log
-            log.allow(max(0, more[0] - log.allowed_releases), max(0, more[1] - log.allowed_steps))
+            left = self.planned if self._once else max(self.planned - epoch, 0)
+            left_steps = max(self.planned_steps - epoch, 0)
+            more = log.tally.releases("embedding", "gradient") + left - self.planned
+            more_steps = log.tally.releases("update") + left_steps - self.planned_steps
+            log.allow(max(0, more - log.allowed_releases), max(0, more_steps - log.allowed_steps))
 
     def close(self) -> None:
         """Record that the run has ended, so that a later run of the same job does not count its releases."""
@@ -161,7 +162,7 @@ class Account:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """How many lines the release log has; the counts themselves are in the log."""
+        """Number of lines of the release log; the counts themselves are in the log."""
         return {"entries": self._log.entries}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -178,11 +179,11 @@ class Account:
             )
 
     def _open_log(self) -> None:
-        """Read the log, and express what unfinished runs spent in releases with this run's noise, rounded up."""
+        """Read the log, and express the cost of unfinished runs in releases with this run's noise, rounded up."""
         release = sum(1 / event.noise_multiplier**2 for event in self._noisy)
         # Neighbours differ in a replaced row, which moves a sum of clipped gradients by up to twice the norm.
         step = sum((2 / event.noise_multiplier) ** 2 for event in self._trainings)
-        self._log.open(Costs(float(release), float(step)))
+        self._log.open(float(release), float(step))
         spent, self._unfinished = self._log.unfinished()
         if self._noisy:
             self.carried = math.ceil(spent / release * (1 - _ROUNDING))
@@ -190,7 +191,7 @@ class Account:
             self.carried_steps = math.ceil(spent / step * (1 - _ROUNDING))
 
     def _room(self, budget: BudgetConfig) -> int:
-        """How many releases, each with a step, the budget pays for beyond the plan."""
+        """Number of releases beyond the plan, each with a step, that the budget pays for."""
         if not any(isinstance(event, GaussianRelease | RandomizedResponse) for event in self._events):
             raise ConfigError(
                 f"{self.party}: a budget needs a protection whose cost can be counted, and there is none; add one, "
@@ -210,7 +211,7 @@ class Account:
         return low
 
     def _cost(self, extra: int, delta: float) -> float:
-        """Epsilon of the plan, of unfinished runs, and of so many releases and steps beyond."""
+        """Epsilon of the plan, of unfinished runs, and of `extra` further releases and steps."""
         releases = ReleasePlan(training=self.planned + self.carried + extra)
         events: list[Event] = []
         for event in self._events:

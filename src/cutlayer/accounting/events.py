@@ -1,4 +1,4 @@
-"""What a protection released, as frozen records. What it costs is the ledger's business."""
+"""What a protection released, as frozen records. The ledger states what it costs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class RandomizedResponse:
     """Each row's label was drawn by randomised response; neighbours differ in one row's label.
 
     Attributes:
-        eps: of one draw, per row, 0 or more.
-        classes: how many values a label can take.
-        draws: how many independent draws of one row's label are used: 1 where all epochs use one draw, more where
+        eps: privacy of one draw, per row, 0 or more.
+        classes: number of values that a label can take.
+        draws: number of independent draws of one row's label that are used: 1 where all epochs use one draw, more where
             unfinished runs drew the label too.
     """
 
@@ -40,9 +40,9 @@ class GaussianRelease:
     Attributes:
         noise_multiplier: standard deviation of the noise over the L2 sensitivity, which for rows clipped to norm C is
             2C.
-        releases: how often each row is released with fresh noise, by the part of the rows it belongs to.
+        releases: releases of each row with fresh noise, by the part of the split.
         condition: `unconditional` where neither the bottom model nor the encoding was fitted on the private rows.
-        delta: what the noise was calibrated at, if it was; the ledger then states epsilon there.
+        delta: delta that the noise was calibrated to, if it was; the ledger then states epsilon at it.
     """
 
     noise_multiplier: float
@@ -80,10 +80,10 @@ class DPSGD:
 
 @dataclass(frozen=True)
 class NoFormalGuarantee:
-    """No theorem bounds what this protection lets through; only the audit speaks of it.
+    """No theorem bounds what this protection lets through; only the audit measures it.
 
     Attributes:
-        why: one sentence.
+        why: the reason, one sentence.
     """
 
     why: str

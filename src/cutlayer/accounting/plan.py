@@ -1,4 +1,4 @@
-"""How often a run releases each row, known before it starts."""
+"""Number of times that a run releases each row, known before it starts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from typing import Literal, Self
 from cutlayer.config.job import TrainConfig
 
 Bottom = Literal["independent", "private", "fitted"]
-"""What a bottom model owes to the private rows: nothing, a private training whose cost is counted, or a fit."""
-
+"""How a bottom model depends on the private rows: not at all, by private training at a counted cost, or by a fit."""
 Encoding = Literal["public", "fitted"]
 """Whether the columns are encoded by stated ranges and vocabularies alone, or by any that was fitted on the rows."""
-
-
 Condition = Literal[
     "unconditional",
     "conditional on the encoding",
@@ -25,11 +22,11 @@ the rows, through them one row moves what is released of others, which the noise
 
 
 def condition_of(*, bottom: bool, encoding: bool) -> Condition:
-    """The condition by its parts.
+    """Name a condition by its parts.
 
     Args:
         bottom: whether the bottom model was fitted on the rows, at no cost that is counted.
-        encoding: whether scales or codes of the columns were.
+        encoding: whether scales or codes of the columns were fitted on the rows.
     """
     if bottom:
         return "conditional on the bottom model and the encoding" if encoding else "conditional on the bottom model"
@@ -38,19 +35,20 @@ def condition_of(*, bottom: bool, encoding: bool) -> Condition:
 
 @dataclass(frozen=True)
 class ReleasePlan:
-    """The releases of one row's embedding that the schedule holds, by the part of the rows it belongs to.
+    """The releases of one row's embedding in the schedule, by the part of the split that the row belongs to.
 
-    Every epoch releases each training row once at most, in a fixed order: nothing is sampled, so no release is cheaper
-    for having been left to chance. Held-out rows are released by evaluations.
+    Every epoch releases each training row once at most, in a fixed order: nothing is sampled, so there is no credit for
+    sampling. Held-out rows are released by evaluations.
 
     Attributes:
         training: releases of a training row: one in every epoch.
-        validation: of a validation row: one evaluation after every epoch; a last one where no test rows are held out.
-        test: of a test row: one evaluation of the finished model; one after every epoch too where there are no
+        validation: releases of a validation row: one evaluation after every epoch; a last one where no test rows are
+            held out.
+        test: releases of a test row: one evaluation of the finished model; one after every epoch too where there are no
             validation rows.
-        serving: predictions that each row may be released for, beside these.
-        beyond: releases of any row that the schedule does not hold: by runs of the same job that did not come to their
-            end, and by repetitions with other content.
+        serving: further releases of each row for predictions.
+        beyond: releases of any row outside of the schedule: by runs of the same job that did not end, and by
+            repetitions with other content.
         once: every row is released a single time by the schedule, before the epochs that use it.
         bottom: `independent` where no private row has a part in the bottom model, `private` where it is trained by a
             protection whose cost is counted, else `fitted`.
@@ -80,9 +78,9 @@ class ReleasePlan:
 
         Args:
             train: the schedule.
-            once: every row is released a single time in it.
-            bottom: what the bottom model owes to the private rows.
-            encoding: what the encoding of the columns owes to them.
+            once: whether every row is released a single time in it.
+            bottom: how the bottom model depends on the private rows.
+            encoding: how the encoding of the columns depends on them.
             serving: releases of each row for predictions, after the schedule.
         """
         epochs, split = train.epochs, train.split
@@ -96,7 +94,7 @@ class ReleasePlan:
 
     @property
     def condition(self) -> Condition:
-        """What the privacy of a row's released embedding rests on."""
+        """The condition that the privacy of a row's released embedding depends on."""
         return condition_of(bottom=self.bottom == "fitted", encoding=self.encoding == "fitted")
 
     @property

@@ -1,11 +1,10 @@
-"""What a run has released, on disk before it is sent: counts that no checkpoint and no peer can take back."""
+"""The log of a run's releases, on disk before they are sent: counts that no checkpoint and no peer can undo."""
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,39 +14,25 @@ from cutlayer.durable import append_line, make_folder, sync_file, write_whole
 from cutlayer.errors import CheckpointError
 
 MARKER = "release_log.json"
-"""Name of the file in a run folder that says where the release log of a party lies."""
+"""Name of the file in a run folder that holds the path of a party's release log."""
 _VERSION = 1
 _RECENT = 4
-"""Occasions whose contents are held in memory: those of the epoch under way, and of the one before."""
+"""Number of occasions whose contents are held in memory: those of the current epoch, and of the epoch before."""
 _RESTORE = "restore it from a backup; without it, what the run released is missing from every later account"
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What a release and a step cost, as squared parameters of Gaussian differential privacy, which add up.
-
-    Attributes:
-        release: mu squared of one release of a row.
-        step: mu squared of one private step that a row is in.
-    """
-
-    release: float
-    step: float
 
 
 class ReleaseLog:
     """One party's releases in one run: a file that only grows, each line on disk before what it counts is sent.
 
     An entry names a slot of the party's own schedule and the keyed digest of what is released there. The same content
-    at the same slot has the same noise, so that a repetition tells nothing new and is not counted; another content is.
-    The file lies outside of the run folder, beside the party's long-lived secret: neither an older copy of the folder
-    nor its removal takes anything back.
+    at the same slot has the same noise, so that a repetition reveals nothing new and is not counted; other content is.
+    The file lies outside of the run folder, next to the party's long-lived secret: neither an older copy of the folder
+    nor its removal undoes a count.
 
     Args:
-        path: of the file, made by the first release; `None` counts in memory alone.
-        identity: what the log is of, for its first line: `party`, `job`, `rows` and `folder`.
-        marker: a file of the run folder that is made with the log, so that a log that is lost is noticed; `None` for
-            none.
+        path: path of the file, made by the first release; `None` counts in memory alone.
+        identity: `party`, `job`, `rows` and `folder` of the run, for the first line of the log.
+        marker: a file of the run folder that is made with the log, so that a lost log is noticed; `None` for none.
     """
 
     def __init__(
@@ -60,31 +45,33 @@ class ReleaseLog:
         self._seen: OrderedDict[Occasion, dict[int, set[str]]] = OrderedDict()
         self._size = 0
 
-    def open(self, costs: Costs) -> None:
+    def open(self, release_cost: float, step_cost: float) -> None:
         """Read what the run has released so far.
 
-        A last line that is not whole was being written when the machine went down, before its message was sent; it is
-        dropped. One that only lacks its line break counts.
+        A last line that is incomplete was being written when the machine went down, before its message was sent; it is
+        dropped. A line that only lacks its line break counts.
+
+        Args:
+            release_cost: squared parameter mu of Gaussian differential privacy of one release of a row; costs add up.
+            step_cost: squared parameter mu of one private step that a row is in.
 
         Raises:
             CheckpointError: the log is damaged, missing, or of another job, other rows or other noise.
         """
-        self.identity |= {"release_cost": costs.release.hex(), "step_cost": costs.step.hex()}
+        self.identity |= {"release_cost": release_cost.hex(), "step_cost": step_cost.hex()}
         if self.path is None:
             return
         if not self.path.exists():
             self._check_never_made()
             return
-        whole = 0
         for entry, end in self._lines():
-            self._take(entry)
-            whole = end
-        if whole != self.path.stat().st_size:
-            self._cut(whole)
-        self._size = whole
+            self._read_entry(entry)
+            self._size = end
+        if self._size != self.path.stat().st_size:
+            self._cut(self._size)
 
     def contents(self, slot: Slot) -> int:
-        """How many different contents were released at a slot."""
+        """Number of different contents that were released at a slot."""
         return len(self._contents_of(slot.occasion).get(slot.batch, ()))
 
     def has(self, slot: Slot, digest: str) -> bool:
@@ -92,12 +79,12 @@ class ReleaseLog:
         return digest in self._contents_of(slot.occasion).get(slot.batch, ())
 
     def append(self, slot: Slot, digest: str, rows: int) -> None:
-        """Count a release; returns once that is on disk.
+        """Count a release; returns once the entry is on disk.
 
         Args:
-            slot: where in the schedule.
+            slot: slot of the schedule.
             digest: keyed digest of what is released, in hexadecimal.
-            rows: how many rows it is of.
+            rows: number of rows in the batch.
         """
         number = self.contents(slot) + 1
         self._write({**slot.occasion._asdict(), "batch": slot.batch, "digest": digest, "rows": rows, "number": number})
@@ -114,10 +101,10 @@ class ReleaseLog:
             self._write({"end": True})
 
     def unfinished(self) -> tuple[float, tuple[str, ...]]:
-        """What other runs of the same job released that did not come to their end, whatever their common rows.
+        """Cost of other runs of the same job that did not end, whatever their common rows.
 
         Returns:
-            The sum of their squared parameters of Gaussian differential privacy, and the folders they were run in.
+            The sum of their squared parameters of Gaussian differential privacy, and their run folders.
 
         Raises:
             CheckpointError: one of their logs is damaged.
@@ -129,16 +116,12 @@ class ReleaseLog:
             if path == self.path or other._ends_closed():
                 continue
             for entry, _ in other._lines():
-                other._take(entry)
+                other._read_entry(entry)
             if other.tally.highest:
-                spent += other._spent()
+                release, step = (float.fromhex(other.identity[name]) for name in ("release_cost", "step_cost"))
+                spent += other.tally.releases("embedding", "gradient") * release + other.tally.releases("update") * step
                 folders.append(other.identity["folder"])
         return spent, tuple(folders)
-
-    def _spent(self) -> float:
-        release, step = (float.fromhex(self.identity[name]) for name in ("release_cost", "step_cost"))
-        tally = self.tally
-        return tally.releases("embedding", "gradient") * release + tally.releases("update") * step
 
     def _ends_closed(self) -> bool:
         """Whether the last line is that of `close`: read alone, since a log may be long."""
@@ -150,13 +133,13 @@ class ReleaseLog:
         return bool(last) and _parsed(last[0]) == {"end": True}
 
     def _check_never_made(self) -> None:
-        """Raise where the run folder says that there is a log, and there is none."""
+        """Raise if the run folder says that there is a log, and there is none."""
         if self.path is None or self.marker is None or not self.marker.exists():
             return
         _log_named(self.marker)
         raise CheckpointError(
-            f"expected the release log {self.path}, as {self.marker} says, got none; it lies beside the secret of its "
-            "party: move it along with that, or restore it from a backup"
+            f"expected the release log {self.path}, as {self.marker} says, got none; it lies next to the secret of its "
+            "party: move both together, or restore it from a backup"
         )
 
     def _lines(self) -> Iterator[tuple[dict[str, Any], int]]:
@@ -181,45 +164,49 @@ class ReleaseLog:
                 end += len(line)
                 yield entry, end
 
-    def _cut(self, whole: int) -> None:
-        """End the file after its last whole line."""
+    def _cut(self, size: int) -> None:
+        """End the file after its last complete line."""
         if self.path is not None:
             with self.path.open("r+b") as file:
-                file.truncate(whole)
-                file.seek(max(0, whole - 1))
-                file.write(b"\n" if whole else b"")
+                file.truncate(size)
+                file.seek(max(0, size - 1))
+                file.write(b"\n" if size else b"")
             sync_file(self.path)
 
-    def _take(self, entry: Mapping[str, Any]) -> None:
-        """Count what a line says.
+    def _read_entry(self, entry: Mapping[str, Any]) -> None:
+        """Count an entry of the file.
 
         Raises:
-            CheckpointError: the first line does not say what the log is of, or says another thing.
+            CheckpointError: the first entry does not identify the log, or identifies another one.
         """
         if not self.entries and "version" not in entry:
             raise CheckpointError.expected(f"a first line of {self.path} that says what it is of", "an entry", _RESTORE)
-        self.entries += 1
-        self.closed = "end" in entry
         if "version" in entry:
             self._check_identity(entry)
-        elif "allow" in entry:
+        elif "digest" in entry:
+            occasion = _occasion_of(entry)
+            if occasion in self._seen or occasion not in self.tally.highest:
+                self._recent(occasion).setdefault(entry["batch"], set()).add(entry["digest"])
+        self._count(entry)
+
+    def _count(self, entry: Mapping[str, Any]) -> None:
+        self.entries += 1
+        self.closed = "end" in entry
+        if "allow" in entry:
             self.allowed_releases += entry["allow"]
             self.allowed_steps += entry["steps"]
         elif "digest" in entry:
-            occasion = Occasion(*(entry[name] for name in Occasion._fields))
-            if occasion in self._seen or occasion not in self.tally.highest:
-                self._recent(occasion).setdefault(entry["batch"], set()).add(entry["digest"])
-            self.tally.add(occasion, entry["number"])
+            self.tally.add(_occasion_of(entry), entry["number"])
 
     def _check_identity(self, header: Mapping[str, Any]) -> None:
-        """Raise unless the log is of this job, these rows and this noise; another log is taken as it is."""
-        found = {name: value for name, value in header.items() if name not in ("version", "folder")}
+        """Raise unless the log is of this job, these rows and this noise; a log without identity accepts any."""
+        stated = {name: value for name, value in header.items() if name not in ("version", "folder")}
         mine = {name: value for name, value in self.identity.items() if name != "folder"}
-        if mine and found != mine:
-            if found | {"rows": ""} == mine | {"rows": ""}:
+        if mine and stated != mine:
+            if stated | {"rows": ""} == mine | {"rows": ""}:
                 wanted = f"the common rows that the releases in {self.path} are of, in every party's table"
-                raise CheckpointError.expected(wanted, "other common rows", "bring them back, or start a new run")
-            differing = ", ".join(sorted(name for name in found | mine if found.get(name) != mine.get(name)))
+                raise CheckpointError.expected(wanted, "other common rows", "restore them, or start a new run")
+            differing = ", ".join(sorted(name for name in stated | mine if stated.get(name) != mine.get(name)))
             raise CheckpointError.expected(
                 f"{self.path} of this job, rows and protections",
                 f"one of another {differing}",
@@ -228,18 +215,18 @@ class ReleaseLog:
         self.identity |= {name: value for name, value in header.items() if name != "version"}
 
     def _contents_of(self, occasion: Occasion) -> dict[int, set[str]]:
-        """Digests by batch; those of an occasion long ago are read from the file again."""
+        """Digests by batch; those of an older occasion are read from the file again."""
         if occasion in self._seen or occasion not in self.tally.highest:
             return self._recent(occasion)
-        found: dict[int, set[str]] = {}
+        contents: dict[int, set[str]] = {}
         for entry, _ in self._lines():
-            if "digest" in entry and all(entry[name] == getattr(occasion, name) for name in Occasion._fields):
-                found.setdefault(entry["batch"], set()).add(entry["digest"])
-        self._recent(occasion).update(found)
+            if "digest" in entry and _occasion_of(entry) == occasion:
+                contents.setdefault(entry["batch"], set()).add(entry["digest"])
+        self._recent(occasion).update(contents)
         return self._seen[occasion]
 
     def _recent(self, occasion: Occasion) -> dict[int, set[str]]:
-        """The contents of an occasion held in memory, and no more than a few occasions at once."""
+        """The contents of an occasion that are held in memory, of a few occasions at once."""
         contents = self._seen.setdefault(occasion, {})
         self._seen.move_to_end(occasion)
         while self.path is not None and len(self._seen) > _RECENT:
@@ -251,50 +238,42 @@ class ReleaseLog:
         if self.path is not None:
             if not self.entries:
                 make_folder(self.path.parent)
-                self._append({"version": _VERSION, **self.identity})
+                self._append(self.path, {"version": _VERSION, **self.identity})
                 self.entries += 1
             if self.entries == 1 and self.marker is not None:
                 # After the log and before the first entry: a marker without a log would refuse a resume, and entries
-                # without a marker would let an error remove the key that their noise hangs on.
+                # without a marker would let an error remove the key of their noise.
                 make_folder(self.marker.parent)
                 write_whole(self.marker, json.dumps({"log": str(self.path)}) + "\n")
-            self._append(entry)
-        self.entries += 1
-        self.closed = "end" in entry
-        if "allow" in entry:
-            self.allowed_releases += entry["allow"]
-            self.allowed_steps += entry["steps"]
-        elif "digest" in entry:
-            self.tally.add(Occasion(*(entry[name] for name in Occasion._fields)), entry["number"])
+            self._append(self.path, entry)
+        self._count(entry)
 
-    def _append(self, entry: dict[str, Any]) -> None:
-        """Write a line to its end.
+    def _append(self, path: Path, entry: dict[str, Any]) -> None:
+        """Write a line at the end of the file.
 
         Raises:
             CheckpointError: another process wrote to the log meanwhile, whose releases are not counted here.
         """
-        if self.path is None:
-            return
-        size = self.path.stat().st_size if self.path.exists() else 0
+        size = path.stat().st_size if path.exists() else 0
         if size != self._size:
             raise CheckpointError.expected(
-                f"{self.path} as this run left it, {self._size:,} bytes",
+                f"{path} as this run left it, {self._size:,} bytes",
                 f"{size:,} bytes",
                 "another process runs from a copy of the same run folder; end it, then resume",
             )
         line = _line(entry)
-        append_line(self.path, line)
+        append_line(path, line)
         self._size += len(line.encode()) + 1
 
 
-def kept_log(own: Path) -> Path:
-    """The release log of a party that a finished run has.
+def log_of_run(own: Path) -> Path:
+    """The path of the release log that a run has written.
 
     Args:
-        own: the party's folder in the run folder, which says where the log lies or holds it.
+        own: the party's folder in the run folder, which holds the log or its path.
 
     Raises:
-        CheckpointError: there is none, or the file that says where it lies is damaged.
+        CheckpointError: there is no log, or the file that holds its path is damaged.
     """
     marker = own / MARKER
     logs = [_log_named(marker)] if marker.exists() else sorted((own / "releases").glob("*/*.jsonl"))
@@ -305,20 +284,21 @@ def kept_log(own: Path) -> Path:
 
 
 def _log_named(marker: Path) -> Path:
-    """The log that a marker names.
-
-    Raises:
-        CheckpointError: the marker is damaged.
-    """
+    """The log that a marker names; a damaged marker is a `CheckpointError`."""
     try:
         return Path(json.loads(marker.read_text())["log"])
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"{marker} is damaged; {_RESTORE}") from None
 
 
+def _occasion_of(entry: Mapping[str, Any]) -> Occasion:
+    return Occasion(*(entry[name] for name in Occasion._fields))
+
+
 def _line(entry: Mapping[str, Any]) -> str:
     body = json.dumps(entry, sort_keys=True, separators=(",", ":"))
-    return f'{{"check":"{_check(body)}","entry":{body}}}'
+    check = blake2b(body.encode(), digest_size=8, person=b"release log").hexdigest()
+    return f'{{"check":"{check}","entry":{body}}}'
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
@@ -329,7 +309,3 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         return entry if _line(entry).encode() == line.rstrip(b"\n") else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _check(body: str) -> str:
-    return blake2b(body.encode(), digest_size=8, person=b"release log").hexdigest()

@@ -1,4 +1,4 @@
-"""Where in a party's own schedule something is released, and how often that is for the row released most often."""
+"""Slots of a party's own schedule, and the number of releases of the row that is released most often."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 Kind = Literal["embedding", "gradient", "update"]
 """What is released: a batch's embedding, its cut gradient, or a private step of the bottom model (DP-SGD)."""
 REASONS = ("train", "evaluate", "serve")
-"""What rows are released for."""
+"""Purposes that rows are released for."""
 ANY_PART = ""
 """The part of rows that may be of any part of the split."""
 
@@ -19,8 +19,8 @@ class Occasion(NamedTuple):
     """A pass over rows in which each row is in one batch at most.
 
     Attributes:
-        kind: what is released.
-        receiver: the party that it is sent to.
+        kind: kind of tensor that is released.
+        receiver: name of the party that it is sent to.
         reason: one of `REASONS`.
         part: the part of the split that the rows are of, such as `train`; `ANY_PART` where that is not known.
         epoch: this party's own number of the pass: the epoch, -1 outside of the epochs, the query when serving.
@@ -47,7 +47,7 @@ class Slot:
 
 
 class Tally:
-    """How often rows were released, as an upper bound that needs no counter per row.
+    """Number of releases of a row, as an upper bound that needs no counter per row.
 
     A row is in one batch of an occasion, so an occasion releases it as often as its most released batch at most. The
     sum over the occasions of a row's part bounds the releases of each row of that part. It is exact for the row that is
@@ -62,8 +62,8 @@ class Tally:
         """Count a release.
 
         Args:
-            occasion: which the release belongs to.
-            contents: how many different contents its batch has been released with by now, 1 or more.
+            occasion: occasion that the release belongs to.
+            contents: number of different contents that its batch has been released with by now, 1 or more.
         """
         more = contents - self.highest.get(occasion, 0)
         if more > 0:
@@ -74,14 +74,14 @@ class Tally:
         """Releases of the row that has most, towards the receiver that gets most.
 
         Args:
-            kinds: what is released.
-            reason: of these releases only; of all where `None`.
+            kinds: kinds of tensor to count.
+            reason: purpose to count; all purposes where `None`.
         """
         chosen = {key: count for key, count in self._sums.items() if key[0] in kinds and reason in (None, key[2])}
         return max(_by_part(chosen).values(), default=0)
 
     def releases_with(self, occasion: Occasion) -> int:
-        """Releases, once more in this occasion, of the row of its part that has most."""
+        """Releases of the row of the occasion's part that has most, after one more in this occasion."""
         parts = _by_part(self._sums)
         kind, receiver, part = occasion.kind, occasion.receiver, occasion.part
         if part == ANY_PART:
@@ -90,7 +90,7 @@ class Tally:
 
 
 def _by_part(sums: Mapping[tuple[Kind, str, str, str], int]) -> dict[tuple[Kind, str, str], int]:
-    """Releases by kind, receiver and part; what was released of rows of any part is in each."""
+    """Releases by kind, receiver and part; those of rows of any part count in each part."""
     parts: Counter[tuple[Kind, str, str]] = Counter()
     for (kind, receiver, _, part), count in sums.items():
         parts[kind, receiver, part] += count
