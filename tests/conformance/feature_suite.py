@@ -33,22 +33,22 @@ def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
 
 
 def succeeds_undefended(attack: FeatureClass, case: FeatureCase) -> None:
-    """Where there is something to find it is found, far beyond an attacker without embeddings."""
-    found = world_of(attack, told=True).measured(attack())
+    """Informative embeddings give far more than an attacker without embeddings has."""
+    found = world_of(attack, informative=True).measured(attack())
     assert found.value > case.least
     assert found.low - found.baseline > case.margin
 
 
-def is_no_better_than_nothing_where_nothing_is_told(attack: FeatureClass, case: FeatureCase) -> None:
-    """Embeddings that have nothing to do with the rows tell nothing of them."""
-    found = world_of(attack, told=False).measured(attack())
+def is_at_the_baseline_where_embeddings_are_unrelated(attack: FeatureClass, case: FeatureCase) -> None:
+    """Embeddings that have nothing to do with the rows give no gain."""
+    found = world_of(attack, informative=False).measured(attack())
     assert found.value - found.baseline < case.chance
     assert found.value - found.baseline > -0.15
 
 
 def leaves_all_as_it_was(attack: FeatureClass, case: FeatureCase) -> None:
     """The same again with the same seed; the embeddings and the process's random state are not touched."""
-    world = world_of(attack, told=True)
+    world = world_of(attack, informative=True)
     before, state = world.view.embeddings.clone(), torch.get_rng_state()
     assert world.measured(attack(), 5) == world.measured(attack(), 5)
     assert torch.equal(state, torch.get_rng_state())
@@ -57,7 +57,7 @@ def leaves_all_as_it_was(attack: FeatureClass, case: FeatureCase) -> None:
 
 def refuses_what_it_lacks(attack: FeatureClass, case: FeatureCase) -> None:
     """Too few rows to learn from, embeddings of other rows, and a run that diverged are `NotApplicable`, by name."""
-    world, made = world_of(attack, told=True), attack()
+    world, made = world_of(attack, informative=True), attack()
     view, known = world.view, world.knowledge
     if Need.SHADOW_ROWS in attack.needs:
         few = Knowledge(shadow_rows=replace(known.shadows, rows=known.shadows.rows[:30]))
@@ -79,10 +79,10 @@ def refuses_what_it_lacks(attack: FeatureClass, case: FeatureCase) -> None:
 def ignores_the_last_bit(attack: FeatureClass, case: FeatureCase) -> None:
     """Embeddings moved by one unit in the last place give the same figure, and so do equal ones.
 
-    A perceptron trained for many steps parts from its twin by more than a rounding, which moves an R2 in its third
+    A perceptron trained for many steps diverges from another by more than a rounding, which moves an R2 in its third
     decimal; what is ranked has no such excuse.
     """
-    world = world_of(attack, told=True)
+    world = world_of(attack, informative=True)
     for shape in (torch.clone, lambda x: x[:1].expand_as(x).contiguous()):
         given = replace(world, view=replace(world.view, embeddings=shape(world.view.embeddings)))
         moved = replace(world, view=replace(world.view, embeddings=last_bit_moved(given.view.embeddings)))
@@ -93,7 +93,7 @@ def ignores_the_last_bit(attack: FeatureClass, case: FeatureCase) -> None:
 FEATURE_CHECKS: tuple[Callable[[FeatureClass, FeatureCase], None], ...] = (
     states_its_terms,
     succeeds_undefended,
-    is_no_better_than_nothing_where_nothing_is_told,
+    is_at_the_baseline_where_embeddings_are_unrelated,
     leaves_all_as_it_was,
     refuses_what_it_lacks,
     ignores_the_last_bit,

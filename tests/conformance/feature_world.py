@@ -1,4 +1,4 @@
-"""Embeddings that tell their rows, and a model that remembers its training rows: what attacks on features are for."""
+"""Embeddings that determine their rows, and a model that remembers its training rows, for attacks on features."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class World:
         return next(iter(measure(result, case, {**ABOUT, "attack": attack.name}, 0)))
 
 
-def world_of(attack: type[FeatureAttack[Any]], *, told: bool) -> World:
+def world_of(attack: type[FeatureAttack[Any]], *, informative: bool) -> World:
     """A world in which there is something to find, or nothing."""
-    return remembered(told=told) if Need.SHADOW_ROWS in attack.needs else exposed(told=told)
+    return remembered(informative=informative) if Need.SHADOW_ROWS in attack.needs else exposed(informative=informative)
 
 
 @cache
-def exposed(*, told: bool) -> World:
-    """Embeddings by a random layer of tanh units; or of other rows, which tell nothing."""
+def exposed(*, informative: bool) -> World:
+    """Embeddings by a random layer of tanh units; or of other rows, which are not informative."""
     draw = torch.Generator().manual_seed(3)
     numbers = torch.randn(ROWS, 3, generator=draw)
     codes = torch.stack([torch.randint(2, n, (ROWS,), generator=draw) for n in (4, 6)], dim=1).int()
     features = encoded_matrix(COLUMNS, codes, numbers)
     embeddings = torch.tanh(features @ torch.randn(features.shape[1], WIDTH, generator=draw) / 2)
-    if not told:
+    if not informative:
         embeddings = embeddings[torch.randperm(ROWS, generator=draw)]
     indices = torch.randperm(ROWS, generator=draw)[:KNOWN].sort().values
     known = Auxiliary(COLUMNS, indices, codes[indices], numbers[indices])
@@ -65,7 +65,7 @@ def exposed(*, told: bool) -> World:
 
 
 @cache
-def remembered(*, told: bool) -> World:
+def remembered(*, informative: bool) -> World:
     """A small network that learned its training rows by heart, labels of noise and all; or that never saw them."""
     draw = torch.Generator().manual_seed(4)
     rows = torch.arange(ATTACKED + OWN)
@@ -95,6 +95,6 @@ def remembered(*, told: bool) -> World:
 
     attacked, own, others = rows[:ATTACKED], rows[ATTACKED : 2 * ATTACKED], rows[2 * ATTACKED :]
     half = ATTACKED // 2
-    inside = attacked[:half] if told else others[:half]
+    inside = attacked[:half] if informative else others[:half]
     knowledge = Knowledge(shadow_rows=Shadows(task, own, train))
     return World(train(inside, 99)(attacked), knowledge, torch.arange(ATTACKED) < half)

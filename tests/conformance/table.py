@@ -43,7 +43,7 @@ class AttackCase:
 
 @dataclass(frozen=True)
 class CompletionCase:
-    """How well an attack on what a quitter keeps must do on the undefended toy.
+    """How well an attack on the model of a departed party must do on the undefended toy.
 
     Attributes:
         each: held-out accuracy that every variant must exceed.
@@ -61,7 +61,7 @@ class FeatureCase:
 
     Attributes:
         least: R2 or AUC that it must exceed. margin: by how much its whole interval must exceed the baseline.
-        chance: how far above the baseline it may be where nothing is told.
+        chance: how far above the baseline it may be where the embeddings are not informative.
     """
 
     least: float = 0.8

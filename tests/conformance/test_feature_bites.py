@@ -34,7 +34,7 @@ class Vandal(Inversion):
 
 
 def test_an_attack_that_guesses_fails():
-    suite.is_no_better_than_nothing_where_nothing_is_told(Guesser, FeatureCase())
+    suite.is_at_the_baseline_where_embeddings_are_unrelated(Guesser, FeatureCase())
     for check in (suite.succeeds_undefended, suite.refuses_what_it_lacks):
         with pytest.raises((AssertionError, pytest.fail.Exception)):
             check(Guesser, FeatureCase())

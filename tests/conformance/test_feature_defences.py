@@ -22,12 +22,12 @@ def passive(name, options):
 
 
 def reached(embeddings):
-    world = exposed(told=True)
+    world = exposed(informative=True)
     return replace(world, view=replace(world.view, embeddings=embeddings)).measured(Inversion())
 
 
 def test_noise_on_embeddings_lowers_inversion():
-    bare = exposed(told=True).view.embeddings
+    bare = exposed(informative=True).view.embeddings
     view = PassiveView(Mode.TRAIN, 0, 0, AT, lambda rows: bare[rows])
     noisy = passive("dp_embedding", {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5}).embedding_out(bare, view)
     assert reached(bare).value > 0.8
@@ -36,7 +36,7 @@ def test_noise_on_embeddings_lowers_inversion():
 
 def test_nopeek_lowers_inversion():
     """A linear bottom model: a stand-in for the task keeps one column alive, and the term hides the rest."""
-    bare = exposed(told=True).view.embeddings
+    bare = exposed(informative=True).view.embeddings
     weights = torch.eye(WIDTH).requires_grad_()
     one, optimizer = passive("nopeek", {"alpha": 1.0}), torch.optim.Adam([weights], lr=0.05)
     for step in range(150):

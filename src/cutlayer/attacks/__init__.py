@@ -98,13 +98,12 @@ def resolve(
     ...
     cutlayer.errors.ConfigError: audit.attacks: norm looks for labels; name it in the active party's audit
     """
-    families = (LabelAttack, CompletionAttack) if role == "active" else (FeatureAttack,)
-    kinds: list[type[Attack[Any, Any]]]
+    secret = "labels" if role == "active" else "features"
     if names == "auto":
-        live = (attack for attack in REGISTRY.values() if attack.live and issubclass(attack, families))
+        live = [attack for attack in REGISTRY.values() if attack.live and _secret_of(attack) == secret]
         kinds = [attack for attack in live if task_kind in attack.tasks]
     else:
-        kinds = _named(names, task_kind, families)
+        kinds = _named(names, task_kind, secret)
     made = [kind() for kind in kinds]
     return Resolved(
         tuple(attack for attack in made if isinstance(attack, LabelAttack)),
@@ -113,7 +112,21 @@ def resolve(
     )
 
 
-def _named(names: Sequence[str], task_kind: str, families: tuple[type, ...]) -> list[type[Attack[Any, Any]]]:
+def _secret_of(attack: type[Attack[Any, Any]]) -> Literal["labels", "features"]:
+    """What attacks of a family look for: `labels`, the active party's, or `features`, a passive party's.
+
+    Raises:
+        ConfigError: The attack is of no family that an audit runs.
+    """
+    if issubclass(attack, LabelAttack | CompletionAttack):
+        return "labels"
+    if issubclass(attack, FeatureAttack):
+        return "features"
+    wanted = f"audit.attacks: {attack.name} of a family that an audit runs"
+    raise ConfigError.expected(wanted, "none of LabelAttack, CompletionAttack, FeatureAttack")
+
+
+def _named(names: Sequence[str], task_kind: str, secret: str) -> list[type[Attack[Any, Any]]]:
     if isinstance(names, str):
         raise ConfigError.expected("audit.attacks: auto or a list of names", repr(names), f"write [{names}]")
     for index, name in enumerate(names):
@@ -121,14 +134,8 @@ def _named(names: Sequence[str], task_kind: str, families: tuple[type, ...]) -> 
             raise ConfigError(f"audit.attacks: unknown attack {name!r}{near_miss(name, list(REGISTRY))}")
         if name in names[:index]:
             raise ConfigError(f"audit.attacks: {name} is named twice; keep one")
-        attack = REGISTRY[name]
-        attack.check_task(task_kind)
-        if issubclass(attack, families):
-            continue
-        if issubclass(attack, FeatureAttack):
-            raise ConfigError(f"audit.attacks: {name} looks for features; name it in a passive party's audit")
-        if issubclass(attack, LabelAttack | CompletionAttack):
-            raise ConfigError(f"audit.attacks: {name} looks for labels; name it in the active party's audit")
-        wanted = f"audit.attacks: {name} of a family that an audit runs"
-        raise ConfigError.expected(wanted, "none of LabelAttack, CompletionAttack, FeatureAttack")
+        REGISTRY[name].check_task(task_kind)
+        if (looks_for := _secret_of(REGISTRY[name])) != secret:
+            owner = "the active" if looks_for == "labels" else "a passive"
+            raise ConfigError(f"audit.attacks: {name} looks for {looks_for}; name it in {owner} party's audit")
     return [REGISTRY[name] for name in names]

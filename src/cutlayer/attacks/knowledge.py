@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -153,25 +152,18 @@ class Knowledge:
 
     def known_among(self, rows: Tensor) -> Tensor:
         """Which of `rows` (int64 (n,)) have a known label, bool (n,)."""
-        return torch.isin(rows, self._rows)
+        return torch.isin(rows, torch.tensor(list(self.known), dtype=torch.int64))
 
     def positives_among(self, rows: Tensor) -> list[int]:
         """Indices in `rows` (int64 (n,)) of the rows known to be positive, ascending."""
-        return torch.isin(rows, self._positives).nonzero().flatten().tolist()
+        positives = [row for row, label in self.known.items() if label == 1]
+        return torch.isin(rows, torch.tensor(positives, dtype=torch.int64)).nonzero().flatten().tolist()
 
     def labels_among(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Indices in `rows` (int64 (n,), ascending) of the rows with a known label, and their labels, int64 (m,)."""
         known = sorted(self.known.items())
         indices = torch.searchsorted(rows, torch.tensor([row for row, _ in known]))
         return indices, torch.tensor([label for _, label in known])
-
-    @cached_property
-    def _rows(self) -> Tensor:
-        return torch.tensor(list(self.known), dtype=torch.int64)
-
-    @cached_property
-    def _positives(self) -> Tensor:
-        return torch.tensor([row for row, label in self.known.items() if label == 1], dtype=torch.int64)
 
 
 def _given(value: T | None, need: Need) -> T:

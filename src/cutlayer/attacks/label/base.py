@@ -157,27 +157,22 @@ def gathered(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
     Raises:
         NotApplicable: There are none.
     """
-    rows, values, batch, hard, scale = [], [], [], [], []
-    also: dict[str, list[Tensor]] = {}
-    for number, members, guess in guesses:
+    parts = []
+    for number, rows, guess in guesses:
         scored = ~guess.values.isnan() if guess.values.dim() == 1 else ~guess.values.isnan().any(dim=1)
-        rows.append(members[scored])
-        values.append(guess.values[scored].double())
-        batch.append(torch.full((int(scored.sum()),), number))
-        scale.append(guess.sizes()[scored])
-        if guess.hard is not None:
-            hard.append(guess.hard[scored])
-        for name, other in guess.also.items():
-            also.setdefault(name, []).append(other[scored].double())
-    if not rows:
+        hard = None if guess.hard is None else guess.hard[scored]
+        also = {name: values[scored].double() for name, values in guess.also.items()}
+        batch = torch.full((int(scored.sum()),), number)
+        parts.append(Scores(rows[scored], guess.values[scored].double(), batch, hard, also, guess.sizes()[scored]))
+    if not parts:
         raise NotApplicable.expected("a sampled step with what the attack needs", "none", "sample more rows")
     return Scores(
-        torch.cat(rows),
-        torch.cat(values),
-        torch.cat(batch),
-        torch.cat(hard) if hard else None,
-        {name: torch.cat(parts) for name, parts in also.items()},
-        torch.cat(scale),
+        torch.cat([part.rows for part in parts]),
+        torch.cat([part.values for part in parts]),
+        torch.cat([part.batch for part in parts]),
+        torch.cat([part.hard for part in parts if part.hard is not None]) if parts[0].hard is not None else None,
+        {name: torch.cat([part.also[name] for part in parts]) for name in parts[0].also},
+        torch.cat([part.scale for part in parts if part.scale is not None]),
     )
 
 
