@@ -212,6 +212,6 @@ def test_runs_on_the_same_key_and_rows_share_their_draws(tmp_path: Path, monkeyp
     assert first.merged(ledger("a", eps=0.5)).totals[0].epsilon == 1.5
     others = {name: table.set_column(0, "id", pc.add(table["id"], 10**6)) for name, table in GIVEN.items()}
     assert first.merged(ledger("a", given=others)).totals[0].epsilon == 2.0
-    with pytest.raises(DataError, match="another one in"):
+    with pytest.raises(DataError, match="another label in"):
         ledger("a", given=tables(seed=1))
     assert first.merged(ledger("b")).totals[0].epsilon == 2.0

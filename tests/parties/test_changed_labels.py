@@ -141,7 +141,7 @@ def test_a_label_that_changes_under_a_run_is_refused_at_its_resume(
         train(tmp_path, "a", corrected(GIVEN), job, resume=True)
         assert torch.equal(drawn[0], drawn[1])
         return
-    with pytest.raises(DataError, match="another one in"):
+    with pytest.raises(DataError, match="another label in"):
         train(tmp_path, "a", corrected(GIVEN), job, resume=True)
     train(tmp_path, "a", GIVEN, job, resume=True)
     assert torch.equal(drawn[0], drawn[-1])

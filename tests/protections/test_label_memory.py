@@ -59,7 +59,7 @@ def test_a_corrected_label_is_refused_by_default(tmp_path, classes):
     ids, y, corrected, changed = rows(classes)
     train(tmp_path, "a", y, ids, classes=classes)
     wanted = (
-        rf"another one in {int(changed.sum()):,} of 20,000 rows; .*'changed_labels: keep'.*'changed_labels: redraw'"
+        rf"another label in {int(changed.sum()):,} of 20,000 rows; .*'changed_labels: keep'.*'changed_labels: redraw'"
     )
     with pytest.raises(DataError, match=wanted):
         train(tmp_path, "b", corrected, ids, classes=classes)
@@ -108,7 +108,7 @@ def test_what_follows_a_redraw_compares_with_the_new_draws(tmp_path):
     redrawn, _ = train(tmp_path, "b", corrected, ids, "redraw")
     again, _ = train(tmp_path, "c", corrected, ids)
     assert torch.equal(again, redrawn)
-    with pytest.raises(DataError, match="another one in"):
+    with pytest.raises(DataError, match="another label in"):
         train(tmp_path, "d", y, ids)
 
 
@@ -121,7 +121,7 @@ def test_a_run_that_is_resumed_keeps_its_generation(tmp_path):
     assert torch.equal(resumed, first)
     assert of_run.draws.endswith(" 0")
     for choice in ("refuse", "redraw"):
-        with pytest.raises(DataError, match=f"another one in {int(changed.sum()):,}"):
+        with pytest.raises(DataError, match=f"another label in {int(changed.sum()):,}"):
             train(tmp_path, "a", corrected, ids, choice)
     assert torch.equal(train(tmp_path, "a", corrected, ids, "keep")[0], first)
     assert torch.equal(train(tmp_path, "b", corrected, ids, "redraw")[0], train(tmp_path, "c", corrected, ids)[0])
@@ -134,7 +134,7 @@ def test_new_rows_are_added_and_those_that_are_away_are_remembered(tmp_path):
     train(tmp_path, "b", y[~half], ids[~half])
     order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(1))
     train(tmp_path, "c", y[order], ids[order])
-    with pytest.raises(DataError, match=f"another one in {int((changed & half).sum()):,} of 10,000 rows"):
+    with pytest.raises(DataError, match=f"another label in {int((changed & half).sum()):,} of 10,000 rows"):
         train(tmp_path, "d", corrected[half], ids[half])
 
 

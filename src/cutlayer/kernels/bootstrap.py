@@ -1,4 +1,4 @@
-"""Confidence interval of a leak by resampling rows, at a cost that does not grow with the table."""
+"""Confidence intervals of AUCs by resampling rows, at a cost that does not grow with the table."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ def auc_interval(
     """Percentile interval of the ROC AUC by the bootstrap over rows.
 
     Args:
-        scores, truth, repeats, seed: as `auc_replicates`.
-        level: of confidence, in (0, 1).
+        scores: float (n,), higher meaning "positive".
+        truth: bool or 0/1 integers (n,).
+        level: level of confidence, in (0, 1).
+        repeats: number of resamples, 1 or more.
+        seed: seed of the resampling's own random generator.
 
     Returns:
         (low, high), both NaN where the truth holds one class only. Where every positive scores above every negative
@@ -70,8 +73,8 @@ def auc_replicates(
     Args:
         scores: float (n,), higher meaning "positive".
         truth: bool or 0/1 integers (n,).
-        repeats: resamples, 1 or more.
-        seed: of its own random generator; the same seed gives the same numbers.
+        repeats: number of resamples, 1 or more.
+        seed: seed of its own random generator; the same seed gives the same numbers.
 
     Returns:
         float64 (repeats,), NaN where a resample lacks a class.
@@ -100,9 +103,10 @@ def macro_auc_replicates(scores: Tensor, codes: Tensor, repeats: int = 1000, see
     once, neighbours merged as in `auc_replicates`; a resample only decides how often each row counts.
 
     Args:
-        scores, codes: as `macro_auc`.
-        repeats: resamples, 1 or more.
-        seed: of its own random generator; the same seed gives the same numbers.
+        scores: float (n, classes), column c higher meaning "class c".
+        codes: int64 (n,), each row's class.
+        repeats: number of resamples, 1 or more.
+        seed: seed of its own random generator; the same seed gives the same numbers.
 
     Returns:
         float64 (repeats,), NaN where a resample holds one class only.
@@ -173,7 +177,7 @@ class _Cells:
     """Rows grouped by their score for one class, as in `auc_replicates`; cells of positives before those of negatives.
 
     Attributes:
-        cell: of each row, int64 (n,).
+        cell: cell of each row, int64 (n,).
         inner: AUC of the pairs inside each group of neighbouring scores.
     """
 

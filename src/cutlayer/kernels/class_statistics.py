@@ -14,10 +14,10 @@ _ROUNDING = 2.0**-47
 
 @dataclass(frozen=True, slots=True)
 class ClassStatistics:
-    """What a batch tells about its classes, in float64.
+    """Moments of a batch by class, in float64.
 
     Attributes:
-        counts: rows of each class, shape (classes,).
+        counts: number of rows of each class, shape (classes,).
         means: mean row of each class, shape (classes, width); zeros where a class has no rows.
         scatter: sum of squared distances of a class's rows from its mean, shape (classes,).
     """
@@ -37,7 +37,8 @@ class Contrast:
     """One class (the positives) against the rest (the negatives), in the letters of the sumKL programme.
 
     Attributes:
-        u: mean variance per coordinate of the negatives. v: of the positives.
+        u: mean variance per coordinate of the negatives.
+        v: mean variance per coordinate of the positives.
         d: width.
         g: squared Euclidean distance of the two means.
         p: share of positives.
@@ -75,16 +76,16 @@ def class_statistics(rows: Tensor, labels: Tensor, classes: int) -> ClassStatist
 
 
 def one_against_rest(of: ClassStatistics, positive: int) -> Contrast:
-    """Contrast one class with all others together.
+    """Contrast one class with all other classes together.
 
     Args:
         of: statistics with rows of `positive` and of another class.
         positive: the class's code.
     """
-    others = of.counts.clone()
-    others[positive] = 0.0
-    negatives, positives, width = float(others.sum()), float(of.counts[positive]), of.means.shape[1]
-    mean = (others @ of.means) / negatives
+    rest = of.counts.clone()
+    rest[positive] = 0.0
+    negatives, positives, width = float(rest.sum()), float(of.counts[positive]), of.means.shape[1]
+    mean = (rest @ of.means) / negatives
     within = of.scatter + of.counts * (of.means - mean).square().sum(1)
     within[positive] = 0.0
     difference = of.means[positive] - mean

@@ -24,9 +24,9 @@ class DistanceStatistics:
     """The n(n-1)/2 Euclidean distances between n rows, as one population.
 
     Attributes:
-        pairs: how many. All else is 0 where there are none.
-        mean: in the units of the rows.
-        variance: divided by `pairs`, >= 0.
+        pairs: number of distances. All else is 0 where there are none.
+        mean: mean distance, in the units of the rows.
+        variance: population variance, divided by `pairs`, >= 0.
         third: third central moment.
         fourth: fourth central moment, >= 0.
         maximum: the largest distance.
@@ -98,8 +98,10 @@ def normal_divergence(mean: float, variance: float, other_mean: Tensor, other_va
     """KL(N(mean, variance) || N(other_mean, other_variance)) in nats, once differentiable in the tensors.
 
     Args:
-        mean, variance: finite; variance >= 0.
-        other_mean, other_variance: scalars, finite, of one dtype; variance >= 0.
+        mean: mean of the first normal, finite.
+        variance: variance of the first normal, finite, >= 0.
+        other_mean: mean of the second normal, a finite scalar.
+        other_variance: variance of the second normal, a finite scalar >= 0 of the same dtype.
 
     Returns:
         A scalar, >= 0 up to rounding. Where a variance is 0 it is 0 between equal normals and infinite between others,
@@ -107,8 +109,8 @@ def normal_divergence(mean: float, variance: float, other_mean: Tensor, other_va
 
     Reference: Kullback 1959, *Information theory and statistics*, chapter 9.
     """
-    found = _NormalDivergence.apply(other_mean, other_variance, mean, variance)  # type: ignore[no-untyped-call]
-    return cast("Tensor", found)
+    divergence = _NormalDivergence.apply(other_mean, other_variance, mean, variance)  # type: ignore[no-untyped-call]
+    return cast("Tensor", divergence)
 
 
 class _NormalDivergence(torch.autograd.Function):
@@ -133,16 +135,16 @@ class _NormalDivergence(torch.autograd.Function):
 
 
 def largest_distance(mean: float, deviation: float, pairs: int, tail: float) -> float:
-    """What the largest of so many normal distances exceeds with probability `tail` only.
+    """The distance that the largest of `pairs` normal distances exceeds with probability `tail`.
 
-    The quantile of the maximum of independent draws: mean + deviation * z with Phi(z)^pairs = 1 - tail. With one pair
-    it is the plain Gaussian quantile of a single distance. Distances of one batch share rows, so that they are not
-    independent, and need not be normal: an estimate, not a bound.
+    It is the quantile of the maximum of independent draws: mean + deviation * z with Phi(z)^pairs = 1 - tail. Distances
+    of one batch share rows, so that they are not independent, and need not be normal: an estimate, not a bound.
 
     Args:
-        mean, deviation: of the distances; deviation >= 0.
-        pairs: how many distances, 1 or more.
-        tail: in (0, 1).
+        mean: mean of the distances.
+        deviation: standard deviation of the distances, >= 0.
+        pairs: number of distances, 1 or more.
+        tail: probability in (0, 1).
 
     Returns:
         In the units of `mean`, >= 0.
@@ -207,7 +209,7 @@ def _pairs(points: Points) -> int:
 
 
 def _root_mean_square(points: Points) -> float:
-    """Of the distances in scaled units."""
+    """Root mean square of the distances, in scaled units."""
     return math.sqrt(max(points.squared_sum, 0.0) / (points.n * (points.n - 1)))
 
 

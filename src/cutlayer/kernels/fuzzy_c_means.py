@@ -23,7 +23,7 @@ class FuzzyClusters:
     Attributes:
         centres: float64 (c, d), in the units of the rows.
         memberships: float64 (n, c), each in [0, 1]; every row adds up to 1.
-        rounds: how often centres and memberships were updated.
+        rounds: number of updates of centres and memberships.
         converged: whether the last update moved no membership by more than the tolerance.
     """
 
@@ -55,9 +55,9 @@ def fuzzy_c_means(
         points: floating (n, d), finite, both 1 or more; of any scale. Not differentiated through.
         clusters: c, 1 or more; more than there are distinct rows let centres coincide.
         fuzzifier: m, above 1; towards 1 the memberships become 0 and 1.
-        tolerance: of the largest change of a membership, above 0.
-        rounds: the most there may be, 1 or more.
-        seed: of the start's own random generator; the same seed gives the same clusters.
+        tolerance: largest change of a membership that counts as converged, above 0.
+        rounds: maximum number of updates, 1 or more.
+        seed: seed of the start's own random generator; the same seed gives the same clusters.
         start: centres (c, d) to begin with, such as an earlier batch's; by default those of k-means, itself started
             by k-means++, on a sample of 1024 rows.
 

@@ -21,7 +21,7 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     Args:
         points: float64 (n, d), finite, n of 1 or more; of any scale.
         clusters: k, 1 or more.
-        seed: of its own random generator; the same seed gives the same centres.
+        seed: seed of its own random generator; the same seed gives the same centres.
 
     Returns:
         float64 (k, d); centres coincide where there are fewer distinct rows than clusters.
@@ -88,7 +88,7 @@ def _plus_plus(points: Tensor, clusters: int, generator: torch.Generator) -> Ten
 
 
 def _lloyd(points: Tensor, centres: Tensor) -> Tensor:
-    """Move centres to the means of their rows until nothing changes; one without rows stays where it is."""
+    """Move centres to the means of their rows until nothing changes; a centre without rows does not move."""
     before = None
     for _ in range(_ROUNDS):
         nearest = distances(points, centres).argmin(dim=1)

@@ -1,4 +1,4 @@
-"""Noise and draws from AES-256: nobody without the key can repeat or predict them."""
+"""Noise and draws from AES-256, which cannot be repeated or predicted without the key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 16
 """Bytes of one AES block."""
 
 MIN_UNIFORM = 2.0**-64
-"""What the radius of a normal and the size of a Laplace number are drawn from reaches down to this."""
+"""The smallest uniform from which the radius of a normal and the size of a Laplace number are drawn."""
 
 TAIL_SIGMA = math.sqrt(-2 * math.log(MIN_UNIFORM))
 """The largest value `standard_normal` can return, 9.42: the radius belonging to the smallest uniform."""
@@ -43,7 +43,7 @@ def derive(secret: bytes, *parts: bytes, size: int = 32) -> bytes:
 
     Args:
         secret: 16 bytes or more.
-        parts: what the subkey is for; each is prefixed with its length, so that no two lists read the same.
+        parts: purpose of the subkey; each part is prefixed with its length, so that no two lists read the same.
         size: bytes wanted, 1 to 64.
 
     Returns:
@@ -92,7 +92,7 @@ def keystream(key: bytes, nonce: bytes, nbytes: int) -> bytearray:
 
     Args:
         key: 16 bytes or more; 32 from the operating system are meant.
-        nonce: of any length; distinct nonces never share a stream.
+        nonce: bytes of any length; distinct nonces never share a stream.
         nbytes: number of bytes, at most 2^36 - 32 (64 GiB).
 
     Returns:
@@ -149,8 +149,8 @@ def standard_normal(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor:
 
     Args:
         key: 16 bytes or more; 32 from the operating system are meant.
-        nonce: of any length; must differ for every use.
-        shape: of the result.
+        nonce: bytes of any length; must differ for every use.
+        shape: shape of the result.
 
     Reference: Box and Muller 1958, *A note on the generation of random normal deviates*.
     """
@@ -177,8 +177,8 @@ def standard_laplace(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor
 
     Args:
         key: 16 bytes or more; 32 from the operating system are meant.
-        nonce: of any length; must differ for every use.
-        shape: of the result.
+        nonce: bytes of any length; must differ for every use.
+        shape: shape of the result.
     """
     count = math.prod(shape)
     if count == 0:
@@ -204,8 +204,8 @@ def word_pieces(key: bytes, nonce: bytes, count: int, words_each: int, at_a_time
     """The stream of `keystream` as int32 words, a piece at a time.
 
     Args:
-        key: as of `keystream`.
-        nonce: as of `keystream`.
+        key: as in `keystream`.
+        nonce: as in `keystream`.
         count: number of draws.
         words_each: 32-bit words of one draw.
         at_a_time: largest number of draws in a piece.
@@ -226,8 +226,8 @@ def word_buffer(key: bytes, nonce: bytes, count: int) -> tuple[Tensor, Callable[
     """Room for 64-bit words of `keystream`, and what fills it with the next ones, all of it each time.
 
     Args:
-        key: as of `keystream`.
-        nonce: as of `keystream`.
+        key: as in `keystream`.
+        nonce: as in `keystream`.
         count: number of words, 1 or more.
 
     Returns:
@@ -251,7 +251,7 @@ def _to_uniform(words: Tensor) -> Tensor:
 
 
 def _box_muller(words: Tensor, out: Tensor, uniform: Tensor, radius: Tensor, angle: Tensor) -> None:
-    """Turn 3m words int32 into 2m normals: each two of the first 2m give a radius, each of the others an angle.
+    """Turn 3m words int32 into 2m normals: each two of the first 2m give a radius, each of the last m an angle.
 
     The last three are room for m numbers or more.
     """

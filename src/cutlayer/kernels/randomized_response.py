@@ -28,7 +28,7 @@ def flip_probability(eps: float, classes: int) -> float:
 
 
 def flip_threshold(eps: float, classes: int) -> int:
-    """Of the 2^64 values of a word, how many replace a label: the least for which eps-differential privacy is exact.
+    """Number of the 2^64 values of a word that replace a label: the least for which eps-differential privacy is exact.
 
     The replacement is the remainder of a word by n - 1, and the rarest comes with probability q = floor(2^64 / (n - 1))
     / 2^64. A threshold t gives eps where (1 - t / 2^64) <= e^eps q t / 2^64, that is from 2^64 / (1 + e^eps q) on. An
@@ -55,12 +55,12 @@ def flip_threshold(eps: float, classes: int) -> int:
 def randomized_response(
     codes: Tensor, digests: Tensor, classes: int, eps: float, secret: bytes, column: str, draws: str = ""
 ) -> Tensor:
-    """Keep each label with probability e^eps / (n - 1 + e^eps), else take one of the others uniformly.
+    """Keep each label with probability e^eps / (n - 1 + e^eps), else draw another class uniformly.
 
     The randomness of a row is AES-256 of its id digest, under a key derived from the secret, the label column, eps, the
-    number of classes and the row's label. The first 8 bytes decide whether the label flips, the last 8 where to. So a
-    draw does not depend on the order of the rows or on which others are there, and a repeated training
-    releases nothing new. The probability of a flip is a multiple of 2^-64: the smallest that keeps the ratio of any two
+    number of classes and the row's label. The first 8 bytes decide whether the label flips, the last 8 to which
+    class. So a draw does not depend on the order of the rows or on the other rows, and a repeated training releases
+    nothing new. The probability of a flip is a multiple of 2^-64: the smallest that keeps the ratio of any two
     labels' probabilities within e^eps, rounding and the uneven remainder included (`flip_threshold`).
 
     Args:

@@ -18,8 +18,8 @@ class Groups:
     """Rows in ascending order of score, rows of equal score together.
 
     Attributes:
-        positives: how many positive rows each group holds, int64 (groups,).
-        negatives: how many negative ones.
+        positives: number of positive rows in each group, int64 (groups,).
+        negatives: number of negative rows in each group, int64 (groups,).
     """
 
     positives: Counts
@@ -103,11 +103,12 @@ def macro_auc(scores: Tensor, codes: Tensor) -> float:
 def true_positive_rate(
     scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArray[np.bool_], false_positives: float = 0.01
 ) -> float:
-    """Largest share of positive rows found by a threshold that lets through a share of the negative ones at most.
+    """Largest share of positive rows above a threshold, at a bounded share of negative rows above it.
 
     Args:
-        scores, truth: as in `roc_auc`.
-        false_positives: that share, 0 to 1.
+        scores: float (n,), higher meaning "positive".
+        truth: bool or 0/1 integers (n,).
+        false_positives: maximum share of negative rows above the threshold, 0 to 1.
 
     Returns:
         0 to 1; NaN where the truth holds one class only.

@@ -1,4 +1,4 @@
-"""How near a rebuilt image is to the true one: peak signal-to-noise ratio, and structural similarity."""
+"""Similarity of a reconstructed image to the true one: peak signal-to-noise ratio, and structural similarity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def psnr(first: Tensor, second: Tensor, peak: float = 1.0) -> Tensor:
     """Peak signal-to-noise ratio of each pair of images, in decibels; infinite where they are equal.
 
     Args:
-        first, second: floating (n, channels, height, width).
+        first: floating images (n, channels, height, width).
+        second: images of the same shape.
         peak: the largest value that a pixel can have.
 
     Returns:
@@ -37,7 +38,9 @@ def ssim(first: Tensor, second: Tensor, peak: float = 1.0) -> Tensor:
     wholly inside the image.
 
     Args:
-        first, second, peak: as in `psnr`; both sides of the images at least 11.
+        first: floating images (n, channels, height, width), height and width at least 11.
+        second: images of the same shape.
+        peak: the largest value that a pixel can have.
 
     Returns:
         float64 (n,), -1 to 1; 1 for equal images.
@@ -63,14 +66,14 @@ def ssim(first: Tensor, second: Tensor, peak: float = 1.0) -> Tensor:
 
 
 def _smoothed(x: Tensor) -> Tensor:
-    """Gaussian mean around every place where the window fits, (n, channels, height - 10, width - 10)."""
+    """Gaussian mean at every position of the window, (n, channels, height - 10, width - 10)."""
     at = torch.arange(WINDOW, dtype=torch.float64) - WINDOW // 2
     weights = (-at.square() / (2 * DEVIATION**2)).exp()
     weights = weights / weights.sum()
     planes = x.reshape(-1, 1, *x.shape[2:])
     rows = functional.conv2d(planes, weights.reshape(1, 1, -1, 1))
-    found = functional.conv2d(rows, weights.reshape(1, 1, 1, -1))
-    return found.reshape(*x.shape[:2], *found.shape[2:])
+    means = functional.conv2d(rows, weights.reshape(1, 1, 1, -1))
+    return means.reshape(*x.shape[:2], *means.shape[2:])
 
 
 def _check(first: Tensor, second: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The catalogue of protections: one file each, one line here."""
+"""The registry of protections: one file each, one line here."""
 
 from __future__ import annotations
 
@@ -84,15 +84,15 @@ REGISTRY: Mapping[str, type[Protection[Any]]] = {
 
 
 def build(name: str, raw: Mapping[str, Any] | None, where: str) -> Protection[Any]:
-    """Build one protection from what a party file says.
+    """Build one protection from its options in a party file.
 
     Args:
-        name: as registered.
+        name: name in `REGISTRY`.
         raw: its options; `None` where it has none.
         where: dotted path of the `privacy` mapping, for messages.
 
     Raises:
-        ConfigError: unknown name, with a near miss, or options that are no good.
+        ConfigError: unknown name, with a near miss, or invalid options.
 
     >>> build("max_nrom", None, "privacy")
     Traceback (most recent call last):
@@ -109,8 +109,9 @@ def build_chain(party: str, role: Role, privacy: Mapping[str, Mapping[str, Any] 
     """Build a party's protections.
 
     Args:
-        party: its name. role: `active` or `passive`.
-        privacy: options by protection name; and the budget, if there is one.
+        party: name of the party.
+        role: `active` or `passive`.
+        privacy: options by protection name, and the budget, if there is one.
         where: dotted path of `privacy`, for messages.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What each row's label was when it was drawn for: else the draws of a later training show whose label changed."""
+"""The memory of which label each row was drawn for: without it, later draws would show whose label changed."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.kernels.noise import derive, encrypt_blocks
 
 Choice = Literal["refuse", "keep", "redraw"]
-"""What is done where labels changed since they were drawn for."""
+"""What is done about labels that changed after a draw."""
 Words = npt.NDArray[np.uint64]
-_PATIENCE, _PAUSE = 60.0, 0.05
+_MAX_WAIT, _PAUSE = 60.0, 0.05
 _BEGUN, _ENDED = "begun\n", "ended\n"
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What draws depend on beside the row, its label and the secret.
+    """What draws depend on besides the row, its label and the secret.
 
     Attributes:
         column: name of the label column.
-        eps: of one draw, 0 or more.
-        classes: how many values a label can take, 2 or more.
+        eps: privacy of one draw, 0 or more.
+        classes: number of values that a label can take, 2 or more.
     """
 
     column: str
@@ -54,12 +54,12 @@ class Recalled:
     """The labels to draw for.
 
     Attributes:
-        codes: class codes, int64 (n,): the current ones, but where an old draw is to stay.
-        memory: a random name of the memory; one that was lost and begun again has another.
-        generation: of the draws; another generation draws every row anew.
-        kept: how many rows have the code of their old draw in place of their own.
-        which: name of what the draws depend on beside the row, its label and the secret.
-        unfinished: generations of other runs that did not come to their end, whose draws no ledger states.
+        codes: class codes, int64 (n,): the current codes, except in rows that keep an old draw.
+        memory: random name of the memory; a memory that was lost and begun again has another name.
+        generation: number of the generation; another generation draws every row anew.
+        kept: number of rows with the code of their old draw in place of their current code.
+        which: digest of what the draws depend on besides the row and its label (`Drawn`).
+        unfinished: number of generations of other runs that did not end, whose draws no ledger states.
     """
 
     codes: Tensor
@@ -71,32 +71,33 @@ class Recalled:
 
     @property
     def draws(self) -> str:
-        """Name of the draws; the memory is part of it, so that no draw of a memory that was lost can come again."""
+        """Name of the draws; the memory's name is part of it, so that draws of a lost memory never recur."""
         return f"{self.memory} {self.generation}"
 
 
 class LabelMemory:
-    """Keyed digests of the labels that were drawn for, beside the secret that draws.
+    """Keyed digests of the labels that rows were drawn for, stored next to the secret.
 
     A draw is a function of the row's id and label, so that a repeated training repeats it. If a label changes in
     between, its draw may change, while no other does: each difference between two trainings would prove a change. So
-    the label that each row was drawn for is remembered, and a change is refused, or the old draw stays, or all rows are
-    drawn under a new generation, so that differences say nothing.
+    the label that each row was drawn for is remembered, and a change is refused, or the old draw is kept, or all rows
+    are drawn under a new generation, where differences reveal nothing.
 
     A row takes 16 bytes: 8 of its id and 8 of its label, both enciphered under keys derived from the secret, so that
-    the file tells nobody else anything. Two ids agree in their 8 bytes with probability 2^-64 a pair; that would look
-    like a change and be refused.
+    the file is useless without it. Two ids agree in their 8 bytes with probability 2^-64 a pair; that would look like a
+    change and be refused.
 
-    Draws are named by the memory too, which has a random name for each generation. So a memory that is lost, or an
-    older copy of it, begins draws that share nothing with those before. Rows alone that were added after an older copy
-    was made are not covered: the copy does not know that they were drawn.
+    The name of the draws includes that of the memory, which is random for each generation. So a memory that is lost, or
+    an older copy of it, begins draws that are independent of earlier ones. Rows that were added after an older copy was
+    made are not covered: the copy does not know that they were drawn.
 
     Args:
-        folder: beside the secret, for one file for each generation of each label column, eps and number of classes.
-        record: a file of the run folder that holds which generation the run uses; a resume must use the same.
+        folder: folder next to the secret, with a file for each generation of each label column, eps and number of
+            classes.
+        record: file of the run folder that holds the run's generation; a resume must use the same.
         secret: 32 bytes that stay with the label's owner.
-        simulated: nothing that is drawn leaves this process; generations that did not end are then neither recorded
-            nor counted.
+        simulated: whether nothing that is drawn leaves this process; generations that did not end are then neither
+            recorded nor counted.
 
     Reference: Erlingsson et al. 2014, RAPPOR (arXiv 1407.6981), section 3.1 (memoised randomised response), and Ding et
     al. 2017, Collecting telemetry data privately (arXiv 1712.01524), on values that change.
@@ -107,15 +108,15 @@ class LabelMemory:
         self._secret = secret
 
     def recall(self, codes: Tensor, digests: Tensor, drawn: Drawn, choice: Choice) -> Recalled:
-        """Compare labels with those that were drawn for, and remember them; all is on disk when it returns.
+        """Compare labels with those of earlier draws, and remember them; all is on disk when this returns.
 
-        With `redraw` every new training begins a generation, whether a label changed or not: that all draws differ
-        then says nothing of the labels.
+        With `redraw` every new training begins a generation, whether a label changed or not: new draws then reveal
+        nothing about the labels.
 
         Args:
             codes: current class codes, int64 (n,).
-            digests: of the row ids, uint8 (n, 16), each once.
-            drawn: what the draws depend on beside the row.
+            digests: digests of the row ids, uint8 (n, 16), distinct.
+            drawn: what the draws depend on besides the row.
             choice: what is done where labels changed.
 
         Raises:
@@ -152,7 +153,7 @@ class LabelMemory:
         return Recalled(old, memory, generation, int(changed.sum()), which, unfinished)
 
     def begin(self, recalled: Recalled) -> None:
-        """Record that something that depends on the draws is about to leave; it is on disk when this returns."""
+        """Record that something that depends on the draws is about to be sent; on disk when this returns."""
         path = self._state(recalled.which, recalled.generation)
         if not self.simulated and not path.exists():
             write_whole(path, _BEGUN)
@@ -166,7 +167,7 @@ class LabelMemory:
         return self.folder / f"{which}-{generation}.state"
 
     def _unfinished(self, which: str, generation: int) -> int:
-        """How many other generations were begun and no run with them ended."""
+        """Number of other generations that were begun, with no run that ended."""
         others = {*self.folder.glob(f"{which}-*.state")} - {self._state(which, generation)}
         return 0 if self.simulated else sum(path.read_text() != _ENDED for path in others)
 
@@ -175,7 +176,7 @@ class LabelMemory:
         if choice == "keep":
             return
         wanted = f"label {drawn.column!r} of every training row as it was when it was drawn for"
-        got = f"another one in {changed:,} of {rows:,} rows"
+        got = f"another label in {changed:,} of {rows:,} rows"
         if choice == "redraw" and begun:
             raise DataError.expected(
                 wanted, got, "the run began before they changed: bring them back, or start a new run"
@@ -190,13 +191,13 @@ class LabelMemory:
     def _old_codes(
         self, codes: Tensor, digests: Tensor, drawn: Drawn, changed: npt.NDArray[np.bool_], known: Words
     ) -> Tensor:
-        """The codes with those of changed rows as they were: found by trying every class."""
-        places = np.flatnonzero(changed)
-        old, missing = codes.clone(), np.ones(len(places), dtype=bool)
+        """The codes, with changed rows as they were, by trying every class."""
+        rows = np.flatnonzero(changed)
+        old, missing = codes.clone(), np.ones(len(rows), dtype=bool)
         for code in range(drawn.classes):
-            tried = self._label_words(torch.full((len(places),), code), digests[places], drawn)
-            same = tried == known[places]
-            old[places[same]] = code
+            tried = self._label_words(torch.full((len(rows),), code), digests[rows], drawn)
+            same = tried == known[rows]
+            old[rows[same]] = code
             missing &= ~same
         if missing.any():
             raise self._damaged(self.folder)
@@ -207,14 +208,14 @@ class LabelMemory:
         return _first_words(key, digests.numpy())
 
     def _label_words(self, codes: Tensor, digests: Tensor, drawn: Drawn) -> Words:
-        words, found = digests.numpy(), np.zeros(len(codes), np.uint64)
+        words, enciphered = digests.numpy(), np.zeros(len(codes), np.uint64)
         order = np.argsort(codes.numpy(), kind="stable")
         starts = np.searchsorted(codes.numpy()[order], np.arange(drawn.classes + 1))
         for code in np.flatnonzero(np.diff(starts)):
             rows = order[starts[code] : starts[code + 1]]
             key = derive(self._secret, b"label memory label", *drawn.purpose, str(code).encode())
-            found[rows] = _first_words(key, words[rows])
-        return found
+            enciphered[rows] = _first_words(key, words[rows])
+        return enciphered
 
     def _next(self, which: str, choice: Choice) -> int:
         """The generation of a new training."""
@@ -223,7 +224,7 @@ class LabelMemory:
         return 0 if latest is None else latest + (choice == "redraw")
 
     def _draws_of_run(self, which: str) -> tuple[int | None, str]:
-        """Generation and name of the memory that the run was begun with; `None` before."""
+        """Generation and name of the memory that the run was begun with; `None` in a new run."""
         try:
             noted = json.loads(self.record.read_text()) if self.record.exists() else {}
             return (int(noted[which]["generation"]), str(noted[which]["memory"])) if which in noted else (None, "")
@@ -261,8 +262,8 @@ class LabelMemory:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Wait for another training that is comparing its labels, which takes a moment."""
-        until = time.monotonic() + _PATIENCE
+        """Wait for another training that is comparing its labels, which takes less than a second."""
+        until = time.monotonic() + _MAX_WAIT
         with ExitStack() as stack:
             while True:
                 try:
@@ -287,7 +288,7 @@ def _first_words(key: bytes, digests: npt.NDArray[np.uint8]) -> Words:
 
 
 def _find(known: Words, wanted: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Where each wanted word is among the known ones, which are sorted, and whether it is there."""
+    """Index of each wanted word among the known words, which are sorted, and whether it is one of them."""
     if not len(known):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
     order, where = np.argsort(wanted), np.empty(len(wanted), np.int64)
