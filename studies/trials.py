@@ -17,6 +17,8 @@ from cutlayer.config import Job
 from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.results.leaks import LayerLeak, LeakResult
+from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 from studies.page import Page
@@ -125,19 +127,17 @@ def run_trial(study: Study, trial: Trial, work: Path, progress: Progress) -> dic
     shutil.rmtree(work, ignore_errors=True)
     keys = Keys(work.parent / "keys", study_key(trial.job), simulated=True)
     folder = execute(trial.job, work, Options(keys, tables=trial.tables), progress)
-    summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
-    own = next(row for row in summary["utility"]["rows"] if row["name"] == "this run")
-    cells = audit["runs"]["this run"]["cells"]
-    leaks = worst_leaks([cell for cell in cells if cell["message"] != "layer"])
-    layers = {f"{cell['party']}/{cell['layer']}": _worst(cell) for cell in cells if cell["message"] == "layer"}
+    summary, audit = folder.summary, folder.audit.runs[RunKind.THIS_RUN]
+    leaks = worst_leaks(audit.leaks)
+    layers = {f"{layer.party}/{layer.layer}": _worst(layer) for layer in audit.layers}
     measured = study.measure(trial, folder)
     shutil.rmtree(work)
     return {
         "group": trial.group,
         "setting": trial.setting,
         "seed": trial.seed,
-        "metric": own["metrics"][summary["utility"]["metric"]],
-        "seconds": summary["run"]["seconds"],
+        "metric": summary.utility.rows[0].metrics[summary.utility.metric],
+        "seconds": summary.run.seconds,
         "leaks": leaks,
         "layers": layers,
         "measured": measured,
@@ -153,27 +153,28 @@ def study_key(job: Job) -> bytes:
     return hashlib.blake2b(f"cutlayer study {job.train.seed}".encode(), digest_size=32).digest()
 
 
-def worst_leaks(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+def worst_leaks(results: Sequence[LeakResult]) -> dict[str, dict[str, float]]:
     """By `message/attack`, the leak from the passive party that leaks most, as in `TrialResult.leaks`.
 
     An attack that finds classes but cannot name them has a second entry, `message/attack, best assignment`: its leak
     under the best names, at that party and epoch.
 
     Args:
-        cells: Entries of the leak matrix in `audit.json` that are about messages.
+        results: Leaks of messages.
     """
     worst: dict[str, dict[str, float]] = {}
-    for cell in cells:
-        key = f"{cell['message']}/{cell['attack']}"
-        entries = {key: _worst(cell)}
-        if BEST_ASSIGNMENT in cell["other_aucs"]:
-            entries[f"{key}, {ASSIGNED}"] = {**entries[key], "auc": cell["other_aucs"][BEST_ASSIGNMENT]}
+    for result in results:
+        key = f"{result.message}/{result.attack}"
+        entries = {key: _worst(result)}
+        assigned = result.other_aucs.get(BEST_ASSIGNMENT)
+        if assigned is not None:
+            entries[f"{key}, {ASSIGNED}"] = {**entries[key], "auc": assigned}
         for name, entry in entries.items():
             if name not in worst or distance_from_chance(entry["auc"]) > distance_from_chance(worst[name]["auc"]):
                 worst[name] = entry
     return worst
 
 
-def _worst(cell: Mapping[str, Any]) -> dict[str, float]:
-    values = {"auc": cell["batch_auc"], "epoch": cell["epoch"], "last": cell["last_epoch_leak"]}
+def _worst(result: LeakResult | LayerLeak) -> dict[str, float]:
+    values = {"auc": result.batch_auc, "epoch": result.epoch, "last": result.last_epoch_leak}
     return {key: math.nan if value is None else value for key, value in values.items()}

@@ -9,7 +9,7 @@ from typing import Any
 from cutlayer.accounting import GaussianRelease, Ledger
 from cutlayer.config import Job, validated
 from cutlayer.kernels.gaussian_mechanism import best_auc
-from cutlayer.training.departures import alone_name
+from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from studies.datasets import adult
 from studies.embedding_budget.claims import (
@@ -79,10 +79,12 @@ class EmbeddingBudgetStudy(Study):
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """The active party alone where it was trained, and what the ledger says was spent."""
-        utility = folder.read_json("summary.json")["utility"]
-        wanted = alone_name(trial.job.active)
-        alone = [row["metrics"][utility["metric"]] for row in utility["rows"] if row["name"] == wanted]
-        return {**({"alone": alone[0]} if alone else {}), **spent(Ledger.from_json(folder.read_json("ledger.json")))}
+        utility = folder.summary.utility
+        alone = utility.row(RunKind.ALONE)
+        return {
+            **({"alone": alone.metrics[utility.metric]} if alone else {}),
+            **spent(Ledger.from_json(folder.read_json("ledger.json"))),
+        }
 
     def page(self, results: Results) -> Page:
         """Claims, how much a single release recovered and why, and a table and a chart for each data set."""

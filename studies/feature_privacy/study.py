@@ -12,6 +12,8 @@ from torch import Tensor
 
 from cutlayer.jobs.execute import Progress
 from cutlayer.parties.observer import EpochRecord
+from cutlayer.results.features import FeatureResult
+from cutlayer.results.run import RunKind
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from studies.feature_privacy.claims import LAST, MEAN, ONLY
@@ -112,16 +114,16 @@ class FeaturePrivacyStudy(Study):
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy, the ledger's total, the attacks' results, and diagnostics of embeddings and gradients."""
-        summary, audit = folder.read_json("summary.json"), folder.read_json("audit.json")
-        references = {row["name"]: row["metrics"]["accuracy"] for row in summary["utility"]["rows"]}
+        audit = folder.audit
+        references = {row.name: row.metrics["accuracy"] for row in folder.summary.utility.rows}
         data_set = next(data_set for data_set in DATA_SETS if data_set.group == trial.group)
         return {
-            "accuracy": references["this run"],
+            "accuracy": references[RunKind.THIS_RUN],
             "references": references,
             "ledger": _total(folder.read_json("ledger.json"), data_set),
-            "attacks": attack_results(audit["features"]),
-            "skipped": audit["runs"]["this run"]["skipped"],
-            "pictures": _pictures(audit["features"], data_set.parties[0]) if trial.seed == 1 else {},
+            "attacks": attack_results(audit.features),
+            "skipped": dict(audit.runs[RunKind.THIS_RUN].skipped),
+            "pictures": _pictures(audit.features, data_set.parties[0]) if trial.seed == 1 else {},
             "diagnostics": _diagnostics(trial, folder, data_set),
         }
 
@@ -140,25 +142,24 @@ def _total(ledger: Mapping[str, Any], data_set: DataSet) -> dict[str, Any]:
     return {**{key: own[0][key] for key in keys}, "strict": strict}
 
 
-def attack_results(features: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+def attack_results(features: Sequence[FeatureResult]) -> dict[str, dict[str, dict[str, float | None]]]:
     """Results by attack (for inversion with the release) and party.
 
     Args:
-        features: Entries under `features` of `audit.json`.
+        features: Results of all attacks on features.
     """
-    results: dict[str, dict[str, dict[str, float]]] = {}
-    for entry in features:
-        attack, release = entry["attack"], _release(entry["release"])
-        name = attack if attack == "membership" else f"{attack}, {release}"
-        values = {"value": entry["value"], "baseline": entry["baseline"], **entry["metrics"]}
-        results.setdefault(name, {})[entry["party"]] = values
+    results: dict[str, dict[str, dict[str, float | None]]] = {}
+    for one in features:
+        name = one.attack if one.attack == "membership" else f"{one.attack}, {_release(one.release)}"
+        values = {"value": one.value, "baseline": one.baseline, **one.metrics}
+        results.setdefault(name, {})[one.party] = values
     return results
 
 
-def _pictures(features: Sequence[Mapping[str, Any]], party: str) -> dict[str, list[Mapping[str, Any]]]:
+def _pictures(features: Sequence[FeatureResult], party: str) -> dict[str, list[Mapping[str, Any]]]:
     """Reconstructed images of one party, by release."""
-    own = [entry for entry in features if entry["pictures"] and entry["party"] == party]
-    return {_release(entry["release"]): entry["pictures"] for entry in own}
+    own = [one for one in features if one.pictures and one.party == party]
+    return {_release(one.release): [picture.model_dump() for picture in one.pictures] for one in own}
 
 
 def _release(description: str) -> str:

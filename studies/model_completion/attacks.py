@@ -44,8 +44,8 @@ class CompletedModels:
 
     def __init__(self, trial: Trial, folder: RunFolder) -> None:
         self.trial, self.folder = trial, folder
-        self.summary = folder.read_json("summary.json")
-        task = Task(trial.job.task, tuple(self.summary["task"]["classes"]))
+        self.summary = folder.summary
+        task = Task(trial.job.task, self.summary.task.classes)
         self.departed = DepartedParty(trial.job, folder, PASSIVE, task)
         few, everything = self.departed.knowledge()
         self.known = {FEW: few, ALL: everything}
@@ -58,10 +58,10 @@ class CompletedModels:
                 besides; one run of each seed needs these.
         """
         view = self.departed.view(self.folder)
-        (own,) = [row for row in self.summary["departures"]["rows"] if row["absent"] == [PASSIVE]]
+        (own,) = [row for row in self.summary.departures.rows if row.absent == (PASSIVE,)]
         measured: dict[str, Any] = {
             "labels": {name: len(known.known) for name, known in self.known.items()},
-            "after": own["metrics"]["accuracy"],
+            "after": own.metrics["accuracy"],
             "references": self._references(),
             "honest": self._values(ModelCompletion(), view, {FEW: (*FROZEN, *TUNED), ALL: FROZEN}),
             **embedding_size(view.embeddings),
@@ -86,8 +86,8 @@ class CompletedModels:
             **embedding_size(view.embeddings),
         }
 
-    def _references(self) -> dict[str, float]:
-        return {row["name"]: row["metrics"]["accuracy"] for row in self.summary["utility"]["rows"]}
+    def _references(self) -> dict[str, float | None]:
+        return {row.name: row.metrics["accuracy"] for row in self.summary.utility.rows}
 
     def _malicious(self) -> dict[str, Any]:
         """Train the same job with the malicious optimiser at the passive party, and complete that model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from cutlayer.training.departures import alone_name
+from cutlayer.results.run import RunId, RunKind
 from studies.claims import Claim, Verdict, above, all_hold, any_holds, below
 from studies.image_halves import ACTIVE
 from studies.model_completion.attacks import ALL, FEW, MORE
@@ -72,7 +72,7 @@ def completed(run: str, labels: str, extractor: str = "") -> Value:
 
 def alone(result: TrialResult) -> float | None:
     """Accuracy of the active party alone, known for the undefended trial: a model below it is worth nothing."""
-    value = result.measured.get("references", {}).get(alone_name(ACTIVE))
+    value = result.measured.get("references", {}).get(RunId(RunKind.ALONE, (ACTIVE,)).label)
     return None if value is None else float(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutlayer.training.departures import alone_name, finetuned_name, retrained_name
+from cutlayer.results.run import RunId, RunKind
 from studies.claims import Claim, above, all_hold, below
 from studies.image_halves import ACTIVE, PASSIVE
 from studies.results import Mean, Results, TrialResult, Value, comma_separated, formatted
@@ -51,23 +51,27 @@ class Departure:
 
     def finetuned(self, metric: str = ACCURACY) -> Value:
         """Utility after the departure and further training of the top model."""
-        return _value(by_metric("references", metric), finetuned_name(self.absent))
+        return _value(by_metric("references", metric), RunId(RunKind.FINETUNED, self.absent).label)
 
     def standalone(self, metric: str = ACCURACY) -> Value:
         """Utility of the same network trained from the start without the parties; known at rate 0."""
         return _value(by_metric("references", metric), self.reference)
 
 
-HALVES = Departure("the other party leaves", (PASSIVE,), alone_name(ACTIVE))
+def _alone(party: str) -> str:
+    return RunId(RunKind.ALONE, (party,)).label
+
+
+HALVES = Departure("the other party leaves", (PASSIVE,), _alone(ACTIVE))
 VIEWS = tuple(f"view{index}" for index in range(1, 6))
 DEPARTURES: Mapping[str, tuple[Departure, ...]] = {
     "Adult": (
-        Departure("the census office leaves", ("census_office",), retrained_name(["census_office"])),
-        Departure("both leave", ("census_office", "employer"), alone_name("bank")),
+        Departure("the census office leaves", ("census_office",), RunId(RunKind.RETRAINED, ("census_office",)).label),
+        Departure("both leave", ("census_office", "employer"), _alone("bank")),
     ),
     "handwritten": (
-        Departure("party 2 of six leaves", VIEWS[:1], retrained_name(VIEWS[:1])),
-        Departure("five of six leave", VIEWS, alone_name("view0")),
+        Departure("party 2 of six leaves", VIEWS[:1], RunId(RunKind.RETRAINED, VIEWS[:1]).label),
+        Departure("five of six leave", VIEWS, _alone("view0")),
     ),
     "MNIST halves": (HALVES,),
     "CIFAR-10 halves": (HALVES,),

@@ -80,13 +80,12 @@ class QuittingStudy(Study):
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy, and AUC of two classes, for every set of absent parties and all references; the heads."""
-        summary = folder.read_json("summary.json")
-        quitting, utility = summary["departures"], summary["utility"]
-        metrics = (ACCURACY, *([AUC] if utility["metric"] == AUC else []))
-        measured = {"heads": quitting["heads"], "extra_parameters": quitting["extra_parameters"]}
+        departures, utility = folder.summary.departures, folder.summary.utility
+        metrics = (ACCURACY, *([AUC] if utility.metric == AUC else []))
+        measured: dict[str, Any] = {"heads": departures.heads, "extra_parameters": departures.extra_parameters}
         for name in metrics:
-            without = {", ".join(row["absent"]): row["metrics"][name] for row in quitting["rows"]}
-            references = {row["name"]: row["metrics"][name] for row in utility["rows"]}
+            without = {", ".join(row.absent): row.metrics[name] for row in departures.rows}
+            references = {row.name: row.metrics[name] for row in utility.rows}
             measured |= {by_metric("without", name): without, by_metric("references", name): references}
         return measured
 

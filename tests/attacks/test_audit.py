@@ -14,7 +14,7 @@ from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, Scores, Target, step_by_step
 from cutlayer.audit import Auditor, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
-from cutlayer.jobs.again import audit_again
+from cutlayer.jobs.audit import audit_again
 from cutlayer.report import build
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder

@@ -11,14 +11,15 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from cutlayer.attacks import ModelCompletion
+from cutlayer.attacks import ModelCompletion, resolve
 from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining, DepartedView
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.audit.completion import audit_completions
 from cutlayer.config import Job, validated
 from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
-from cutlayer.jobs.again import audit_again
-from cutlayer.jobs.execute import Options, Progress, completed_of, execute
+from cutlayer.jobs.audit import audit_again
+from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import Inputs
 from cutlayer.report import build
 from cutlayer.results.completion import CompletionResult
@@ -138,8 +139,9 @@ def test_without_a_malicious_run_the_active_attack_says_what_to_do(tmp_path: Pat
 
 def test_between_organisations_the_reason_is_said(whole: tuple[Job, RunFolder], tmp_path: Path) -> None:
     job, folder = whole
-    facts = folder.read_json("summary.json")
-    done = completed_of(job, RunFolder(tmp_path), ["this run"], facts)
+    task = Task(job.task, folder.summary.task.classes)
+    empty, attacks = RunFolder(tmp_path), resolve(job.parties[job.active].audit.attacks, job.task).completions
+    done = audit_completions(job, {"this run": empty}, empty, attacks, task)
     assert done.results == []
     assert done.skipped.keys() == {f"{TELCO}/bottom model/{attack}" for attack in BOTH}
     assert all("truth stays with its owner" in why for why in done.skipped.values())

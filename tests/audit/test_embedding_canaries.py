@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.audit.empirical import GuaranteeTest, gaussian_game
+from cutlayer.audit.empirical import gaussian_game
 from cutlayer.audit.guarantees.embeddings import scores_of
 from cutlayer.config import Job, validated
 from cutlayer.kernels.row_norms import clip_rows
@@ -18,6 +18,7 @@ from cutlayer.parties.release import plan_of
 from cutlayer.protections import DPEmbedding, build_chain
 from cutlayer.protections import dp_embedding as module
 from cutlayer.protections.base import Context, Mode, Noise
+from cutlayer.results.guarantee import GuaranteeTest
 from tests.parties.runs import raw_job
 
 KEY = bytes(range(32))
@@ -47,7 +48,7 @@ def test_the_mechanism_stays_under_its_epsilon(options: dict[str, Any], train: d
     result = play(options, 12_000, **train)
     assert 0.4 * result.epsilon < result.lower_bound < result.epsilon
     assert not result.exceeded
-    assert result.telling
+    assert result.conclusive
 
 
 def test_more_canaries_show_more() -> None:
@@ -147,4 +148,4 @@ def test_float32_noise_exceeds_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_few_canaries_for_a_fault_to_show_are_reported() -> None:
-    assert not play({"noise_multiplier": 0.1}, 800).telling
+    assert not play({"noise_multiplier": 0.1}, 800).conclusive

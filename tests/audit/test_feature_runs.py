@@ -20,7 +20,7 @@ from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.again import audit_again
+from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.report import build
 from cutlayer.training.folder import RunFolder

@@ -7,57 +7,89 @@ from typing import Any
 
 import pytest
 
-from cutlayer.audit import Finding, GuaranteeTest, LeakFigure, findings_of, gates_of
-from cutlayer.protections.base import Evidence
+from cutlayer.audit import gates_of
+from cutlayer.audit.findings import CHECKS, Context, findings_of
+from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.completion import CompletionResult, VariantValue
+from cutlayer.results.finding import Finding
+from cutlayer.results.guarantee import GuaranteeTest
+from cutlayer.results.leaks import Attempt, LeakResult
+from cutlayer.results.protection import ProtectionResult
+from cutlayer.results.run import RunId, RunKind
+from cutlayer.results.utility import ModelUtility, UtilityResult
+from tests.results.leaks import leak_result
 
-QUIET: dict[str, Any] = {
-    "undefended": None,
-    "evidence": [],
-    "metric": "auc",
-    "utility": (0.8, 0.75, 0.5),
-    "skipped": {},
-}
+UNDEFINED = Attempt(run="this run", party="p", message="gradient", attack="norm", rows=400, positives=100)
 
 
-def figure(value: float = 0.7, low: float | None = None, high: float | None = None, **more: Any) -> LeakFigure:
-    """A leak with enough rows of both classes, and an interval of 0.05 to either side."""
-    given = {"label": "p/gradient/norm", "attack": "norm", "positives": 100, "rows": 400, **more}
-    return LeakFigure(
-        value=value,
-        low=max(0.5, value - 0.05) if low is None else low,
-        high=value + 0.05 if high is None else high,
-        **given,
+def found(
+    leaks: list[LeakResult] | None = None,
+    *,
+    undefined: list[Attempt] | None = None,
+    undefended: list[LeakResult] | None = None,
+    evidence: list[ProtectionResult] | None = None,
+    utility: tuple[float, float, float] = (0.8, 0.75, 0.5),
+    skipped: dict[str, str] | None = None,
+    **more: Any,
+) -> list[Finding]:
+    """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
+    own = RunAudit(leaks=[leak_result()] if leaks is None else leaks, undefined=undefined or (), skipped=skipped or {})
+    runs = {"this run": own} | ({} if undefended is None else {"undefended": RunAudit(leaks=undefended)})
+    value, low, chance = utility
+    rows = (
+        ModelUtility.of(RunId(RunKind.THIS_RUN), {"accuracy": value}, (low, None)),
+        ModelUtility.of(RunId(RunKind.CHANCE), {"accuracy": chance}),
+    )
+    metrics = UtilityResult(metric="accuracy", rows=rows)
+    return [*findings_of(Context(metrics, tuple(evidence or ()), Audit(runs=runs, **more)))]
+
+
+def evidence(changed: int, sent: int = 10) -> ProtectionResult:
+    return ProtectionResult(
+        name="max_norm",
+        party="bank",
+        protects="labels",
+        reference="",
+        unit="gradients",
+        covered=sent,
+        sent=sent,
+        changed=changed,
+        formal=False,
+        statement="",
     )
 
 
-def found(leaks: list[LeakFigure] | None = None, **changed: Any) -> list[Finding]:
-    options = QUIET | changed
-    return findings_of([figure()] if leaks is None else leaks, **options)
-
-
-def evidence(changed: int, sent: int = 10) -> Evidence:
-    return Evidence("max_norm", "bank", "messages", covered=sent, sent=sent, changed=changed)
+def variant(name: str, value: float, low: float, high: float) -> VariantValue:
+    return VariantValue(variant=name, value=value, low=low, high=high)
 
 
 def completed(low: float) -> CompletionResult:
     """A completed model whose strongest variant has that lower bound; from scratch reaches 0.6 at most."""
-    frozen = VariantValue(variant="frozen MLP, supervised", value=0.6, low=0.5, high=0.7)
-    tuned = VariantValue(variant="tuned MLP, supervised", value=0.7, low=low, high=0.8)
     return CompletionResult(
         run="this run",
         party="telco",
         attack="model_completion",
         labels=40,
         all_labels=False,
-        variants=(frozen, tuned),
-        scratch=(VariantValue(variant="tuned", value=0.55, low=0.5, high=0.6),),
+        variants=(variant("frozen MLP, supervised", 0.6, 0.5, 0.7), variant("tuned MLP, supervised", 0.7, low, 0.8)),
+        scratch=(variant("tuned", 0.55, 0.5, 0.6),),
     )
 
 
-def played(bound: float) -> GuaranteeTest:
+def guarantee(bound: float) -> GuaranteeTest:
     """A guarantee of epsilon 1, with that bound."""
-    return GuaranteeTest("label_dp", "bank", "labels", 1.0, 0.0, bound, 5.0, 0.999, 1000, 3)
+    return GuaranteeTest(
+        protection="label_dp",
+        party="bank",
+        protects="labels",
+        epsilon=1.0,
+        delta=0.0,
+        lower_bound=bound,
+        detectable=5.0,
+        confidence=0.999,
+        canaries=1000,
+        releases=3,
+    )
 
 
 def codes(findings: list[Finding]) -> list[str]:
@@ -66,17 +98,17 @@ def codes(findings: list[Finding]) -> list[str]:
 
 def test_a_run_without_fault_has_no_findings() -> None:
     assert found() == []
-    assert found(evidence=[evidence(10)], undefended=[figure(0.9)]) == []
+    assert found(evidence=[evidence(10)], undefended=[leak_result(0.9)]) == []
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CL101": ({"evidence": [evidence(0)]}, {"evidence": [evidence(1)]}),
-    "CL102": ({"undefended": [figure(0.52)]}, {"undefended": [figure(0.56)]}),
-    "CL104": ({"leaks": [figure(positives=49)]}, {"leaks": [figure(positives=50)]}),
+    "CL102": ({"undefended": [leak_result(0.52)]}, {"undefended": [leak_result(0.56)]}),
+    "CL104": ({"leaks": [leak_result(positives=49)]}, {"leaks": [leak_result(positives=50)]}),
     "CL105": ({"utility": (0.52, 0.49, 0.5)}, {"utility": (0.52, 0.501, 0.5)}),
-    "CL106": ({"leaks": []}, {"leaks": [figure()]}),
+    "CL106": ({"leaks": []}, {"leaks": [leak_result()]}),
     "CL108": ({"completions": [completed(0.61)]}, {"completions": [completed(0.59)]}),
-    "CL109": ({"tested": [played(1.01)]}, {"tested": [played(1.0)]}),
+    "CL109": ({"guarantees": [guarantee(1.01)]}, {"guarantees": [guarantee(1.0)]}),
     "CL107": ({"skipped": {"p/gradient/direction": "no positive"}}, {"skipped": {}}),
 }
 
@@ -93,20 +125,16 @@ def test_a_finding_comes_where_it_must_and_not_beyond(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "leak",
-    [
-        figure(positives=351),
-        figure(math.nan),
-        figure(positives=0, value=math.nan),
-    ],
+    ("leaks", "undefined"),
+    [([leak_result(positives=351)], []), ([], [UNDEFINED]), ([], [UNDEFINED.model_copy(update={"positives": 0})])],
     ids=["few negatives", "undefined", "no positive"],
 )
-def test_few_rows_of_either_class_are_told(leak: LeakFigure) -> None:
-    assert codes(found([leak])) == ["CL104"]
+def test_few_rows_of_either_class_are_reported(leaks: list[LeakResult], undefined: list[Attempt]) -> None:
+    assert codes(found(leaks, undefined=undefined)) == ["CL104"]
 
 
-def test_an_undefined_twin_is_no_sign_of_a_powerless_attack() -> None:
-    assert found(undefended=[figure(math.nan)]) == []
+def test_an_undefined_baseline_is_no_sign_of_a_powerless_attack() -> None:
+    assert found(undefended=[]) == []
 
 
 @pytest.mark.parametrize("utility", [(0.6, math.nan, 0.5), (0.5, 0.4, 0.5), (0.4, 0.3, 0.5)])
@@ -120,7 +148,10 @@ def test_a_protection_that_had_nothing_to_cover_is_not_blamed() -> None:
 
 def test_errors_come_first_then_warnings_then_notes_by_code() -> None:
     findings = found(
-        [figure(0.7), figure(positives=3)], evidence=[evidence(0)], skipped={"x": "y"}, undefended=[figure(0.5)]
+        [leak_result(0.7), leak_result(positives=3)],
+        evidence=[evidence(0)],
+        skipped={"x": "y"},
+        undefended=[leak_result(0.5)],
     )
     assert codes(findings) == ["CL101", "CL102", "CL104", "CL107"]
     order = [("error", "warning", "note").index(finding.severity) for finding in findings]
@@ -146,19 +177,24 @@ def test_every_code_keeps_its_severity() -> None:
 def test_a_gate_holds_the_worst_leak_against_its_limit(
     values: list[float], limit: float, passed: bool, worst: float
 ) -> None:
-    leaks = [figure(value, label=f"p/gradient/{number}") for number, value in enumerate(values)]
+    leaks = [leak_result(value, attack=str(number)) for number, value in enumerate(values) if not math.isnan(value)]
     [gate] = gates_of({"label_auc": limit}, leaks)
     assert gate.passed is passed
     assert gate.worst == pytest.approx(worst)
-    assert gate.where == max(leaks, key=lambda leak: -1 if math.isnan(leak.value) else leak.value).label
+    assert gate.where == max(leaks, key=lambda leak: leak.leak).label
 
 
-@pytest.mark.parametrize("leaks", [[], [figure(math.nan)]], ids=["none", "undefined"])
-def test_an_unmeasured_leak_passes_no_gate(leaks: list[LeakFigure]) -> None:
-    [gate] = gates_of({"label_auc": 1.0}, leaks)
+def test_an_unmeasured_leak_passes_no_gate() -> None:
+    [gate] = gates_of({"label_auc": 1.0}, [])
     assert not gate.passed
+    assert gate.worst is None
     assert gate.where == "nothing measured"
 
 
 def test_without_limits_there_are_no_gates() -> None:
-    assert gates_of({}, [figure()]) == []
+    assert gates_of({}, [leak_result()]) == ()
+
+
+def test_every_check_has_a_code_of_its_own_and_a_case() -> None:
+    assert len({check.code for check in CHECKS}) == len(CHECKS)
+    assert {check.code for check in CHECKS} - CASES.keys() == {"CL110"}, "features are tested where they are attacked"

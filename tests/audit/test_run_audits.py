@@ -15,7 +15,7 @@ from cutlayer.audit import Auditor
 from cutlayer.audit.watch import replay
 from cutlayer.channel import Kind
 from cutlayer.channel.transcript import read_epochs
-from cutlayer.jobs.again import audit_again
+from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.training.folder import RunFolder
@@ -132,7 +132,7 @@ def test_auditing_a_finished_run_again_repeats_its_figures(tmp_path: Path) -> No
     assert json.dumps(folder.read_json("audit.json")) == json.dumps(before)
     audit_again(folder, attacks=("norm",), fail_above=0.55)
     after = folder.read_json("audit.json")
-    assert {cell["attack"] for run in after["runs"].values() for cell in run["cells"]} == {"norm"}
+    assert {leak["attack"] for run in after["runs"].values() for leak in run["leaks"] + run["layers"]} == {"norm"}
     [gate] = after["gates"]
     assert gate["limit"] == 0.55
     assert gate["passed"] == (gate["worst"] <= 0.55)

@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.audit.empirical import GuaranteeTest, gaussian_game
+from cutlayer.audit.empirical import gaussian_game
 from cutlayer.audit.guarantees.updates import update_scores
 from cutlayer.config import Job, validated
 from cutlayer.parties.release import plan_of
 from cutlayer.protections import build_chain
 from cutlayer.protections import dp_bottom as module
 from cutlayer.protections.base import Noise
+from cutlayer.results.guarantee import GuaranteeTest
 from tests.parties.runs import raw_job
 
 KEY = bytes(range(32))
@@ -38,7 +39,7 @@ def play(canaries: int = 1500) -> GuaranteeTest:
 def test_the_mechanism_stays_under_its_epsilon() -> None:
     result = play(4000)
     assert 0.4 * 8 < result.lower_bound < result.epsilon == pytest.approx(8.0)
-    assert result.telling
+    assert result.conclusive
 
 
 def test_too_little_noise_exceeds_it(monkeypatch: pytest.MonkeyPatch) -> None:

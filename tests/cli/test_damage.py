@@ -159,15 +159,15 @@ def test_a_folder_behind_a_link_is_not_removed(place, tmp_path):
 
 
 def test_every_json_file_of_a_run_is_strict(finished):
-    """A layer has no interval and an audit may have no figure: both are null, which every program reads."""
+    """An attack may make no decisions, and have no value then: it is null, which every program reads."""
 
     def refuse(constant: str) -> float:
         raise AssertionError(constant)
 
     for path in finished.rglob("*.json"):
         json.loads(path.read_text(), parse_constant=refuse)
-    cells = json.loads((finished / "audit.json").read_text())["runs"]["this run"]["cells"]
-    assert any(cell["low"] is None for cell in cells)
+    leaks = json.loads((finished / "audit.json").read_text())["runs"]["this run"]["leaks"]
+    assert any(leak["hard_auc"] is None for leak in leaks)
 
 
 def test_a_number_that_is_not_finite_becomes_null(tmp_path):

@@ -14,8 +14,11 @@ import pytest
 from cutlayer.config.load import load_job
 from cutlayer.errors import Diverged
 from cutlayer.kernels.pareto import knee, pareto_front
+from cutlayer.results.audit import RunAudit
+from cutlayer.results.leaks import Attempt, LayerLeak
 from cutlayer.sweeps import measure, shared, variants, worker
 from cutlayer.sweeps.measure import LeakKind
+from tests.results.leaks import leak_result
 
 LR = "train.optimizer.lr"
 SCALE = "parties.bank.privacy.noisy_gradient.scale"
@@ -68,7 +71,7 @@ def test_the_figures_are_those_of_the_runs(place, folder):
         (row,) = [row for row in summary["utility"]["rows"] if row["name"] == "this run"]
         assert trial["measured"]["test"] == row["metrics"]["auc"]
         assert (trial["measured"]["low"], trial["measured"]["high"]) == (row["low"], row["high"])
-        cells = audit["runs"]["this run"]["cells"]
+        cells = audit["runs"]["this run"]["leaks"]
         leaks = {cell["attack"]: cell["leak"] for cell in cells if cell["message"] == "gradient"}
         assert trial["measured"]["leak"] == pytest.approx(max(leaks.values()))
         party, message, attack = trial["measured"]["where"].split("/")
@@ -85,12 +88,12 @@ def test_the_figures_are_those_of_the_runs(place, folder):
 
 @pytest.mark.parametrize("leak", list(LeakKind))
 def test_the_leak_is_that_of_the_chosen_messages(leak):
-    def cell(message, leak):
-        return {"message": message, "leak": leak}
-
-    cells = [cell("layer", 1.0), cell("gradient", 0.8), cell("embedding", 0.9), cell("gradient", None)]
-    worst = measure._worst({"cells": cells, "skipped": {}}, leak)
-    assert worst["leak"] == {"all": 0.9, "gradient": 0.8, "embedding": 0.9}[leak]
+    leaks = (leak_result(0.8), leak_result(0.9, message="embedding"))
+    layer = {"run": "this run", "party": "p", "side": "passive", "layer": "x", "index": 0, "attack": "spectral"}
+    layers = (LayerLeak(**layer, leak=1.0, epoch=1),)
+    undefined = (Attempt(run="this run", party="p", message="gradient", attack="hint", rows=9, positives=0),)
+    worst = measure._worst(RunAudit(leaks=leaks, layers=layers, undefined=undefined), leak)
+    assert worst.leak == {"all": 0.9, "gradient": 0.8, "embedding": 0.9}[leak]
 
 
 def test_without_validation_rows_the_test_rows_choose(place, folder):

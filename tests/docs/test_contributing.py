@@ -99,7 +99,7 @@ def test_a_job_runs_new_attacks_of_every_family(tmp_path: Path, monkeypatch: pyt
     options = Options(Keys(tmp_path, KEY), tables=tables(rows=320))
     folder = execute(validated(Job, raw, ""), tmp_path / "run", options, Progress())
     audit = folder.read_json("audit.json")
-    assert {cell["attack"] for cell in audit["runs"]["this run"]["cells"]} == {"nearest"}
+    assert {leak["attack"] for leak in audit["runs"]["this run"]["leaks"]} == {"nearest"}
     assert [one["attack"] for one in audit["completions"]] == ["nearest_mean"] * 2
     assert {one["attack"] for one in audit["features"]} == {"kernel_regression"}
     assert audit["runs"]["this run"]["skipped"] == {}

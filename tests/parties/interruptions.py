@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 
 from cutlayer.config import Job
-from cutlayer.jobs.summary import audit_cells
 from cutlayer.parties.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Trained
@@ -88,9 +86,10 @@ def assert_equal(folder: Path, trained: Trained, other_folder: Path, other: Trai
 
 
 def cells(trained: Trained) -> list[str]:
-    """Every leak figure with its interval, as text, so that NaN equals NaN."""
+    """Every leak of every epoch and the results with their intervals, as text, so that NaN equals NaN."""
     assert trained.auditor is not None
-    return [json.dumps(cell, sort_keys=True) for cell in audit_cells(trained.auditor)]
+    leaks = [f"{cell}: {series.leaks}" for cell, series in sorted(trained.auditor.series.items())]
+    return [*leaks, trained.auditor.results("this run", ()).model_dump_json()] if leaks else []
 
 
 def interrupted(job: Job, given: Any, folder: Path, progress: Observer | None = None) -> None:

@@ -18,12 +18,11 @@ from cutlayer.channel.codec import decode, encode
 from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.errors import PeerLost, ProtocolError
-from cutlayer.jobs.summary import protection_facts
+from cutlayer.jobs.summary import protection_results
 from cutlayer.models import BOTTOMS, Inputs, build_bottom, stated_width
 from cutlayer.parties import handshake
 from cutlayer.parties.evidence import evidence_text, stated_evidence
 from cutlayer.protections.base import Evidence
-from cutlayer.results.protection import ProtectionResult
 from cutlayer.training.run_ledger import passive_ledger
 from tests.parties.mutants import tamper, with_fields
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
@@ -284,6 +283,5 @@ def test_whatever_is_taken_in_can_be_reported(stated: list[dict[str, Any]]) -> N
         taken = stated_evidence(json.dumps(stated), TELCO)
     except ProtocolError:
         return
-    for facts in protection_facts(make_job(), taken):
-        part = ProtectionResult.model_validate(facts)
-        assert json.loads(part.model_dump_json())["name"] == part.name
+    for result in protection_results(make_job(), taken):
+        assert json.loads(result.model_dump_json())["name"] == result.name

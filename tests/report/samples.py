@@ -93,6 +93,9 @@ def _leak(run: str, party: str, message: str, attack: str, draw: random.Random) 
         "pooled_auc": auc - draw.uniform(0, 0.03),
         "batch_auc": auc,
         "first_epoch_leak": max(0.5, auc - draw.uniform(0, 0.02)),
+        "last_epoch_leak": 0.5 + (auc - 0.5) * 0.8713,
+        "assigned_accuracy": 0.4444 + auc / 3 if spectral else None,
+        "batches": 137,
         "other_aucs": {"absolute projection": draw.uniform(0.5, 0.6)} if spectral else {},
         "hard_accuracy": draw.uniform(0.5, 0.9) if spectral else None,
         "hard_auc": draw.uniform(0.5, 0.9) if spectral else None,
@@ -121,18 +124,17 @@ def _epoch(run: str, epoch: int, columns: list[str], draw: random.Random) -> dic
 
 def _utility(draw: random.Random) -> dict[str, Any]:
     rows = []
-    for name, auc, note in [
-        ("this run", 0.9042, "label_dp, max_norm"),
-        ("undefended", 0.9127, "the same job without protections"),
-        ("all columns in one place", 0.9151, "what sharing all data would reach"),
-        ("bank alone", 0.8313, "the active party's own columns"),
+    for kind, parties, auc in [
+        ("this run", [], 0.9042),
+        ("undefended", [], 0.9127),
+        ("centralised", [], 0.9151),
+        ("alone", ["bank"], 0.8313),
     ]:
         metrics = {"auc": auc, "log_loss": draw.uniform(0.3, 0.4), "accuracy": draw.uniform(0.8, 0.87)}
-        rows.append({"name": name, "note": note, "metrics": metrics, "low": auc - 0.0071, "high": auc + 0.0068})
+        row = {"run_kind": kind, "parties": parties, "metrics": metrics}
+        rows.append(row | {"low": auc - 0.0071, "high": auc + 0.0068})
     chance = {"auc": 0.5, "log_loss": 0.5513, "accuracy": 0.7607}
-    rows.append(
-        {"name": "chance", "note": "the share of positives for all", "metrics": chance, "low": None, "high": None}
-    )
+    rows.append({"run_kind": "chance", "metrics": chance, "low": None, "high": None})
     return {"metric": "auc", "higher_is_better": True, "rows": rows}
 
 
@@ -195,18 +197,33 @@ def _features(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
     return found
 
 
+def _layer_leak(leak: float, epoch: int) -> dict[str, Any]:
+    values = {"leak": leak, "epoch": epoch, "batch_auc": 1 - leak, "last_epoch_leak": 0.9 * leak}
+    return {"attack": "spectral", **values}
+
+
 def _layers(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
     layers = []
     for run in ("this run", "undefended"):
         for party in parties:
-            for place, layer in enumerate(["input", "linear 1", "relu 1", "linear 2", "cut"]):
-                auc = 0.55 + (CEILING[run] - 0.55) * place / 6 + draw.uniform(0, 0.03)
-                side = {"run": run, "party": party, "side": "passive", "layer": layer}
-                layers.append(side | {"index": place, "leak": auc, "epoch": draw.randint(1, 10)})
-        for place, layer in enumerate(["concatenation", "top linear 1", "logits"], start=5):
-            auc = 0.8 + 0.04 * (place - 5) + draw.uniform(0, 0.02)
-            side = {"run": run, "party": "bank", "side": "active", "layer": layer}
-            layers.append(side | {"index": place, "leak": auc, "epoch": draw.randint(1, 10)})
+            for index, layer in enumerate(["input", "linear 1", "relu 1", "linear 2", "cut"]):
+                auc = 0.55 + (CEILING[run] - 0.55) * index / 6 + draw.uniform(0, 0.03)
+                side = {
+                    "run": run,
+                    "party": party,
+                    "side": "passive",
+                    "layer": layer,
+                    "index": index,
+                    "attack": "spectral",
+                }
+                layers.append(
+                    side
+                    | {"leak": auc, "batch_auc": 1 - auc, "last_epoch_leak": 0.9 * auc, "epoch": draw.randint(1, 10)}
+                )
+        for index, layer in enumerate(["concatenation", "top linear 1", "logits"], start=5):
+            auc = 0.8 + 0.04 * (index - 5) + draw.uniform(0, 0.02)
+            side = {"run": run, "party": "bank", "side": "active", "layer": layer, "index": index}
+            layers.append(side | _layer_leak(auc, draw.randint(1, 10)))
     return layers
 
 
@@ -314,9 +331,9 @@ def regression() -> dict[str, Any]:
     """No leaks, no protections, no gates, and a metric of which less is better."""
     draw = random.Random(8)
     rows = [
-        {"name": "this run", "note": "", "metrics": {"mae": 12.417, "r2": 0.613}, "low": 12.1, "high": 12.7},
-        {"name": "grid alone", "note": "", "metrics": {"mae": 17.92, "r2": -0.04}, "low": 17.5, "high": 18.3},
-        {"name": "chance", "note": "the mean of the training rows", "metrics": {"mae": 19.03, "r2": 0.0}},
+        {"run_kind": "this run", "metrics": {"mae": 12.417, "r2": 0.613}, "low": 12.1, "high": 12.7},
+        {"run_kind": "alone", "parties": ["grid"], "metrics": {"mae": 17.92, "r2": -0.04}, "low": 17.5, "high": 18.3},
+        {"run_kind": "chance", "metrics": {"mae": 19.03, "r2": 0.0}},
     ]
     history = [
         {"run": "this run", "epoch": e, "loss": 900 / e, "seconds": 1.5, "rows_per_second": 20_111.0}
@@ -340,13 +357,14 @@ def multiclass() -> dict[str, Any]:
     draw = random.Random(9)
     metrics = {"accuracy": 0.931, "log_loss": 0.2171, "macro_f1": 0.9123}
     epoch = {"run": "this run", "epoch": 1, "loss": 0.81, "seconds": 75.2, "rows_per_second": 4012.0}
+    own = {"run_kind": "this run", "metrics": metrics, "low": 0.9, "high": 0.96}
     leak = _leak("this run", "mobile operator", "embedding", "model_completion", draw)
     return {
         "run": _run(name="digits", epochs_run=1, epochs_planned=1, kept_epoch=1, reproducible_noise=True),
         "task": {"kind": "multiclass", "classes": [str(digit) for digit in range(10)], "positive_share": None},
         "data": {"common": 1797, "train": 1437, "validation": 180, "test": 180},
         "parties": [_party("archive", "active", draw, None), _party("mobile operator", "passive", draw)],
-        "utility": {"metric": "accuracy", "rows": [{"name": "this run", "metrics": metrics, "low": 0.9, "high": 0.96}]},
+        "utility": {"metric": "accuracy", "rows": [own]},
         "history": [epoch | {"metrics": metrics, "leak": {"mobile operator/embedding/model_completion": 0.5521}}],
         "leaks": [leak | {"epoch": 1, "epochs_seen": 1, "protections": ["label_dp"]}],
         "protections": copy.deepcopy(PROTECTIONS[:1]),

@@ -18,6 +18,7 @@ from tests.report.samples import HOSTILE, binary
 OTHERS = {
     "kept": "last",
     "kind": "multiclass",
+    "run_kind": "malicious",
     "role": "passive",
     "side": "active",
     "message": "embedding",

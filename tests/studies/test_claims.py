@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 from scipy import stats
 
+from cutlayer.results.leaks import LeakResult
 from studies.claims import Claim, Verdict, above, all_hold, below, within
 from studies.forward_leakage.claims import PAPER_PAIRS, Forms, ForwardClaims
 from studies.gradient_leakage.claims import ORDER, gradient_claims
 from studies.label_dp.claims import EPOCHS, label_dp_claims, majority_accuracy, one_draw_auc
 from studies.results import Mean, Results, TrialResult, leak, metric
 from studies.trials import worst_leaks
+from tests.results.leaks import leak_result
 
 HOLDS, FAILS, OPEN, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNRESOLVED, Verdict.NOT_RUN
 KEYS = ("embedding/spectral", "gradient/norm", "gradient/direction", "gradient/hint", "gradient/spectral")
@@ -187,10 +189,9 @@ def test_the_cost_of_redrawing_is_judged_against_theory() -> None:
 
 
 def test_of_several_parties_the_one_that_learns_most_counts() -> None:
-    def trial(attack: str, auc: float, named: float | None = None) -> dict[str, object]:
-        also = {} if named is None else {"best_assignment": named}
-        figures = {"batch_auc": auc, "epoch": 3, "last_epoch_leak": 0.5, "other_aucs": also}
-        return {"message": "embedding", "attack": attack, **figures}
+    def trial(attack: str, auc: float, named: float | None = None) -> LeakResult:
+        others = {} if named is None else {"best_assignment": named}
+        return leak_result(auc, message="embedding", attack=attack, other_aucs=others)
 
     trials = [
         trial("spectral", 0.44, 0.93),

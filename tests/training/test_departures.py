@@ -15,7 +15,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import Inputs
-from cutlayer.training.departures import quitting_facts
+from cutlayer.training.departures import departure_result
 from cutlayer.training.finetuning import checked_absent, finetune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, Trained
@@ -185,11 +185,16 @@ def test_absent_parties_come_in_the_jobs_order_and_epochs_are_checked() -> None:
 
 def test_facts_of_a_task_of_several_classes(tmp_path: Path) -> None:
     trained = run(make_job("multiclass", passives=2), tables("multiclass", passives=2), tmp_path)
-    facts = quitting_facts(trained.active, seed=0)
-    assert [row["contributed"] for row in facts["rows"]] == [
-        [ACTIVE, "telco", "shop"],
-        [ACTIVE, "shop"],
-        [ACTIVE, "telco"],
-        [ACTIVE],
+    rows = departure_result(trained.active, seed=0).rows
+    assert [row.contributed for row in rows] == [
+        (ACTIVE, "telco", "shop"),
+        (ACTIVE, "shop"),
+        (ACTIVE, "telco"),
+        (ACTIVE,),
     ]
-    assert all(row["low"] <= row["metrics"]["accuracy"] <= row["high"] for row in facts["rows"])
+    for row in rows:
+        low, value, high = row.low, row.metrics["accuracy"], row.high
+        assert low is not None
+        assert value is not None
+        assert high is not None
+        assert low <= value <= high

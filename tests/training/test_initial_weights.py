@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.audit.completion import DepartedParty
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
-from cutlayer.jobs.execute import Options, Progress, compared_folder, execute
+from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.kernels.noise import keystream
 from cutlayer.models import build_bottom
 from cutlayer.parties.random_state import drawn_under, random_state, starting_key
@@ -99,7 +99,7 @@ def test_what_a_run_is_compared_with_starts_from_its_weights(tmp_path: Path) -> 
     for party in (ACTIVE, TELCO):
         own = weights(folder.path, party)
         for name in ("undefended", "label_dp", "max_norm"):
-            assert near(own, weights(compared_folder(folder, name), party))
+            assert near(own, weights(folder.of_run(name).path, party))
     job = validated(Job, raw, "")
     stores = {name: Store.open(folder.data(name)) for name in job.parties}
     joint = JointModel(job, stores, Task("binary", ("0", "1")), starting_keys(folder.path, job.parties))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError, WithJsonSchema, computed_field
+from pydantic.dataclasses import dataclass
 
 from cutlayer.accounting import wording
 from cutlayer.accounting.composition import DELTA, Composition
@@ -20,9 +23,17 @@ from cutlayer.accounting.events import (
 )
 from cutlayer.accounting.plan import Condition, condition_of
 from cutlayer.accounting.records import event_from_json, event_to_json
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 
 Asset = Literal["labels", "features", "model"]
+Recorded = Annotated[
+    Event,
+    PlainValidator(lambda event: event_from_json(event) if isinstance(event, dict) else event),
+    PlainSerializer(event_to_json),
+    WithJsonSchema({"type": "object", "required": ["kind"]}),
+]
+"""An event, in JSON its fields with `kind`."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +41,22 @@ class Entry:
     """One protection's event, with its owner and direction.
 
     Attributes:
+        protection: name of the protection.
+        party: its owner.
+        protects: what it protects.
         towards: who receives what was released.
+        event: what was released.
         delta: where its epsilon is stated.
-        fingerprint: of what the draws of a randomised response depend on. Entries with the same one are the same draws,
-            which cost once, however many runs use them; `None` where every run draws anew.
-        run: number of the run that it is of, from 0; above 0 in a merged ledger alone.
+        fingerprint: digest of what the draws of a randomised response depend on. Entries with the same fingerprint are
+            the same draws, which cost once, however many runs use them; `None` where every run draws anew.
+        run: number of its run, from 0; above 0 in a merged ledger alone.
     """
 
     protection: str
     party: str
     protects: Asset
     towards: tuple[str, ...]
-    event: Event
+    event: Recorded
     delta: float = DELTA
     fingerprint: str | None = None
     run: int = 0
@@ -51,41 +66,44 @@ class Entry:
         """Whether a theorem bounds any of it."""
         return isinstance(self.event, Formal)
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def epsilon(self) -> float | None:
         """Cost of the whole run at `delta`, or `None` where no theorem holds; pure for draws of labels."""
         return Composition.of([self.event]).epsilon(self.delta) if self.formal else None
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def statement(self) -> str:
-        """What a reviewer can hold the run to."""
-        told = wording.of_event(self.event)
+        """The guarantee, or why there is none."""
+        text = wording.of_event(self.event)
         if self.epsilon is None:
-            return told
-        return f"{wording.of_asset(self.protects, self.party)}, towards {', '.join(self.towards)}: {told}"
+            return text
+        return f"{wording.of_asset(self.protects, self.party)}, towards {', '.join(self.towards)}: {text}"
 
 
-@dataclass(frozen=True)
-class Total:
+class Total(FrozenModel):
     """What all releases of one party about one asset cost together, towards one receiver.
 
     Attributes:
+        party: owner of the asset.
+        protects: the asset.
         towards: receivers, each of which this holds for alone.
-        epsilon: at `delta`; `None` where no theorem holds, and `why` says so.
+        epsilon: epsilon at `delta`; `None` where no theorem holds.
         delta: 0 where epsilon is pure.
         accountant: which account it is: `pure`, `exact Gaussian` or `PLD`.
-        rdp_epsilon: by Renyi differential privacy, for comparison; it is looser. `None` where that is not known.
+        rdp_epsilon: epsilon by Renyi differential privacy, for comparison; it is looser. `None` where not known.
         condition: `unconditional`, or that it holds given the bottom model, the encoding of the columns, or both.
         curve: pairs (epsilon, delta) that hold as well.
-        auc_bound: ROC AUC that nobody exceeds who tells two values of one row apart, all else known; for Gaussian
-            releases alone.
-        releases: of the row that is released most often, where rows are released with noise.
+        auc_bound: ROC AUC that no test between two values of one row exceeds, all else known; for Gaussian releases.
+        releases: releases of the row that is released most often, where rows are released with noise.
+        why: why no theorem holds.
     """
 
     party: str
     protects: Asset
     towards: tuple[str, ...]
-    epsilon: float | None
+    epsilon: float | None = None
     delta: float
     accountant: str = ""
     rdp_epsilon: float | None = None
@@ -94,19 +112,20 @@ class Total:
     auc_bound: float | None = None
     releases: int | None = None
     why: str = ""
-
-    @property
-    def statement(self) -> str:
-        """One or two sentences."""
-        return wording.of_total(self)
+    statement: str = ""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """All entries of a run, or of several."""
+    """All entries of a run, or of several.
 
-    entries: Sequence[Entry] = ()
+    Attributes:
+        entries: what each protection released.
+    """
 
+    entries: tuple[Entry, ...]
+
+    @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def totals(self) -> tuple[Total, ...]:
         """One for each party, asset and receiver; receivers of the same releases share one.
@@ -129,22 +148,21 @@ class Ledger:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `ledger.json`."""
-        return {
-            "entries": [_entry_to_json(entry) for entry in self.entries],
-            "totals": [{**vars(total), "statement": total.statement} for total in self.totals],
-        }
+        plain: dict[str, Any] = _LEDGER.dump_python(self, mode="json")
+        return plain
 
     @classmethod
-    def from_json(cls, raw: Any) -> Self:
+    def from_json(cls, raw: Any) -> Ledger:
         """Read what `to_json` wrote; totals are worked out again.
 
         Raises:
             ConfigError: it is no ledger, or holds an event that is not known here.
         """
         try:
-            return cls(tuple(_entry_from_json(entry) for entry in raw["entries"]))
-        except (KeyError, TypeError) as fault:
-            raise ConfigError.expected("a ledger as a run writes it", f"{fault!r}", "run the job again") from None
+            return _LEDGER.validate_python(raw)
+        except ValidationError as fault:
+            got = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in fault.errors()[:1])
+            raise ConfigError.expected("a ledger as a run writes it", got, "run the job again") from None
 
     def _groups(self) -> Iterator[tuple[tuple[str, ...], list[Entry]]]:
         """Receivers with what they receive, by party and asset."""
@@ -191,10 +209,10 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
     # A theorem about one run says nothing of what another released as it is.
     why = next((why for run in runs if (why := _uncovered(asset, run))), "")
     if why:
-        return Total(party, asset, towards, None, delta, why=why)
+        return _stated(Total(party=party, protects=asset, towards=towards, delta=delta, why=why))
     cost = Composition.of(events)
     noisy = [event for event in events if isinstance(event, GaussianRelease)]
-    return Total(
+    total = Total(
         party=party,
         protects=asset,
         towards=towards,
@@ -207,6 +225,11 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         auc_bound=cost.auc_bound,
         releases=sum(event.releases.most for event in noisy) if noisy else None,
     )
+    return _stated(total)
+
+
+def _stated(total: Total) -> Total:
+    return total.model_copy(update={"statement": wording.of_total(total)})
 
 
 def _draws(entry: Entry) -> int:
@@ -235,29 +258,4 @@ def _condition(runs: Sequence[Sequence[Event]]) -> Condition:
     return condition_of(bottom=bottom, encoding=encoding)
 
 
-def _entry_to_json(entry: Entry) -> dict[str, Any]:
-    return {
-        "protection": entry.protection,
-        "party": entry.party,
-        "protects": entry.protects,
-        "towards": list(entry.towards),
-        "event": event_to_json(entry.event),
-        "epsilon": entry.epsilon,
-        "delta": entry.delta,
-        "fingerprint": entry.fingerprint,
-        "statement": entry.statement,
-        **({"run": entry.run} if entry.run else {}),
-    }
-
-
-def _entry_from_json(raw: Any) -> Entry:
-    return Entry(
-        protection=raw["protection"],
-        party=raw["party"],
-        protects=raw["protects"],
-        towards=tuple(raw["towards"]),
-        event=event_from_json(raw["event"]),
-        delta=raw["delta"],
-        fingerprint=raw["fingerprint"],
-        run=raw.get("run", 0),
-    )
+_LEDGER = TypeAdapter(Ledger)

@@ -22,13 +22,16 @@ def event_from_json(raw: Mapping[str, Any]) -> Event:
     """Undo `event_to_json`.
 
     Raises:
-        ConfigError: a kind that the ledger does not know.
+        ConfigError: a kind that the ledger does not know, or other fields than it has.
     """
     fields = dict(raw)
-    kind = fields.pop("kind")
+    kind = fields.pop("kind", None)
     if kind not in _KINDS:
         raise ConfigError.expected(f"an event that the ledger knows ({', '.join(_KINDS)})", kind)
-    if kind == GaussianRelease.__name__:
-        fields["releases"] = ReleasePlan(**fields["releases"])
-    event: Event = _KINDS[kind](**fields)
+    try:
+        if kind == GaussianRelease.__name__:
+            fields["releases"] = ReleasePlan(**fields["releases"])
+        event: Event = _KINDS[kind](**fields)
+    except (KeyError, TypeError) as fault:
+        raise ConfigError.expected(f"the fields of {kind}", f"{fault!r}", "run the job again") from None
     return event

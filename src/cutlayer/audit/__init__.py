@@ -3,21 +3,16 @@
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor, Cell, Series
 from cutlayer.audit.completion import audit_completions, auxiliary_labels
-from cutlayer.audit.empirical import GuaranteeTest
 from cutlayer.audit.features import audit_features, auxiliary_indices
-from cutlayer.audit.findings import Finding, LeakFigure, findings_of
-from cutlayer.audit.gates import Gate, gates_of
+from cutlayer.audit.findings import findings_of
+from cutlayer.audit.gates import gates_of
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 
 __all__ = [
     "AttackAudit",
     "Auditor",
     "Cell",
-    "Finding",
-    "Gate",
-    "GuaranteeTest",
     "Leak",
-    "LeakFigure",
     "Series",
     "audit_completions",
     "audit_features",

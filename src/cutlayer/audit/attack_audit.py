@@ -26,10 +26,6 @@ class AttackAudit(Generic[R]):
     results: list[R] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """The results as plain values."""
-        return [result.model_dump(mode="json") for result in self.results]
-
     def skip(self, party: str, attacks: Iterable[Attack[Any, Any]], reason: str) -> None:
         """Record why attacks on a party could not be run."""
         self.skipped.update({f"{party}/{attack.reads[0]}/{attack.name}": reason for attack in attacks})

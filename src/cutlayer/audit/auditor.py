@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,8 @@ from cutlayer.attacks.label.base import LabelAttack, LabelView, Scores, Target
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
+from cutlayer.results.audit import RunAudit
+from cutlayer.results.leaks import Attempt, LayerLeak, LeakResult
 from cutlayer.tasks import Task
 
 
@@ -109,6 +112,55 @@ class Auditor:
         """95 % bootstrap interval of a cell's worst leak."""
         scores = self.series[cell].worst_scores
         return (math.nan, math.nan) if scores is None else leak_interval(scores, self.truth, self.seed)
+
+    def results(self, run: str, protections: Sequence[str]) -> RunAudit:
+        """Every message and layer at its worst epoch.
+
+        Args:
+            run: label of the audited run.
+            protections: names of the protections that were active in it.
+        """
+        leaks: list[LeakResult] = []
+        layers: list[LayerLeak] = []
+        undefined: list[Attempt] = []
+        needs = {attack.name: tuple(sorted(attack.needs)) for attack in self.attacks}
+        for cell in sorted(self.series):
+            series = self.series[cell]
+            worst = series.worst
+            subject: dict[str, Any] = {"run": run, "party": cell.party, "attack": cell.attack}
+            worst_epoch = {"leak": worst.value, "epoch": series.worst_epoch + 1}
+            last = series.leaks[max(series.leaks)].value
+            if cell.target is Target.LAYER:
+                if not math.isnan(worst.value):
+                    side = "active" if cell.party == self.active else "passive"
+                    layer = {"side": side, "layer": cell.layer, "index": cell.place, "batch_auc": worst.batch_auc}
+                    layers.append(LayerLeak(**subject, **worst_epoch, **layer, last_epoch_leak=last))
+                continue
+            subject["message"] = str(cell.target)
+            if math.isnan(worst.value):
+                undefined.append(Attempt(**subject, rows=worst.rows, positives=worst.positives))
+                continue
+            low, high = self.interval(cell)
+            result = LeakResult(
+                **subject,
+                **worst_epoch,
+                **vars(worst),
+                protections=tuple(protections),
+                low=low,
+                high=high,
+                epochs_seen=len(series.leaks),
+                first_epoch_leak=series.leaks[min(series.leaks)].value,
+                last_epoch_leak=last,
+                knowledge=needs[cell.attack],
+            )
+            leaks.append(result)
+        return RunAudit(
+            protections=tuple(protections),
+            leaks=tuple(leaks),
+            layers=tuple(sorted(layers, key=lambda layer: layer.index)),
+            undefined=tuple(undefined),
+            skipped=dict(self.skipped),
+        )
 
     def _cells(self, steps: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Cell, LabelAttack, LabelView]]:
         links = steps.get(self.active, ())

@@ -158,7 +158,7 @@ def _complete_party(
 ) -> None:
     views = {name: departed.view(folder) for name, folder in runs.items()}
     # An attack that wraps its party's optimiser reads the run that was trained so; every other attack reads the rest.
-    malicious = malicious_run(departed.job)
+    malicious = malicious_run(departed.job).label
     wraps = {attack.name: attack.optimizer_hook() is not None for attack in attacks}
     pairs = [(attack, run) for attack in attacks for run in runs if wraps[attack.name] == (run == malicious)]
     runnable = [attack for attack, _ in pairs]

@@ -8,51 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from cutlayer.accounting import DPSGD, Composition, GaussianRelease, RandomizedResponse
+from cutlayer.accounting.ledger import Asset
 from cutlayer.kernels import gaussian_mechanism as gaussian
 from cutlayer.kernels.empirical_epsilon import mu_bound, one_run_epsilon
+from cutlayer.results.guarantee import GuaranteeTest
 
 CONFIDENCE = 0.999
 """A correct mechanism fails one test of a thousand; at the usual 0.95 it would fail one of twenty."""
-
-
-@dataclass(frozen=True)
-class GuaranteeTest:
-    """One guarantee, and what a game against its mechanism showed.
-
-    Attributes:
-        epsilon, delta: of the ledger.
-        lower_bound: lower bound on epsilon at the same delta, with the stated confidence.
-        detectable: the largest bound that so many canaries can show; a fault beyond it looks like it.
-        canaries: rows played with, of both neighbours together.
-        releases: of each canary in one run.
-    """
-
-    protection: str
-    party: str
-    protects: Literal["labels", "features", "model"]
-    epsilon: float
-    delta: float
-    lower_bound: float
-    detectable: float
-    confidence: float
-    canaries: int
-    releases: int
-
-    @property
-    def exceeded(self) -> bool:
-        """Whether the mechanism spends more than the ledger says."""
-        return self.lower_bound > self.epsilon
-
-    @property
-    def telling(self) -> bool:
-        """Whether there are canaries enough for a fault to show at all."""
-        return self.detectable > self.epsilon
 
 
 @dataclass(frozen=True)
@@ -71,12 +38,20 @@ class Outcome:
         *,
         protection: str,
         party: str,
-        protects: Literal["labels", "features", "model"],
+        protects: Asset,
     ) -> GuaranteeTest:
         """Hold it against what the ledger says the event costs at `delta`."""
         epsilon = Composition.of([event]).epsilon(delta)
         stated = 0.0 if isinstance(event, RandomizedResponse) else delta
-        return GuaranteeTest(protection, party, protects, epsilon, stated, confidence=CONFIDENCE, **vars(self))
+        return GuaranteeTest(
+            protection=protection,
+            party=party,
+            protects=protects,
+            epsilon=epsilon,
+            delta=stated,
+            confidence=CONFIDENCE,
+            **vars(self),
+        )
 
 
 @dataclass(frozen=True)

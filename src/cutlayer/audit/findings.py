@@ -1,205 +1,213 @@
-"""Coded findings: what a reviewer should look at, each with a remedy; the code never changes its meaning."""
+"""Coded findings: what a reviewer should look at, each with a remedy; a code never changes its meaning."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
-from cutlayer.audit.empirical import GuaranteeTest
-from cutlayer.protections.base import Evidence
+from cutlayer.results.audit import Audit
 from cutlayer.results.completion import CompletionResult, best
 from cutlayer.results.features import FeatureResult, strongest
-
-Severity = Literal["error", "warning", "note"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing to look at.
-
-    Attributes:
-        code: stable, for instance `CL101`.
-        detail: what was seen, with figures.
-        remedy: what to do about it.
-    """
-
-    code: str
-    severity: Severity
-    title: str
-    detail: str
-    remedy: str
-
-
-@dataclass(frozen=True)
-class LeakFigure:
-    """One cell of the matrix, as the findings read it.
-
-    Attributes:
-        label: `party/message/attack`.
-        attack: its name.
-        value: the leak, 0.5 to 1; NaN where it is not defined.
-        low: lower end of its 95 % interval; 0.5 where that includes chance.
-        high: upper end of its 95 % interval.
-        positives: number of positive rows that were scored.
-        rows: number of rows that were scored.
-    """
-
-    label: str
-    attack: str
-    value: float
-    low: float
-    high: float
-    positives: int
-    rows: int
-
+from cutlayer.results.finding import Finding, Severity
+from cutlayer.results.protection import ProtectionResult
+from cutlayer.results.run import RunKind
+from cutlayer.results.utility import UtilityResult
 
 FEW_ROWS = 50
 """Below this many rows of a class an AUC's interval is too wide to distinguish 0.5 from 0.6."""
 
 
-def findings_of(
-    leaks: Sequence[LeakFigure],
-    undefended: Sequence[LeakFigure] | None,
-    evidence: Sequence[Evidence],
-    metric: str,
-    utility: tuple[float, float, float],
-    skipped: Mapping[str, str],
-    completions: Sequence[CompletionResult] = (),
-    tested: Sequence[GuaranteeTest] = (),
-    features: Sequence[FeatureResult] = (),
-) -> list[Finding]:
-    """All findings of a run, errors first.
+@dataclass(frozen=True)
+class Context:
+    """What findings are drawn from.
 
-    Args:
-        leaks: of the run. undefended: of its undefended twin, if there is one.
-        evidence: of all protections.
-        metric: name of the headline metric.
-        utility: the run's headline metric, the lower end of its interval, and chance.
-        skipped: attacks that could not be run, with the reason.
-        completions: of what a quitter keeps of the run.
-        tested: guarantees that were played against.
-        features: what embeddings told of the passive parties' features in the run.
+    Attributes:
+        utility: held-out metrics of this run and its references.
+        protections: what each protection did.
+        audit: attacks and tested guarantees; its own findings are not read.
     """
-    found = [
-        *_protections(evidence),
-        *_leaks(leaks),
-        *(_powerless(undefended) if undefended is not None else ()),
-        *_utility(metric, utility),
-        *(_skipped(label, why) for label, why in skipped.items()),
-        *_kept(completions, metric),
-        *_broken(tested),
-        *_told(features),
-    ]
-    if not leaks and not completions and not features:
-        found.append(
-            Finding(
-                "CL106",
-                "warning",
-                "nothing was audited",
-                "no attack ran on this run's messages; what leaked is unknown",
-                "choose attacks that fit the task, and audit.every: epoch or end",
+
+    utility: UtilityResult
+    protections: tuple[ProtectionResult, ...]
+    audit: Audit
+
+
+@dataclass(frozen=True)
+class Check:
+    """One kind of finding.
+
+    Attributes:
+        code: stable code.
+        severity: error, warning or note.
+        title: what the code means.
+        remedy: what to do about it.
+        find: yields the detail of each occurrence.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    remedy: str
+    find: Callable[[Context], Iterator[str]]
+
+
+def findings_of(context: Context) -> tuple[Finding, ...]:
+    """All findings of a run, errors first, then warnings, then notes."""
+    order: tuple[Severity, ...] = ("error", "warning", "note")
+    return tuple(
+        Finding(code=check.code, severity=check.severity, title=check.title, detail=detail, remedy=check.remedy)
+        for check in sorted(CHECKS, key=lambda check: (order.index(check.severity), check.code))
+        for detail in check.find(context)
+    )
+
+
+def _idle(context: Context) -> Iterator[str]:
+    for one in context.protections:
+        if one.sent and not one.changed:
+            yield (
+                f"{one.name} of {one.party} covered all {one.covered} {one.unit}, and every one of them equals the "
+                "undefended one"
             )
+
+
+def _powerless(context: Context) -> Iterator[str]:
+    undefended = context.audit.runs.get(RunKind.UNDEFENDED)
+    for leak in undefended.leaks if undefended else ():
+        if leak.low is not None and leak.low <= 0.5:
+            yield (
+                f"{leak.label} is at chance even on the undefended baseline (leak {leak.leak:.3f}, interval "
+                f"{leak.low:.3f} to {leak.high:.3f}); that it fails on the defended run proves nothing"
+            )
+
+
+def _few_rows(context: Context) -> Iterator[str]:
+    own = context.audit.runs[RunKind.THIS_RUN]
+    few = [leak for leak in own.leaks if min(leak.positives, leak.rows - leak.positives) < FEW_ROWS]
+    for one in (*few, *own.undefined):
+        yield f"{one.label} scored {one.positives} positive of {one.rows} rows; its leak says little"
+
+
+def _no_better_than_chance(context: Context) -> Iterator[str]:
+    utility = context.utility
+    own, constant = utility.row(RunKind.THIS_RUN), utility.row(RunKind.CHANCE)
+    value = own.metrics[utility.metric] if own else None
+    floor = constant.metrics[utility.metric] if constant and utility.metric != "auc" else None
+    floor = 0.5 if floor is None else floor
+    if own and value is not None and (own.low is None or own.low <= floor):
+        yield (
+            f"held-out {utility.metric} {value:.3f} is not above {floor:.3f} beyond its interval; a model that learned "
+            "nothing has nothing to leak"
         )
-    order: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
-    return sorted(found, key=lambda finding: (order[finding.severity], finding.code))
 
 
-def _protections(evidence: Sequence[Evidence]) -> Iterator[Finding]:
-    for item in evidence:
-        if item.sent and not item.changed:
-            yield Finding(
-                "CL101",
-                "warning",
-                f"{item.protection} changed nothing",
-                f"{item.protection} of {item.party} covered all {item.covered} {item.unit}, and every one of them "
-                "equals the undefended one",
-                "check its strength; label_dp at a large eps rightly flips nothing in a small table",
-            )
+def _nothing(context: Context) -> Iterator[str]:
+    own = context.audit.runs[RunKind.THIS_RUN]
+    results = (own.leaks, own.undefined, _completions(context), _features(context))
+    if not any(results):
+        yield "no attack ran on this run's messages; what leaked is unknown"
 
 
-def _leaks(leaks: Sequence[LeakFigure]) -> Iterator[Finding]:
-    for leak in leaks:
-        if math.isnan(leak.value) or min(leak.positives, leak.rows - leak.positives) < FEW_ROWS:
-            yield Finding(
-                "CL104",
-                "warning",
-                "too few rows of one class",
-                f"{leak.label} scored {leak.positives} positive of {leak.rows} rows; its leak says little",
-                "raise audit.rows, or train on more rows",
-            )
+def _skipped(context: Context) -> Iterator[str]:
+    for label, reason in context.audit.runs[RunKind.THIS_RUN].skipped.items():
+        yield f"{label}: {reason}"
 
 
-def _powerless(undefended: Sequence[LeakFigure]) -> Iterator[Finding]:
-    for leak in undefended:
-        if not math.isnan(leak.value) and leak.low <= 0.5:
-            yield Finding(
-                "CL102",
-                "warning",
-                "an attack has no power here",
-                f"{leak.label} is at chance even on the undefended baseline (leak {leak.value:.3f}, interval "
-                f"{leak.low:.3f} to {leak.high:.3f}); that it fails on the defended run proves nothing",
-                "read the other attacks",
-            )
-
-
-def _utility(metric: str, utility: tuple[float, float, float]) -> Iterator[Finding]:
-    value, low, chance = utility
-    if not math.isnan(value) and (math.isnan(low) or low <= chance):
-        yield Finding(
-            "CL105",
-            "warning",
-            "the model is no better than chance",
-            f"held-out {metric} {value:.3f} is not above {chance:.3f} beyond its interval; a model that learned "
-            "nothing has nothing to leak",
-            "train longer or weaken the protections before reading the leak figures",
-        )
-
-
-def _kept(completions: Sequence[CompletionResult], metric: str) -> Iterator[Finding]:
-    for one in completions:
+def _completed(context: Context) -> Iterator[str]:
+    metric = context.utility.metric
+    for one in _completions(context):
         own, scratch = best(one.variants), best(one.scratch)
         if one.gains and own and scratch:
-            yield Finding(
-                "CL108",
-                "warning",
-                "a quitter keeps more than its own data",
+            yield (
                 f"{one.attack} with {'all' if one.all_labels else 'only'} {one.labels:,} labels makes the model that "
                 f"{one.party} keeps of {one.run} predict with {metric} {own.value:.3f} ({own.low:.3f} to "
                 f"{own.high:.3f}, the strongest of {len(one.variants)} variants, picked after the fact); from scratch "
-                f"on the same labels it reaches {scratch.value:.3f} ({scratch.low:.3f} to {scratch.high:.3f})",
-                "add a protection of the active party that keeps labels out of that party's model, or agree on what it "
-                "may do with the model once it leaves",
+                f"on the same labels it reaches {scratch.value:.3f} ({scratch.low:.3f} to {scratch.high:.3f})"
             )
 
 
-def _broken(tested: Sequence[GuaranteeTest]) -> Iterator[Finding]:
-    for one in tested:
+def _exceeded(context: Context) -> Iterator[str]:
+    for one in context.audit.guarantees:
         if one.exceeded:
-            yield Finding(
-                "CL109",
-                "error",
-                "a guarantee does not hold",
-                f"{one.canaries:,} canaries show that {one.protection} of {one.party} spends an epsilon of "
-                f"at least {one.lower_bound:.3g} at delta {one.delta:g} (confidence {100 * one.confidence:g} %); its "
-                "ledger has less",
-                "do not rely on the ledger's figure; look for noise that is too small, or draws that are repeated anew",
+            yield (
+                f"{one.canaries:,} canaries show that {one.protection} of {one.party} spends an epsilon of at least "
+                f"{one.lower_bound:.3g} at delta {one.delta:g} (confidence {100 * one.confidence:g} %); its ledger has "
+                "less"
             )
 
 
-def _told(features: Sequence[FeatureResult]) -> Iterator[Finding]:
-    for one in strongest(features):
-        about = f" of {one.column}, the column told best" if one.column else ""
-        yield Finding(
-            "CL110",
-            "warning",
-            "embeddings tell of the rows below",
+def _recovered(context: Context) -> Iterator[str]:
+    for one in strongest(_features(context)):
+        about = f" of {one.column}, the column inferred best" if one.column else ""
+        yield (
             f"{one.attack} on the embeddings of {one.party} ({one.release}) reaches {one.metric.upper()} "
-            f"{one.value:.3f}{about} ({one.low:.3f} to {one.high:.3f}); without an embedding it is {one.baseline:.3f}",
-            "add a protection of that passive party's features, or a narrower cut",
+            f"{one.value:.3f}{about} ({one.low:.3f} to {one.high:.3f}); without an embedding it is {one.baseline:.3f}"
         )
 
 
-def _skipped(label: str, why: str) -> Finding:
-    return Finding("CL107", "note", "an attack could not be run", f"{label}: {why}", "see the reason")
+def _completions(context: Context) -> list[CompletionResult]:
+    """Model completion in this run and in the malicious one."""
+    kinds = (RunKind.THIS_RUN, RunKind.MALICIOUS)
+    labels = [row.name for row in context.utility.rows if row.run_kind in kinds]
+    return [one for one in context.audit.completions if one.run in labels]
+
+
+def _features(context: Context) -> list[FeatureResult]:
+    """Attacks on features in this run."""
+    return [one for one in context.audit.features if one.run == RunKind.THIS_RUN]
+
+
+CHECKS = (
+    Check(
+        "CL101",
+        "warning",
+        "a protection changed nothing",
+        "check its strength; label_dp at a large eps rightly flips nothing in a small table",
+        _idle,
+    ),
+    Check("CL102", "warning", "an attack has no power here", "read the other attacks", _powerless),
+    Check(
+        "CL104",
+        "warning",
+        "too few rows of one class",
+        "raise audit.rows, or train on more rows",
+        _few_rows,
+    ),
+    Check(
+        "CL105",
+        "warning",
+        "the model is no better than chance",
+        "train longer or weaken the protections before reading the leaks",
+        _no_better_than_chance,
+    ),
+    Check(
+        "CL106",
+        "warning",
+        "nothing was audited",
+        "choose attacks that fit the task, and audit.every: epoch or end",
+        _nothing,
+    ),
+    Check("CL107", "note", "an attack could not be run", "see the reason", _skipped),
+    Check(
+        "CL108",
+        "warning",
+        "a departed party keeps more than its own data",
+        "add a protection of the active party that keeps labels out of that party's model, or agree on what it may do "
+        "with the model once it leaves",
+        _completed,
+    ),
+    Check(
+        "CL109",
+        "error",
+        "a guarantee does not hold",
+        "do not rely on the ledger's epsilon; look for noise that is too small, or draws that are repeated anew",
+        _exceeded,
+    ),
+    Check(
+        "CL110",
+        "warning",
+        "embeddings reveal features",
+        "add a protection of that passive party's features, or a narrower cut",
+        _recovered,
+    ),
+)
+"""All findings there are, in the order of their codes."""

@@ -12,10 +12,11 @@ from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.report import RunPath
 from cutlayer.cli.run import AllowModel
 from cutlayer.cli.show import GATE_FAILED, finish
-from cutlayer.jobs.again import audit_again
+from cutlayer.jobs.audit import audit_again
 from cutlayer.models import allowed_models
 from cutlayer.report.sections.protections import guarantee_tests
 from cutlayer.report.terminal import print_section
+from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.training.folder import RunFolder
 
@@ -49,8 +50,8 @@ def audit(
     with folder.locked("an audit"), allowed_models(*allow_model or ()):
         tested = check_guarantees(folder, canaries) if empirical_epsilon else None
         if tested is not None and folder.of_passive:
-            folder.write_json("audit.json", {"guarantees": [vars(one) for one in tested]})
-            raise typer.Exit(_show([GuaranteeTest(**vars(one)) for one in tested], as_json=json))
+            PassiveAudit(guarantees=tuple(tested)).write(folder.path / "audit.json")
+            raise typer.Exit(_show(tested, as_json=json))
         audit_again(folder, tuple(attack or ()), fail_above, tested)
     raise typer.Exit(finish(folder, as_json=json))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
@@ -22,7 +21,7 @@ def check(job: JobFile, allow_model: AllowModel = None, json: Json = False) -> N
     with allowed_models(*allow_model or ()):
         result = forecast(load_job(job))
     if json:
-        emit(asdict(result))
+        emit(result.model_dump(mode="json"))
         return
     console = Console()
     grid = Table.grid(padding=(0, 2, 0, 0))

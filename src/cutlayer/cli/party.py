@@ -26,6 +26,7 @@ from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.jobs.execute import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.models import allowed_models
+from cutlayer.results.audit import PassiveAudit
 from cutlayer.training.folder import RunFolder
 
 Name = Annotated[str, typer.Option("--as", help="Which party of the job this process is.", show_default=False)]
@@ -64,9 +65,9 @@ def party(
 
 def show_outcome(ran: RunFolder, *, as_json: bool) -> None:
     """Show what a passive party did, and what it measured of its own features."""
-    outcome = {**ran.read_json("outcome.json"), **ran.read_json("audit.json")}
+    outcome, audit = ran.read_json("outcome.json"), PassiveAudit.read(ran.path / "audit.json")
     if as_json:
-        emit(outcome)
+        emit({**outcome, **audit.model_dump(mode="json")})
         return
     console = Console()
     console.print(
@@ -74,9 +75,9 @@ def show_outcome(ran: RunFolder, *, as_json: bool) -> None:
     )
     for item in outcome["evidence"]:
         console.print(f"  {item['protection']}: {item['changed']} of {item['sent']} {item['unit']} changed")
-    for result in outcome["features"]:
-        attack = f"{result['attack']} {result['column']}".strip()
-        reached = f"{result['metric']} {result['value']:.3f}, without embedding {result['baseline']:.3f}"
-        console.print(f"  {attack}, {result['release']}: {reached}", highlight=False, markup=False)
-    for label, why in outcome["skipped"].items():
+    for result in audit.features:
+        attack = f"{result.attack} {result.column}".strip()
+        value = f"{result.metric} {result.value:.3f}, without embedding {result.baseline:.3f}"
+        console.print(f"  {attack}, {result.release}: {value}", highlight=False, markup=False)
+    for label, why in audit.skipped.items():
         console.print(f"  {label}: {why}", highlight=False, markup=False)

@@ -25,7 +25,7 @@ from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.estimator.prediction import Evaluation, Models
 from cutlayer.estimator.privacy import Protections, privacy_of
 from cutlayer.estimator.tables import LABEL, Tables, check_mapping, check_rows, labels_of, read, with_labels
-from cutlayer.jobs.again import audit_again
+from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import allowed_models, modules_of
 from cutlayer.report import Report, build

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from cutlayer.accounting import Total
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling
-from cutlayer.config import Job
+from cutlayer.config import FrozenModel, Job
 from cutlayer.data.align import check_id_kinds, intersect
 from cutlayer.data.batches import Schedule
 from cutlayer.data.party_data import PartyTable, Prepared
@@ -37,8 +36,7 @@ ALIGNMENT_BYTES = 64
 """Peak of matching the ids, for each row of each party: digests in one array (16), sorted (16), orders and counts."""
 
 
-@dataclass(frozen=True)
-class PartyForecast:
+class PartyForecast(FrozenModel):
     """One party's share of the cost.
 
     Attributes:
@@ -61,8 +59,7 @@ class PartyForecast:
     store_bytes: int
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(FrozenModel):
     """The whole job's cost; times and memory are estimates, the other byte counts are exact.
 
     Attributes:

@@ -20,12 +20,14 @@ from cutlayer.channel.grpc_server import serve
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import THIS_RUN, Options, Progress, chance_reference, conclude, describe
+from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.handshake import close_reason
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive import PassiveOutcome, PassiveParty
 from cutlayer.parties.random_state import isolated
+from cutlayer.results.audit import PassiveAudit
+from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import Recorder, read_truth
@@ -88,7 +90,8 @@ def _lead(
     threads: int,
     timeout: float,
 ) -> None:
-    progress.stage(THIS_RUN)
+    own = RunId(RunKind.THIS_RUN)
+    progress.stage(own.label)
     watcher = Watcher(job, folder, progress)
     recorder = Recorder(folder, local.name, watcher)
     with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
@@ -103,9 +106,9 @@ def _lead(
         rows_own={local.name: local.table.rows, **party.peer_rows},
         seconds=party.usage.seconds,
     )
-    described = describe(job, folder, trained, watcher.auditor, threads, options)
+    described = describe(job, own, folder, trained, watcher.auditor, threads, options)
     truth, _ = read_truth(folder.transcript(local.name))
-    conclude(job, folder, {THIS_RUN: described}, chance_reference(trained, truth))
+    conclude(job, folder, {own.label: described}, [chance_reference(trained, truth)])
 
 
 def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: float) -> None:
@@ -114,8 +117,8 @@ def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: fl
         outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key, timeout + GRACE)
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
-    audit = audit_features(job, {THIS_RUN: folder}, folder, None)
-    folder.write_json("audit.json", {"features": audit.to_json(), "skipped": audit.skipped})
+    audit = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)
+    PassiveAudit(features=tuple(audit.results), skipped=audit.skipped).write(folder.path / "audit.json")
 
 
 def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float | None = None) -> R:

@@ -9,8 +9,8 @@ from cutlayer.report import charts
 from cutlayer.report.charts import Series
 from cutlayer.report.matrix import Target, matrix_of, runs_of
 from cutlayer.report.section import LegendEntry
-from cutlayer.results.report import THIS_RUN, Report
-from cutlayer.results.run import EpochResult
+from cutlayer.results.report import Report
+from cutlayer.results.run import EpochResult, RunKind
 
 EPOCHS = 100
 """Approximate number of epochs of each run that are shown."""
@@ -18,7 +18,7 @@ EPOCHS = 100
 
 def shown_epochs(report: Report) -> tuple[EpochResult, ...]:
     """About `EPOCHS` epochs of each run: evenly spaced, with the first, last, best and worst among them."""
-    wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(THIS_RUN, report.run.kept_epoch)}
+    wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(RunKind.THIS_RUN, report.run.kept_epoch)}
     shown: list[EpochResult] = []
     for run in runs_of(report):
         own = sorted((epoch for epoch in report.history if epoch.run == run), key=lambda epoch: epoch.epoch)

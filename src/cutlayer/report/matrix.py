@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutlayer.results.leaks import LeakResult
-from cutlayer.results.report import THIS_RUN, UNDEFENDED, Report
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
 
 STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
 
@@ -85,7 +86,7 @@ def ordered(runs: Iterable[str]) -> tuple[str, ...]:
     >>> ordered(["norm alone", "undefended", "this run", "norm alone"])
     ('this run', 'undefended', 'norm alone')
     """
-    first = (THIS_RUN, UNDEFENDED)
+    first = (RunKind.THIS_RUN, RunKind.UNDEFENDED)
     seen = dict.fromkeys(runs)
     return (*(run for run in first if run in seen), *(run for run in seen if run not in first))
 

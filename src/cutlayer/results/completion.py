@@ -9,7 +9,14 @@ from cutlayer.results.number import Number
 
 
 class VariantValue(FrozenModel):
-    """One variant of a completed model on the test rows, by the headline metric with its 95 % bootstrap interval."""
+    """One variant of a completed model on the reported rows.
+
+    Attributes:
+        variant: name of the variant.
+        value: headline metric.
+        low: lower bound of the value (95 % bootstrap).
+        high: upper bound of it.
+    """
 
     variant: str
     value: Number
@@ -21,8 +28,13 @@ class CompletionResult(FrozenModel):
     """One attack on the bottom model that one passive party keeps of one run.
 
     Attributes:
-        labels: how many the attacker had; `all_labels` where they were all training rows'.
-        variants: all of them. scratch: the same training from an untrained bottom model, on the same labels.
+        run: label of the run.
+        party: owner of the bottom model.
+        attack: name of the attack.
+        labels: number of labels that the attacker had.
+        all_labels: whether these were the labels of all training rows.
+        variants: all variants of the attack.
+        scratch: the same training from an untrained bottom model, on the same labels.
         knowledge: what the attacker was given.
     """
 

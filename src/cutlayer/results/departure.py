@@ -11,13 +11,15 @@ from cutlayer.results.number import Number
 
 
 class AbsenceUtility(FrozenModel):
-    """This run's model on the test rows while some passive parties are absent.
+    """This run's model on the reported rows while some passive parties are absent.
 
     Attributes:
-        absent: who; nobody in the first row.
+        absent: the absent parties; none in the first row.
         contributed: the parties whose features the answers rest on.
-        low, high: bound the headline metric (95 % bootstrap).
-        references: headline metric of other models without the same parties, such as `retrained`.
+        metrics: metrics by name.
+        low: lower bound of the headline metric (95 % bootstrap).
+        high: upper bound of it.
+        references: headline metric of other models without the same parties, by kind of run.
     """
 
     absent: tuple[str, ...]
@@ -29,10 +31,12 @@ class AbsenceUtility(FrozenModel):
 
 
 class DepartureResult(FrozenModel):
-    """What is left when parties leave.
+    """Utility for every set of absent parties that was evaluated.
 
     Attributes:
-        heads: of the top model; `extra_parameters` are those of all but the first.
+        heads: number of heads of the top model.
+        extra_parameters: parameters of all heads but the first.
+        rows: one for each set of absent parties.
     """
 
     heads: int = 1

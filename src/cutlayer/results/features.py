@@ -11,7 +11,17 @@ from cutlayer.results.number import Number
 
 
 class ColumnValue(FrozenModel):
-    """How well one column was rebuilt (R2 and MSE in encoded units) or inferred (AUC and accuracy)."""
+    """How well one column was rebuilt or inferred.
+
+    Attributes:
+        column: name of the column.
+        value: R2 of a rebuilt column, AUC of an inferred one.
+        baseline: the same metric of an attacker that saw no embedding.
+        mse: mean squared error of a rebuilt column, in encoded units.
+        baseline_mse: that of an attacker that saw no embedding.
+        accuracy: accuracy for an inferred column.
+        majority: accuracy of always answering its most frequent class.
+    """
 
     column: str
     value: Number
@@ -26,8 +36,12 @@ class ImagePair(FrozenModel):
     """An image and what was made of it: bytes of the pixels, channel by channel, row by row, base64.
 
     Attributes:
-        psnr: decibels. ssim: `None` where the images are smaller than its window.
-        shape: channels, height, width.
+        title: which image of the attacked rows, such as `best`.
+        psnr: peak signal-to-noise ratio in decibels.
+        ssim: structural similarity; `None` where the images are smaller than its window.
+        shape: channels, height and width.
+        truth: bytes of the true image.
+        rebuilt: bytes of the reconstruction.
     """
 
     title: str
@@ -42,11 +56,21 @@ class FeatureResult(FrozenModel):
     """One attack on the features of one passive party, in one run.
 
     Attributes:
+        run: label of the run.
+        party: owner of the features.
+        attack: name of the attack.
         release: which release of the rows' embeddings was read.
-        known: rows whose features the attacker had. rows: others, that were attacked.
-        metric: of `value`, its bounds (95 % bootstrap) and the baseline, which saw no embedding.
-        column: the one that the value is of; empty where it is of all.
-        metrics: other metrics.
+        known: number of rows whose features the attacker had.
+        rows: number of attacked rows.
+        metric: `r2` or `auc`.
+        value: value of that metric.
+        low: lower bound of the value (95 % bootstrap over rows).
+        high: upper bound of it.
+        baseline: the same metric of an attacker that saw no embedding.
+        column: name of the column that the value is of; empty where it is of all.
+        metrics: other metrics by name.
+        columns: values by column.
+        pictures: true and rebuilt images.
         knowledge: what the attacker was given.
     """
 

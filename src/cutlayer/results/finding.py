@@ -7,11 +7,18 @@ from typing import Literal
 from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 
+Severity = Literal["error", "warning", "note"]
+
 
 class Gate(FrozenModel):
-    """One limit of `fail_above`, the worst figure against it, and where that was measured.
+    """One limit and the worst value that it was compared with.
 
-    `worst` is `None` where nothing could be measured; such a gate does not pass.
+    Attributes:
+        name: name of the gate, such as `label_auc`.
+        limit: largest value that passes.
+        worst: value of the strongest attack; `None` where nothing was measured, which fails the gate.
+        where: `party/message/attack` of that attack.
+        passed: whether the worst value is within the limit.
     """
 
     name: str
@@ -22,10 +29,18 @@ class Gate(FrozenModel):
 
 
 class Finding(FrozenModel):
-    """Something a reviewer should know, with a stable code and what to do about it."""
+    """Something a reviewer should look at.
+
+    Attributes:
+        code: stable code, such as `CL101`.
+        severity: error, warning or note.
+        title: what the code means.
+        detail: what was measured.
+        remedy: what to do about it.
+    """
 
     code: str
-    severity: Literal["error", "warning", "note"]
+    severity: Severity
     title: str
     detail: str
     remedy: str

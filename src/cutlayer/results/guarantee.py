@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from cutlayer.accounting.ledger import Asset
 from cutlayer.config import FrozenModel
 
 
@@ -11,15 +10,21 @@ class GuaranteeTest(FrozenModel):
     """One guarantee of the ledger, and what canaries showed of its mechanism.
 
     Attributes:
-        epsilon, delta: of the ledger.
-        lower_bound: lower bound on epsilon at that delta, with the confidence.
-        detectable: the largest bound that so many canaries can show.
-        releases: of each canary in one run.
+        protection: name of the mechanism.
+        party: its owner.
+        protects: what the guarantee is about.
+        epsilon: epsilon of the ledger.
+        delta: delta of the ledger.
+        lower_bound: lower bound on epsilon at that delta.
+        detectable: the largest bound that so many canaries can show; a fault beyond it looks like it.
+        confidence: confidence of the lower bound.
+        canaries: number of rows, of both neighbours together.
+        releases: releases of each canary in one run.
     """
 
     protection: str
     party: str
-    protects: Literal["labels", "features", "model"]
+    protects: Asset
     epsilon: float
     delta: float
     lower_bound: float
@@ -32,3 +37,8 @@ class GuaranteeTest(FrozenModel):
     def exceeded(self) -> bool:
         """Whether the mechanism spends more than the ledger says."""
         return self.lower_bound > self.epsilon
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether there are canaries enough for a fault to show at all."""
+        return self.detectable > self.epsilon

@@ -12,36 +12,54 @@ from cutlayer.config.job import Role
 from cutlayer.results.number import Number
 
 
-class LeakResult(FrozenModel):
-    """One cell of the leak matrix: one attack on one kind of message of one party, in one run.
+class Attempt(FrozenModel):
+    """One attack on one kind of message of one party, in one run; its leak may be undefined.
 
     Attributes:
-        run: name of the run.
-        protections: names of the protections that were active in it.
+        run: label of the run.
         party: the passive party on whose link the message crossed.
         message: kind of message.
-        attack: its name.
-        leak: max(AUC, 1 - AUC) at the worst epoch, 0.5 (chance) to 1.
-        low: lower end of its 95 % bootstrap interval; 0.5 where that includes chance.
-        high: upper end of that interval.
-        epoch: the worst epoch, from 1.
-        epochs_seen: number of epochs that the worst was taken over.
-        pooled_auc: AUC over all sampled rows at once, at that epoch, with its sign.
-        batch_auc: mean of the batches' AUC at that epoch, with its sign.
-        first_epoch_leak: leak at the first epoch.
-        other_aucs: AUC of other scores that the paper names.
-        hard_accuracy: accuracy of the attack's own decisions, where the paper defines them.
-        hard_auc: AUC of those decisions.
-        rows: number of rows scored at that epoch.
-        positives: number of positive rows among them.
-        knowledge: what the attacker was given.
+        attack: name of the attack.
+        rows: number of rows scored at the reported epoch.
+        positives: number of positive rows among them; in a multi-class task of the rarest class.
     """
 
     run: str
-    protections: tuple[str, ...] = ()
     party: str
     message: Literal["gradient", "embedding"]
     attack: str
+    rows: int
+    positives: int
+
+    @property
+    def label(self) -> str:
+        """`party/message/attack`."""
+        return f"{self.party}/{self.message}/{self.attack}"
+
+
+class LeakResult(Attempt):
+    """The leak of one attack at its worst epoch: one cell of the matrix of protections, attacks and messages.
+
+    Attributes:
+        protections: names of the protections that were active in the run.
+        leak: max(AUC, 1 - AUC), 0.5 (chance) to 1.
+        low: lower bound of the leak (95 % bootstrap); 0.5 where it includes chance.
+        high: upper bound of the leak.
+        epoch: the worst epoch, from 1.
+        epochs_seen: number of epochs that the worst was taken over.
+        pooled_auc: signed AUC over all sampled rows at once.
+        batch_auc: signed mean of the AUC of each sampled batch, whose leak this is.
+        batches: number of sampled batches with both classes.
+        first_epoch_leak: leak at the first epoch.
+        last_epoch_leak: leak at the last epoch.
+        other_aucs: AUC of other scores that the paper names.
+        hard_accuracy: accuracy of the attack's own decisions, where the paper defines them.
+        hard_auc: AUC of those decisions.
+        assigned_accuracy: accuracy after each batch's decided classes were renamed in the way that fits best.
+        knowledge: what the attacker was given.
+    """
+
+    protections: tuple[str, ...] = ()
     leak: float
     low: Number
     high: Number
@@ -49,22 +67,39 @@ class LeakResult(FrozenModel):
     epochs_seen: int
     pooled_auc: Number
     batch_auc: Number
+    batches: int | None = None
     first_epoch_leak: Number
+    last_epoch_leak: Number = None
     other_aucs: Mapping[str, Number] = Field(default_factory=dict)
     hard_accuracy: Number = None
     hard_auc: Number = None
-    rows: int
-    positives: int
+    assigned_accuracy: Number = None
     knowledge: tuple[str, ...] = ()
 
 
 class LayerLeak(FrozenModel):
-    """The leak of one layer's output, 0.5 to 1; `index` is its position along the network."""
+    """The leak of one layer's output, by one attack at its worst epoch.
+
+    Attributes:
+        run: label of the run.
+        party: owner of the layer.
+        side: role of that party.
+        layer: name of the layer.
+        index: position along the owner's network, from 0.
+        attack: name of the attack.
+        leak: max(AUC, 1 - AUC), 0.5 (chance) to 1.
+        epoch: the worst epoch, from 1.
+        batch_auc: signed mean of the AUC of each sampled batch, whose leak this is.
+        last_epoch_leak: leak at the last epoch.
+    """
 
     run: str
     party: str
     side: Role
     layer: str
     index: int
+    attack: str
     leak: float
-    epoch: int
+    epoch: int = Field(ge=1)
+    batch_auc: Number = None
+    last_epoch_leak: Number = None

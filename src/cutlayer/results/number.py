@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 
 
 def _finite(value: Any) -> Any:
-    """NaN and infinity are not JSON: both become `None`, which every view shows as "n/a"."""
+    """JSON has no NaN and no infinity: both become `None`, which every view shows as "n/a"."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

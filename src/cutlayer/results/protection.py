@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from cutlayer.accounting.ledger import Asset
 from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 
@@ -15,18 +16,24 @@ class ProtectionResult(FrozenModel):
     """What one protection was set to, what it did, and what is proved about it.
 
     Attributes:
-        unit: what is counted: messages of one kind (embeddings, gradients), label rows, forward passes or steps.
-        covered: how many of them the protection was applied to.
-        sent: how many there were.
-        changed: how many differ from what they would have been without it.
+        name: name of the protection.
+        party: its owner.
+        protects: what it protects.
+        reference: the paper.
+        settings: its settings; empty where the owner ran elsewhere.
+        unit: what is counted: messages of one kind, label rows, forward passes or steps.
+        covered: number of units that it was applied to.
+        sent: number of units that there were.
+        changed: number of units that differ from what they would have been without it.
         kinds: covered messages by kind, such as `embedding` (in training) and `evaluation`; empty for other units.
         metrics: the protection's own evidence.
-        formal: whether a theorem holds; `statement` is that theorem's sentence, or why there is none.
+        formal: whether a theorem holds.
+        statement: that theorem's sentence, or why there is none.
     """
 
     name: str
     party: str
-    protects: Literal["labels", "features", "model"]
+    protects: Asset
     reference: str
     settings: Mapping[str, Any] = Field(default_factory=dict)
     unit: Literal["embeddings", "gradients", "rows", "batches", "steps"]

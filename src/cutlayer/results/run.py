@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 from pydantic import Field
@@ -12,15 +14,97 @@ from cutlayer.config.job import Role, TaskKind
 from cutlayer.results.number import Number
 
 
+class RunKind(StrEnum):
+    """How a training that is reported differs from the job as configured."""
+
+    THIS_RUN = "this run"
+    UNDEFENDED = "undefended"
+    PROTECTION = "protection alone"
+    MALICIOUS = "malicious"
+    CENTRALISED = "centralised"
+    ALONE = "alone"
+    RETRAINED = "retrained"
+    FINETUNED = "fine-tuned"
+    CHANCE = "chance"
+
+
+@dataclass(frozen=True)
+class RunId:
+    """Identifies one training among those of a job.
+
+    Attributes:
+        kind: how it differs from the job.
+        parties: the parties that the kind is about: attackers, the party that trains alone, or those that departed;
+            of a protection alone its owner, where other parties have a protection of that name.
+        protection: name of the protection alone.
+    """
+
+    kind: RunKind
+    parties: tuple[str, ...] = ()
+    protection: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name in the report, unique within a job.
+
+        >>> RunId(RunKind.ALONE, ("bank",)).label, RunId(RunKind.RETRAINED, ("telco", "shop")).label
+        ('bank alone', 'retrained without telco, shop')
+        """
+        names = ", ".join(self.parties)
+        match self.kind:
+            case RunKind.PROTECTION:
+                return f"{self.protection} of {names}" if names else self.protection
+            case RunKind.MALICIOUS:
+                return f"malicious {names}" if len(self.parties) == 1 else "malicious passive parties"
+            case RunKind.CENTRALISED:
+                return "all columns in one place"
+            case RunKind.ALONE:
+                return f"{names} alone"
+            case RunKind.RETRAINED | RunKind.FINETUNED:
+                return f"{self.kind} without {names}"
+        return str(self.kind)
+
+    @property
+    def note(self) -> str:
+        """What was trained, in a phrase."""
+        return _NOTES[self.kind].format(self.label)
+
+
+_NOTES = {
+    RunKind.THIS_RUN: "the job as configured",
+    RunKind.UNDEFENDED: "the same job without any protection",
+    RunKind.PROTECTION: "only {} on",
+    RunKind.MALICIOUS: "the same job with the optimiser of active_model_completion at the passive parties",
+    RunKind.CENTRALISED: "the same network without a cut, trained where all columns lie together",
+    RunKind.ALONE: "only the active party's own columns",
+    RunKind.RETRAINED: "the same network without a cut, trained from the start without that party",
+    RunKind.FINETUNED: "the top model of this run trained on after the departure, all bottom models as they were",
+    RunKind.CHANCE: "the best constant prediction",
+}
+
+
 class RunInfo(FrozenModel):
     """What was run, on what, and how it ended.
 
     Attributes:
-        created: ISO 8601 time of the start.
-        seconds: wall-clock time of training. rows_per_second: over all epochs.
-        kept: which epoch's models the figures of utility belong to; `kept_epoch` counts from 1.
-        reproducible_noise: the noise key was supplied, so whoever has it can subtract the noise.
-        folder: where the run lies.
+        id: first 12 digits of the job's digest.
+        name: name of the job.
+        created: start of the run, ISO 8601.
+        cutlayer: version of this package.
+        torch: version of PyTorch.
+        python: version of Python.
+        threads: threads of the tensor library.
+        seed: seed of the schedule.
+        seconds: wall-clock time of training.
+        rows_per_second: training rows per second over all epochs.
+        epochs_run: number of epochs trained.
+        epochs_planned: number of epochs in the job.
+        stopped_early: whether early stopping ended the run.
+        kept: which epoch's models are reported.
+        kept_epoch: that epoch, from 1.
+        reproducible_noise: whether the noise key was supplied, so that whoever has it can subtract the noise.
+        job_digest: digest of what the parties agreed on.
+        folder: path of the run folder.
     """
 
     id: str
@@ -32,7 +116,7 @@ class RunInfo(FrozenModel):
     threads: int
     seed: int
     seconds: float
-    rows_per_second: float
+    rows_per_second: Number
     epochs_run: int
     epochs_planned: int
     stopped_early: bool
@@ -44,7 +128,13 @@ class RunInfo(FrozenModel):
 
 
 class TaskInfo(FrozenModel):
-    """What the model predicts; `positive_share` is that of the training rows of a binary task."""
+    """What the model predicts.
+
+    Attributes:
+        kind: binary, multiclass or regression.
+        classes: names of the classes; none for regression.
+        positive_share: share of positive training rows of a binary task.
+    """
 
     kind: TaskKind
     classes: tuple[str, ...] = ()
@@ -52,7 +142,7 @@ class TaskInfo(FrozenModel):
 
 
 class DataInfo(FrozenModel):
-    """Rows that all parties have in common, and how they were split."""
+    """Numbers of rows that all parties have in common, and how they were split."""
 
     common: int
     train: int
@@ -61,18 +151,24 @@ class DataInfo(FrozenModel):
 
     @property
     def reported(self) -> tuple[int, str]:
-        """How many held-out rows the utility is of, and which: without test rows those that chose the epoch."""
+        """Number and name of the held-out rows of the utility: without test rows those that chose the epoch."""
         return (self.test, "test rows") if self.test else (self.validation, "validation rows")
 
 
 class PartyInfo(FrozenModel):
-    """One party: what it brought, its half of the model, and what crossed its link.
+    """One party: its columns, its part of the model, and the traffic on its link.
 
     Attributes:
-        rows_own: rows of its own table, before the join.
-        width: of the embedding it sends; `None` where it sends none.
-        numeric, categorical, parameters: `None` where the party ran elsewhere and keeps them to itself.
-        released_once: it sent each row's embedding a single time, before training.
+        name: name in the job.
+        role: active or passive.
+        rows_own: rows of its own table, before alignment.
+        numeric: number of numeric columns; `None` where the party ran elsewhere.
+        categorical: number of categorical columns; `None` where the party ran elsewhere.
+        width: width of its embedding; `None` where it has none.
+        parameters: number of model parameters; `None` where the party ran elsewhere.
+        released_once: whether it sent each row's embedding a single time, before training.
+        bytes_sent: bytes sent over all starts of the run.
+        bytes_received: bytes received over all starts of the run.
     """
 
     name: str
@@ -91,8 +187,13 @@ class EpochResult(FrozenModel):
     """One epoch of one run.
 
     Attributes:
-        metrics: on held-out rows.
-        leak: leak of this epoch by "party/message/attack".
+        run: label of the run.
+        epoch: number from 1.
+        loss: mean training loss.
+        seconds: wall-clock time.
+        rows_per_second: training rows per second.
+        metrics: metrics on held-out rows.
+        leak: leak of this epoch by `party/message/attack`.
     """
 
     run: str

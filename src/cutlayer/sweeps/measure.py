@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from cutlayer.config import Job
 from cutlayer.errors import DataError
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.results.report import THIS_RUN
+from cutlayer.results.audit import RunAudit
+from cutlayer.results.leaks import LeakResult
+from cutlayer.results.run import RunKind
 from cutlayer.sweeps.result import TrialMetrics
 
 
@@ -36,11 +36,10 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
         CutlayerError: The run failed, or utility or leak cannot be measured.
     """
     ran = execute(job, folder, options, progress)
-    summary, audit = ran.read_json("summary.json"), ran.read_json("audit.json")["runs"][THIS_RUN]
-    metric = summary["utility"]["metric"]
-    row = next(row for row in summary["utility"]["rows"] if row["name"] == THIS_RUN)
-    chosen = next(line for line in ran.history() if line["epoch"] == summary["run"]["kept_epoch"] - 1)
-    utility, test = chosen["metrics"][metric], row["metrics"][metric]
+    summary, audit = ran.summary, ran.audit.runs[RunKind.THIS_RUN]
+    metric, row = summary.utility.metric, summary.utility.rows[0]
+    chosen = next(line for line in ran.history() if line["epoch"] == summary.run.kept_epoch - 1)
+    utility, test = chosen["metrics"][metric], row.metrics[metric]
     if math.isnan(utility) or test is None:
         raise DataError(f"{metric} is not defined on the held-out rows; hold out more rows")
     worst = _worst(audit, leak)
@@ -51,22 +50,21 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
     return TrialMetrics(
         utility=utility,
         test=test,
-        low=row["low"],
-        high=row["high"],
-        leak=worst["leak"],
-        leak_low=worst["low"],
-        leak_high=worst["high"],
-        where=f"{worst['party']}/{worst['message']}/{worst['attack']}",
-        epoch=worst["epoch"],
-        seconds=summary["run"]["seconds"],
+        low=row.low,
+        high=row.high,
+        leak=worst.leak,
+        leak_low=worst.low,
+        leak_high=worst.high,
+        where=worst.label,
+        epoch=worst.epoch,
+        seconds=summary.run.seconds,
     )
 
 
-def _worst(audit: Mapping[str, Any], leak: LeakKind) -> Mapping[str, Any]:
-    """The cell with the largest leak, which the report's headline shows too."""
-    cells = [cell for cell in audit["cells"] if cell["message"] in leak.messages and cell["leak"] is not None]
-    if not cells:
-        why = "".join(f"; {label}: {reason}" for label, reason in audit["skipped"].items())
+def _worst(audit: RunAudit, leak: LeakKind) -> LeakResult:
+    """The largest leak, which the report's headline shows too."""
+    leaks = [one for one in audit.leaks if one.message in leak.messages]
+    if not leaks:
+        why = "".join(f"; {label}: {reason}" for label, reason in audit.skipped.items())
         raise DataError(f"no leak of the {' or '.join(leak.messages)} messages was measured{why}")
-    worst: Mapping[str, Any] = max(cells, key=lambda cell: float(cell["leak"]))
-    return worst
+    return max(leaks, key=lambda one: one.leak)

@@ -1,4 +1,4 @@
-"""The jobs a run is compared with: its undefended twin, each protection alone, and its malicious twin."""
+"""The jobs that a run is compared with: the undefended baseline, each protection alone, and the malicious run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job
+from cutlayer.results.run import RunId, RunKind
 
 
 def with_protections(job: Job, kept: dict[str, set[str]]) -> Job:
@@ -20,28 +21,28 @@ def with_protections(job: Job, kept: dict[str, set[str]]) -> Job:
     return job.model_copy(update={"parties": parties, "compare": ()})
 
 
-def compared_jobs(job: Job) -> Iterator[tuple[str, Job]]:
-    """Names and jobs of the runs to train beside this one."""
+def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
+    """The runs to train for comparison with this one, and their jobs."""
     protections = [(name, key) for name, party in job.parties.items() for key in party.protections]
     if "undefended" in job.compare and protections:
-        yield "undefended", with_protections(job, {})
+        yield RunId(RunKind.UNDEFENDED), with_protections(job, {})
     if "each" in job.compare and len(protections) > 1:
         for party, key in protections:
-            alone = [other for other, found in protections if found == key] == [party]
-            yield key if alone else f"{key} of {party}", with_protections(job, {party: {key}})
+            unique = [other for other, protection in protections if protection == key] == [party]
+            run = RunId(RunKind.PROTECTION, () if unique else (party,), key)
+            yield run, with_protections(job, {party: {key}})
     if _wraps(job):
         yield malicious_run(job), job.model_copy(update={"compare": ()})
 
 
-def malicious_run(job: Job) -> str:
-    """Name of the run in which the passive parties' own optimisers are wrapped by an attack."""
-    passives = job.passives
-    return f"malicious {passives[0]}" if len(passives) == 1 else "malicious passive parties"
+def malicious_run(job: Job) -> RunId:
+    """The run in which an attack wraps the passive parties' own optimisers."""
+    return RunId(RunKind.MALICIOUS, job.passives)
 
 
-def wraps_of(job: Job, name: str) -> Mapping[str, OptimizerHook]:
-    """What each party does to its own optimiser in the compared run of that name; nothing in an honest one."""
-    return dict.fromkeys(job.passives, _wraps(job)[0]) if name == malicious_run(job) else {}
+def wraps_of(job: Job, run: RunId) -> Mapping[str, OptimizerHook]:
+    """What each party does to its own optimiser in that run; nothing in an honest one."""
+    return dict.fromkeys(job.passives, _wraps(job)[0]) if run.kind is RunKind.MALICIOUS else {}
 
 
 def _wraps(job: Job) -> list[OptimizerHook]:

@@ -1,88 +1,76 @@
-"""What is left of a model when parties leave: the `quitting` section of a run, and the references beside it."""
+"""What a model is worth when parties leave, and the references for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from cutlayer.config import Job
 from cutlayer.data.store import Store
 from cutlayer.models.absence import Names
 from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.results.departure import AbsenceUtility, DepartureResult
+from cutlayer.results.run import RunId, RunKind
+from cutlayer.results.utility import ModelUtility
 from cutlayer.training.utility import interval
 
-RETRAINED, FINETUNED = "retrained", "fine-tuned"
 
-
-def quitting_facts(active: ActiveOutcome, seed: int) -> dict[str, Any]:
-    """Utility of the finished model for every set of absent parties, nobody first, and what further heads cost."""
+def departure_result(active: ActiveOutcome, seed: int) -> DepartureResult:
+    """Utility of the finished model for every set of absent parties, none first, and the cost of further heads."""
     rows = []
     for absent, logits in {(): active.logits, **active.without}.items():
         low, high = interval(active.task, logits, active.labels, seed)
-        metrics = dict(active.task.evaluate(logits, active.labels)) if len(logits) else {}
-        contributed = [name for name in active.widths if name not in absent]
-        rows.append({"absent": list(absent), "contributed": contributed, "metrics": metrics, "low": low, "high": high})
-    heads, parameters = len(active.extra_heads), sum(active.extra_heads)
-    return {"heads": 1 + heads, "extra_parameters": parameters, "rows": rows}
+        row = AbsenceUtility(
+            absent=absent,
+            contributed=tuple(name for name in active.widths if name not in absent),
+            metrics=dict(active.task.evaluate(logits, active.labels)) if len(logits) else {},
+            low=low,
+            high=high,
+        )
+        rows.append(row)
+    heads = active.extra_heads
+    return DepartureResult(heads=1 + len(heads), extra_parameters=sum(heads), rows=tuple(rows))
 
 
 def with_references(
-    facts: Mapping[str, Any],
-    twin: Mapping[str, Any] | None,
-    references: Mapping[str, Mapping[str, Any]],
-    metric: str,
-    active: str,
-) -> dict[str, Any]:
-    """The section with what other models reach without the same parties, by the headline metric.
+    own: DepartureResult, undefended: DepartureResult | None, references: Sequence[ModelUtility], metric: str
+) -> DepartureResult:
+    """The result with the headline metric of other models without the same parties.
 
     Args:
-        facts: of this run, from `quitting_facts`.
-        twin: the same of its undefended twin.
-        references: metrics of the references by name.
-        metric: the headline metric.
-        active: name of the active party.
+        own: this run's result.
+        undefended: that of the undefended baseline.
+        references: retrained and fine-tuned models among others.
+        metric: name of the headline metric.
     """
-    undefended = {tuple(row["absent"]): row["metrics"].get(metric) for row in twin["rows"]} if twin else {}
+    values: dict[tuple[RunKind, Names], float | None] = {}
+    for row in undefended.rows if undefended else ():
+        values[RunKind.UNDEFENDED, row.absent] = row.metrics.get(metric)
+    everyone = own.rows[0].contributed
+    for model in references:
+        if model.run_kind is RunKind.ALONE:
+            absent = tuple(name for name in everyone if name not in model.parties)
+            values[RunKind.RETRAINED, absent] = model.metrics.get(metric)
+        else:
+            values[model.run_kind, model.parties] = model.metrics.get(metric)
+    kinds = (RunKind.UNDEFENDED, RunKind.RETRAINED, RunKind.FINETUNED)
     rows = []
-    for row in facts["rows"]:
-        absent = tuple(row["absent"])
-        named = {
-            RETRAINED: alone_name(active) if row["contributed"] == [active] else retrained_name(absent),
-            FINETUNED: finetuned_name(absent),
-        }
-        beside = {how: references[name]["metrics"].get(metric) for how, name in named.items() if name in references}
-        rows.append(
-            {**row, "references": ({"undefended": undefended[absent]} if absent in undefended else {}) | beside}
-        )
-    return {**facts, "rows": rows}
+    for row in own.rows:
+        known = {str(kind): values[kind, row.absent] for kind in kinds if (kind, row.absent) in values}
+        rows.append(row.model_copy(update={"references": known}))
+    return own.model_copy(update={"rows": tuple(rows)})
 
 
-def alone_name(active: str) -> str:
-    """What the reference `alone` is called in the report."""
-    return f"{active} alone"
-
-
-def retrained_name(absent: Sequence[str]) -> str:
-    """What the reference trained without some parties is called in the report."""
-    return f"retrained without {', '.join(absent)}"
-
-
-def finetuned_name(absent: Sequence[str]) -> str:
-    """What the reference fine-tuned without some parties is called in the report."""
-    return f"fine-tuned without {', '.join(absent)}"
-
-
-def retrained_stores(job: Job, stores: Mapping[str, Store]) -> Iterator[tuple[str, dict[str, Store]]]:
-    """Names and columns of the networks to train without each single passive party."""
+def retrained_stores(job: Job, stores: Mapping[str, Store]) -> Iterator[tuple[RunId, dict[str, Store]]]:
+    """The references trained without each single passive party, and their columns."""
     for name in job.passives:
         left = {other: store for other, store in stores.items() if other != name}
         if left:
-            yield (alone_name(job.active) if [*left] == [job.active] else retrained_name([name])), left
+            alone = [*left] == [job.active]
+            yield RunId(RunKind.ALONE, (job.active,)) if alone else RunId(RunKind.RETRAINED, (name,)), left
 
 
 def finetuned_sets(job: Job, stores: Mapping[str, Store]) -> Iterator[Names]:
-    """Whose absence the top model is fine-tuned for: each single passive party, and all of them."""
-    everyone = [(name,) for name in job.passives]
-    for absent in dict.fromkeys([*everyone, job.passives]):
+    """The sets of absent parties that the top model is fine-tuned for: each single passive party, and all of them."""
+    for absent in dict.fromkeys([*((name,) for name in job.passives), job.passives]):
         if stores.keys() - set(absent):
             yield absent

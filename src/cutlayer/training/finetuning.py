@@ -76,7 +76,7 @@ def finetune_top(
     gone = checked_absent(absent, names, job.active, epochs)
     truth, training = read_truth(folder.transcript(job.active))
     if task is None:
-        task = Task.fitted(job.task, tuple(folder.read_json("summary.json")["task"]["classes"]), truth[training])
+        task = Task.fitted(job.task, folder.summary.task.classes, truth[training])
     split = split_rows(len(truth), job.train.split, job.train.seed)
     stores = {name: Store.open(folder.data(name)) for name in names}
     with torch.random.fork_rng(devices=[]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,8 +18,12 @@ from cutlayer.config.load import dump_job, load_job
 from cutlayer.durable import append_line, locked, make_folder, write_whole
 from cutlayer.errors import CheckpointError, RunFolderError
 from cutlayer.parties.checkpoint import RELEASED
+from cutlayer.results.audit import Audit
+from cutlayer.results.run import RunKind
+from cutlayer.results.summary import Summary
 
 _JOB, _HISTORY, _LOCK = "job.yaml", "history.jsonl", "run.lock"
+_SUMMARY, _AUDIT = "summary.json", "audit.json"
 _FIXED = ("id", "label", "features", "privacy", "fit", "serving")
 """What a party cannot change between the epochs of one run."""
 
@@ -158,28 +163,50 @@ class RunFolder:
             raise RunFolderError.expected(f"a run folder at {path}", "none (no job.yaml in it)")
         return cls(path)
 
+    @property
+    def summary(self) -> Summary:
+        """What the run wrote of itself.
+
+        Raises:
+            RunFolderError: the run has not ended, or its file is damaged.
+        """
+        return Summary.read(self.path / _SUMMARY)
+
+    @property
+    def audit(self) -> Audit:
+        """The last audit of the run.
+
+        Raises:
+            RunFolderError: the run has not ended, or its file is damaged.
+        """
+        path = self.path / _AUDIT
+        audit = Audit.read(path)
+        if RunKind.THIS_RUN not in audit.runs:
+            raise RunFolderError(f"{path} is damaged (runs: expected {RunKind.THIS_RUN}); run the job again")
+        return audit
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has written its results."""
+        return (self.path / _SUMMARY).exists()
+
+    def write_results(self, summary: Summary, audit: Audit) -> None:
+        """Write the results; the summary comes last and marks the end of the run."""
+        audit.write(self.path / _AUDIT)
+        summary.write(self.path / _SUMMARY)
+
     def write_json(self, name: str, value: Any) -> None:
         """Write strict JSON whole or not at all; a number that is not finite becomes `null`."""
         write_whole(self.path / name, json.dumps(_finite(value), indent=1, allow_nan=False) + "\n")
 
-    def read_json(self, name: str, *entries: str) -> Any:
+    def read_json(self, name: str) -> Any:
         """Read a JSON file of this run.
-
-        Args:
-            entries: dotted names of what it must hold, such as `task.classes`.
 
         Raises:
             RunFolderError: it is missing or damaged.
         """
         try:
-            value = json.loads((self.path / name).read_bytes())
-            for entry in entries:
-                inner = value
-                for key in entry.split("."):
-                    if not isinstance(inner, dict) or key not in inner:
-                        raise ValueError(f"expected {entry} in it")
-                    inner = inner[key]
-            return value
+            return json.loads((self.path / name).read_bytes())
         except OSError as failure:
             raise RunFolderError(f"{self.path / name}: {failure.strerror}; has the run ended?") from None
         except (ValueError, RecursionError) as damage:
@@ -208,6 +235,23 @@ class RunFolder:
         *lines, _ = path.read_bytes().split(b"\n")
         stays = [line for number, line in enumerate(lines, start=1) if self._epoch(number, line)["epoch"] < epochs]
         write_whole(path, b"".join(line + b"\n" for line in stays))
+
+    def of_run(self, label: str) -> RunFolder:
+        """The folder of this run, or of one that it is compared with.
+
+        Args:
+            label: label of the run; it may stand in a folder that somebody else has made.
+
+        Raises:
+            RunFolderError: the label would lead out of the folder.
+        """
+        if label == RunKind.THIS_RUN:
+            return self
+        name = label.replace(" ", "-")
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            wanted = f"names of compared runs in {self.path}"
+            raise RunFolderError.expected(wanted, ascii(label[:80]), "run the job again")
+        return RunFolder(self.path / "compare" / name)
 
     def transcript(self, party: str) -> Path:
         """Folder of one party's transcript."""

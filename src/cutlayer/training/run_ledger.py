@@ -31,19 +31,19 @@ def ledger_of(job: Job) -> Ledger:
         towards = job.passives if party.role == "active" else (job.active,)
         chain, plan = chain_of(job, name), plan_of(job, name)
         entries += [_entry(one, chain, towards, plan) for one in chain.protections]
-    return Ledger(entries)
+    return Ledger(tuple(entries))
 
 
 def ledger_after(job: Job, outcome: ActiveOutcome) -> Ledger:
     """The ledger of a run that has ended: which draws it used, and whether it released more than was planned."""
     entries = ledger_of(job).entries
-    return Ledger([_after(entry, job, outcome) for entry in entries])
+    return Ledger(tuple(_after(entry, job, outcome) for entry in entries))
 
 
 def passive_ledger(job: Job, name: str, evidence: Iterable[Evidence]) -> Ledger:
     """A passive party's own part of the ledger, which no other party can write."""
     mine = [entry for entry in ledger_of(job).entries if entry.party == name]
-    return Ledger([replace(entry, event=_released(entry, evidence)) for entry in mine])
+    return Ledger(tuple(replace(entry, event=_released(entry, evidence)) for entry in mine))
 
 
 def _entry(protection: Protection[Any], chain: Chain, towards: tuple[str, ...], plan: ReleasePlan) -> Entry:

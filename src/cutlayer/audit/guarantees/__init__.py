@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedResponse
-from cutlayer.audit.empirical import GuaranteeTest, gaussian_game, label_game
+from cutlayer.audit.empirical import gaussian_game, label_game
 from cutlayer.audit.guarantees.embeddings import scores_of
 from cutlayer.audit.guarantees.labels import votes_of
 from cutlayer.audit.guarantees.updates import update_scores
@@ -16,6 +16,7 @@ from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.models import build_bottom
+from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.training.folder import RunFolder
 
 CANARIES = 50_000

@@ -15,7 +15,8 @@ from cutlayer.report.sections.protections import guarantee_tests, guarantees, pr
 from cutlayer.report.sections.run import job, parties
 from cutlayer.report.sections.training import training
 from cutlayer.report.sections.utility import utility
-from cutlayer.results.report import THIS_RUN, UNDEFENDED, Report
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
 
 
 def sections_of(report: Report) -> tuple[Section, ...]:
@@ -50,7 +51,7 @@ def answers(report: Report) -> tuple[Answer, ...]:
 def verdict(report: Report) -> str:
     """Worst leak and utility of this run, each with the undefended baseline's where there is one."""
     matrix = matrix_of(report)
-    worst, baseline = matrix.worst(THIS_RUN), matrix.worst(UNDEFENDED)
+    worst, baseline = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
         return "No leak was measured in this run"
     sentence = f"Worst leak {auc(worst.leak)}"
@@ -59,7 +60,7 @@ def verdict(report: Report) -> str:
     elif not report.protections:
         sentence += ", with no protection"
     utilities = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}
-    own, undefended = utilities.get(THIS_RUN), utilities.get(UNDEFENDED)
+    own, undefended = utilities.get(RunKind.THIS_RUN), utilities.get(RunKind.UNDEFENDED)
     if own is None:
         return sentence
     against = "" if undefended is None else f" (undefended {metric(undefended)})"

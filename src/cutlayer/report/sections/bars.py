@@ -8,7 +8,8 @@ from typing import NamedTuple
 from cutlayer.report import charts
 from cutlayer.report.rounding import interval, metric, name_of
 from cutlayer.report.section import Bar, Bars
-from cutlayer.results.report import CHANCE, Report
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
 
 
 class Value(NamedTuple):
@@ -47,5 +48,5 @@ def _base(report: Report) -> float:
     """Where the bars begin: at chance if higher is better and chance is known, else at zero."""
     if not report.utility.higher_is_better:
         return 0.0
-    chance = [model.metrics.get(report.utility.metric) for model in report.utility.rows if model.name == CHANCE]
+    chance = [model.metrics.get(report.utility.metric) for model in report.utility.rows if model.name == RunKind.CHANCE]
     return next((value for value in chance if value is not None), 0.0)

@@ -8,7 +8,8 @@ from cutlayer.report.rounding import NOT_AVAILABLE, count, interval, metric, nam
 from cutlayer.report.section import Answer, Block, Cell, Column, Fold, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
 from cutlayer.results.completion import CompletionResult, VariantValue, best
-from cutlayer.results.report import THIS_RUN, Report
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
 
 TITLE = "Model completion by a departed party"
 _PICKED = "strongest variant, picked after the fact"
@@ -44,7 +45,7 @@ def _table(report: Report) -> Table:
         (number("Completed"), lambda result: _cell(best(result.variants))),
         (number("From scratch"), lambda result: _cell(best(result.scratch))),
         (number("All parties"), lambda result: _all_parties(result, report)),
-        own=lambda result: result.run == THIS_RUN,
+        own=lambda result: result.run == RunKind.THIS_RUN,
     )
 
 
@@ -98,7 +99,7 @@ def _answers(report: Report) -> tuple[Answer, ...]:
     gains = []
     for result in report.completions:
         value, scratch = best(result.variants), best(result.scratch)
-        if result.run == THIS_RUN and value and scratch:
+        if result.run == RunKind.THIS_RUN and value and scratch:
             gains.append(((value.value or 0) - (scratch.value or 0), result, value, scratch))
     if not gains:
         return ()

@@ -23,7 +23,8 @@ from cutlayer.report.section import (
     table,
 )
 from cutlayer.results.features import FeatureResult, ImagePair
-from cutlayer.results.report import THIS_RUN, Report
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
 
 TITLE = "Feature leakage from embeddings"
 _LEAD = (
@@ -71,7 +72,7 @@ def _table(report: Report) -> Table:
         (number("Known rows", page_only=True), lambda result: count(result.known)),
         (number("Rows"), lambda result: count(result.rows)),
         (Column("Further metrics", page_only=True), further),
-        own=lambda result: result.run == THIS_RUN,
+        own=lambda result: result.run == RunKind.THIS_RUN,
     )
 
 
@@ -107,7 +108,7 @@ def _uri(text: str, shape: tuple[int, int, int]) -> str:
 
 def _answers(report: Report) -> tuple[Answer, ...]:
     """The value of this run that is farthest above its baseline."""
-    own = [result for result in report.features if result.run == THIS_RUN]
+    own = [result for result in report.features if result.run == RunKind.THIS_RUN]
     known = [result for result in own if result.value is not None and result.baseline is not None]
     if not known:
         return ()

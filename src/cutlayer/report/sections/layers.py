@@ -45,6 +45,9 @@ def _table(report: Report) -> Table:
         ("Side", lambda leak: leak.side),
         (number("Index"), lambda leak: str(leak.index)),
         (Column("Layer", "text"), lambda leak: leak.layer),
+        (Column("Attack", "text"), lambda leak: leak.attack),
         (number("Leak"), lambda leak: auc(leak.leak)),
         (number("Epoch"), lambda leak: str(leak.epoch)),
+        (number("Batch mean"), lambda leak: auc(leak.batch_auc)),
+        (number("Last epoch"), lambda leak: auc(leak.last_epoch_leak)),
     )

@@ -24,7 +24,8 @@ from cutlayer.report.section import (
     table,
 )
 from cutlayer.results.leaks import LeakResult
-from cutlayer.results.report import THIS_RUN, UNDEFENDED, Report
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
 
 BRIEF_RUNS = 4
 """Number of runs that fit beside each other in a terminal."""
@@ -59,7 +60,7 @@ def leaks(report: Report) -> Section:
 
 
 def _matrix(matrix: Matrix) -> Table:
-    worst = matrix.worst(THIS_RUN)
+    worst = matrix.worst(RunKind.THIS_RUN)
 
     def cell(leak: LeakResult | None) -> Cell:
         if leak is None:
@@ -76,7 +77,7 @@ def _matrix(matrix: Matrix) -> Table:
         (Column("Run and its protections", groups=("", "")), lambda run: Cell(run, (matrix.runs[run],))),
         *((Column(target.attack, "number", (target.party, target.message)),
            lambda run, target=target: cell(matrix.cell(run, target))) for target in matrix.targets),
-        own=lambda run: run == THIS_RUN,
+        own=lambda run: run == RunKind.THIS_RUN,
         layout="matrix",
     )  # fmt: skip
 
@@ -139,11 +140,14 @@ def _values(matrix: Matrix, run: str) -> Table:
         grouped("Other AUC", "batch mean", lambda leak: auc(leak.batch_auc)),
         grouped("Other AUC", "pooled", lambda leak: auc(leak.pooled_auc)),
         grouped("Other AUC", "first epoch", lambda leak: auc(leak.first_epoch_leak)),
+        grouped("Other AUC", "last epoch", lambda leak: auc(leak.last_epoch_leak)),
         grouped("Other AUC", "others", other_aucs),
         grouped("Hard labels", "accuracy", lambda leak: auc(leak.hard_accuracy)),
+        grouped("Hard labels", "renamed", lambda leak: auc(leak.assigned_accuracy)),
         grouped("Hard labels", "AUC", lambda leak: auc(leak.hard_auc)),
         grouped("Scored", "rows", lambda leak: count(leak.rows)),
         grouped("Scored", "positive", lambda leak: count(leak.positives)),
+        grouped("Scored", "batches", lambda leak: "n/a" if leak.batches is None else count(leak.batches)),
         (
             Column("The attacker knows", "text", ("",)),
             lambda leak: "; ".join(leak.knowledge) or "nothing beyond the messages",
@@ -152,7 +156,7 @@ def _values(matrix: Matrix, run: str) -> Table:
 
 
 def _answer(report: Report, matrix: Matrix) -> str:
-    worst, undefended = matrix.worst(THIS_RUN), matrix.worst(UNDEFENDED)
+    worst, undefended = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
         return f"Nothing was measured: {report.limits[0] if report.limits else 'no attack was run.'}"
     text = (
@@ -162,7 +166,7 @@ def _answer(report: Report, matrix: Matrix) -> str:
     )
     if covers_chance(worst):
         text += " The interval includes chance."
-    same = matrix.cell(UNDEFENDED, target_of(worst))
+    same = matrix.cell(RunKind.UNDEFENDED, target_of(worst))
     if same is not None:
         text += f" On the undefended run the same attack reaches {auc(same.leak)}."
     # The undefended run may leak most at another target.

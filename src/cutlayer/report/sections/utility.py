@@ -7,7 +7,8 @@ from collections.abc import Callable
 from cutlayer.report.rounding import count, difference, interval, metric, name_of
 from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
-from cutlayer.results.report import THIS_RUN, Report
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
 from cutlayer.results.utility import ModelUtility
 
 TERMINAL_METRICS = 3
@@ -28,7 +29,7 @@ def utility(report: Report) -> Section:
 
 
 def _is_own(model: ModelUtility) -> bool:
-    return model.name == THIS_RUN
+    return model.name == RunKind.THIS_RUN
 
 
 def _table(report: Report) -> Table:

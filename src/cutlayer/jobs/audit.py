@@ -1,0 +1,121 @@
+"""The audit of a finished run: at its end, and again from what it recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cutlayer.attacks import REGISTRY, FeatureAttack, resolve
+from cutlayer.audit.auditor import Auditor
+from cutlayer.audit.completion import audit_completions
+from cutlayer.audit.features import audit_features
+from cutlayer.audit.findings import Context, findings_of
+from cutlayer.audit.gates import gates_of
+from cutlayer.audit.watch import replay
+from cutlayer.config import Job
+from cutlayer.config.load import load_job
+from cutlayer.errors import ConfigError
+from cutlayer.results.audit import Audit, RunAudit
+from cutlayer.results.guarantee import GuaranteeTest
+from cutlayer.results.run import RunKind
+from cutlayer.results.summary import Summary
+from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
+
+
+def conclude_audit(
+    job: Job,
+    folder: RunFolder,
+    summary: Summary,
+    runs: Mapping[str, RunAudit],
+    guarantees: Sequence[GuaranteeTest] = (),
+) -> Audit:
+    """Attack models and features after the runs, then draw findings and gates from all results.
+
+    Args:
+        job: the job as run.
+        folder: the run folder.
+        summary: summary of this run with its references.
+        runs: attacks on labels, by label of the run.
+        guarantees: guarantees that were tested with canaries.
+    """
+    folders = {label: folder.of_run(label) for label in runs}
+    task = Task(job.task, summary.task.classes)
+    attacks = resolve(job.parties[job.active].audit.attacks, job.task).completions
+    completed = audit_completions(job, folders, folder, attacks, task)
+    compared = {label: own for label, own in folders.items() if label in (RunKind.THIS_RUN, RunKind.UNDEFENDED)}
+    features = audit_features(job, compared, folder, task.classes)
+    own = runs[RunKind.THIS_RUN]
+    own = own.model_copy(update={"skipped": {**own.skipped, **completed.skipped, **features.skipped}})
+    audit = Audit(
+        runs={**runs, RunKind.THIS_RUN: own},
+        completions=tuple(completed.results),
+        features=tuple(features.results),
+        guarantees=tuple(guarantees),
+    )
+    findings = findings_of(Context(summary.utility, summary.protections, audit))
+    gates = gates_of(job.parties[job.active].audit.fail_above, own.leaks)
+    return audit.model_copy(update={"findings": findings, "gates": gates})
+
+
+def audit_again(
+    folder: RunFolder,
+    attacks: tuple[str, ...] = (),
+    fail_above: float | None = None,
+    guarantees: Sequence[GuaranteeTest] | None = None,
+) -> None:
+    """Attack the transcripts and models of a run and of those it is compared with, and rewrite `audit.json`.
+
+    Args:
+        folder: the run folder.
+        attacks: names; the job's own where empty. Attacks on features are run on every passive party, the others by
+            the active party.
+        fail_above: limit of the `label_auc` gate; the job's own where `None`.
+        guarantees: guarantees that were tested; those of the last audit where `None`.
+
+    Raises:
+        ConfigError: an unknown attack, or a limit outside (0.5, 1].
+        RunFolderError, DataError: the run has not ended, or its transcript is damaged.
+    """
+    job = _with_gate(_with_attacks(load_job(folder.path / "job.yaml"), attacks), fail_above)
+    summary, before = folder.summary, folder.audit
+    runs = {}
+    for label, audit in before.runs.items():
+        auditor = _replayed(job, folder.of_run(label), summary.task.classes)
+        runs[label] = auditor.results(label, audit.protections)
+    again = conclude_audit(job, folder, summary, runs, before.guarantees if guarantees is None else guarantees)
+    again.write(folder.path / "audit.json")
+
+
+def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
+    """An auditor that has attacked the transcripts of one run."""
+    truth, training = read_truth(folder.transcript(job.active))
+    attacks = resolve(job.parties[job.active].audit.attacks, job.task).labels
+    auditor = Auditor(Task(job.task, classes), truth, training, attacks, job.active, job.train.seed)
+    replay(folder, auditor, [job.active, *job.passives])
+    return auditor
+
+
+def _with_attacks(job: Job, names: tuple[str, ...]) -> Job:
+    """The job with other attacks: each name at the party whose secret it looks for."""
+    if not names:
+        return job
+    features = tuple(name for name in names if name in REGISTRY and issubclass(REGISTRY[name], FeatureAttack))
+    labels = tuple(name for name in names if name not in features)
+    parties = {}
+    for name, party in job.parties.items():
+        chosen = labels if party.role == "active" else features
+        attribute = party.audit.attribute if "attribute" in chosen else None
+        audit = party.audit.model_copy(update={"attacks": chosen, "attribute": attribute})
+        parties[name] = party.model_copy(update={"audit": audit})
+    return job.model_copy(update={"parties": parties})
+
+
+def _with_gate(job: Job, limit: float | None) -> Job:
+    if limit is None:
+        return job
+    if not 0.5 < limit <= 1:
+        raise ConfigError.expected("--fail-above in (0.5, 1]", limit, "0.5 is chance")
+    active = job.parties[job.active]
+    gated = active.model_copy(update={"audit": active.audit.model_copy(update={"fail_above": {"label_auc": limit}})})
+    return job.model_copy(update={"parties": {**job.parties, job.active: gated}})

@@ -1,0 +1,67 @@
+"""`audit.json`: what attacks achieved, which guarantees were tested, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from cutlayer.config import FrozenModel
+from cutlayer.results.completion import CompletionResult
+from cutlayer.results.document import Document
+from cutlayer.results.features import FeatureResult
+from cutlayer.results.finding import Finding, Gate
+from cutlayer.results.guarantee import GuaranteeTest
+from cutlayer.results.leaks import Attempt, LayerLeak, LeakResult
+
+
+class RunAudit(FrozenModel):
+    """Attacks on labels in one run.
+
+    Attributes:
+        protections: names of the protections that were active.
+        leaks: leaks of messages at their worst epochs.
+        layers: leaks of layers at their worst epochs.
+        undefined: attacks on messages whose leak is undefined: no sampled batch held both classes.
+        skipped: attacks that could not be run, by label, with the reason.
+    """
+
+    protections: tuple[str, ...] = ()
+    leaks: tuple[LeakResult, ...] = ()
+    layers: tuple[LayerLeak, ...] = ()
+    undefined: tuple[Attempt, ...] = ()
+    skipped: Mapping[str, str] = Field(default_factory=dict)
+
+
+class Audit(Document):
+    """The audit of a run and of those it is compared with.
+
+    Attributes:
+        runs: attacks on labels, by label of the run.
+        completions: model completion by departed parties.
+        features: attacks on features.
+        guarantees: guarantees that were tested with canaries.
+        findings: what a reviewer should look at, errors first.
+        gates: limits and the worst values against them.
+    """
+
+    runs: Mapping[str, RunAudit]
+    completions: tuple[CompletionResult, ...] = ()
+    features: tuple[FeatureResult, ...] = ()
+    guarantees: tuple[GuaranteeTest, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    gates: tuple[Gate, ...] = ()
+
+
+class PassiveAudit(Document):
+    """The audit of a passive party's own folder of a run between organisations.
+
+    Attributes:
+        features: attacks on its features.
+        skipped: attacks that could not be run, by label, with the reason.
+        guarantees: guarantees that were tested with canaries.
+    """
+
+    features: tuple[FeatureResult, ...] = ()
+    skipped: Mapping[str, str] = Field(default_factory=dict)
+    guarantees: tuple[GuaranteeTest, ...] = ()

@@ -1,0 +1,60 @@
+"""The files that hold results: strict JSON with a version, validated when they are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import ClassVar, Self
+
+from pydantic import ValidationError
+
+from cutlayer.config import FrozenModel
+from cutlayer.durable import write_whole
+from cutlayer.errors import RunFolderError
+
+SCHEMA_VERSION = 1
+
+
+class Document(FrozenModel):
+    """A result with a file of its own.
+
+    Attributes:
+        schema_version: version of the names and meanings of all fields.
+    """
+
+    mode: ClassVar[int] = 0o600
+    """Permissions of the file."""
+    title: ClassVar[str] = "results"
+    """What an error about the file calls it."""
+
+    schema_version: int = SCHEMA_VERSION
+
+    @classmethod
+    def read(cls, path: Path | str) -> Self:
+        """Read the file.
+
+        Raises:
+            RunFolderError: it is missing, damaged, of another version, or another document.
+        """
+        path = Path(path)
+        try:
+            raw = json.loads(path.read_bytes())
+        except OSError as failure:
+            raise RunFolderError(f"expected {cls.title} at {path}: {failure.strerror}; has the run ended?") from None
+        except (ValueError, RecursionError) as failure:
+            raise RunFolderError(f"{path} is damaged (expected JSON: {failure}); run the job again") from None
+        version = raw.get("schema_version", SCHEMA_VERSION) if isinstance(raw, dict) else None
+        if version != SCHEMA_VERSION:
+            raise RunFolderError.expected(f"schema_version {SCHEMA_VERSION} in {path}", version, "run the job again")
+        try:
+            return cls.model_validate(raw)
+        except ValidationError as failure:
+            fault = failure.errors(include_url=False)[0]
+            key = ".".join(str(part) for part in fault["loc"])
+            raise RunFolderError(f"{path} is damaged ({key}: {fault['msg']}); run the job again") from None
+
+    def write(self, path: Path | str) -> Path:
+        """Write the file whole or not at all, and return its path."""
+        path = Path(path)
+        write_whole(path, self.model_dump_json(indent=1) + "\n", mode=self.mode)
+        return path

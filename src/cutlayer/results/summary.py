@@ -1,0 +1,34 @@
+"""`summary.json`: what a training was, how good its model is, and what its protections did."""
+
+from __future__ import annotations
+
+from cutlayer.accounting import Ledger
+from cutlayer.results.departure import DepartureResult
+from cutlayer.results.document import Document
+from cutlayer.results.protection import ProtectionResult
+from cutlayer.results.run import DataInfo, PartyInfo, RunInfo, TaskInfo
+from cutlayer.results.utility import UtilityResult
+
+
+class Summary(Document):
+    """What is known of a run without an audit.
+
+    Attributes:
+        run: what was run.
+        task: what the model predicts.
+        data: the common rows and their split.
+        parties: all parties in the job's order.
+        utility: held-out metrics of this run and its references.
+        departures: held-out metrics while parties are absent.
+        protections: what each protection did.
+        ledger: formal privacy cost.
+    """
+
+    run: RunInfo
+    task: TaskInfo
+    data: DataInfo
+    parties: tuple[PartyInfo, ...]
+    utility: UtilityResult
+    departures: DepartureResult = DepartureResult()
+    protections: tuple[ProtectionResult, ...] = ()
+    ledger: Ledger = Ledger(())
