@@ -52,7 +52,7 @@ def declares_what_it_is(protection: ProtectionClass, case: ProtectionCase) -> No
 
 
 def refuses_bad_options(protection: ProtectionClass, case: ProtectionCase) -> None:
-    """Unknown keys and options out of range are a `ConfigError` that names the place."""
+    """Unknown keys and options out of range are a `ConfigError` that names the key."""
     for options in ({**case.options, "no_such_option": 1}, *case.refused):
         with pytest.raises(ConfigError, match=rf"privacy\.{protection.name}"):
             _build(protection, options)
@@ -75,8 +75,8 @@ def lowers_its_attacks(protection: ProtectionClass, case: ProtectionCase) -> Non
         assert max(after, 1 - after) < limit, f"{name} on {target} reads {after:.3f}, undefended {before:.3f}"
 
 
-def answers_after_a_quit(protection: ProtectionClass, case: ProtectionCase) -> None:
-    """One against quitting: a party that leaves costs an undefended model much and this one little."""
+def works_after_a_departure(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """A defence against departures: a party that leaves costs an undefended model much, and a defended one little."""
     if case.loses is None:
         return
     before, after = departure.accuracies(toy.undefended)
@@ -145,7 +145,7 @@ PROTECTION_CHECKS: tuple[Callable[[ProtectionClass, ProtectionCase], None], ...]
     refuses_bad_options,
     refuses_other_tasks,
     lowers_its_attacks,
-    answers_after_a_quit,
+    works_after_a_departure,
     keeps_shapes_and_types,
     proves_what_it_did,
     repeats_itself,

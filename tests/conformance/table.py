@@ -16,10 +16,10 @@ class ProtectionCase:
     """How to try a protection.
 
     Attributes:
-        options: that make it act on the toy.
-        lowers: the attacks it is for: (attack, target, the leak AUC it must be brought below).
-        loses: for one against quitting in place of an attack: the accuracy it may lose when a party leaves.
+        options: options with which it acts on the toy.
+        lowers: attacks that it defends against, as (attack, target, leak AUC that it must stay below).
         refused: options that must be an error (an unknown key always is one).
+        loses: maximum loss of accuracy when a party leaves, for a defence against departures, which lowers no attack.
     """
 
     options: Mapping[str, Any]

@@ -96,9 +96,9 @@ def test_a_defence_that_draws_from_the_global_state_fails():
         suite.repeats_itself(Careless, lowering(0.55))
 
 
-def test_a_defence_against_quitting_that_drops_nobody_fails():
+def test_a_defence_against_departures_that_drops_nobody_fails():
     with pytest.raises(AssertionError, match=r"undefended 0\.9"):
-        suite.answers_after_a_quit(Half, ProtectionCase({}, loses=0.06))
+        suite.works_after_a_departure(Half, ProtectionCase({}, loses=0.06))
 
 
 def test_a_defence_that_changes_the_shape_fails():

@@ -1,4 +1,4 @@
-"""DIMIP: against algorithm 1 in plain autograd, its signs, its predictors, its resume, and what a quitter keeps."""
+"""DIMIP: against algorithm 1 in plain autograd, signs, predictors, resume, and completion by a departed party."""
 
 import pytest
 import torch
@@ -235,7 +235,7 @@ def test_bad_options_are_named(options, told):
 
 
 def trained(lam, seed=0, epochs=12):
-    """Two parties, each with a noisy copy of the centre of one of four classes: what the quitter keeps, and utility."""
+    """Two parties, each with a noisy copy of the centre of one of four classes: completion, and utility."""
     draw = torch.Generator().manual_seed(seed)
     rows = 1600
     y = torch.randint(0, 4, (rows,), generator=draw)
@@ -272,7 +272,7 @@ def trained(lam, seed=0, epochs=12):
 
 
 def completed(kept, y, per_class=10):
-    """Accuracy of a linear head fitted on few labels over the quitter's frozen, standardised embeddings."""
+    """Accuracy of a linear head fitted on few labels over the departed party's frozen, standardised embeddings."""
     z = (kept - kept[:1200].mean(0)) / kept[:1200].std(0).clamp_min(1e-6)
     known = torch.cat([(y[:1200] == code).nonzero()[:per_class, 0] for code in range(4)])
     weight = torch.zeros(9, 4, requires_grad=True)
@@ -285,7 +285,7 @@ def completed(kept, y, per_class=10):
     return float(((one @ weight).argmax(1) == y)[1200:].double().mean())
 
 
-def test_a_quitter_completes_less_of_its_model():
+def test_a_departed_party_completes_less_of_its_model():
     before, y, utility_before = trained(0.0)
     after, _, utility = trained(0.5)
     leaked, left = completed(before, y), completed(after, y)

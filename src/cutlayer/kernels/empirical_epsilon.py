@@ -7,7 +7,7 @@ that it is read on; here one half of the samples fixes the threshold and the oth
 holds as stated. The runs on each neighbour are taken as independent.
 
 Randomised response has a tighter bound that assumes no independence: many canaries in one run, each guessed (Steinke,
-Nasr and Jagielski 2023, Privacy auditing with one (1) training run, arXiv 2305.08846, theorem 5.2 and appendix D).
+Nasr and Jagielski 2023, Privacy auditing with one (1) training run, arXiv 2305.08846, theorem 5.2).
 """
 
 from __future__ import annotations
@@ -55,19 +55,15 @@ def mu_bound(absent: Tensor, present: Tensor, confidence: float = 0.95) -> float
     return max(0.0, float(_separation(*_rates(low[1::2], high[1::2], chosen, confidence))[0]))
 
 
-def one_run_epsilon(
-    correct: int, guesses: int, delta: float = 0.0, canaries: int | None = None, confidence: float = 0.95
-) -> float:
-    """Lower bound on the epsilon of a mechanism, from the canaries of one run that were guessed correctly.
+def one_run_epsilon(correct: int, guesses: int, confidence: float = 0.95) -> float:
+    """Lower bound on the epsilon of a pure mechanism, from the canaries of one run that were guessed correctly.
 
     Each canary is one of two neighbours, by a fair coin of its own. Of an epsilon private mechanism the number of
     correct guesses is at most binomial, with e^epsilon / (1 + e^epsilon) each, whatever the canaries have in common.
 
     Args:
         correct: number of correct guesses.
-        guesses: number of guesses, `correct` or more; no guess was made about the other canaries.
-        delta: delta of the guarantee, 0 or more, below 1.
-        canaries: number of canaries, `guesses` or more; `guesses` if `None`.
+        guesses: number of canaries that a guess was made about, `correct` or more.
         confidence: probability with which the bound holds, between 0 and 1.
 
     Returns:
@@ -79,16 +75,13 @@ def one_run_epsilon(
     >>> round(one_run_epsilon(7311, 10_000), 2)
     0.96
     """
-    total = guesses if canaries is None else canaries
-    if not 0 <= correct <= guesses <= total:
-        raise ConfigError.expected("0 <= correct <= guesses <= canaries", f"{correct}, {guesses}, {total}")
-    if not 0 <= delta < 1:
-        raise ConfigError.expected("delta from 0 to below 1", delta)
+    if not 0 <= correct <= guesses:
+        raise ConfigError.expected("0 <= correct <= guesses", f"{correct}, {guesses}")
     if not 0 < confidence < 1:
         raise ConfigError.expected("a confidence between 0 and 1", confidence, "0.95 is usual")
 
     def excess(epsilon: float) -> float:
-        return _one_run_p_value(correct, guesses, total, epsilon, delta) - (1 - confidence)
+        return float(binom.sf(correct - 1, guesses, 1 / (1 + np.exp(-epsilon)))) - (1 - confidence)
 
     if excess(0.0) >= 0:
         return 0.0
@@ -96,17 +89,6 @@ def one_run_epsilon(
     while excess(high) < 0:
         high *= 2
     return float(brentq(excess, 0.0, high, xtol=1e-9))
-
-
-def _one_run_p_value(correct: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
-    """The largest probability of `correct` or more right guesses under (epsilon, delta) differential privacy."""
-    chance = 1 / (1 + np.exp(-epsilon))
-    tail = float(binom.sf(correct - 1, guesses, chance))
-    if not delta:
-        return tail
-    below = np.cumsum(binom.pmf(correct - np.arange(1, correct + 1), guesses, chance))
-    steepest = float((below / np.arange(1, correct + 1)).max(initial=0.0))
-    return min(1.0, tail + 2 * canaries * delta * steepest)
 
 
 def _separation(tpr: Array, fpr: Array) -> Array:

@@ -232,7 +232,7 @@ class Protection(Generic[C]):
         needs_row_independence: whether its guarantee holds only if the bottom model embeds every row on its own.
         needs_no_random_draws: whether it also needs a bottom model that draws no random numbers.
         no_guarantee: why no theorem bounds what it lets through; a protection with a guarantee overrides `event`.
-        counters: names of what it counts, for `count`. `metrics` states them.
+        counters: names of what it counts, for `count`. `metrics` states them, and those of a passive party are sent.
         means: metrics that are the mean of what was counted, as (metric, summed, counted). A name that stands here and
             not in `counters` is counted too, and is no metric itself.
     """

@@ -62,7 +62,7 @@ class Predictor:
         drawn = parameters_to_vector(parameter for layer in layers for parameter in (layer.weight, layer.bias))
         self._all = nn.Parameter(drawn.detach())  # one tensor: Adam costs more per tensor than per number
         self._all.grad = torch.zeros_like(drawn.detach())
-        self._layers, self._gradients = _cut(self._all.detach(), shapes), _cut(self._all.grad, shapes)
+        self._layers, self._gradients = _split(self._all.detach(), shapes), _split(self._all.grad, shapes)
         self._adam = torch.optim.Adam([self._all], lr=lr, fused=True)
 
     def read(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -88,14 +88,14 @@ class Predictor:
         """Continue from `state_dict`."""
         with torch.no_grad():
             self._all.copy_(state["weights"])
-        whole = self._adam.state_dict()
-        whole["state"] = {0: {name: tensor.clone() for name, tensor in state["adam"].items()}} if state["adam"] else {}
-        self._adam.load_state_dict(whole)
+        adam = self._adam.state_dict()
+        adam["state"] = {0: {name: tensor.clone() for name, tensor in state["adam"].items()}} if state["adam"] else {}
+        self._adam.load_state_dict(adam)
 
 
-def _cut(whole: Tensor, shapes: Sequence[torch.Size]) -> list[tuple[Tensor, Tensor]]:
+def _split(vector: Tensor, shapes: Sequence[torch.Size]) -> list[tuple[Tensor, Tensor]]:
     """Views of one vector: weight and bias of each layer."""
-    pieces = torch.split(whole, [shape.numel() for shape in shapes])
+    pieces = torch.split(vector, [shape.numel() for shape in shapes])
     views = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
     return list(zip(views[::2], views[1::2], strict=True))
 

@@ -79,7 +79,6 @@ class DPBottom(Protection[DPBottomConfig]):
     excludes = frozenset({"nopeek"})
     needs_row_independence = True
     needs_no_random_draws = True
-
     counters = ("steps",)
 
     def update(self, update: Update, view: PassiveView) -> None:

@@ -75,7 +75,7 @@ class Adjustment:
     the exact form of equation 8 open; here it is the loss of Khosla et al. 2020 on the embeddings before the noise, at
     length 1.
 
-    Gradients are what the active party sent, so clusters of them tell it nothing new; the loss is of the party's own
+    Gradients are what the active party sent, so their clusters reveal nothing new to it; the loss is of the party's own
     rows, and reaches the active party through the bottom model alone.
 
     Reference: Mi et al. 2023 (arXiv 2308.02362), equations 7 and 8; Khosla et al. 2020 (arXiv 2004.11362), equation 2.
@@ -84,7 +84,7 @@ class Adjustment:
     def __init__(self, settings: AdjustConfig) -> None:
         self.settings = settings
         self._centres: Tensor | None = None
-        self._counts = {"rows": 0, "kept": 0}
+        self._counts = {"rows": 0, "confident": 0}
 
     def loss(self, rows: Tensor, gradient: Tensor) -> Tensor | None:
         """The term of a batch; `None` where no two rows share a confident pseudo-label.
@@ -97,19 +97,19 @@ class Adjustment:
         if not math.isfinite(float(gradient.abs().max())):
             return None
         labels, confident, self._centres = pseudo_labels(gradient, self.settings, self._centres)
-        kept = confident.nonzero()[:, 0]
-        self._counts["kept"] += len(kept)
-        if not len(kept):
+        chosen = confident.nonzero()[:, 0]
+        self._counts["confident"] += len(chosen)
+        if not len(chosen):
             return None
-        if len(kept) < len(rows):
-            rows, labels = rows.index_select(0, kept), labels[kept]
+        if len(chosen) < len(rows):
+            rows, labels = rows.index_select(0, chosen), labels[chosen]
         if int(torch.bincount(labels).max()) < 2:
             return None
         return self.settings.weight * contrastive_loss(rows, labels, self.settings.temperature)
 
     def metrics(self) -> Mapping[str, float]:
         """The share of rows with a confident pseudo-label, which the gradients alone decide."""
-        return {"share_adjusted": self._counts["kept"] / max(self._counts["rows"], 1)}
+        return {"share_adjusted": self._counts["confident"] / max(self._counts["rows"], 1)}
 
     def state_dict(self) -> dict[str, Any]:
         """The counts, and the centres of the last batch."""

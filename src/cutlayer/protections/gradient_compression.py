@@ -34,7 +34,7 @@ class GradientCompression(Protection[GradientCompressionConfig]):
     possible defenses, after Lin et al., Deep gradient compression (arXiv 1712.01887), without its memory of what was
     left out.
 
-    Guarantee: none, empirical. The rows that keep entries are those of the largest gradients, which tells something.
+    Guarantee: none, empirical. The rows that keep entries are those of the largest gradients, which reveals something.
     """
 
     name = "gradient_compression"
@@ -52,7 +52,7 @@ class GradientCompression(Protection[GradientCompressionConfig]):
         """Sparsify the cut gradient (n, width) of `party`."""
         count = int(self.settings.keep * g.numel())
         sent = keep_top(g, count)
-        whole = float(torch.linalg.vector_norm(g, dtype=torch.float64))
+        total = float(torch.linalg.vector_norm(g, dtype=torch.float64))
         part = float(torch.linalg.vector_norm(sent, dtype=torch.float64))
-        self.count(batches=1, entries=g.numel(), entries_kept=count, energy=(part / whole) ** 2 if whole else 1.0)
+        self.count(batches=1, entries=g.numel(), entries_kept=count, energy=(part / total) ** 2 if total else 1.0)
         return sent

@@ -33,7 +33,7 @@ class IsoNoise(Protection[IsoNoiseConfig]):
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
     section 5 (the isotropic Gaussian baseline).
 
-    Guarantee: none, empirical. The scale follows the data, and the noise is spent on directions that tell nothing.
+    Guarantee: none, empirical. The scale follows the data, and noise is spent on directions that reveal nothing.
     """
 
     name = "iso_noise"
@@ -43,7 +43,6 @@ class IsoNoise(Protection[IsoNoiseConfig]):
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 5"
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "noisy_gradient", "ppdl"})
-
     no_guarantee = "the noise is scaled by the batch's own longest gradient, which no clipping bounds"
     counters = ("batches", "batches_of_zeros")
     means = (("mean_signal_to_noise", "norm_shares", "noisy_batches"),)

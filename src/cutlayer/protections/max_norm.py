@@ -34,7 +34,6 @@ class MaxNorm(Protection[MaxNormConfig]):
     protects = Asset.LABELS
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 4"
     rank = 20
-
     no_guarantee = "max norm alignment hides the length of a gradient and keeps its direction up to a sign"
     counters = ("rows", "rows_perturbed", "zero_norm_rows")
     means = (("mean_norm_share", "norm_shares", "batches"),)

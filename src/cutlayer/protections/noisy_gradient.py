@@ -46,7 +46,6 @@ class NoisyGradient(Protection[NoisyGradientConfig]):
     reference = "Fu et al. 2022 (USENIX Security), possible defenses"
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "iso_noise", "ppdl"})
-
     no_guarantee = "the gradient is not clipped, so noise of a fixed scale bounds nothing"
     counters = ("entries",)
     means = (("signal_to_noise", "squares", "entries"),)

@@ -44,7 +44,6 @@ class NoPeek(Protection[NoPeekConfig]):
     protects = Asset.FEATURES
     reference = "Vepakomma et al. 2020 (arXiv 2008.09161), section 3"
     rank = 30
-
     no_guarantee = "a penalty on the estimated dependence of embeddings on inputs bounds nothing"
     counters = ("terms",)
 
