@@ -1,6 +1,6 @@
 """The page's charts: pure functions from numbers to SVG.
 
-No plotting library: it would bring fonts, scripts or images of several hundred kilobytes to draw a few lines, and fix
+No plotting library: it would need fonts, scripts or images of several hundred kilobytes to draw a few lines, and fix
 colours when the page is written. These charts carry class names only; the page's style sheet colours them through CSS
 variables, so that they follow dark mode and print. One chart is a few kilobytes.
 """
@@ -16,14 +16,21 @@ from cutlayer.report.rounding import auc, metric
 from cutlayer.report.svg import MARKERS, Axis, Scale, axes, element, marker, whole_ticks
 
 WIDTH = 280
-MARKED = 24
+MARKED, MAX_LAYERS = 24, 1000
+"""Numbers of epochs and of layers up to which every point has a mark."""
 STYLES = len(MARKERS)
 Point = tuple[float, float | None]
 
 
 @dataclass(frozen=True)
 class Series:
-    """One run's line; `style` is its place in the legend (0 is this run). A value of `None` is a gap."""
+    """The line of one run.
+
+    Attributes:
+        name: Name of the run.
+        style: Its index in the legend; 0 is this run.
+        points: Positions and values; a value of `None` is a gap.
+    """
 
     name: str
     style: int
@@ -40,20 +47,22 @@ def lines(
     """A line per run over the epochs.
 
     Args:
-        series: the runs; the first is drawn on top.
-        label: what a screen reader says.
-        domain: of the vertical axis.
-        reference: a value to mark by a line of its own, such as chance.
-        write: how a value is written on a point.
+        series: The runs; the first is drawn on top.
+        label: Description for screen readers.
+        domain: Ends of the vertical axis.
+        reference: Value marked by a line of its own, such as chance.
+        write: Formats a value.
     """
-    xs = [x for one in series for x, _ in one.points] or [1.0]
-    x = Scale(min(xs), max(xs), 40, WIDTH - 12)
-    y = Scale(*domain, 150, 8)
-    if x.low == x.high:
-        x = Scale(x.low - 1, x.high + 1, 40, WIDTH - 12)
+    xs = [x for line in series for x, _ in line.points] or [1.0]
+    margin = 1 if min(xs) == max(xs) else 0
+    x, y = Scale(min(xs) - margin, max(xs) + margin, 40, WIDTH - 12), Scale(*domain, 150, 8)
     epochs = [(float(epoch), f"{epoch}") for epoch in whole_ticks(int(min(xs)), int(max(xs)))]
     parts = [axes(Axis(x, "epoch", epochs, grid=False), Axis(y, reference=reference, reference_name="chance"), 40)]
-    parts += [_line(one, x, y, write) for one in reversed(series)]
+    for line in reversed(series):
+        points = [
+            (x(at), None if value is None else y(value), f"epoch {at:g}: {write(value)}") for at, value in line.points
+        ]
+        parts.append(_series(line, points, "line"))
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 196", role="img", aria_label=label)
 
 
@@ -61,20 +70,24 @@ def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain:
     """A dot per run and layer, the layers from top to bottom in the order of the network.
 
     Args:
-        layers: names.
-        series: points are (place in `layers`, AUC).
-        label: what a screen reader says.
-        domain: of the horizontal axis, the same for all charts that are compared.
+        layers: Names of the layers.
+        series: Points are pairs of an index of `layers` and a leak.
+        label: Description for screen readers.
+        domain: Ends of the horizontal axis, the same for all charts that are compared.
     """
     bottom = 12.0 + 22 * len(layers)
     left = 12 + 6.4 * max((len(_fitted(name)) for name in layers), default=0)
     x = Scale(*domain, left, WIDTH - 12)
     y = Scale(0, 1, 19, 41)
-    # The vertical axis of the frame ends below the last layer; the layers' names are written apart, with their tips.
+    # The vertical axis ends below the last layer; the layers' names are written apart, with their full names as tips.
     parts = [axes(Axis(x, "leak", reference=0.5), Axis(Scale(0, 1, 8, bottom), ticks=()))]
-    parts += [_layer(name, left - 8, y(place)) for place, name in enumerate(layers)]
-    turned = [Series(one.name, one.style, tuple(sorted(one.points))) for one in reversed(series)]
-    parts += [_profile_line(one, layers, x, y) for one in turned]
+    parts += [_layer(name, left - 8, y(index)) for index, name in enumerate(layers)]
+    for line in reversed(series):
+        known = [
+            (index, value) for index, value in sorted(line.points, key=lambda point: point[0]) if value is not None
+        ]
+        points = [(x(value), y(index), f"{layers[int(index)]}: {auc(value)}") for index, value in known]
+        parts.append(_series(line, points, "line thin", MAX_LAYERS))
     height = f"{bottom + 38:.0f}"
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
 
@@ -117,27 +130,23 @@ def swatch(style: int) -> Markup:
     return element("svg", line, marker(style, 16.0, 7.0), class_="swatch", viewBox="0 0 32 14", aria_hidden="true")
 
 
-def _line(one: Series, x: Scale, y: Scale, write: Callable[[float | None], str]) -> Markup:
-    known = [(at, value) for at, value in one.points if value is not None]
-    parts = [element("path", class_=f"line s{one.style % STYLES}", d=_path(one.points, x, y))] if known else []
-    if len(known) <= MARKED:
-        tips = [(at, value, f"{one.name}, epoch {at:g}: {write(value)}") for at, value in known]
-        parts += [marker(one.style, x(at), y(value), tip) for at, value, tip in tips]
-    elif known:
-        parts.append(marker(one.style, x(known[-1][0]), y(known[-1][1]), one.name))
-    return element("g", *parts, class_="series")
+def _series(line: Series, points: Sequence[tuple[float, float | None, str]], css: str, most: int = MARKED) -> Markup:
+    """A line through pixels with a mark and a tip at each; a gap lifts the pen.
 
-
-def _path(points: Sequence[Point], x: Scale, y: Scale) -> str:
-    """Move and line commands; a gap lifts the pen."""
-    commands, down = [], False
-    for at, value in points:
-        if value is None:
-            down = False
-            continue
-        commands.append(f"{'L' if down else 'M'}{x(at):.1f} {y(value):.1f}")
-        down = True
-    return "".join(commands)
+    More than `most` points have a mark at the last one alone.
+    """
+    path, pen, marks = [], "M", []
+    for x, y, tip in points:
+        if y is not None:
+            path.append(f"{pen}{x:.1f} {y:.1f}")
+            marks.append((x, y, f"{line.name}, {tip}"))
+        pen = "M" if y is None else "L"
+    if len(marks) > most:
+        marks = [(*marks[-1][:2], line.name)]
+    drawn = [marker(line.style, *mark) for mark in marks]
+    return element(
+        "g", element("path", class_=f"{css} s{line.style % STYLES}", d="".join(path)), *drawn, class_="series"
+    )
 
 
 def _layer(name: str, x: float, y: float) -> Markup:
@@ -147,12 +156,3 @@ def _layer(name: str, x: float, y: float) -> Markup:
 def _fitted(name: str) -> str:
     """A layer's name in the room it has; its middle is left out first."""
     return name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}"
-
-
-def _profile_line(one: Series, layers: Sequence[str], x: Scale, y: Scale) -> Markup:
-    known = [(int(place), value) for place, value in one.points if value is not None]
-    path = "L".join(f"{x(value):.1f} {y(place):.1f}" for place, value in known)
-    line = element("path", class_=f"line thin s{one.style % STYLES}", d=f"M{path}" if known else "")
-    tips = [(place, value, f"{one.name}, {layers[place]}: {auc(value)}") for place, value in known]
-    marks = [marker(one.style, x(value), y(place), tip) for place, value, tip in tips]
-    return element("g", line, *marks, class_="series")

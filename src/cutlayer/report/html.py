@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import cache
+from importlib import resources
 from pathlib import Path
 
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cutlayer.durable import write_whole
-from cutlayer.report.environment import asset, environment
+from cutlayer.report import rounding
 from cutlayer.report.history import shown_epochs
 from cutlayer.report.sections import answers, sections_of, verdict
 from cutlayer.results.report import Report
@@ -44,7 +47,7 @@ def render_html(report: Report) -> str:
 
 
 def write_html(report: Report, path: Path | str) -> Path:
-    """Write the page whole or not at all, readable by others since it is made to be passed on; return its path."""
+    """Write the page whole or not at all, readable by all since it is made to be passed on; return its path."""
     path = Path(path)
     write_whole(path, render_html(report), mode=0o644)
     return path
@@ -70,3 +73,29 @@ def _policy(script: str) -> str:
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+@cache
+def environment(package: str) -> Environment:
+    """The templates of a package, and those of the report, which it may import.
+
+    Args:
+        package: Package with a folder `templates`.
+    """
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("cutlayer.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: rounding.plain(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("auc", "metric", "name_of", "times", "count", "seconds", "date"):
+        made.filters[name] = getattr(rounding, name)
+    made.filters["kind"] = lambda value: type(value).__name__
+    return made
+
+
+def asset(name: str) -> str:
+    """A style sheet or script that all pages share, as text."""
+    return resources.files("cutlayer.report").joinpath("templates", name).read_text(encoding="utf-8").strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from cutlayer.report.environment import asset, environment
+from cutlayer.report.html import asset, environment
 from cutlayer.report.rounding import auc, interval, metric, name_of, times
 from cutlayer.report.section import Cell, Column, Table, number, table
 from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded

@@ -198,7 +198,10 @@ class Space:
         trials of a search are the points of a scrambled Halton sequence.
         """
         if self.points is not None:
-            return self._of_grid(int(self._order[slot]))
+            indices = np.unravel_index(
+                self._order[slot], [len(dimension.edges) for dimension in self.varied], order="F"
+            )
+            return {dimension.path: dimension.edges[at] for dimension, at in zip(self.varied, indices, strict=True)}
         if slot >= EVEN_TRIALS:
             return {}
         pairs = zip(self.varied, self._even[slot], strict=True)
@@ -217,13 +220,6 @@ class Space:
         sequence = qmc.Halton(len(self.varied), seed=np.random.default_rng(self.seed))
         drawn: np.ndarray[tuple[int, int], np.dtype[np.float64]] = sequence.random(EVEN_TRIALS)
         return drawn
-
-    def _of_grid(self, number: int) -> Point:
-        point: dict[str, Value] = {}
-        for dimension in self.varied:
-            number, index = divmod(number, len(dimension.edges))
-            point[dimension.path] = dimension.edges[index]
-        return point
 
 
 def space_of(varied: Sequence[Varied], seed: int) -> Space:
@@ -252,12 +248,10 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     {'train.optimizer.lr': 'lr', 'parties.bank.privacy.dcor.alpha': 'bank.privacy.dcor.alpha', \
 'parties.shop.privacy.dcor.alpha': 'shop.privacy.dcor.alpha'}
     """
-
-    def tail(path: str, parts: int) -> str:
-        return ".".join(path.split(".")[-parts:])
-
-    def shortest(path: str) -> str:
-        lengths = range(1, path.count(".") + 1)
-        return next((tail(path, n) for n in lengths if [tail(p, n) for p in paths].count(tail(path, n)) == 1), path)
-
-    return {path: shortest(path) for path in paths}
+    names = {}
+    for path in paths:
+        parts = path.split(".")
+        ends = [parts[-length:] for length in range(1, len(parts) + 1)]
+        unique = (end for end in ends if sum(other.split(".")[-len(end) :] == end for other in paths) == 1)
+        names[path] = ".".join(next(unique, parts))
+    return names

@@ -126,7 +126,7 @@ def _values(matrix: Matrix, run: str) -> Table:
         return Column(name, "number", (group,)), read
 
     def other_aucs(leak: LeakResult) -> Cell:
-        return Cell("" if leak.other_aucs else "n/a", pairs=tuple((k, auc(v)) for k, v in leak.other_aucs.items()))
+        return Cell(", ".join(map(auc, leak.other_aucs.values())) or "n/a", tuple(leak.other_aucs))
 
     note = matrix.runs[run]
     return table(
