@@ -9,9 +9,8 @@ from rich.console import Console
 
 from cutlayer.audit.guarantees import CANARIES, check_guarantees
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.cli.report import RunPath
+from cutlayer.cli.report import GATE_FAILED, RunPath, finish
 from cutlayer.cli.run import AllowModel
-from cutlayer.cli.show import GATE_FAILED, finish
 from cutlayer.jobs.audit import audit_again
 from cutlayer.models import allowed_models
 from cutlayer.report.sections.protections import guarantee_tests

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.report import finish
 from cutlayer.cli.run import keys_for, train
-from cutlayer.cli.show import finish
 from cutlayer.demo import copy_files, demo_job
 from cutlayer.jobs.execute import Options
 

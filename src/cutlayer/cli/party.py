@@ -10,6 +10,7 @@ from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.progress import TerminalProgress
+from cutlayer.cli.report import finish
 from cutlayer.cli.run import (
     AllowModel,
     Forget,
@@ -21,7 +22,6 @@ from cutlayer.cli.run import (
     interruptible,
     keys_for,
 )
-from cutlayer.cli.show import finish
 from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.jobs.execute import Options, Progress
 from cutlayer.jobs.party import run_party

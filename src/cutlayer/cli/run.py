@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cutlayer.cli.app import Json, app
 from cutlayer.cli.progress import TerminalProgress
-from cutlayer.cli.show import finish
+from cutlayer.cli.report import finish
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError, Interrupted
