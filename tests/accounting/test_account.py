@@ -13,6 +13,7 @@ from cutlayer.accounting import (
     NoFormalGuarantee,
     Occasion,
     RandomizedResponse,
+    ReleaseLog,
     ReleasePlan,
     Slot,
 )
@@ -213,3 +214,14 @@ def test_a_budget_binds_repeats_too():
 def test_an_unknown_event_is_an_error():
     with pytest.raises(ConfigError, match="an event that the ledger knows"):
         Account("telco", [object()], PLAN)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 7, 30])
+def test_the_steps_of_an_unfinished_run_are_carried_over_exactly(tmp_path, steps):
+    identity = {"party": "telco", "job": "0a", "rows": "0b"}
+    unfinished = ReleaseLog(tmp_path / "rows" / "first.jsonl", {**identity, "folder": "/runs/first"})
+    first = Account("telco", [DPSGD(4.0, 30)], PLAN, log=unfinished)
+    assert releases_until_stopped(first, most=steps, kind="update") == steps
+    log = ReleaseLog(tmp_path / "rows" / "second.jsonl", {**identity, "folder": "/runs/second"})
+    second = Account("telco", [DPSGD(4.0, 30)], PLAN, log=log)
+    assert (second.carried_steps, second.allowed_steps) == (steps, 30 + steps)

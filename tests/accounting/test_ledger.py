@@ -213,3 +213,14 @@ def test_what_is_no_ledger_is_refused(raw):
 def test_an_unknown_event_is_an_error():
     with pytest.raises(ConfigError, match="an event that the ledger knows"):
         _ = Ledger([replace(LABELS, event=object())]).totals
+
+
+def test_every_merged_run_keeps_a_number_of_its_own():
+    single = Ledger([LABELS, NOISE])
+    double = single.merged(single)
+    assert [entry.run for entry in double.entries] == [0, 0, 1, 1]
+    assert [entry.run for entry in single.merged(double).entries] == [0, 0, 1, 1, 2, 2]
+    assert [entry.run for entry in double.merged(double).entries] == [0, 0, 1, 1, 2, 2, 3, 3]
+    labels = Ledger([LABELS])
+    entries = double.merged(labels.merged(labels)).entries
+    assert [entry.run for entry in entries if entry.party == "telco"] == [0, 1, 2, 3], "two of them unprotected"

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from cutlayer.accounting import Occasion, ReleaseLog, Slot, release_log
+from cutlayer.accounting.release_log import log_of_run
 from cutlayer.errors import CheckpointError
 
 COSTS = (0.25, 0.0)
@@ -208,3 +209,13 @@ def test_a_log_in_memory_counts_as_one_on_disk(path):
     memory, disk = filled(None), filled(path)
     assert memory.tally.highest == disk.tally.highest
     assert memory.unfinished() == (0.0, ())
+
+
+def test_the_log_of_a_finished_run_is_found_without_a_marker(tmp_path):
+    with pytest.raises(CheckpointError, match="got none"):
+        log_of_run(tmp_path)
+    filled(tmp_path / "releases" / "rows" / "run.jsonl")
+    assert log_of_run(tmp_path) == tmp_path / "releases" / "rows" / "run.jsonl"
+    filled(tmp_path / "releases" / "other" / "run.jsonl")
+    with pytest.raises(CheckpointError, match=r"got .*other/run.jsonl, .*rows/run.jsonl"):
+        log_of_run(tmp_path)

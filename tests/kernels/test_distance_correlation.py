@@ -320,12 +320,22 @@ class TestMemory:
         assert largest.elements >= n * n
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_labels_may_be_integers_of_any_size(dtype):
+    x = torch.randn(9, 2, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 1, 2, 0, 1, 2, 2, 1, 0])
+    wanted = class_distance_correlation_sqr(x, labels, 3)
+    assert torch.equal(class_distance_correlation_sqr(x, labels.to(dtype), 3), wanted)
+
+
 class TestErrors:
     def test_rows_that_are_not_paired(self):
         with pytest.raises(DataError, match="as many rows"):
             distance_correlation_sqr(torch.ones(3, 2), torch.ones(4, 2))
         with pytest.raises(DataError, match="as many rows"):
             distance_correlation_sqr(torch.tensor(1.0), torch.tensor(1.0))
+        with pytest.raises(DataError, match="as many rows"):
+            distance_correlation_sqr(torch.ones(3, 2), torch.tensor(1.0))
 
     def test_integer_embeddings(self):
         with pytest.raises(DataError, match="a floating x"):

@@ -110,3 +110,8 @@ def test_other_bad_input_is_refused():
     for ask in (ours.best_auc, lambda mu: ours.epsilon(mu, 1e-5), lambda mu: ours.delta(mu, 1.0)):
         with pytest.raises(ConfigError, match="expected mu >= 0"):
             ask(-1.0)
+
+
+def test_a_mu_too_small_for_a_difference_has_no_delta():
+    assert ours.log_delta(1e-300, 1.0) == -math.inf
+    assert ours.delta(1e-300, 1.0) == 0.0

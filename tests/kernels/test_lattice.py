@@ -48,6 +48,7 @@ def test_steps_of_known_sizes() -> None:
     assert lattice_step(200.0, 1.0) == 2.0**-11
     assert lattice_step(1e-9, 1.0) == 2.0**-23
     assert lattice_step(1e-9, 1.0, FLOAT64_INTEGERS) == 2.0**-48
+    assert FLOAT64_INTEGERS == 2.0**53
 
 
 @pytest.mark.parametrize("size", [0.0, -1.0, 2.0**-101, 2.0**101, math.inf, math.nan])
