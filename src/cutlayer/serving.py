@@ -15,10 +15,9 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.durable import locked
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.release import plan_of
+from cutlayer.parties.local import EVALUATION_ROWS, context_of, plan_of
 from cutlayer.parties.state import chain_state
-from cutlayer.protections.base import Context, Mode, Noise, PassiveView
+from cutlayer.protections.base import Mode, PassiveView
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import noise_key_path, read_key
 from cutlayer.training.recorder import read_truth
@@ -57,20 +56,7 @@ class Serving:
         self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
         key = supplied or read_key(noise_key_path(folder.path, party))
         _, training = read_truth(folder.transcript(job.active))
-        context = Context(
-            party=party,
-            peers=(job.active,),
-            widths={party: width},
-            task=None,
-            labels=None,
-            training=training,
-            secret=key,
-            noise=Noise(key),
-            epochs=job.train.epochs,
-            batch_size=job.train.batch_size,
-            plan=self.plan,
-        )
-        self.chain.setup(context, self._log)
+        self.chain.setup(context_of(job, party, {party: width}, training, key, key), self._log)
         self.chain.load_state_dict(chain_state(state))
 
     @property

@@ -13,8 +13,8 @@ from cutlayer.audit.empirical import gaussian_game
 from cutlayer.audit.guarantees.embeddings import scores_of
 from cutlayer.config import Job, validated
 from cutlayer.kernels.row_norms import clip_rows
+from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.release import plan_of
 from cutlayer.protections import DPEmbedding, build_chain
 from cutlayer.protections import dp_embedding as module
 from cutlayer.protections.base import Context, Mode, Noise

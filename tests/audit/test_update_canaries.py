@@ -11,7 +11,7 @@ from torch import Tensor
 from cutlayer.audit.empirical import gaussian_game
 from cutlayer.audit.guarantees.updates import update_scores
 from cutlayer.config import Job, validated
-from cutlayer.parties.release import plan_of
+from cutlayer.parties.local import plan_of
 from cutlayer.protections import build_chain
 from cutlayer.protections import dp_bottom as module
 from cutlayer.protections.base import Noise

@@ -14,11 +14,11 @@ import torch
 from cutlayer.channel import Kind, link
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION, Limits, encode
-from cutlayer.channel.drive import drive
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import FROM, METHOD, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import serve
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
+from cutlayer.parties.drive import drive
 
 HERE = "127.0.0.1:0"
 
@@ -312,7 +312,7 @@ def test_an_address_in_use_is_an_error(capfd):
 PASSIVE = """
 import sys, torch
 from cutlayer.channel import Kind
-from cutlayer.channel.drive import drive
+from cutlayer.parties.drive import drive
 from cutlayer.channel.grpc_client import connect
 sys.path.insert(0, {folder!r})
 from tests.channel.parties import passive

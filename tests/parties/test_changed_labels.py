@@ -17,6 +17,7 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import BudgetExceeded, DataError
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.local import Local
 from cutlayer.parties.observer import Observer
 from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
@@ -224,13 +225,13 @@ def test_a_peer_that_hides_a_row_gets_no_other_draws_of_rows_without_ids(
 ) -> None:
     """Row numbers are no ids, so that a row's draw hangs on all labels of the table: never on what a peer sends."""
     found: list[set[bytes]] = []
-    real = ActiveParty._draw_ids
+    real = Local.draw_ids
 
-    def spy(party: ActiveParty, prepared: Any) -> Any:
-        found.append({row.tobytes() for row in real(party, prepared)})
-        return real(party, prepared)
+    def spy(local: Local, digests: Any) -> Any:
+        found.append({row.tobytes() for row in real(local, digests)})
+        return real(local, digests)
 
-    monkeypatch.setattr(ActiveParty, "_draw_ids", spy)
+    monkeypatch.setattr(Local, "draw_ids", spy)
     names = (ACTIVE, PASSIVES[0])
     given = {name: GIVEN[name].sort_by("id").slice(0, 200) for name in names}
     job = job_of(ids=False)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, NotApplied
+from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.release import plan_of
 from cutlayer.protections.base import PassiveView
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.interruptions import Dying, assert_equal, halves, interrupted

@@ -19,6 +19,7 @@ from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApp
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.parties import release
+from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import PassiveView
@@ -190,7 +191,7 @@ def test_the_ledger_says_one_release(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_release_covers(fit: dict[str, Any] | None, bottom: str, condition: str) -> None:
-    plan = release.plan_of(once(fit), TELCO)
+    plan = plan_of(once(fit), TELCO)
     assert (plan.bottom, plan.condition) == (bottom, condition)
     (total,) = ledger_of(once(fit)).totals
     assert total.condition == condition
@@ -198,7 +199,7 @@ def test_what_the_release_covers(fit: dict[str, Any] | None, bottom: str, condit
 
 
 def test_a_party_that_releases_every_step_is_conditional() -> None:
-    plan = release.plan_of(once(release="every_step"), TELCO)
+    plan = plan_of(once(release="every_step"), TELCO)
     assert plan.condition == "conditional on the bottom model and the encoding"
 
 

@@ -17,8 +17,8 @@ from cutlayer.config import Job
 from cutlayer.errors import BudgetExceeded, CheckpointError, ProtocolError
 from cutlayer.jobs.execute import Progress
 from cutlayer.parties import handshake
+from cutlayer.parties.local import plan_of
 from cutlayer.parties.observer import Observer
-from cutlayer.parties.release import plan_of
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of

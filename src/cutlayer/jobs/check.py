@@ -9,7 +9,7 @@ from cutlayer.config import Job, near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit
-from cutlayer.parties.release import plan_of
+from cutlayer.parties.local import plan_of
 from cutlayer.protections import Chain
 from cutlayer.protections.chain import hooks_of
 from cutlayer.training.run_ledger import chain_of

@@ -1,4 +1,4 @@
-"""Runs one party of a job in this process; the others run elsewhere, over gRPC."""
+"""Runs one party of a job in this process, over gRPC; the other parties run elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from cutlayer.audit.features import audit_features
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_fixed_port
-from cutlayer.channel.drive import drive
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import Links
 from cutlayer.channel.grpc_server import serve
@@ -22,9 +21,11 @@ from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
 from cutlayer.parties.active import ActiveParty
-from cutlayer.parties.handshake import close_reason
+from cutlayer.parties.drive import drive
 from cutlayer.parties.local import Local
-from cutlayer.parties.passive import PassiveOutcome, PassiveParty
+from cutlayer.parties.messages import close_reason
+from cutlayer.parties.outcome import PassiveOutcome
+from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.run import RunId, RunKind
@@ -37,17 +38,19 @@ from cutlayer.training.together import Trained, local_side, open_table
 R = TypeVar("R")
 
 GRACE = 2.0
-"""Seconds that a passive party waits longer than the active one, which knows whom it waits for and then says so."""
+"""Seconds that a passive party waits longer than the active one, whose error names the party that is missing."""
 
 
 def run_party(job: Job, name: str, out: Path, options: Options, progress: Progress, timeout: float) -> RunFolder:
     """Run one organisation's part of a job to its end.
 
     Args:
-        job: with this party's private part filled in; of the others only their roles are known here.
-        name: which party this process is.
-        out: this party's own run folder.
-        timeout: seconds to wait for a peer before it counts as lost.
+        job: Job with this party's private part filled in; of all other parties only the roles are known here.
+        name: Name of the party that this process is.
+        out: Run folder of this party, to be made.
+        options: How to run the job.
+        progress: Called at every stage.
+        timeout: Seconds to wait for a peer before it counts as lost.
 
     Raises:
         PeerLost: a peer stopped answering; resume when it is back.
@@ -63,15 +66,10 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         RunFolder.begun(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)) as threads,
     ):
+        forget = options.forget_peer_progress
+        store = out / "data"
         local = local_side(
-            job,
-            name,
-            folder,
-            out / "data",
-            options.keys,
-            table,
-            resume=options.resume,
-            forget_peer_progress=options.forget_peer_progress,
+            job, name, folder, store, options.keys, table, resume=options.resume, forget_peer_progress=forget
         )
         if name == job.active:
             _lead(job, local, folder, address, options, progress, threads, timeout)
@@ -95,13 +93,14 @@ def _lead(
     watcher = Watcher(job, folder, progress)
     recorder = Recorder(folder, local.name, watcher)
     with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
+        # Before the party is made, so that a missing peer is named at once and not at the first message due from it.
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, recorder)
         outcome = _driven(party.run(), links, local.starting_key)
     recorder.finished()
     trained = Trained(
         active=outcome,
-        passives={},
+        passives={},  # their outcomes stay with them
         traffic=party.usage.by_party(local.name),
         rows_own={local.name: local.table.rows, **party.peer_rows},
         seconds=party.usage.seconds,
@@ -122,19 +121,20 @@ def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: fl
 
 
 def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float | None = None) -> R:
-    """Drive a party; if it fails or is stopped, its peers are told that it left, but not what it saw.
+    """Drive a party; if it fails or is stopped, send its peers the kind of the failure, and nothing of its data.
 
     Args:
-        party: its run.
-        links: to its peers.
-        key: of its own random numbers, 32 bytes.
-        patience: seconds to wait for a message; by default those that the links were opened with.
+        party: The run of the party.
+        links: Links to its peers.
+        key: Starting key of its random numbers, 32 bytes. The random state is swapped as where all parties share a
+            process, so that both give the same numbers.
+        patience: Seconds to wait for a message; by default those that the links were opened with.
     """
     try:
         return drive(isolated(party, key), lambda port: links.receive(port, patience))
     except (CutlayerError, KeyboardInterrupt) as failure:
         reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else close_reason(failure)
         for port in links.ports.values():
-            with suppress(CutlayerError):  # a peer that is lost itself hears nothing; the others must
+            with suppress(CutlayerError):  # a lost peer cannot be reached, and must not keep this from the rest
                 port.send(Kind.CLOSE, fields={"reason": reason})
         raise

@@ -7,8 +7,6 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -19,21 +17,21 @@ from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.party_data import Prepared
 from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.noise import derive
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.evidence import stated_evidence
-from cutlayer.parties.handshake import DONE, agree_active, agree_order_active, receive
-from cutlayer.parties.local import EVALUATION_ROWS, Local
+from cutlayer.parties.handshake import agree_active, agree_order_active
+from cutlayer.parties.local import EVALUATION_ROWS, Local, context_of
+from cutlayer.parties.messages import DONE, checked_embedding, receive
 from cutlayer.parties.numbers import check_loss, check_own, check_weights
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.parties.release import ask_for_release, checked_embedding, plan_of
+from cutlayer.parties.release import ask_for_release
 from cutlayer.parties.state import PartyState
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.parties.usage import Usage
-from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise
+from cutlayer.protections.base import ActiveView, Evidence, Mode
 from cutlayer.tasks import Task
 
 
@@ -41,15 +39,17 @@ class ActiveParty:
     """Receives embeddings, trains the top model, returns the cut gradients.
 
     Args:
-        job: the shared job.
-        local: this party's own table, labels, protections and folder.
-        ports: to the passive parties, by name, in the job's order.
-        observer: told of progress; never of another party's data.
+        job: The shared job.
+        local: This party's own table, labels, protections and folder.
+        ports: Ports to the passive parties, by name, in the job's order.
+        observer: Called at every stage of the run; it gets no data of another party.
     """
 
     def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], observer: Observer) -> None:
         self.job, self.local, self.ports, self.observer = job, local, ports, observer
+        # Parties that send an embedding in every step; all others release each row once.
         self.streaming_ports = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
+        # Parties that are sent gradients: all of them at first, and the streaming ones after the single releases.
         self.gradient_ports = dict(ports)
         self.usage = Usage(ports)
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
@@ -69,6 +69,8 @@ class ActiveParty:
             estimates = self.state.chain.epoch_metrics()
             metrics, _ = yield from self._evaluate(self.part, epoch)
             best = self._is_best(metrics[self.task.metric], epoch)
+            # All parties save, then the history gets its line, then the epoch is committed. A crash in between repeats
+            # the epoch from the commit before, which every party still has.
             yield from self._save(epoch, best)
             leak = self.observer.leaks(epoch, self.transcript.steps)
             self.transcript.close(epoch)
@@ -101,25 +103,24 @@ class ActiveParty:
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         widths = yield from agree_order_active(job, self.ports, prepared.digests)
+        # After the orders were compared: no label is drawn and no parameter made for rows that are not the common ones.
         self._build(prepared, widths)
         self._protect_labels(prepared)
-        self.released_embeddings = {
-            name: torch.zeros(len(self.truth), self.widths[name])
-            for name in self.ports
-            if name not in self.streaming_ports
-        }
+        # Zeros until the releases come, which are then trained on without asking again.
+        released = [name for name in self.ports if name not in self.streaming_ports]
+        self.released_embeddings = {name: torch.zeros(len(self.truth), self.widths[name]) for name in released}
         if start >= job.train.warmup_epochs:
             yield from self._collect_releases()
-        sampling = local.sampling(job, self.schedule.steps_per_epoch)
-        self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
+        self.sampling = local.sampling(job, self.schedule.steps_per_epoch)
+        self.transcript = Transcript(local.folder / "transcript" / local.name, self.sampling)
         self.stopping = EarlyStopping()
         if local.resume and local.forget_peer_progress:
             self.state.chain.allow_repeats(start)
         if start:
-            commit = commits[start - 1]
+            # Last, since it sets the random state: what was drawn above must not move what the next epoch draws.
             self.state.load(self.checkpoints.load(start - 1))
-            self.stopping = EarlyStopping(commit["best"], commit["best_epoch"], commit["stale"], stop=commit["stop"])
-            self.usage.add_earlier(commit["usage"])
+            self.stopping = EarlyStopping.from_json(commits[start - 1])
+            self.usage.add_earlier(commits[start - 1]["usage"])
         self.observer.started(self.task, self.truth, self.split.part("train"), job.train.epochs, start)
         return start
 
@@ -129,10 +130,10 @@ class ActiveParty:
         From here on those parties are sent no gradients.
         """
         self.gradient_ports = self.streaming_ports
-        found = self.checkpoints.load_release() if self.local.resume else None
-        if found:
-            self.state.check_rows(found[1]["rows"])
-            self.released_embeddings = dict(found[0])
+        stored = self.checkpoints.load_release() if self.local.resume else None
+        if stored:
+            self.state.check_rows(stored[1]["rows"])
+            self.released_embeddings = dict(stored[0])
         elif self.released_embeddings:
             for name in self.released_embeddings:
                 port, limit = self.ports[name], self.local.limits.embedding_norm
@@ -140,7 +141,7 @@ class ActiveParty:
             self.checkpoints.save_release((self.released_embeddings, {"rows": self.state.rows}))
 
     def _is_best(self, metric: float, epoch: int) -> bool:
-        """Whether an epoch is to be kept as the best so far; none is before the rows are released."""
+        """Whether an epoch is the best so far; none before the single releases, whose embeddings were zeros."""
         return epoch >= self.job.train.warmup_epochs and self.stopping.update(metric, epoch, self.job)
 
     def _build(self, prepared: Prepared, widths: Mapping[str, int]) -> None:
@@ -150,23 +151,16 @@ class ActiveParty:
         self.truth = prepared.labels.values
         self.task = Task.fitted(self.job.task, prepared.labels.classes, self.truth[self.split.part("train")])
         self.store = prepared.store
-        columns = prepared.columns
-        self.inputs = columns.inputs if columns else Inputs()
+        self.inputs = self.store.columns.inputs if self.store else Inputs()
         modules: dict[str, nn.Module] = {}
-        self.widths = dict(widths)
         if self.store is not None:
             bottom = build_bottom(model.bottom_of(name), self.inputs, f"model.bottom ({name})")
-            modules["bottom"] = bottom
-            self.widths[name] = bottom.width
-        self.widths = {party: self.widths[party] for party in self.job.parties if party in self.widths}
+            modules["bottom"], widths = bottom, {**widths, name: bottom.width}
+        self.widths = {party: widths[party] for party in self.job.parties if party in widths}
         self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, quitters=self.job.passives)
-        self.state = PartyState(
-            {**modules, "top": self.top},
-            self.job.train.optimizer,
-            self.local.chain,
-            prepared.order_digest,
-            self.ports.values(),
-        )
+        modules["top"] = self.top
+        order = prepared.order_digest
+        self.state = PartyState(modules, self.job.train.optimizer, self.local.chain, order, self.ports.values())
         if self.state.optimizer is None:
             raise ConfigError("model.top has no parameters to train; use a kind that has some")
         self.optimizer = self.state.optimizer
@@ -174,47 +168,28 @@ class ActiveParty:
     def _protect_labels(self, prepared: Prepared) -> None:
         """Draw the protected training labels; past this point training sees no others."""
         train, local = self.split.part("train"), self.local
-        context = Context(
-            party=local.name,
-            peers=tuple(self.ports),
-            widths={name: self.widths[name] for name in self.ports},
+        context = context_of(
+            self.job,
+            local.name,
+            {name: self.widths[name] for name in self.ports},
+            train,
+            local.secret,
+            local.noise_key,
             task=self.task,
-            labels=None,
-            training=train,
-            secret=local.secret,
-            noise=Noise(local.noise_key),
             label_column=local.label_column,
             # Row numbers are no ids: a digest of the table's labels is part of them, so any change draws all anew.
             label_memory=None if local.table.id_kind == "row" else local.label_memory,
-            epochs=self.job.train.epochs,
-            batch_size=self.job.train.batch_size,
-            plan=plan_of(self.job, local.name),
         )
         chain, log = self.state.chain, local.release_log(self.job, prepared.order_digest)
+        # Twice: the hook `labels` needs its protections set up, and protections such as DIMIP need the labels that it
+        # returned. The release log is opened the second time: an account on disk means that labels were drawn.
         chain.setup(context)
-        ids = torch.from_numpy(self._draw_ids(prepared)[self.split.train])
+        ids = torch.from_numpy(local.draw_ids(prepared.digests)[self.split.train])
         self.labels = torch.full_like(self.truth, -1)
         self.labels[train] = chain.labels(self.truth[train], ids)
         chain.setup(replace(context, labels=self.labels), log)
         self.state.sent["labels"] = len(train)
-        # Where draws are remembered, each row has one draw in a generation, whatever its label is now.
-        own = self.local.table.labels_digest
-        labels = self.truth.numpy().tobytes() + own if None in chain.draws else b""
-        what = prepared.order_digest + labels, repr(chain.draws).encode()
-        self.fingerprint = derive(local.secret, b"ledger", local.label_column.encode(), *what, size=16).hex()
-
-    def _draw_ids(self, prepared: Prepared) -> npt.NDArray[np.uint8]:
-        """What a row's draws depend on: the digest of its id, uint8 (n, 16).
-
-        Row numbers name other rows in another table, so that there the labels themselves become part of it: drawn alike
-        in two tables, one table's known labels would tell the other's draws. They are those of the whole table: which
-        rows are common is a peer's word, and another one must not draw every label anew.
-        """
-        if self.local.table.id_kind != "row":
-            return prepared.digests
-        own = np.frombuffer(self.local.table.labels_digest, dtype=np.uint8)
-        mixed: npt.NDArray[np.uint8] = prepared.digests ^ own
-        return mixed
+        self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, float]:
         self.state.modules.train()
@@ -230,40 +205,36 @@ class ActiveParty:
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
         digest = rows_digest(rows)
         received = yield from self._receive(Kind.EMBEDDING, epoch, step, rows, digest)
-        received = {
-            name: given.detach().requires_grad_(name in self.gradient_ports) for name, given in received.items()
-        }
+        # Leaves of the graph here, as if they came over a wire: in one process they would lead on to the bottom models.
+        received = {name: e.detach().requires_grad_(name in self.gradient_ports) for name, e in received.items()}
         view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], received)
-        with tapped(self.state.modules if self._layers(step) else None, LAYER_ROWS) as layers:
+        with tapped(
+            self.state.modules if self.local.records_layers(self.sampling, step) else None, LAYER_ROWS
+        ) as layers:
             loss = self.top.objective(self._ordered(rows, view), view.labels, self.task)
         value = loss.item()
         check_loss(value, self.local.name, epoch, step)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = self._protected_gradients(view)
+        # All are checked before the first is sent: no peer learns from a step that another peer would refuse.
         for name, gradient in gradients.items():
             what = f"cut gradient for {name} in epoch {epoch}, step {step}"
             check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
         for name, port in self.gradient_ports.items():
             port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": gradients[name]})
         self.optimizer.step()
-        if self._sampled(step):
+        if self.local.records(self.sampling, step):
             seen = {name: embedding.detach() for name, embedding in received.items()}
             self.transcript.add(Step(epoch, step, rows, seen, gradients, layers))
         return value
 
-    def _sampled(self, step: int) -> bool:
-        return self.local.audit.every != "never" and self.transcript.sampling.takes(step)
-
-    def _layers(self, step: int) -> bool:
-        return self._sampled(step) and self.local.audit.layers and self.transcript.sampling.takes_layers(step)
-
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The cut gradient of every passive party that is sent one, after all protections."""
         chain = self.state.chain
-        taught = {name: view.embeddings[name] for name in self.gradient_ports}
-        task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in taught.items()}
-        view = replace(view, embeddings=taught, task_gradients=task)
+        embeddings = {name: view.embeddings[name] for name in self.gradient_ports}
+        task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
+        view = replace(view, embeddings=embeddings, task_gradients=task)
         summed = chain.cut_gradients(view)
         self.state.sent["cut_gradient"] += 1
         return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.gradient_ports}
@@ -291,14 +262,14 @@ class ActiveParty:
         return {name: seen[name] for name in self.widths}
 
     def _absent_sets(self) -> tuple[Names, ...]:
-        """Whose absence the finished model is tried on; without features here somebody must stay."""
+        """Sets of parties whose absence is evaluated; without features of its own, this party needs one to stay."""
         passives = self.job.passives
         return absent_sets(passives, keep_one=self.store is None, sizes=(1, 2, len(passives)))
 
     def _evaluate(
         self, part: str, epoch: int, absent: Sequence[Names] = ()
     ) -> Generator[Port, Message, tuple[Mapping[str, float], Mapping[Names, Tensor]]]:
-        """Metrics on held-out rows, against their true labels; and logits by who is absent, nobody first."""
+        """Metrics on held-out rows, against their true labels; and logits by the absent parties, () first."""
         self.state.modules.eval()
         logits: dict[Names, list[Tensor]] = {names: [] for names in ((), *absent)}
         held_out = self.split.part(part)
@@ -310,15 +281,15 @@ class ActiveParty:
             view = ActiveView(Mode.EVALUATE, epoch, number, rows, self.labels[rows], received)
             with torch.no_grad():
                 seen = self._ordered(rows, view)
-                for names, found in logits.items():
-                    found.append(self.top.answer(seen, seen.keys() - names) if names else self.top(seen))
+                for names, parts in logits.items():
+                    parts.append(self.top.answer(seen, seen.keys() - names) if names else self.top(seen))
         if not len(held_out):
             return {self.task.metric: math.nan}, {names: torch.zeros(0, self.task.outputs) for names in logits}
-        together = {names: torch.cat(found) for names, found in logits.items()}
+        together = {names: torch.cat(parts) for names, parts in logits.items()}
         return self.task.evaluate(together[()], self.truth[held_out]), together
 
     def _save(self, epoch: int, best: bool) -> Generator[Port, Message, None]:
-        """Every party writes its half of the epoch, this one last."""
+        """Every party writes its part of the checkpoint, this one last."""
         snapshot = self.state.snapshot()
         # Before the peers are asked: they keep two epochs, and this one's failure must not use up the older of them.
         check_weights(snapshot[0], self.local.name, epoch)
@@ -329,18 +300,8 @@ class ActiveParty:
         self.checkpoints.save(epoch, snapshot, best=best)
 
     def _commit(self, epoch: int) -> None:
-        """Declare the epoch the one to resume from, once all that is to be known of it is on disk."""
-        progress = self.stopping
-        self.checkpoints.commit(
-            epoch,
-            {
-                "best": progress.best,
-                "best_epoch": progress.best_epoch,
-                "stale": progress.stale,
-                "stop": progress.stop,
-                "usage": self.usage.to_json(),
-            },
-        )
+        """Declare the epoch the one to resume from, once everything about it is on disk."""
+        self.checkpoints.commit(epoch, {**self.stopping.to_json(), "usage": self.usage.to_json()})
 
     def _finish(self) -> Generator[Port, Message, tuple[Evidence, ...]]:
         evidence = self.state.chain.proof(self.state.sent)
@@ -380,6 +341,6 @@ class ActiveParty:
             widths=self.widths,
             fingerprint=self.fingerprint,
             positive_share=float((training == 1).double().mean()) if self.task.kind == "binary" else None,
-            without={names: found for names, found in logits.items() if names},
+            without={names: part for names, part in logits.items() if names},
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.top.extra_heads),
         )

@@ -1,24 +1,55 @@
-"""Runs all parties of a job in one thread, in the job's order; tensors pass by reference."""
+"""The drivers of parties: one party over links that block, or all parties of a job in one thread.
+
+A party is a generator that sends through its ports and yields the port that it waits on. It cannot tell which driver
+resumes it, so that the same code runs in one process and over gRPC.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeVar
 
 from cutlayer.channel import Message, Port
 from cutlayer.errors import ProtocolError
 
+R = TypeVar("R")
 Party = Generator[Port, Message, Any]
 
 
-def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
-    """Resume each party whenever what it waits for has arrived, until all have returned.
+def drive(party: Generator[Port, Message, R], receive: Callable[[Port], Message]) -> R:
+    """Run one party to its end.
 
     Args:
-        parties: by name, in the job's order.
+        party: Sends through its ports and yields the port it waits on.
+        receive: Blocks for the next message of a port.
 
     Returns:
-        What each party returned.
+        What the party returns.
+
+    Raises:
+        PeerLost: from `receive`; the party is closed first. So are the errors below.
+        ProtocolError: from `receive`.
+        CutlayerError: from the party.
+    """
+    try:
+        port = next(party)
+        while True:
+            port = party.send(receive(port))
+    except StopIteration as finished:
+        result: R = finished.value
+        return result
+    finally:
+        party.close()
+
+
+def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
+    """Run all parties in this thread: resume each whenever its message has arrived, until all have returned.
+
+    Args:
+        parties: Parties by name, in the job's order.
+
+    Returns:
+        What each party returned, by name.
 
     Raises:
         ProtocolError: all wait and nothing is on its way.
@@ -28,6 +59,7 @@ def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
     try:
         for name, party in parties.items():
             _resume(name, party, None, waiting, results)
+        # In the job's order, so that the same job always resumes its parties in the same sequence.
         while waiting:
             moved = False
             for name in parties:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from cutlayer.accounting import MARKER, ReleaseLog
+from cutlayer.accounting import MARKER, ReleaseLog, ReleasePlan
+from cutlayer.accounting.plan import Bottom, Encoding
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job, LimitsConfig
+from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import derive
+from cutlayer.models.fitting import is_independent
+from cutlayer.protections import REGISTRY, Protection
+from cutlayer.protections.base import Context, Noise
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.label_memory import LabelMemory
 
@@ -84,8 +92,92 @@ class Local:
             return ReleaseLog(own / "releases" / which / f"{run}.jsonl", identity)
         return ReleaseLog(self.releases / which / f"{run}.jsonl", identity, own / MARKER)
 
+    def draw_ids(self, digests: Digests) -> Digests:
+        """What the draws of each row's label depend on: the digest of its id, uint8 (n, 16).
+
+        Row numbers name other rows in another table, so that there the labels themselves become part of it: drawn alike
+        in two tables, the known labels of one would reveal the draws of the other. They are those of the whole table:
+        which rows are common is a peer's word, and another answer must not draw every label anew.
+
+        Args:
+            digests: Digests of the ids of the common rows, in their order.
+        """
+        if self.table.id_kind != "row":
+            return digests
+        own = np.frombuffer(self.table.labels_digest, dtype=np.uint8)
+        mixed: Digests = digests ^ own
+        return mixed
+
+    def draw_fingerprint(self, draws: tuple[str | None, ...], rows: bytes, truth: Tensor) -> str:
+        """Hash of what a row's draws depend on besides the settings of a protection; see `ActiveOutcome.fingerprint`.
+
+        Args:
+            draws: Names of the draws, as `Chain.draws`; `None` among them where draws are not remembered.
+            rows: Digest of the ids of the common rows, in their order.
+            truth: True labels of the common rows.
+        """
+        # Where draws are remembered, each row has one draw in a generation, whatever its label is now.
+        labels = truth.numpy().tobytes() + self.table.labels_digest if None in draws else b""
+        what = rows + labels, repr(draws).encode()
+        return derive(self.secret, b"ledger", self.label_column.encode(), *what, size=16).hex()
+
     def sampling(self, job: Job, steps_per_epoch: int) -> Sampling:
         """Which steps this party records."""
         limit = self.audit.max_megabytes * 2**20
         train = job.train
         return Sampling.of(steps_per_epoch, train.batch_size, self.audit.rows, train.epochs, limit)
+
+    def records(self, sampling: Sampling, step: int) -> bool:
+        """Whether this party records a step of an epoch."""
+        return self.audit.every != "never" and sampling.takes(step)
+
+    def records_layers(self, sampling: Sampling, step: int) -> bool:
+        """Whether this party records the outputs of its layers too, of a step of an epoch."""
+        return self.records(sampling, step) and self.audit.layers and sampling.takes_layers(step)
+
+
+def context_of(
+    job: Job, party: str, widths: Mapping[str, int], training: Tensor, secret: bytes, noise_key: bytes, **more: Any
+) -> Context:
+    """What the protections of a party are set up with.
+
+    Args:
+        job: The shared job.
+        party: Name of the party.
+        widths: Number of columns of each embedding that crosses at this party, by the name of its sender.
+        training: Row numbers of the training rows, int64 (n,).
+        secret: The party's long-lived secret.
+        noise_key: 32 bytes for the noise of this run.
+        more: Further fields of `Context`; without a task and labels, the party has none.
+    """
+    peers = job.passives if party == job.active else (job.active,)
+    own: dict[str, Any] = {"task": None, "labels": None, **more}
+    return Context(
+        party=party,
+        peers=peers,
+        widths=widths,
+        training=training,
+        secret=secret,
+        noise=Noise(noise_key),
+        epochs=job.train.epochs,
+        batch_size=job.train.batch_size,
+        plan=plan_of(job, party),
+        **own,
+    )
+
+
+def plan_of(job: Job, party: str) -> ReleasePlan:
+    """How often a party releases each row, predictions included; what bottom model and encoding owe to the rows."""
+    once, part = job.train.releases_once(party), job.parties[party]
+    encoding: Encoding = "public" if part.features.public_encoding else "fitted"
+    bottom: Bottom = "fitted"
+    if once and is_independent(part.fit):
+        bottom = "independent"
+    elif not once and any(_trains(name) for name in part.protections):
+        bottom = "private"
+    return ReleasePlan.of(job.train, once=once, bottom=bottom, encoding=encoding, serving=part.serving)
+
+
+def _trains(protection: str) -> bool:
+    """Whether a protection sets the updates of the bottom model, and counts what they cost."""
+    return protection in REGISTRY and REGISTRY[protection].update is not Protection.update

@@ -1,4 +1,4 @@
-"""What the active party knows when a run has ended."""
+"""What a party knows when a run has ended."""
 
 from __future__ import annotations
 
@@ -18,14 +18,26 @@ class ActiveOutcome:
     """What the active party knows at the end of a run.
 
     Attributes:
-        step_losses: of every step of this session, exact.
-        logits, labels: of the held-out rows that `metrics` are of.
-        without: logits of the same rows and the same embeddings by who is absent; see `absent_sets`.
-        fingerprint: tells apart what a row's draws depend on besides a protection's settings: the secret, the label
-            column, the common rows and their labels. It tells nothing of any of them without the secret.
-        extra_heads: parameters of each head that the top model has for absent parties.
-        evidence: of all parties' protections.
-        positive_share: of the training rows; `None` unless the task is binary.
+        task: Task, with its classes and the scale of its targets.
+        split: Rows for training, validation and testing.
+        step_losses: Exact loss of every step since the last start.
+        kept_epoch: Epoch whose weights the run ended with, counted from 0.
+        epochs: Number of epochs that were trained.
+        stopped_early: Whether that is less than the job plans.
+        part: Held-out rows that `metrics` are of: `validation` or `test`.
+        metrics: Metrics of the task on these rows, by name.
+        logits: Logits of these rows, (n, outputs).
+        labels: True labels of these rows, (n,).
+        evidence: What the protections of all parties did.
+        parameters: Number of trained numbers at the active party.
+        numeric: Number of numeric columns of the active party.
+        categorical: Number of categorical columns of the active party.
+        widths: Number of columns of each embedding, by party, in the job's order.
+        fingerprint: Hash of what a row's draws depend on besides the settings of a protection: secret, label column,
+            common rows and their labels. It reveals none of them to a reader without the secret.
+        positive_share: Share of positive training rows; `None` unless the task is binary.
+        without: Logits of the same rows and embeddings by the names of the absent parties; see `absent_sets`.
+        extra_heads: Number of parameters of each head that the top model has for absent parties.
     """
 
     task: Task
@@ -47,3 +59,24 @@ class ActiveOutcome:
     positive_share: float | None = None
     without: Mapping[Names, Tensor] = field(default_factory=dict)
     extra_heads: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class PassiveOutcome:
+    """What a passive party knows at the end of a run.
+
+    Attributes:
+        evidence: What its protections did.
+        parameters: Number of trained numbers.
+        numeric: Number of numeric columns.
+        categorical: Number of categorical columns.
+        epochs: Number of epochs that were trained.
+        fit_losses: Loss after each epoch of the fit that comes before a single release; empty without one.
+    """
+
+    evidence: tuple[Evidence, ...]
+    parameters: int
+    numeric: int
+    categorical: int
+    epochs: int
+    fit_losses: tuple[float, ...] = ()

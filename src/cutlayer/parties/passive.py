@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,29 +19,15 @@ from cutlayer.models import BottomModel, build_bottom, tapped
 from cutlayer.models.fitting import Columns, fit_bottom, no_gradients
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.evidence import evidence_text
-from cutlayer.parties.handshake import DONE, agree_order_passive, agree_passive, check_present, receive
-from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
+from cutlayer.parties.handshake import agree_order_passive, agree_passive
+from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local, context_of
+from cutlayer.parties.messages import DONE, check_present, receive
 from cutlayer.parties.numbers import check_own, check_received, check_weights
-from cutlayer.parties.release import plan_of, release_batches
+from cutlayer.parties.outcome import PassiveOutcome
+from cutlayer.parties.release import release_batches
 from cutlayer.parties.state import PartyState
 from cutlayer.parties.stopping import may_stop
-from cutlayer.protections.base import Context, Evidence, Mode, Noise, PassiveView, Update
-
-
-@dataclass(frozen=True)
-class PassiveOutcome:
-    """What a passive party knows at the end of a run.
-
-    Attributes:
-        fit_losses: what the fit before a single release had left to lose, epoch by epoch; empty without one.
-    """
-
-    evidence: tuple[Evidence, ...]
-    parameters: int
-    numeric: int
-    categorical: int
-    epochs: int
-    fit_losses: tuple[float, ...] = ()
+from cutlayer.protections.base import Mode, PassiveView, Update
 
 
 class PassiveParty:
@@ -57,8 +43,8 @@ class PassiveParty:
         self.job, self.local, self.port = job, local, port
         self.releases_once = job.train.releases_once(local.name)
         self.warmup_epochs = job.train.warmup_epochs if self.releases_once else 0
-        self.released: Tensor | None = None
-        self.warmup_gradients: Tensor | None = None
+        self.released: Tensor | None = None  # what a single release sends, by row
+        self.warmup_gradients: Tensor | None = None  # what came back before it, by row
         self.fit_losses: tuple[float, ...] = ()
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
@@ -78,6 +64,7 @@ class PassiveParty:
                 yield from self._warmup_epoch(epoch)
             end = yield from self._answer_until(Kind.EPOCH_END, epoch)
             self._check_end(end)
+            # On disk before it is reported: the active party commits only epochs that every party can resume after.
             self._save(epoch, end)
             self.port.send(Kind.COMMITTED, epoch=epoch)
             epoch += 1
@@ -114,10 +101,11 @@ class PassiveParty:
         )
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
         self._set_up_chain(prepared.order_digest)
-        sampling = local.sampling(job, self.schedule.steps_per_epoch)
-        self.transcript = Transcript(local.folder / "transcript" / local.name, sampling)
+        self.sampling = local.sampling(job, self.schedule.steps_per_epoch)
+        self.transcript = Transcript(local.folder / "transcript" / local.name, self.sampling)
         self.stopped, self.best_epoch = False, -1
         if agreement.start:
+            # After the chain is set up, whose state it restores; and last, since it sets the random state.
             saved_state = self.checkpoints.load(agreement.start - 1)
             self.state.load(saved_state)
             self.stopped, self.best_epoch = bool(saved_state[1]["stop"]), int(saved_state[1]["best_epoch"])
@@ -140,7 +128,7 @@ class PassiveParty:
             raise ProtocolError.expected(wanted, f"a start of epoch {epoch}", "nothing of it was sent")
 
     def _check_end(self, end: Message) -> None:
-        """Raise at an end that the job does not have: an account that it closes is not counted by later runs.
+        """Raise at an end that the job does not have: later runs do not count an account that it would close.
 
         Raises:
             ProtocolError: the active party stops before the last epoch and before early stopping can.
@@ -151,19 +139,14 @@ class PassiveParty:
             raise ProtocolError.expected(wanted, f"an end after epoch {epoch}")
 
     def _set_up_chain(self, rows: bytes) -> None:
-        local, train = self.local, self.job.train
-        context = Context(
-            party=local.name,
-            peers=(self.port.peer,),
-            widths={local.name: self.bottom.width},
-            task=None,
-            labels=None,
-            training=self.split.part("train"),
-            secret=local.secret,
-            noise=Noise(local.noise_key),
-            epochs=train.epochs,
-            batch_size=train.batch_size,
-            plan=plan_of(self.job, local.name),
+        local = self.local
+        context = context_of(
+            self.job,
+            local.name,
+            {local.name: self.bottom.width},
+            self.split.part("train"),
+            local.secret,
+            local.noise_key,
         )
         local.chain.setup(context, local.release_log(self.job, rows))
 
@@ -172,10 +155,10 @@ class PassiveParty:
 
         All is on disk before anything is sent, so that no row can ever be released with other noise.
         """
-        found = self.checkpoints.load_release() if self.local.resume else None
-        if found:
-            self.state.load(found)
-            self.released, self.fit_losses = found[0]["released"], tuple(found[1]["fit_losses"])
+        stored = self.checkpoints.load_release() if self.local.resume else None
+        if stored:
+            self.state.load(stored)
+            self.released, self.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
             return
         columns = Columns(self.inputs, self.split.part("train"), self.store.gather, self.warmup_gradients)
         where = f"parties.{self.local.name}.fit"
@@ -190,18 +173,18 @@ class PassiveParty:
         self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
 
     def _warmup_epoch(self, epoch: int) -> Generator[Port, Message, None]:
-        """Send nothing, and keep the gradients that come back at the zeros which stand for every row."""
+        """Send nothing, and store the gradients that come back at the zeros which stand for every row."""
         if self.warmup_gradients is None:
             self.warmup_gradients = no_gradients(self.store.rows, self.bottom.width)
         for step, rows in enumerate(self.schedule.epoch(epoch)):
             zeros = torch.zeros(len(rows), self.bottom.width)
             self.warmup_gradients[rows] = yield from self._gradient(epoch, step, rows_digest(rows), zeros)
-            if self._sampled(step):
+            if self.local.records(self.sampling, step):
                 mine = self.local.name
                 self.transcript.add(Step(epoch, step, rows, {mine: zeros}, {mine: self.warmup_gradients[rows]}, {}))
 
     def _protected(self, view: PassiveView) -> Tensor:
-        """What is released of a batch that no gradient will come back for."""
+        """The release of a batch for which no gradient comes back."""
         with torch.no_grad():
             embedding = self._embed(view.rows)
             self._check_own(embedding, view.epoch, view.step)
@@ -215,7 +198,7 @@ class PassiveParty:
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, None]:
         digest = rows_digest(rows)
-        with tapped(self.bottom if self._layers(step) else None, LAYER_ROWS) as layers:
+        with tapped(self.bottom if self.local.records_layers(self.sampling, step) else None, LAYER_ROWS) as layers:
             embedding = self._embed(rows)
         self._check_own(embedding, epoch, step)
         view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns, part="train")
@@ -223,7 +206,7 @@ class PassiveParty:
         self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": released})
         gradient = yield from self._gradient(epoch, step, digest, released)
         self._learn(embedding, released, replace(view, embedding=released, gradient=gradient))
-        if self._sampled(step):
+        if self.local.records(self.sampling, step):
             mine = self.local.name
             step_seen = Step(epoch, step, rows, {mine: released.detach()}, {mine: gradient}, layers)
             self.transcript.add(step_seen)
@@ -245,12 +228,6 @@ class PassiveParty:
         """Stop at this party's own divergence, while nothing hides it."""
         what = f"embedding of epoch {epoch}, step {step}"
         check_own(embedding, self.local.limits.embedding_norm, self.local.name, what)
-
-    def _sampled(self, step: int) -> bool:
-        return self.local.audit.every != "never" and self.transcript.sampling.takes(step)
-
-    def _layers(self, step: int) -> bool:
-        return self._sampled(step) and self.local.audit.layers and self.transcript.sampling.takes_layers(step)
 
     def _learn(self, embedding: Tensor, released: Tensor, view: PassiveView) -> None:
         """One optimiser step from the gradient that came back and this party's own loss terms."""
@@ -278,7 +255,7 @@ class PassiveParty:
         self.state.chain.update(Update(self.bottom, self.store.gather(view.rows), upstream), view)
 
     def _save(self, epoch: int, end: Message) -> None:
-        """Write this party's half of the epoch, with what a resume must know: the best one, whether it was the last."""
+        """Write this party's part of the checkpoint: its state, the best epoch, and whether this was the last one."""
         self.stopped = bool(end.fields["stop"])
         self.best_epoch = epoch if end.fields["best"] else self.best_epoch
         tensors, plain = self.state.snapshot()

@@ -1,11 +1,15 @@
-"""When training stops, and which epoch is kept: the same rule for a run and for what it is compared with."""
+"""When training stops, and which epoch is the best: the same rule for a run and for its baselines."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from cutlayer.config import Job
+
+_STORED = ("best", "best_epoch", "stale", "stop")
 
 
 def may_stop(epoch: int, job: Job) -> bool:
@@ -17,7 +21,15 @@ def may_stop(epoch: int, job: Job) -> bool:
 
 @dataclass
 class EarlyStopping:
-    """What decides when training stops; committed with every epoch."""
+    """Decides when training stops; committed with every epoch.
+
+    Attributes:
+        best: Best validation metric so far, without the gains below `min_delta`.
+        best_epoch: Epoch whose weights are the best so far, counted from 0; -1 before the first.
+        stale: Number of epochs since the metric improved.
+        stop: Whether training ends.
+        step_losses: Loss of every step since the last start.
+    """
 
     best: float = -math.inf
     best_epoch: int = -1
@@ -25,14 +37,23 @@ class EarlyStopping:
     stop: bool = False
     step_losses: list[float] = field(default_factory=list, repr=False)
 
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> EarlyStopping:
+        """Continue from what `to_json` wrote."""
+        return cls(**{name: stored[name] for name in _STORED})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a commit; further starts of a run have step losses of their own."""
+        return {name: getattr(self, name) for name in _STORED}
+
     def update(self, metric: float, epoch: int, job: Job) -> bool:
-        """Take in an epoch's validation metric (NaN: undefined); returns whether to keep it as the best so far."""
+        """Add an epoch's validation metric (NaN: undefined); return whether the epoch is the best so far."""
         patience = job.train.early_stop
         better = metric > self.best + (patience.min_delta if patience else 0.0)
-        # While the metric has been undefined in every epoch, the latest one is kept.
-        kept = better or self.best == -math.inf
+        # While the metric has been undefined in every epoch, the latest one counts as the best.
+        is_best = better or self.best == -math.inf
         self.stale = 0 if better else self.stale + 1
-        if kept:
+        if is_best:
             self.best, self.best_epoch = (metric if better else self.best), epoch
         self.stop = epoch + 1 >= job.train.epochs or bool(patience and self.stale >= patience.patience)
-        return kept
+        return is_best

@@ -9,8 +9,8 @@ from typing import Any
 
 from cutlayer.accounting import DELTA, DPSGD, Entry, Event, GaussianRelease, Ledger, RandomizedResponse, ReleasePlan
 from cutlayer.config import Job
+from cutlayer.parties.local import plan_of
 from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.parties.release import plan_of
 from cutlayer.protections import Chain, Protection, build_chain
 from cutlayer.protections.base import Evidence
 

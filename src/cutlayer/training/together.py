@@ -1,4 +1,4 @@
-"""Runs all parties of a job in this process, each with nothing but its own table and its ports."""
+"""Trains a job with all its parties in this process, each with nothing but its own table and its ports."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.local import Local
 from cutlayer.parties.observer import Observer
-from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.parties.passive import PassiveOutcome, PassiveParty
+from cutlayer.parties.outcome import ActiveOutcome, PassiveOutcome
+from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory import LabelMemory
@@ -32,10 +32,10 @@ class Keys:
     """Where secrets come from.
 
     Attributes:
-        folder: of each party's long-lived secret, unless its file names another.
-        supplied: 32 bytes that replace every run key, so that noise repeats: reproducible, not private.
-        simulated: nothing that is released leaves this process, as in a trial of a sweep or a run that another is
-            compared with; releases are then counted within the run alone.
+        folder: Folder of each party's long-lived secret, unless its private part names another file.
+        supplied: 32 bytes that replace every key of the run, so that noise repeats: reproducible, not private.
+        simulated: Whether nothing that is released leaves this process, as in a trial of a sweep or a baseline of a
+            run; releases are then counted within the run alone.
     """
 
     folder: Path
@@ -48,8 +48,11 @@ class Trained:
     """A finished run in this process.
 
     Attributes:
-        traffic: bytes sent and received by every party, over all starts of the run.
-        seconds: wall time of all starts of the run.
+        active: What the active party knows at the end.
+        passives: What each passive party knows at the end, by name; empty where they run in processes of their own.
+        traffic: Bytes sent and received by every party, over all starts of the run.
+        rows_own: Number of rows of each party's own table, by name.
+        seconds: Wall time of all starts of the run.
     """
 
     active: ActiveOutcome
@@ -74,15 +77,16 @@ def local_side(
     """One party's own side of a job: its table, protections, keys and release log.
 
     Args:
-        job: with this party's private part.
-        name: of the party.
-        folder: of the run.
-        data: where the encoded columns are stored.
-        keys: where secrets come from.
-        table: the party's rows.
-        resume: continue from the last committed epoch in `folder`.
-        forget_peer_progress: start again with a peer that has lost its progress, and count what is released again.
-        origin: the run that this one is compared with, whose initial weights it starts from; itself by default.
+        job: Job with this party's private part.
+        name: Name of the party.
+        folder: Folder of the run.
+        data: Folder of the encoded columns.
+        keys: Where secrets come from.
+        table: The party's rows.
+        resume: Whether to continue from the last committed epoch in `folder`.
+        forget_peer_progress: Whether to start again with a peer that has lost its progress, and to count what is
+            released again.
+        origin: Run whose initial weights this one starts from: the run that it is a baseline of; itself by default.
     """
     party, start = job.parties[name], (origin or folder).path
     secret_path = party.secret or keys.folder / f"{name}.key"
@@ -117,7 +121,7 @@ def local_side(
 
 
 def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
-    """A party's rows: those given, or the file its part of the job names.
+    """A party's rows: those in memory, or the file that its part of the job names.
 
     Raises:
         ConfigError: neither.
@@ -149,14 +153,17 @@ def train_together(
     """Train a job with all its parties in this process.
 
     Args:
-        tables: of every party.
-        observer: watches the run.
-        data: where encoded columns are stored, if not in `folder`.
-        origin: the run whose initial weights this one starts from, if not from its own.
-        wraps: what passive parties that attack do to their own optimisers, by party.
-        resume: continue from the last committed epoch in `folder`.
-        forget_peer_progress: where a party has lost its progress, have the others start again with it and count what
-            they release again.
+        job: Job with the private parts of all parties.
+        folder: Folder of the run.
+        tables: Rows of every party, by name.
+        keys: Where secrets come from.
+        observer: Watches the run.
+        data: Folder of the encoded columns, if not in `folder`.
+        origin: Run whose initial weights this one starts from, if not its own.
+        wraps: What passive parties that attack do to their own optimisers, by party.
+        resume: Whether to continue from the last committed epoch in `folder`.
+        forget_peer_progress: Whether all parties start again with one that has lost its progress, and count what they
+            release again.
     """
     ends: dict[str, list[Port]] = {name: [] for name in job.parties}
     run = secrets.token_hex(8)
@@ -165,25 +172,22 @@ def train_together(
         here, there = link(job.active, name, run)
         ends[job.active].append(here)
         ends[name].append(there)
-    sides = {
-        name: local_side(
-            job,
-            name,
-            folder,
-            store,
-            keys,
-            tables[name],
-            resume=resume,
-            forget_peer_progress=forget_peer_progress,
-            origin=origin,
+
+    def side_of(name: str) -> Local:
+        forget = forget_peer_progress
+        table = tables[name]
+        return local_side(
+            job, name, folder, store, keys, table, resume=resume, forget_peer_progress=forget, origin=origin
         )
-        for name in job.parties
-    }
+
+    sides = {name: side_of(name) for name in job.parties}
     sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
     recorder = Recorder(folder, job.active, observer)
     recorder.connected({name: party.steps for name, party in passives.items()})
     leader = ActiveParty(job, sides[job.active], {port.peer: port for port in ends[job.active]}, recorder)
+    # Every party draws from a random state of its own: swapped in whenever it is resumed, it gives the numbers that the
+    # party would draw in a process of its own.
     parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
     results = drive_together({name: isolated(party, sides[name].starting_key) for name, party in parties.items()})
     recorder.finished()

@@ -21,11 +21,10 @@ from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.release import plan_of
+from cutlayer.parties.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.state import chain_state
 from cutlayer.protections import build_chain
-from cutlayer.protections.base import Context, Mode, Noise, PassiveView
+from cutlayer.protections.base import Mode, PassiveView
 from cutlayer.protections.chain import Chain
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
@@ -168,19 +167,7 @@ class ShadowRoom:
         chains = {}
         for name in job.passives:
             chain = build_chain(name, "passive", job.parties[name].protections, f"parties.{name}.privacy")
-            context = Context(
-                party=name,
-                peers=(job.active,),
-                widths={name: joint.widths[name]},
-                task=None,
-                labels=None,
-                training=training,
-                secret=key,
-                noise=Noise(key),
-                epochs=train.epochs,
-                batch_size=train.batch_size,
-                plan=plan_of(job, name),
-            )
+            context = context_of(job, name, {name: joint.widths[name]}, training, key, key)
             for protection in chain.protections:
                 protection.setup(context)
             chains[name] = chain

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from cutlayer.channel import Kind, link
-from cutlayer.channel.drive import drive
 from cutlayer.errors import PeerLost
+from cutlayer.parties.drive import drive
 
 
 @pytest.fixture

@@ -1,0 +1,125 @@
+"""How a party reads messages: insists on kind and stamp, joins long tensors, and checks an embedding's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import torch
+from torch import Tensor
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError
+from cutlayer.parties.numbers import check_received
+
+DONE = "done"
+"""Reason in the `close` message of a run that finished; any other names the failure."""
+CHUNK = 1 << 20
+"""Rows of ids or positions per message: 16 MB of digests, well under the limit of a frame."""
+
+Wait = Generator[Port, Message, Message]
+
+
+def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes = b"") -> Wait:
+    """Wait for the next message and insist on its kind and stamp.
+
+    Raises:
+        ProtocolError: another kind, epoch, step or batch than this party is at.
+        PeerLost, ProtocolError: the peer gave up.
+    """
+    message = yield port
+    check_present(message)
+    wanted, got = (kind, epoch, step), (message.kind, message.epoch, message.step)
+    if wanted != got:
+        raise ProtocolError.expected(f"{kind} of epoch {epoch}, step {step} from {port.peer}", " ".join(map(str, got)))
+    if message.rows != rows:
+        raise ProtocolError(
+            f"{port.peer} sent a {kind} of epoch {epoch}, step {step} for other rows; "
+            "its table or its job differs from ours"
+        )
+    return message
+
+
+def check_present(message: Message) -> None:
+    """Raise if the message says that its sender gave up.
+
+    Raises:
+        PeerLost: it has lost another party, or was interrupted; when that one is back, all can resume.
+        ProtocolError: for any other reason.
+    """
+    if message.kind == Kind.CLOSE and message.fields["reason"] != DONE:
+        reason = str(message.fields["reason"])
+        if reason == Interrupted.__name__:
+            raise PeerLost(f"lost {message.sender}: it was interrupted; resume when it is back")
+        error, _, missing = reason.partition(" ")
+        if error == PeerLost.__name__:
+            told = f"it has lost {missing or 'another party'} itself"
+            raise PeerLost(f"lost {message.sender}: {told}; resume when all are back")
+        raise ProtocolError(f"{message.sender} left: {reason}")
+
+
+def close_reason(failure: CutlayerError) -> str:
+    """What the peers are told of a failure: its kind and, of a lost party, whose; never what was seen."""
+    kind = type(failure).__name__
+    return f"{kind} {failure.peer}".strip() if isinstance(failure, PeerLost) else kind
+
+
+def checked_embedding(message: Message, rows: int, width: int, limit: float) -> Tensor:
+    """The embedding that a message carries.
+
+    Args:
+        message: its epoch and step checked.
+        rows: how many were asked for.
+        width: of its sender's embedding.
+        limit: largest Euclidean norm of a row that is accepted.
+
+    Raises:
+        ProtocolError: it is not (rows, width), not finite, or a row is longer than the limit.
+    """
+    embedding = message.tensors["embedding"]
+    if embedding.shape != (rows, width):
+        wanted = f"an embedding of shape {(rows, width)} from {message.sender}"
+        raise ProtocolError.expected(wanted, tuple(embedding.shape))
+    check_received(message, limit, "limits.embedding_norm")
+    return embedding
+
+
+def send_in_chunks(port: Port, kind: Kind, name: str, tensor: Tensor) -> None:
+    """Send a long tensor as messages of at most `CHUNK` rows."""
+    parts = torch.split(tensor, CHUNK) if len(tensor) else (tensor,)
+    for place, part in enumerate(parts):
+        port.send(kind, tensors={name: part}, fields={"last": place == len(parts) - 1})
+
+
+def receive_chunks(
+    port: Port, kind: Kind, name: str, most: int, columns: int | None = None
+) -> Generator[Port, Message, Tensor]:
+    """Put a long tensor together again, as `send_in_chunks` has cut it.
+
+    All chunks but the last are full, so that each message brings the end nearer: a peer that trickles, for as long as
+    it stays within the patience of a single message, could otherwise hold this party for ever.
+
+    Args:
+        port: to the sender.
+        kind: of the messages.
+        name: of the tensor in them.
+        most: rows in all that are accepted.
+        columns: of each chunk; `None` for tensors of one axis.
+
+    Raises:
+        ProtocolError: more rows, another width, or a chunk that is not full and not the last.
+    """
+    parts: list[Tensor] = []
+    rows = 0
+    while True:
+        message = yield from receive(port, kind)
+        part = message.tensors[name]
+        rows += len(part)
+        if columns is not None and part.shape[1] != columns:
+            raise ProtocolError.expected(f"{kind} of {columns} columns from {port.peer}", part.shape[1])
+        if rows > most:
+            raise ProtocolError.expected(f"{kind} of at most {most:,} rows in all from {port.peer}", f"{rows:,}")
+        if not message.fields["last"] and len(part) != CHUNK:
+            raise ProtocolError.expected(f"{CHUNK:,} rows in all but the last {kind} of {port.peer}", len(part))
+        parts.append(part)
+        if message.fields["last"]:
+            return torch.cat(parts)
