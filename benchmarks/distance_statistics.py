@@ -18,7 +18,7 @@ def sample(n: int, width: int) -> Tensor:
 
 
 def statistics_side(n: int, width: int) -> Callable[[], float]:
-    """Ours: mean, variance, third and fourth moments and maximum, from the upper triangle."""
+    """Ours: mean and variance, from the upper triangle."""
     x = sample(n, width)
     return _timed(lambda: distance_statistics(x))
 

@@ -39,12 +39,12 @@ def rows(n: int, width: int, seed: int = 0, repeats: int = 0, dtype: torch.dtype
     return x.to(dtype)
 
 
-def walked(x: Tensor) -> tuple[float, ...]:
-    """Mean, second to fourth central moments and maximum of all distances, pair by pair."""
+def walked(x: Tensor) -> tuple[float, float]:
+    """Mean and variance of all distances, pair by pair."""
     listed = x.double().tolist()
     found = [math.dist(listed[i], listed[j]) for i in range(len(listed)) for j in range(i)]
     mean = math.fsum(found) / len(found)
-    return mean, *(math.fsum((d - mean) ** k for d in found) / len(found) for k in (2, 3, 4)), max(found)
+    return mean, math.fsum((d - mean) ** 2 for d in found) / len(found)
 
 
 def naive(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,30 +61,17 @@ class TestStatistics:
     )
     def test_are_those_of_all_pairs(self, n, width):
         x = rows(n, width, repeats=n // 10)
-        found, (mean, variance, third, fourth, largest) = distance_statistics(x), walked(x)
-        assert found.pairs == n * (n - 1) // 2
+        found, (mean, variance) = distance_statistics(x), walked(x)
         assert found.mean == pytest.approx(mean, rel=1e-11)
         assert found.variance == pytest.approx(variance, rel=1e-9, abs=1e-13)
-        assert found.third == pytest.approx(third, rel=1e-8, abs=1e-12)
-        assert found.fourth == pytest.approx(fourth, rel=1e-8, abs=1e-12)
-        assert found.maximum == pytest.approx(largest, rel=1e-11)
-
-    def test_agree_with_scipy(self):
-        x = rows(70, 6)
-        found, listed = distance_statistics(x), torch.pdist(x).numpy()
-        assert found.third / found.variance**1.5 == pytest.approx(stats.skew(listed), rel=1e-8)
-        assert found.fourth / found.variance**2 - 3 == pytest.approx(stats.kurtosis(listed), rel=1e-8)
 
     @pytest.mark.parametrize("width", [8, 128, 1000])
     def test_single_precision_of_wide_rows_does_not_cancel(self, width):
         """All distances are near sqrt(2 width) there, and their plain moments would have no digits left."""
         x = rows(3 * TILE, width, dtype=torch.float32)
-        found, (mean, variance, third, fourth, largest) = distance_statistics(x), walked(x)
+        found, (mean, variance) = distance_statistics(x), walked(x)
         assert found.mean == pytest.approx(mean, rel=1e-6)
         assert found.variance == pytest.approx(variance, rel=1e-4)
-        assert found.third == pytest.approx(third, abs=1e-3 * variance**1.5)
-        assert found.fourth == pytest.approx(fourth, rel=1e-3)
-        assert found.maximum == pytest.approx(largest, rel=1e-6)
 
     @given(st.integers(2, 40), st.integers(1, 9), st.integers(0, 999), st.sampled_from([1e-150, 1e-10, 1.0, 1e60]))
     @settings(deadline=None)
@@ -93,20 +80,16 @@ class TestStatistics:
         order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
         plain, moved = distance_statistics(x), distance_statistics((x[order] - 5.0) * scale)
         assert moved.mean == pytest.approx(plain.mean * scale, rel=1e-9)
-        assert moved.maximum == pytest.approx(plain.maximum * scale, rel=1e-9)
         assert moved.variance == pytest.approx(plain.variance * scale**2, rel=1e-7, abs=1e-11 * scale**2)
         assert plain.variance >= 0
-        assert plain.mean <= plain.maximum * (1 + 1e-12)
-        assert plain.variance**2 <= plain.fourth * (1 + 1e-9) + 1e-15
 
     @pytest.mark.parametrize("x", [torch.zeros(0, 3), torch.ones(1, 3)])
     def test_no_pairs(self, x):
-        assert distance_statistics(x) == module.DistanceStatistics(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        assert distance_statistics(x) == (0.0, 0.0)
 
     @pytest.mark.parametrize("x", [torch.full((20, 3), 0.1), torch.full((20, 30), -1e-3), torch.zeros(5, 0)])
     def test_equal_rows(self, x):
-        found = distance_statistics(x)
-        assert (found.mean, found.variance, found.third, found.fourth, found.maximum) == (0, 0, 0, 0, 0)
+        assert distance_statistics(x) == (0, 0)
 
     def test_a_nan_is_not_hidden(self):
         x = rows(20, 8)

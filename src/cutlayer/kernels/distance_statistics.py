@@ -1,4 +1,4 @@
-"""Moments and maximum of all pairwise distances of a batch, a tile at a time, and the normal that stands for them.
+"""Mean and variance of all pairwise distances of a batch, a tile at a time, and the normal that represents them.
 
 Sums are taken of distances less their root mean square, which has a closed form: in wide rows all distances are nearly
 equal, and sums of their plain powers would cancel.
@@ -7,9 +7,8 @@ equal, and sums of their plain powers would cancel.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -19,29 +18,20 @@ from cutlayer.errors import DataError
 from cutlayer.kernels.pairwise import Points, inverse_or_zero, tile_size, tiles
 
 
-@dataclass(frozen=True, slots=True)
-class DistanceStatistics:
+class DistanceStatistics(NamedTuple):
     """The n(n-1)/2 Euclidean distances between n rows, as one population.
 
     Attributes:
-        pairs: number of distances. All else is 0 where there are none.
-        mean: mean distance, in the units of the rows.
-        variance: population variance, divided by `pairs`, >= 0.
-        third: third central moment.
-        fourth: fourth central moment, >= 0.
-        maximum: the largest distance.
+        mean: mean distance, in the units of the rows; 0 of fewer than two rows.
+        variance: population variance, >= 0; 0 of fewer than two rows.
     """
 
-    pairs: int
     mean: float
     variance: float
-    third: float
-    fourth: float
-    maximum: float
 
 
 def distance_statistics(x: Tensor) -> DistanceStatistics:
-    """Mean, central moments and maximum of the distances between the rows.
+    """Mean and variance of the distances between the rows.
 
     Memory is that of the rows in double precision and of one tile. Rows in half and single precision are worked in
     single precision where it suffices (`Points`).
@@ -55,26 +45,9 @@ def distance_statistics(x: Tensor) -> DistanceStatistics:
     _check(x)
     points = Points(x)
     if points.n < 2:
-        return DistanceStatistics(0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    pairs, shift = _pairs(points), _root_mean_square(points)
-    sums = torch.zeros(4, dtype=torch.float64, device=points.device)
-    largest = torch.zeros((), dtype=torch.float64, device=points.device)
-    for rows, cols in tiles(points.n, tile_size(points.device)):
-        tile = points.distances(rows, cols)
-        largest = torch.maximum(largest, tile.amax())
-        tile, share = _shifted(tile, shift, rows == cols)
-        squares = tile.square()
-        sums += share * torch.stack((tile.sum(), tile.dot(tile), squares.dot(tile), squares.dot(squares)))
-    first, second, third, fourth = (sums / pairs).tolist()
-    scale = points.scale
-    return DistanceStatistics(
-        pairs=pairs,
-        mean=(shift + first) * scale,
-        variance=max(second - first**2, 0.0) * scale**2,
-        third=(third - 3.0 * first * second + 2.0 * first**3) * scale**3,
-        fourth=max(fourth - 4.0 * first * third + 6.0 * first**2 * second - 3.0 * first**4, 0.0) * scale**4,
-        maximum=float(largest) * scale,
-    )
+        return DistanceStatistics(0.0, 0.0)
+    mean, variance = _moments(points)
+    return DistanceStatistics(mean * points.scale, variance * points.scale**2)
 
 
 def distance_mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,18 +147,9 @@ class _MeanAndVariance(torch.autograd.Function):
         if points.n < 2:
             ctx.pairs, ctx.shape = 0, x.shape
             return x.new_zeros(()), x.new_zeros(())
-        pairs, shift = _pairs(points), _root_mean_square(points)
-        sums = torch.zeros(2, dtype=torch.float64, device=points.device)
         weighted = points.zero_sums() if ctx.needs_input_grad[0] else None
-        for rows, cols in tiles(points.n, tile_size(points.device)):
-            tile = points.distances(rows, cols)
-            if weighted is not None:
-                points.add_weighted(weighted, inverse_or_zero(tile), rows, cols)
-            tile, share = _shifted(tile, shift, rows == cols)
-            sums += share * torch.stack((tile.sum(), tile.dot(tile)))
-        first, second = (sums / pairs).tolist()
-        mean, variance = shift + first, max(second - first**2, 0.0)
-        ctx.pairs, ctx.mean, ctx.scale, ctx.shape = pairs, mean, points.scale, x.shape
+        mean, variance = _moments(points, weighted)
+        ctx.pairs, ctx.mean, ctx.scale, ctx.shape = _pairs(points), mean, points.scale, x.shape
         if weighted is not None:
             ctx.save_for_backward(points.pull(weighted), points.centred)
         return x.new_tensor(mean * points.scale), x.new_tensor(variance * points.scale**2)
@@ -208,19 +172,21 @@ def _pairs(points: Points) -> int:
     return points.n * (points.n - 1) // 2
 
 
-def _root_mean_square(points: Points) -> float:
-    """Root mean square of the distances, in scaled units."""
-    return math.sqrt(max(points.squared_sum, 0.0) / (points.n * (points.n - 1)))
-
-
-def _shifted(tile: Tensor, shift: float, diagonal: bool) -> tuple[Tensor, float]:
-    """A tile of distances less `shift`, as a vector, and how often each of its pairs counts.
-
-    A tile on the diagonal holds every pair twice, and each row's distance to itself, which becomes 0 here.
-    """
-    if diagonal:
-        tile.fill_diagonal_(shift)
-    return tile.sub_(shift).view(-1), 0.5 if diagonal else 1.0
+def _moments(points: Points, weighted: Tensor | None = None) -> tuple[float, float]:
+    """Mean and variance of the distances in scaled units; adds the inverse distances to `weighted`."""
+    shift = math.sqrt(max(points.squared_sum, 0.0) / (points.n * (points.n - 1)))
+    sums = torch.zeros(2, dtype=torch.float64, device=points.device)
+    for rows, cols in tiles(points.n, tile_size(points.device)):
+        tile = points.distances(rows, cols)
+        if weighted is not None:
+            points.add_weighted(weighted, inverse_or_zero(tile), rows, cols)
+        if rows == cols:
+            tile.fill_diagonal_(shift)  # a row's distance to itself, which becomes 0
+        tile = tile.sub_(shift).view(-1)
+        share = 0.5 if rows == cols else 1.0  # a tile on the diagonal holds every pair twice
+        sums += share * torch.stack((tile.sum(), tile.dot(tile)))
+    first, second = (sums / _pairs(points)).tolist()
+    return shift + first, max(second - first**2, 0.0)
 
 
 def _check(x: Tensor) -> None:
