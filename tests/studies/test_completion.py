@@ -51,13 +51,13 @@ TINY = ImageHalves(
 
 
 def figures(frozen: float, tuned: float) -> dict[str, float]:
-    return {FROZEN[0]: frozen - 0.01, FROZEN[1]: frozen, TUNED[0]: tuned}
+    return {FROZEN[0].name: frozen - 0.01, FROZEN[1].name: frozen, TUNED[0].name: tuned}
 
 
 def training(model: float, attack: float, after: float = 0.7, **changes: Any) -> dict[str, Any]:
     """What one setting gives: model accuracy, and a completion on the frozen extractor."""
     honest = {FEW: figures(attack, max(attack, 0.52)), ALL: figures(attack + 0.1, 0.9)}
-    malicious = {FEW: {FROZEN[0]: attack + 0.01}, ALL: {FROZEN[0]: attack + 0.1}}
+    malicious = {FEW: {FROZEN[0].name: attack + 0.01}, ALL: {FROZEN[0].name: attack + 0.1}}
     return {
         "model": model,
         "honest": honest,
@@ -71,7 +71,7 @@ def training(model: float, attack: float, after: float = 0.7, **changes: Any) ->
 def as_in_the_paper() -> dict[str, dict[str, Any]]:
     """Results by setting in which every claim of the paper holds."""
     controls = {
-        "scratch": {FEW: {TUNED[0]: 0.52}, MORE: {TUNED[0]: 0.8}, ALL: {TUNED[0]: 0.92}},
+        "scratch": {FEW: {TUNED[0].name: 0.52}, MORE: {TUNED[0].name: 0.8}, ALL: {TUNED[0].name: 0.92}},
         "probe": 0.915,
         "references": {"left alone": 0.9},
     }

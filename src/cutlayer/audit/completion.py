@@ -67,53 +67,22 @@ class DepartedParty:
         """The labels that the party may have: few, and all."""
         return auxiliary_labels(self.truth, self.training, len(self.task.classes), self.job.train.seed)
 
-    def values(
-        self,
-        attack: CompletionAttack,
-        view: DepartedView,
-        knowledge: Knowledge,
-        variants: Iterable[Variant] | None = None,
-    ) -> tuple[VariantValue, ...]:
-        """Value of each variant; those that use rows without labels are left out where all labels are known.
+    def knows_all(self, knowledge: Knowledge) -> bool:
+        """Whether these are the labels of all training rows."""
+        return len(knowledge.known) == len(self.training)
 
-        Args:
-            attack: The attack.
-            view: What the departed party holds.
-            knowledge: Its labels.
-            variants: Variants to train, all of the attack's by default.
-        """
-        everything = len(knowledge.known) == len(self.training)
-        return tuple(
-            self._value(attack.with_variant(variant)(view, knowledge, self.job.train.seed), variant.name)
-            for variant in (attack.variants if variants is None else variants)
-            if not (everything and variant.uses_unlabelled)
-        )
+    def values(
+        self, attack: CompletionAttack, view: DepartedView, knowledge: Knowledge, variants: Iterable[Variant]
+    ) -> tuple[VariantValue, ...]:
+        """Value of each variant; those that use rows without labels are left out where all labels are known."""
+        seed, all_labels = self.job.train.seed, self.knows_all(knowledge)
+        chosen = [variant for variant in variants if not (all_labels and variant.uses_unlabelled)]
+        return tuple(self._value(attack.with_variant(it)(view, knowledge, seed), it.name) for it in chosen)
 
     def from_scratch(self, knowledge: Knowledge) -> tuple[VariantValue, ...]:
         """The baseline: model completion of the initial bottom model, by the variants that train it too."""
-        baseline = ModelCompletion()
-        variants = [variant for variant in baseline.variants if variant.trains_extractor]
-        return self.values(baseline, self.untrained(), knowledge, variants)
-
-    def result(
-        self,
-        attack: CompletionAttack,
-        run: str,
-        view: DepartedView,
-        knowledge: Knowledge,
-        scratch: tuple[VariantValue, ...],
-    ) -> CompletionResult:
-        """Result of an attack on this party's model of a run."""
-        return CompletionResult(
-            run=run,
-            party=self.party,
-            attack=attack.name,
-            labels=len(knowledge.known),
-            all_labels=len(knowledge.known) == len(self.training),
-            variants=self.values(attack, view, knowledge),
-            scratch=scratch,
-            knowledge=tuple(sorted(attack.needs)),
-        )
+        variants = [variant for variant in ModelCompletion.variants if variant.trains_extractor]
+        return self.values(ModelCompletion(), self.untrained(), knowledge, variants)
 
     def _value(self, completion: Completion, variant: str) -> VariantValue:
         """A completed model on the held-out rows, against their true labels."""
@@ -168,7 +137,17 @@ def _complete_party(
             scratch = departed.from_scratch(knowledge)
             for attack, run in pairs:
                 with audit.skipping(departed.party, [attack]):
-                    audit.results.append(departed.result(attack, run, views[run], knowledge, scratch))
+                    result = CompletionResult(
+                        run=run,
+                        party=departed.party,
+                        attack=attack.name,
+                        labels=len(knowledge.known),
+                        all_labels=departed.knows_all(knowledge),
+                        variants=departed.values(attack, views[run], knowledge, attack.variants),
+                        scratch=scratch,
+                        knowledge=tuple(sorted(attack.needs)),
+                    )
+                    audit.results.append(result)
 
 
 def auxiliary_labels(truth: Tensor, training: Tensor, classes: int, seed: int) -> tuple[Knowledge, ...]:

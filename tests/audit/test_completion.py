@@ -1,4 +1,4 @@
-"""What a quitter keeps, of a whole job with its comparisons: which runs, which labels, which rows, and again."""
+"""Model completion of a whole job with its comparisons: which runs, which labels, which rows, and repeated."""
 
 from __future__ import annotations
 
