@@ -14,7 +14,7 @@ from markupsafe import Markup
 from cutlayer.durable import write_whole
 from cutlayer.report import rounding
 from cutlayer.report.history import shown_epochs
-from cutlayer.report.sections import answers, sections_of, verdict
+from cutlayer.report.sections import sections_of, verdict
 from cutlayer.results.report import Report
 
 MAX_EMBEDDED = 1_000_000
@@ -35,7 +35,6 @@ def render_html(report: Report) -> str:
         .render(
             report=report,
             verdict=verdict(report),
-            answers=answers(report),
             sections=sections_of(report),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
             script=Markup(script),  # noqa: S704 (the package's own file)

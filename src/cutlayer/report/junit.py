@@ -40,10 +40,10 @@ def write_junit(report: Report, path: Path | str) -> Path:
 def _case(gate: Gate, job: str) -> Xml.Element:
     name = plain(f"{gate.name} <= {metric(gate.limit)}")
     case = Xml.Element("testcase", classname=plain(f"cutlayer.gates.{job}"), name=name, time="0")
-    said = plain(f"{gate.name}: worst {metric(gate.worst)}, limit {metric(gate.limit)} ({gate.where})")
+    text = plain(f"{gate.name}: worst {metric(gate.worst)}, limit {metric(gate.limit)} ({gate.where})")
     if gate.passed:
-        Xml.SubElement(case, "system-out").text = said
+        Xml.SubElement(case, "system-out").text = text
     else:
-        failure = Xml.SubElement(case, "failure", type="GateFailed", message=said)
+        failure = Xml.SubElement(case, "failure", type="GateFailed", message=text)
         failure.text = f"expected at most {gate.limit!r}, got {gate.worst!r} ({plain(gate.where)})"
     return case

@@ -66,21 +66,13 @@ def difference(value: float) -> str:
     return f"+{metric(value)}" if value > 0 else metric(value)
 
 
-def amount(value: object) -> str:
-    """A number or setting of unknown kind: whole numbers without decimals, others as a metric.
+def amount(value: float | None) -> str:
+    """A number of unknown kind: whole numbers without decimals, others as a metric.
 
-    >>> amount(5381.0), amount(0.2689), amount(True), amount([1, 2.5]), amount({"telco": 0.1})
-    ('5,381', '0.269', 'yes', '1, 2.500', 'telco 0.100')
+    >>> amount(5381.0), amount(0.2689), amount(None)
+    ('5,381', '0.269', 'n/a')
     """
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {amount(inner)}" for key, inner in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(amount(inner) for inner in value)
-    if isinstance(value, int | float):
-        return count(int(value)) if value == int(value) else metric(value)
-    return NOT_AVAILABLE if value is None else str(value)
+    return count(int(value)) if value is not None and value == int(value) else metric(value)
 
 
 def setting(value: object) -> str:
@@ -113,12 +105,12 @@ def size(value: int) -> str:
     >>> size(0), size(999), size(12_345), size(1_234_567_890)
     ('0\xa0B', '999\xa0B', '12.3\xa0kB', '1.23\xa0GB')
     """
-    amount = float(value)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 999.5 or unit == "TB":
-            return f"{value}\u00a0B" if unit == "B" else f"{_three(amount)}\u00a0{unit}"
-        amount /= 1000
-    raise AssertionError("unreachable")
+    if value < 1000:
+        return f"{value}\u00a0B"
+    amount, unit = float(value), 0
+    while amount >= 999.5 and unit < 4:
+        amount, unit = amount / 1000, unit + 1
+    return f"{_three(amount)}\u00a0{('B', 'kB', 'MB', 'GB', 'TB')[unit]}"
 
 
 def seconds(value: float | None) -> str:

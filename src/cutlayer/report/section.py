@@ -120,9 +120,9 @@ def table(
     return Table(caption, heads, tuple(rows), layout)
 
 
-def number(name: str, *, page_only: bool = False) -> Column:
+def number(name: str, *groups: str, page_only: bool = False) -> Column:
     """A column of numbers."""
-    return Column(name, "number", page_only=page_only)
+    return Column(name, "number", groups, page_only=page_only)
 
 
 def _cell(value: Cell | str) -> Cell:

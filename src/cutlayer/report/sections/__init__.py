@@ -41,11 +41,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
 
 def answers(report: Report) -> tuple[Answer, ...]:
     """The reviewer's questions with their answers, in the order of the sections."""
-    listed = [answer for section in sections_of(report) for answer in section.answers]
-    if report.run.reproducible_noise:
-        text = "The noise key was supplied: this run is reproducible, not private. A party with the key can remove it."
-        listed.append(Answer("Noise", text, "bad"))
-    return tuple(listed)
+    return tuple(answer for section in sections_of(report) for answer in section.answers)
 
 
 def verdict(report: Report) -> str:

@@ -12,6 +12,7 @@ from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
 TITLE = "Model completion by a departed party"
+_SCRATCH = "from scratch: "
 _PICKED = "strongest variant, picked after the fact"
 
 
@@ -72,19 +73,21 @@ def _variants(report: Report) -> Table:
     results = report.completions
     tables = [
         {value.variant: value for value in result.variants}
-        | {f"from scratch: {value.variant}": value for value in result.scratch}
+        | {f"{_SCRATCH}{value.variant}": value for value in result.scratch}
         for result in results
     ]
-    names = dict.fromkeys(name for values in tables for name in values)
-    columns = [f"{result.party}, {result.run}, {result.attack}, {_labels(result)} labels" for result in results]
+    heads = [f"{result.party}, {result.run}, {result.attack}, {_labels(result)} labels" for result in results]
+    columns = [
+        (number(head), lambda name, values=values: _cell(values[name]) if name in values else "")
+        for head, values in zip(heads, tables, strict=True)
+    ]
+    headline = name_of(report.utility.metric)
     return table(
-        f"{name_of(report.utility.metric)} of every variant with its 95\u00a0% interval; "
-        "an empty cell is one for few labels only",
-        sorted(names, key=lambda name: name.startswith("from scratch: ")),
+        f"{headline} of every variant with its 95\u00a0% interval; an empty cell is one for few labels only",
+        sorted(dict.fromkeys(name for values in tables for name in values), key=lambda name: name.startswith(_SCRATCH)),
         ("Variant", lambda name: name),
-        *((number(column), lambda name, values=values: _cell(values[name]) if name in values else "")
-          for column, values in zip(columns, tables, strict=True)),
-    )  # fmt: skip
+        *columns,
+    )
 
 
 def _bars(results: Sequence[CompletionResult]) -> list[Value]:

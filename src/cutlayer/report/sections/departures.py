@@ -48,6 +48,14 @@ def _table(report: Report) -> Table:
         value = row.metrics.get(key)
         return difference(value - full) if row.absent and value is not None and full is not None else ""
 
+    others = [
+        (number(name), lambda row, name=name: metric(row.references[name]) if name in row.references else "")
+        for name in references
+    ]
+    others += [
+        (number(name_of(name), page_only=name != further[-1]), lambda row, name=name: metric(row.metrics.get(name)))
+        for name in further
+    ]
     return table(
         f"{name_of(key)} by absent parties, that of references, and this run's further metrics",
         rows,
@@ -56,12 +64,9 @@ def _table(report: Report) -> Table:
         (number("This run"), lambda row: metric(row.metrics.get(key))),
         (number("95\u00a0% interval"), lambda row: interval(row.low, row.high)),
         (number("Drop", page_only=True), drop),
-        *((number(name), lambda row, name=name: metric(row.references[name]) if name in row.references else "")
-          for name in references),
-        *((number(name_of(name), page_only=name != further[-1]), lambda row, name=name: metric(row.metrics.get(name)))
-          for name in further),
+        *others,
         own=lambda row: not row.absent,
-    )  # fmt: skip
+    )
 
 
 def _answers(report: Report) -> tuple[Answer, ...]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from cutlayer.report import charts
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
 from cutlayer.report.matrix import Matrix, covers_chance, matrix_of, strength, target_of
@@ -21,6 +18,7 @@ from cutlayer.report.section import (
     Paragraph,
     Section,
     Table,
+    number,
     table,
 )
 from cutlayer.results.leaks import LeakResult
@@ -71,15 +69,18 @@ def _matrix(matrix: Matrix) -> Table:
             return Cell(auc(leak.leak), (*notes, "worst of run"), tone=f"{tone} worst")
         return Cell(auc(leak.leak), notes, tone=tone)
 
+    columns = [
+        (number(target.attack, target.party, target.message), lambda run, at=target: cell(matrix.cell(run, at)))
+        for target in matrix.targets
+    ]
     return table(
         "Leak by protection, party, message and attack, with 95\u00a0% bootstrap intervals and the worst epoch",
         matrix.runs,
         (Column("Run and its protections", groups=("", "")), lambda run: Cell(run, (matrix.runs[run],))),
-        *((Column(target.attack, "number", (target.party, target.message)),
-           lambda run, target=target: cell(matrix.cell(run, target))) for target in matrix.targets),
+        *columns,
         own=lambda run: run == RunKind.THIS_RUN,
         layout="matrix",
-    )  # fmt: skip
+    )
 
 
 def _brief(matrix: Matrix) -> list[Table]:
@@ -91,17 +92,16 @@ def _brief(matrix: Matrix) -> list[Table]:
         bounds, tone = interval(leak.low, leak.high), f"h{strength(leak.leak)}"
         return Cell(f"{auc(leak.leak)} e{leak.epoch}", (bounds,), tone=tone)
 
-    names = list(matrix.runs)
+    attack = ("Attack", lambda target: Cell(target.attack, (f"{target.message} {target.party}",)))
+    columns = [
+        (Column(run, note=note), lambda target, run=run: cell(matrix.cell(run, target)))
+        for run, note in matrix.runs.items()
+    ]
+    starts = range(0, len(columns), BRIEF_RUNS)
     return [
-        table(
-            "Leak by attack and run",
-            matrix.targets,
-            ("Attack", lambda target: Cell(target.attack, (f"{target.message} {target.party}",))),
-            *((Column(run, note=matrix.runs[run]), lambda target, run=run: cell(matrix.cell(run, target)))
-              for run in names[start : start + BRIEF_RUNS]),
-        )
-        for start in range(0, len(names), BRIEF_RUNS)
-    ]  # fmt: skip
+        table("Leak by attack and run", matrix.targets, attack, *columns[start : start + BRIEF_RUNS])
+        for start in starts
+    ]
 
 
 def _panels(report: Report) -> list[Panels]:
@@ -122,9 +122,6 @@ def _panels(report: Report) -> list[Panels]:
 
 
 def _values(matrix: Matrix, run: str) -> Table:
-    def grouped(group: str, name: str, read: Callable[[LeakResult], Cell | str]) -> tuple[Column, Any]:
-        return Column(name, "number", (group,)), read
-
     def other_aucs(leak: LeakResult) -> Cell:
         return Cell(", ".join(map(auc, leak.other_aucs.values())) or "n/a", tuple(leak.other_aucs))
 
@@ -133,25 +130,22 @@ def _values(matrix: Matrix, run: str) -> Table:
         f"{run}: {note}" if note else run,
         [leak for target in matrix.targets if (leak := matrix.cell(run, target)) is not None],
         (Column("Attack", groups=("",)), lambda leak: Cell(leak.attack, (f"{leak.message}, {leak.party}",))),
-        grouped("Leak", "leak", lambda leak: auc(leak.leak)),
-        grouped("Leak", "95\u00a0% interval", lambda leak: interval(leak.low, leak.high)),
-        grouped("Worst epoch", "epoch", lambda leak: str(leak.epoch)),
-        grouped("Worst epoch", "of", lambda leak: str(leak.epochs_seen)),
-        grouped("Other AUC", "batch mean", lambda leak: auc(leak.batch_auc)),
-        grouped("Other AUC", "pooled", lambda leak: auc(leak.pooled_auc)),
-        grouped("Other AUC", "first epoch", lambda leak: auc(leak.first_epoch_leak)),
-        grouped("Other AUC", "last epoch", lambda leak: auc(leak.last_epoch_leak)),
-        grouped("Other AUC", "others", other_aucs),
-        grouped("Hard labels", "accuracy", lambda leak: auc(leak.hard_accuracy)),
-        grouped("Hard labels", "renamed", lambda leak: auc(leak.assigned_accuracy)),
-        grouped("Hard labels", "AUC", lambda leak: auc(leak.hard_auc)),
-        grouped("Scored", "rows", lambda leak: count(leak.rows)),
-        grouped("Scored", "positive", lambda leak: count(leak.positives)),
-        grouped("Scored", "batches", lambda leak: "n/a" if leak.batches is None else count(leak.batches)),
-        (
-            Column("The attacker knows", "text", ("",)),
-            lambda leak: "; ".join(leak.knowledge) or "nothing beyond the messages",
-        ),
+        (number("leak", "Leak"), lambda leak: auc(leak.leak)),
+        (number("95\u00a0% interval", "Leak"), lambda leak: interval(leak.low, leak.high)),
+        (number("epoch", "Worst epoch"), lambda leak: str(leak.epoch)),
+        (number("of", "Worst epoch"), lambda leak: str(leak.epochs_seen)),
+        (number("batch mean", "Other AUC"), lambda leak: auc(leak.batch_auc)),
+        (number("pooled", "Other AUC"), lambda leak: auc(leak.pooled_auc)),
+        (number("first epoch", "Other AUC"), lambda leak: auc(leak.first_epoch_leak)),
+        (number("last epoch", "Other AUC"), lambda leak: auc(leak.last_epoch_leak)),
+        (number("others", "Other AUC"), other_aucs),
+        (number("accuracy", "Hard labels"), lambda leak: auc(leak.hard_accuracy)),
+        (number("renamed", "Hard labels"), lambda leak: auc(leak.assigned_accuracy)),
+        (number("AUC", "Hard labels"), lambda leak: auc(leak.hard_auc)),
+        (number("rows", "Scored"), lambda leak: count(leak.rows)),
+        (number("positive", "Scored"), lambda leak: count(leak.positives)),
+        (number("batches", "Scored"), lambda leak: "n/a" if leak.batches is None else count(leak.batches)),
+        (Column("The attacker knows", "text", ("",)), lambda leak: "; ".join(leak.knowledge) or "only the messages"),
     )
 
 

@@ -49,10 +49,13 @@ def guarantees(report: Report) -> Section:
         if totals:
             text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
             blocks += [Paragraph(text), _totals(report)]
+    answers: tuple[Answer, ...] = ()
     if report.run.reproducible_noise:
         blocks.append(Paragraph(_REPRODUCIBLE, "warn"))
+        text = "The noise key was supplied: this run is reproducible, not private. A party with the key can remove it."
+        answers = (Answer("Noise", text, "bad"),)
     brief = (Paragraph("Formal privacy cost of the whole run"), Items(tuple(total.statement for total in totals)))
-    return Section("guarantees", "Formal guarantees", blocks, brief if totals else (), "Guarantees")
+    return Section("guarantees", "Formal guarantees", blocks, brief if totals else (), "Guarantees", answers)
 
 
 def guarantee_tests(tests: Sequence[GuaranteeTest]) -> Section | None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cutlayer.report.rounding import count, share, size, times
-from cutlayer.report.section import Block, Code, Column, Facts, Paragraph, Section, table
+from cutlayer.report.section import Block, Code, Column, Facts, Paragraph, Section, number, table
 from cutlayer.results.report import Report
-from cutlayer.results.run import PartyInfo, TaskInfo
+from cutlayer.results.run import TaskInfo
 
 
 def parties(report: Report) -> Section:
@@ -22,19 +20,15 @@ def parties(report: Report) -> Section:
         report.parties,
         (Column("Party", groups=("",)), lambda party: party.name),
         (Column("Role", groups=("",)), lambda party: f"{party.role}{', released once' * party.released_once}"),
-        _number("Table", "own rows", lambda party: count(party.rows_own)),
-        _number("Table", "numeric", lambda party: _disclosed(party.numeric)),
-        _number("Table", "categorical", lambda party: _disclosed(party.categorical)),
-        _number("Model", "cut width", lambda party: "none" if party.width is None else count(party.width)),
-        _number("Model", "parameters", lambda party: _disclosed(party.parameters)),
-        _number("Traffic", "sent", lambda party: size(party.bytes_sent)),
-        _number("Traffic", "received", lambda party: size(party.bytes_received)),
+        (number("own rows", "Table"), lambda party: count(party.rows_own)),
+        (number("numeric", "Table"), lambda party: _disclosed(party.numeric)),
+        (number("categorical", "Table"), lambda party: _disclosed(party.categorical)),
+        (number("cut width", "Model"), lambda party: "none" if party.width is None else count(party.width)),
+        (number("parameters", "Model"), lambda party: _disclosed(party.parameters)),
+        (number("sent", "Traffic"), lambda party: size(party.bytes_sent)),
+        (number("received", "Traffic"), lambda party: size(party.bytes_received)),
     )
     return Section("parties", "Parties and data", (Paragraph(lead, "lead"), listed), nav="Parties")
-
-
-def _number(group: str, name: str, read: Callable[[PartyInfo], str]) -> tuple[Column, Callable[[PartyInfo], str]]:
-    return Column(name, "number", (group,)), read
 
 
 def _disclosed(value: int | None) -> str:

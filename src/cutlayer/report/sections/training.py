@@ -53,8 +53,15 @@ def _metrics(report: Report, history: Iterable[EpochResult]) -> list[str]:
 
 def _table(report: Report, run: str, epochs: list[EpochResult]) -> Table:
     measured = {key for epoch in epochs for key in epoch.leak}
-    columns = [
-        (Column(target.attack, "number", note=f"{target.party}, {target.message}"), target.key)
+    metrics = [
+        (number(name_of(name)), lambda epoch, name=name: metric(epoch.metrics.get(name)))
+        for name in _metrics(report, epochs)
+    ]
+    leaks = [
+        (
+            Column(target.attack, "number", note=f"{target.party}, {target.message}"),
+            lambda epoch, key=target.key: auc(epoch.leak.get(key)),
+        )
         for target in targets_of(report)
         if target.key in measured
     ]
@@ -63,9 +70,8 @@ def _table(report: Report, run: str, epochs: list[EpochResult]) -> Table:
         epochs,
         (number("Epoch"), lambda epoch: str(epoch.epoch)),
         (number("Loss"), lambda epoch: metric(epoch.loss)),
-        *((number(name_of(name)), lambda epoch, name=name: metric(epoch.metrics.get(name)))
-          for name in _metrics(report, epochs)),
+        *metrics,
         (number("Time"), lambda epoch: seconds(epoch.seconds)),
         (number("Rows/s"), lambda epoch: rate(epoch.rows_per_second)),
-        *((column, lambda epoch, key=key: auc(epoch.leak.get(key))) for column, key in columns),
-    )  # fmt: skip
+        *leaks,
+    )

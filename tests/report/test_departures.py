@@ -1,4 +1,4 @@
-"""What is left when parties leave: on the page, in a terminal, in Markdown."""
+"""Utility when parties leave: on the page, in a terminal, in Markdown."""
 
 from __future__ import annotations
 
