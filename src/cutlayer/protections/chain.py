@@ -20,6 +20,7 @@ from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Passi
 from cutlayer.protections.coverage import HOOK_OF, Coverage
 
 HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
+"""Hooks whose calls are counted, in the order in which a training step calls them."""
 
 
 class Chain:
@@ -217,6 +218,8 @@ class Chain:
         Raises:
             NotApplied: it is not, byte for byte, what this chain returned for the message.
         """
+        # Called where messages leave, not where they are protected: a tensor that took a path around the chain is unknown
+        # here, and the run stops before it is sent.
         if kind in HOOK_OF and self._makes(HOOK_OF[kind]):
             hooks = ("cut_gradient", "gradient_out") if kind is Kind.GRADIENT else (HOOK_OF[kind],)
             names = [protection.name for hook in hooks for protection in self._with(hook)]
@@ -286,6 +289,8 @@ class Chain:
 
     def state_dict(self) -> dict[str, Any]:
         """State for a resume: the counters and the state of every protection, and the counts so far."""
+        # One snapshot between two steps, so that evidence after a resume equals that of an uninterrupted run. Pending
+        # digests are not saved: no message is under way between two steps.
         return {
             "protections": {
                 protection.name: {"counts": dict(protection.counts), "state": protection.state_dict()}

@@ -147,6 +147,7 @@ class LabelMemory:
             if not there.all():
                 both = np.concatenate([known_ids, ids[~there]]), np.concatenate([known_labels, labels[~there]])
                 self._write(path, *both, memory)
+            # After the memory: a record without its memory would refuse the resume of a run that died in between.
             if begun is None:
                 self._note_draws(which, generation, memory)
             unfinished = self._unfinished(which, generation)
