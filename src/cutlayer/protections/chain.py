@@ -218,8 +218,8 @@ class Chain:
         Raises:
             NotApplied: it is not, byte for byte, what this chain returned for the message.
         """
-        # Called where messages leave, not where they are protected: a tensor that took a path around the chain is unknown
-        # here, and the run stops before it is sent.
+        # Called where messages leave, not where they are protected: a tensor that took a path around the chain is
+        # unknown here, and the run stops before it is sent.
         if kind in HOOK_OF and self._makes(HOOK_OF[kind]):
             hooks = ("cut_gradient", "gradient_out") if kind is Kind.GRADIENT else (HOOK_OF[kind],)
             names = [protection.name for hook in hooks for protection in self._with(hook)]
