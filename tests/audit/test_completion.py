@@ -11,13 +11,14 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from cutlayer.attacks import ModelCompletion, resolve
-from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining, DepartedView
+from cutlayer.attacks import REGISTRY, ModelCompletion, resolve
+from cutlayer.attacks.completion.base import Completion, CompletionAttack, CompletionTraining, DepartedView
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.completion import audit_completions
 from cutlayer.config import Job, validated
 from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
+from cutlayer.errors import NotApplicable
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import Inputs
@@ -127,6 +128,25 @@ def test_a_gain_is_a_finding_of_this_run_and_its_malicious_twin_alone(
     assert any("keeps of this run" in detail for detail in found)
     assert any(f"keeps of malicious {TELCO}" in detail for detail in found)
     assert all("only 40 labels" in detail and "picked after the fact" in detail for detail in found)
+
+
+def test_an_attack_that_does_not_apply_is_skipped_alone(
+    whole: tuple[Job, RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reluctant(CompletionAttack):
+        name = "reluctant"
+
+        def run(self, view: DepartedView, knowledge: Knowledge) -> Completion:
+            raise NotApplicable("not on a Sunday")
+
+    folder = whole[1]
+    before = build(folder.path).completions
+    monkeypatch.setitem(REGISTRY, "reluctant", Reluctant)
+    audit_again(folder, ("reluctant", "model_completion"))
+    report = build(folder.path)
+    audit_again(folder)
+    assert report.completions == tuple(part for part in before if part.attack == "model_completion")
+    assert any("reluctant" in limit and "not on a Sunday" in limit for limit in report.limits)
 
 
 def test_without_a_malicious_run_the_active_attack_says_what_to_do(tmp_path: Path) -> None:

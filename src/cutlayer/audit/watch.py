@@ -16,12 +16,12 @@ from cutlayer.training.folder import RunFolder
 
 
 class Watcher(Observer):
-    """Feeds the auditor of one run and passes all calls on.
+    """Passes the sampled steps of a run to its auditor, and all calls to another observer.
 
     Args:
-        job: as run; its active party's `audit` says what is attacked, and when.
-        folder: of the run.
-        progress: receives every call as well.
+        job: The job as run; its active party's `audit` says what is attacked, and when.
+        folder: Folder of the run.
+        progress: Observer that receives every call too.
     """
 
     def __init__(self, job: Job, folder: RunFolder, progress: Observer) -> None:
@@ -46,7 +46,7 @@ class Watcher(Observer):
         self.progress.started(task, truth, training, epochs, start)
 
     def stepped(self, epoch: int, rows: int, loss: float) -> None:
-        """Pass it on."""
+        """Pass the call on."""
         self.progress.stepped(epoch, rows, loss)
 
     def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
@@ -57,7 +57,7 @@ class Watcher(Observer):
         return self.auditor.take(epoch, {self.job.active: steps, **recorded})
 
     def ended(self, record: EpochRecord) -> None:
-        """Pass it on."""
+        """Pass the call on."""
         self.progress.ended(record)
 
     def finished(self) -> None:
@@ -71,10 +71,10 @@ def replay(folder: RunFolder, auditor: Auditor, parties: Sequence[str], until: i
     """Attack the recorded steps of a run.
 
     Args:
-        folder: of the run.
-        auditor: that takes them.
-        parties: whose transcripts are read; the active party first.
-        until: the first epoch that is left out; `None` for none.
+        folder: Folder of the run.
+        auditor: Auditor of the run.
+        parties: Names of the parties whose transcripts are read, the active party first.
+        until: The first epoch that is left out; `None` for none.
     """
     recorded = {party: dict(read_epochs(folder.transcript(party))) for party in parties}
     for epoch in sorted(recorded[parties[0]]):
