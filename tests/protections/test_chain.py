@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from cutlayer.accounting import ReleasePlan
+from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, NotApplicable, NotApplied
@@ -306,6 +306,36 @@ def test_counts_survive_a_resume():
     assert resumed.state_dict() == chain.state_dict()
     with pytest.raises(NotApplied):
         resumed.proof(SENT | {"gradient": 2})
+
+
+class Counting(Fake):
+    name = "counting"
+    counters = ("rows",)
+    means = (("mean_norm", "norms", "batches"),)
+
+
+def test_counters_are_metrics_and_what_means_are_taken_of_is_not():
+    counting = Counting()
+    assert counting.metrics() == {"rows": 0, "mean_norm": 0}
+    counting.count(rows=2, norms=3.0, batches=1)
+    counting.count(rows=2, norms=4.0, batches=1)
+    assert counting.metrics() == {"rows": 4, "mean_norm": 3.5}
+    with pytest.raises(KeyError, match="columns"):
+        counting.count(columns=1)
+
+
+def test_a_resume_needs_every_counter():
+    chain = Chain("bank", [Counting()])
+    state = chain.state_dict()
+    del state["protections"]["counting"]["counts"]["norms"]
+    with pytest.raises(KeyError, match="norms"):
+        chain.load_state_dict(state)
+
+
+def test_a_protection_states_its_guarantee_or_why_there_is_none():
+    with pytest.raises(TypeError, match="expected Silent to override `event` or to state `no_guarantee`"):
+        type("Silent", (Protection,), {})
+    assert Counting().event(ReleasePlan(training=1)) == NoFormalGuarantee("a fake")
 
 
 def test_noise_repeats_only_for_the_same_use_and_content():
