@@ -98,6 +98,7 @@ class LabelDP(Protection[LabelDPConfig]):
             self._recalled = context.label_memory.recall(y, ids, of, self.settings.changed_labels)
             codes, draws = self._recalled.codes, self._recalled.draws
         drawn = randomized_response(codes, ids, classes, eps, context.secret, context.label_column, draws)
+        # Set and not added to: a resume draws the same labels once more.
         self.counts = {"rows": len(y), "labels_flipped": int((drawn != y).sum())}
         return drawn
 
