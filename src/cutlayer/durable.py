@@ -90,9 +90,9 @@ def locked(path: Path, holder: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock file for the duration; the operating system frees it when the process ends, however it ends.
 
     Args:
-        path: of the lock file, made if absent and left in place.
-        holder: what the process does, written into the file for the message of whoever comes second.
-        wait: wait until the lock is free, instead of raising.
+        path: Path of the lock file, which is made if absent and not removed.
+        holder: Activity of this process, for the message in a process that comes second.
+        wait: Whether to wait until the lock is free, instead of raising.
 
     Raises:
         RunFolderError: another process holds the lock; the message names it.

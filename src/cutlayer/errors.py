@@ -1,4 +1,4 @@
-"""Every error a user can meet: what was expected, what came, and the remedy."""
+"""Errors that this package raises on purpose: what was expected, what came, and the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class CutlayerError(Exception):
     """Base of all errors this package raises on purpose.
 
     Attributes:
-        exit_code: what the command line exits with (1 a gate failed, 2 bad input, 3 a peer was lost, 130 interrupted;
+        exit_code: Exit code of the command line (1 a gate failed, 2 bad input, 3 a peer was lost, 130 interrupted;
             the command line exits with 128 + the signal's number where a signal other than Ctrl-C interrupted it).
     """
 
@@ -17,7 +17,7 @@ class CutlayerError(Exception):
 
     @classmethod
     def expected(cls, wanted: str, got: object, remedy: str = "") -> Self:
-        """Build the house's standard sentence.
+        """Build the standard sentence of all errors.
 
         >>> str(ConfigError.expected("eps >= 0", -1.0, "0 is a coin flip"))
         'expected eps >= 0, got -1.0; 0 is a coin flip'
@@ -34,7 +34,7 @@ class DataError(CutlayerError):
 
 
 class AlignmentError(DataError):
-    """The parties' rows cannot be brought into one order."""
+    """The parties' rows cannot be put into one order."""
 
 
 class CheckpointError(CutlayerError):
@@ -53,7 +53,7 @@ class PeerLost(CutlayerError):
     """Another party stopped answering.
 
     Attributes:
-        peer: name of that party; empty where several are lost, or another party's loss is passed on.
+        peer: Name of that party; empty where several are lost, or a peer reports a loss of its own.
     """
 
     exit_code = 3

@@ -22,8 +22,9 @@ class Task:
 
     Attributes:
         kind: `binary`, `multiclass` or `regression`.
-        classes: names of the classes in the order of their codes; empty for regression.
-        center, scale: of regression targets; the network learns (y - center) / scale.
+        classes: Names of the classes in the order of their codes; empty for regression.
+        center: Mean of the training targets of a regression; the network learns (y - center) / scale.
+        scale: Standard deviation of the training targets of a regression.
     """
 
     kind: TaskKind
@@ -85,7 +86,7 @@ class Task:
             Diverged: a logit is not finite.
         """
         if not bool(logits.isfinite().all()):
-            raise Diverged("training diverged: the model's outputs are no finite numbers; lower train.optimizer.lr")
+            raise Diverged("training diverged: the model's outputs are not finite; lower train.optimizer.lr")
         truth = labels.numpy()
         predicted = self.predict(logits.double()).numpy()
         if self.kind == "regression":

@@ -56,6 +56,6 @@ def test_a_number_beyond_64_bits_is_refused(kind: Kind, name: str, number: int) 
 
 
 def test_the_place_of_a_message_is_said() -> None:
-    assert Message(Kind.HELLO, "a", "b", "run", -1, -1, 0).place == "hello"
-    assert Message(Kind.EPOCH_END, "a", "b", "run", 2, -1, 0).place == "epoch_end of epoch 2"
-    assert Message(Kind.EMBEDDING, "a", "b", "run", 2, 5, 0).place == "embedding of epoch 2, step 5"
+    assert Message(Kind.HELLO, "a", "b", "run", -1, -1, 0).description == "hello"
+    assert Message(Kind.EPOCH_END, "a", "b", "run", 2, -1, 0).description == "epoch_end of epoch 2"
+    assert Message(Kind.EMBEDDING, "a", "b", "run", 2, 5, 0).description == "embedding of epoch 2, step 5"

@@ -69,7 +69,7 @@ OUT_OF_RANGE = [
     ),
     (
         {"train.split": {"test": 0, "validation": 0}},
-        "train: expected split.test or split.validation above 0, got 0 for both; figures need held-out rows",
+        "train: expected split.test or split.validation above 0, got 0 for both; metrics need held-out rows",
     ),
     (
         {"train.early_stop": {"patience": 2}, "train.split": {"validation": 0}},

@@ -24,7 +24,7 @@ def embeddings(widths: dict[str, int] = WIDTHS, rows: int = 7) -> dict[str, Tens
 
 
 def test_every_set_of_absent_parties_has_a_head_of_its_own() -> None:
-    top, given = build_top(RAW, WIDTHS, 1, quitters=QUITTERS), embeddings()
+    top, given = build_top(RAW, WIDTHS, 1, may_leave=QUITTERS), embeddings()
     absences: list[set[str]] = [set(), {"telco"}, {"shop"}, {"telco", "shop"}]
     logits = [top.answer(given, given.keys() - absent) for absent in absences]
     assert torch.equal(logits[0], top(given))
@@ -34,7 +34,7 @@ def test_every_set_of_absent_parties_has_a_head_of_its_own() -> None:
 
 @pytest.mark.parametrize("absent", [("telco",), ("shop",), ("telco", "shop")])
 def test_a_head_reads_nothing_of_those_who_are_absent(absent: tuple[str, ...]) -> None:
-    top, given = build_top(RAW, WIDTHS, 2, quitters=QUITTERS), embeddings()
+    top, given = build_top(RAW, WIDTHS, 2, may_leave=QUITTERS), embeddings()
     present = given.keys() - set(absent)
     expected = top.answer(given, present)
     other = {name: e if name in present else torch.full_like(e, float("nan")) for name, e in given.items()}
@@ -44,7 +44,7 @@ def test_a_head_reads_nothing_of_those_who_are_absent(absent: tuple[str, ...]) -
 
 
 def test_the_losses_of_all_heads_are_summed_and_train_the_extractors() -> None:
-    top, task = build_top(RAW, WIDTHS, 1, quitters=QUITTERS), Task("binary", ("n", "y"))
+    top, task = build_top(RAW, WIDTHS, 1, may_leave=QUITTERS), Task("binary", ("n", "y"))
     labels = torch.arange(7) % 2
     given = {name: e.requires_grad_() for name, e in embeddings().items()}
     absences: list[set[str]] = [set(), {"telco"}, {"shop"}, {"telco", "shop"}]
@@ -64,12 +64,12 @@ def test_the_losses_of_all_heads_are_summed_and_train_the_extractors() -> None:
 @pytest.mark.parametrize(("others", "heads"), [(1, 1), (2, 3), (6, 63), (7, 7)])
 def test_heads_by_the_number_of_parties(others: int, heads: int) -> None:
     names = [f"p{number}" for number in range(others)]
-    top = build_top(RAW, {"bank": 2, **dict.fromkeys(names, 2)}, 1, quitters=names)
+    top = build_top(RAW, {"bank": 2, **dict.fromkeys(names, 2)}, 1, may_leave=names)
     assert len(top.extra_heads) == heads
 
 
 def test_somebody_must_stay_where_the_active_party_has_no_embedding() -> None:
-    top = build_top(RAW, {"telco": 3, "shop": 4}, 1, quitters=QUITTERS)
+    top = build_top(RAW, {"telco": 3, "shop": 4}, 1, may_leave=QUITTERS)
     assert len(top.extra_heads) == 2
     assert len(build_top(RAW, {"bank": 3}, 1).extra_heads) == 0
 
@@ -77,14 +77,14 @@ def test_somebody_must_stay_where_the_active_party_has_no_embedding() -> None:
 def test_a_set_without_a_head_is_answered_with_zeros() -> None:
     names = [f"p{number}" for number in range(7)]
     widths = {"bank": 2, **dict.fromkeys(names, 2)}
-    top, given = build_top(RAW, widths, 1, quitters=names), embeddings(widths)
+    top, given = build_top(RAW, widths, 1, may_leave=names), embeddings(widths)
     zeros = {name: torch.zeros_like(e) if name in ("p0", "p1") else e for name, e in given.items()}
     assert torch.equal(top.answer(given, given.keys() - {"p0", "p1"}), top(zeros))
 
 
 @pytest.mark.parametrize("kind", ["mlp", "wide_deep"])
 def test_other_kinds_take_zeros_for_the_absent(kind: str) -> None:
-    top, given = build_top({"kind": kind}, WIDTHS, 1, quitters=QUITTERS), embeddings()
+    top, given = build_top({"kind": kind}, WIDTHS, 1, may_leave=QUITTERS), embeddings()
     assert torch.equal(top.answer(given, given), top(given))
     zeros = {**given, "shop": torch.zeros_like(given["shop"])}
     assert torch.equal(top.answer(given, ["telco", "bank"]), top(zeros))

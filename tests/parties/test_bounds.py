@@ -56,7 +56,7 @@ BAD_IDS: dict[str, tuple[Chunks, str]] = {
     "another width": ([(ids(ROWS, 8), True)], f"ids of 16 columns from {TELCO}, got 8"),
     "no width": ([(ids(ROWS, 0), True)], f"ids of 16 columns from {TELCO}, got 0"),
     "more than it said": ([(ids(ROWS + 1), True)], rf"ids of at most {ROWS} rows in all from {TELCO}, got {ROWS + 1}"),
-    "fewer than it said": ([(ids(ROWS - 1), True)], rf"{ROWS} ids from {TELCO}, as it said, got {ROWS - 1}"),
+    "fewer than it said": ([(ids(ROWS - 1), True)], rf"{ROWS} ids from {TELCO}, as it stated, got {ROWS - 1}"),
     "an empty chunk first": ([(ids(0), False), (ids(ROWS), True)], r"rows in all but the last ids"),
     "a small chunk first": ([(ids(5), False), (ids(ROWS - 5), True)], r"rows in all but the last ids"),
     "none": ([(ids(0), True)], rf"{ROWS} ids from {TELCO}"),

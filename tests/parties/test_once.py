@@ -157,7 +157,7 @@ def test_when_all_release_once_only_the_end_of_an_epoch_crosses(
 
 
 def test_wide_rows_come_in_smaller_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "MOST_NUMBERS", 20 * 3)
+    monkeypatch.setattr(release, "MAX_NUMBERS", 20 * 3)
     messages = record(monkeypatch)
     run(JOB, GIVEN, tmp_path)
     sizes = [len(message.tensors["embedding"]) for message in of(messages, Kind.RELEASE)]
@@ -273,7 +273,7 @@ def test_rows_that_are_sent_again_are_the_same_even_where_fitting_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The active party dies between two batches; another library would fit other weights, and noise would differ."""
-    monkeypatch.setattr(release, "MOST_NUMBERS", 20 * 3)
+    monkeypatch.setattr(release, "MAX_NUMBERS", 20 * 3)
     with monkeypatch.context() as patched:
         messages = record(patched)
         patched.setattr(release, "checked_embedding", Calls(3)(release.checked_embedding))

@@ -45,7 +45,7 @@ _PARTS: Mapping[str, type] = {
     "fields": dict,
 }
 _LOWEST = {"epoch": -1, "step": -1, "sequence": 0}
-_LONGEST_NAME = 256
+_MAX_NAME_LENGTH = 256
 _MOST_ENTRIES = 16
 """Of any list or map in an envelope; the largest there is, the envelope itself, has ten."""
 
@@ -183,8 +183,8 @@ def _parts(envelope: memoryview) -> dict[str, Any]:
         if not lowest <= parts[name] < 2**63:
             raise ProtocolError.expected(f"{name} from {lowest} to 2**63 - 1", parts[name])
     for name in ("sender", "receiver", "run"):
-        if len(parts[name]) > _LONGEST_NAME:
-            raise ProtocolError.expected(f"{name} of at most {_LONGEST_NAME} characters", len(parts[name]))
+        if len(parts[name]) > _MAX_NAME_LENGTH:
+            raise ProtocolError.expected(f"{name} of at most {_MAX_NAME_LENGTH} characters", len(parts[name]))
     if len(parts["rows"]) not in (0, 16):
         raise ProtocolError.expected("rows as a digest of 16 bytes, or none", len(parts["rows"]))
     return parts

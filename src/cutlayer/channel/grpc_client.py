@@ -96,10 +96,11 @@ def connect(address: str, me: str, peer: str, limits: Limits = DEFAULT_LIMITS, t
     """Open a passive party's stream to the active one, waiting until that one listens.
 
     Args:
-        address: where the active party listens.
-        me: name of this party.
-        peer: name of the active party.
-        timeout: seconds to wait for it, whether to listen, to send or to take.
+        address: Address where the active party listens.
+        me: Name of this party.
+        peer: Name of the active party.
+        limits: Bounds on frames and on what may wait in each direction.
+        timeout: Seconds to wait for the peer, whether to listen, to send or to take.
 
     Returns:
         The link; its port is stamped with the run the active party named.

@@ -114,11 +114,12 @@ def serve(
     """Listen as the active party.
 
     Args:
-        address: of this machine's loopback; port 0 takes a free one.
-        me: name of the active party.
-        peers: names of the passive parties; each may open one stream, nobody else may.
-        run: id of the run, told to every peer.
-        timeout: seconds to wait for a peer, whether to connect, to send or to take.
+        address: Address on this machine's loopback; port 0 takes a free one.
+        me: Name of the active party.
+        peers: Names of the passive parties; each may open one stream, nobody else may.
+        run: Id of the run, which is sent to every peer.
+        limits: Bounds on frames and on what may wait in each direction.
+        timeout: Seconds to wait for a peer, whether to connect, to send or to take.
 
     Returns:
         The links, listening; with a port for each peer, in the order of `peers`.

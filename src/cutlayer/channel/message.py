@@ -29,7 +29,7 @@ class Kind(StrEnum):
     EVALUATION = "evaluation"  # (n, width) of that batch, passive -> active
     RELEASE = "release"  # (n, width) of a batch of all rows, from a party that releases each row once
     EPOCH_END = "epoch_end"  # end of an epoch: go on or stop, and whether it was the best
-    COMMITTED = "committed"  # this party's half of the checkpoint is on disk
+    COMMITTED = "committed"  # this party's part of the checkpoint is on disk
     EVIDENCE = "evidence"  # what a passive party's protections covered
     CLOSE = "close"  # the last message of either side
 
@@ -39,9 +39,9 @@ class Shape:
     """What a kind of message carries.
 
     Attributes:
-        tensors: dtype and rank, by name.
-        fields: type, by name; whole numbers are of 64 bits.
-        texts: most characters of each field that is text; line breaks and control characters are in none.
+        tensors: Dtype and number of axes, by name.
+        fields: Type, by name; whole numbers are of 64 bits.
+        texts: Maximum length in characters of each field that is text; line breaks and control characters are refused.
     """
 
     tensors: Mapping[str, tuple[torch.dtype, int]] = field(default_factory=dict)
@@ -74,14 +74,16 @@ class Message:
     """One message, stamped so that nothing can be shifted, repeated or lost unseen.
 
     Attributes:
-        kind: one of `Kind`; decides which tensors and fields are allowed.
-        sender, receiver: party names.
-        run: id of the run.
-        epoch, step: where in the schedule; -1 outside of training.
-        sequence: counts the messages from this sender to this receiver, from 0.
+        kind: Kind of the message, which decides on the tensors and fields that it carries.
+        sender: Name of the party that sends it.
+        receiver: Name of the party that it is for.
+        run: Id of the run.
+        epoch: Epoch of the schedule, from 0; -1 outside of training.
+        step: Step within the epoch, from 0; -1 outside of training.
+        sequence: Number of messages from this sender to this receiver before it.
         rows: 16-byte digest of the batch's row numbers in the common order; empty where no rows are meant.
-        tensors: detached and contiguous; the receiver must not write to them.
-        fields: plain values.
+        tensors: Tensors, detached and contiguous; the receiver must not write to them.
+        fields: Plain values.
     """
 
     kind: Kind
@@ -132,8 +134,8 @@ class Message:
                 raise ProtocolError.expected(f"{self.kind}.{name} of printable characters", ascii(text[:40]))
 
     @property
-    def place(self) -> str:
-        """Its kind and where in the schedule it is, for messages about it."""
+    def description(self) -> str:
+        """Kind, epoch and step, for error messages."""
         where = [f"{name} {value}" for name, value in (("epoch", self.epoch), ("step", self.step)) if value >= 0]
         return f"{self.kind} of {', '.join(where)}" if where else str(self.kind)
 

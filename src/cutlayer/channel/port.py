@@ -76,7 +76,7 @@ class Port:
             )
         self._next_in += 1
         self.bytes_received += message.nbytes
-        self.heard_last = message.place
+        self.heard_last = message.description
         self.arrived.append(message.checked())
 
 

@@ -131,11 +131,11 @@ def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
 
 def _named(steps: list[Step]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    for place, step in enumerate(steps):
-        tensors[f"{place}/rows"] = step.rows
+    for index, step in enumerate(steps):
+        tensors[f"{index}/rows"] = step.rows
         for kind, group in (("embedding", step.embeddings), ("gradient", step.gradients), ("layer", step.layers)):
             for index, (name, tensor) in enumerate(group.items()):
-                tensors[f"{place}/{kind}/{index:03d}/{name}"] = tensor
+                tensors[f"{index}/{kind}/{index:03d}/{name}"] = tensor
     return tensors
 
 
@@ -156,10 +156,10 @@ def read_epochs(folder: Path) -> Iterator[tuple[int, list[Step]]]:
 def _steps(epoch: int, numbers: list[int], tensors: Mapping[str, Tensor]) -> list[Step]:
     groups: list[dict[str, dict[str, Tensor]]] = [{"embedding": {}, "gradient": {}, "layer": {}} for _ in numbers]
     for key in sorted(tensors):
-        place, kind, *name = key.split("/", 3)
+        index, kind, *name = key.split("/", 3)
         if kind != "rows":
-            groups[int(place)][kind][name[1]] = tensors[key]
+            groups[int(index)][kind][name[1]] = tensors[key]
     return [
-        Step(epoch, number, tensors[f"{place}/rows"], group["embedding"], group["gradient"], group["layer"])
-        for place, (number, group) in enumerate(zip(numbers, groups, strict=True))
+        Step(epoch, number, tensors[f"{index}/rows"], group["embedding"], group["gradient"], group["layer"])
+        for index, (number, group) in enumerate(zip(numbers, groups, strict=True))
     ]

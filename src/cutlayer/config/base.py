@@ -1,4 +1,4 @@
-"""The base of every configuration section, and one way to validate it with a helpful error."""
+"""The base of frozen models: sections of a job, encoders, results; and their validation with a helpful error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutlayer.errors import ConfigError
 
 
 class FrozenModel(BaseModel):
-    """A frozen, keyword-only part of a job file. Unknown keys are errors; an empty section is one without keys."""
+    """A frozen, keyword-only record of plain values. Unknown keys are errors; an empty section is one without keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -37,9 +37,9 @@ def validated(section: type[S], raw: object, where: str) -> S:
     """Turn a mapping into `section`, or say in one sentence per fault what is wrong.
 
     Args:
-        section: the pydantic model that reads the mapping.
-        raw: what the user wrote; `None` counts as an empty mapping.
-        where: dotted path of the mapping in the file, for the message.
+        section: Pydantic model that reads the mapping.
+        raw: Mapping that the user wrote; `None` counts as an empty one.
+        where: Dotted path of the mapping in the file, for the message.
 
     Raises:
         ConfigError: names the key, what was expected, what came, and a near miss where there is one.

@@ -22,9 +22,9 @@ TaskKind = Literal["binary", "multiclass", "regression"]
 Release = Literal["every_step", "once"]
 Reference = Literal["centralised", "alone", "undefended", "each", "retrained", "finetuned"]
 
-LONGEST_NAME = 64
-MOST_EPOCHS = 10_000
-MOST_THREADS = 1024
+MAX_NAME_LENGTH = 64
+MAX_EPOCHS = 10_000
+MAX_THREADS = 1024
 MAX_SERVING = 1_000_000
 
 
@@ -37,10 +37,10 @@ def party_name(name: str) -> str:
     >>> party_name("bank-2")
     'bank-2'
     """
-    if name == "kind" or len(name) > LONGEST_NAME or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+    if name == "kind" or len(name) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
         raise ValueError(
             "a party name of letters a-z, digits, _ - and . that starts with neither . nor -, "
-            f"of {LONGEST_NAME} characters at most, and not 'kind'"
+            f"of {MAX_NAME_LENGTH} characters at most, and not 'kind'"
         )
     return name
 
@@ -49,17 +49,18 @@ PartyName = Annotated[str, AfterValidator(party_name)]
 
 
 class AuditConfig(FrozenModel):
-    """What the owner of a secret tries against the messages it sent and received.
+    """Attacks that a party runs against its own secret, on the messages it sent and received.
 
     Attributes:
-        attacks: names, or `auto`. At the active party, whose labels are looked for, `auto` is all that fit the task,
-            are cheap enough for every epoch and apply to any cut. At a passive party, whose features are, it is none.
+        attacks: Names, or `auto`. At the active party, whose labels are attacked, `auto` is all attacks that fit the
+            task, are cheap enough for every epoch and apply to any cut. At a passive party, whose features are
+            attacked, it is none.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
-        rows: about how many rows of whole sampled steps are kept each epoch.
-        layers: also attack every layer's output (only where all parties run in one process).
-        max_megabytes: bound of the transcript on disk, per party; epochs are thinned to stay under it.
-        fail_above: gates, such as `{label_auc: 0.6}`; a worse leak gives exit code 1.
-        attribute: a column that the attack of that name reports on, beside the one that it tells best.
+        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch.
+        layers: Whether to attack every layer's output too (only where all parties run in one process).
+        max_megabytes: Maximum size of a party's transcript on disk; epochs are thinned to stay under it.
+        fail_above: Gates, such as `{label_auc: 0.6}`; a worse leak gives exit code 1.
+        attribute: Column that the attack of that name reports on, besides the column that it infers best.
     """
 
     attacks: Literal["auto"] | tuple[str, ...] = "auto"
@@ -87,8 +88,8 @@ class BudgetConfig(FrozenModel):
     """What a whole run may cost a party's rows: it is not started if it would cost more, and stopped before it does.
 
     Attributes:
-        epsilon: above 0.
-        delta: between 0 and 1, where epsilon is stated.
+        epsilon: Maximum epsilon of the run, above 0.
+        delta: Delta at which epsilon is stated, between 0 and 1.
     """
 
     epsilon: float = Field(gt=0, strict=True)
@@ -96,18 +97,25 @@ class BudgetConfig(FrozenModel):
 
 
 BUDGET = "budget"
-"""The key of `privacy` that is no protection."""
+"""The key of `privacy` that is not a protection."""
 
 
 class PrivatePart(FrozenModel):
-    """What one organisation keeps to itself: its table, keys, protections and audit.
+    """The private part of one organisation: its table, keys, protections and audit.
 
     Attributes:
-        fit: how a passive party that releases once fits its bottom model before, by kind; without it its random initial
-            weights stand.
-        serving: how often a passive party may release each row for predictions after the training; noise, ledger and
-            budget cover these releases beside those of the schedule.
-        limits: of the numbers that this party sends and accepts.
+        table: File of the party's rows.
+        id: Name of the id column, or `@row` for row numbers.
+        label: Name of the label column, at the active party.
+        features: Columns that are features, and their encoding.
+        privacy: Settings of each protection, by name; and of the budget.
+        audit: Attacks that this party runs, and what it records for them.
+        fit: Fit of the bottom model of a passive party that releases once, by kind; without it the model keeps its
+            random initial weights.
+        serving: Number of times that a passive party may release each row for predictions after the training; noise,
+            ledger and budget cover these releases besides those of the schedule.
+        secret: File of the party's long-lived secret.
+        limits: Bounds on the numbers that this party sends and accepts.
     """
 
     table: TableConfig | None = None
@@ -123,7 +131,7 @@ class PrivatePart(FrozenModel):
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:
-        """What `privacy` holds beside the budget."""
+        """Settings of each protection, by name: `privacy` without the budget."""
         return {name: options for name, options in self.privacy.items() if name != BUDGET}
 
 
@@ -131,7 +139,7 @@ class PrivateFile(PrivatePart):
     """A party's private file: its private part, and what it allows on its own machine.
 
     Attributes:
-        allow_models: modules, each with all below it, whose classes a model of kind `python` may be.
+        allow_models: Modules, each with all below it, whose classes a model of kind `python` may be.
     """
 
     allow_models: tuple[ModuleName, ...] = ()
@@ -146,7 +154,7 @@ class PartyConfig(PrivatePart):
     @model_validator(mode="before")
     @classmethod
     def _no_consent_in_a_job(cls, raw: Any) -> Any:
-        """Whoever wrote the job would consent for the person who runs it."""
+        """Refuse consent in a job: its author would consent for the person who runs it."""
         if isinstance(raw, Mapping) and "allow_models" in raw:
             raise ValueError("no allow_models in a job, got one; use --allow-model, or a party's private file")
         return raw
@@ -191,26 +199,33 @@ class TrainConfig(FrozenModel):
     """The schedule that all parties follow.
 
     Attributes:
-        threads: of the tensor library, per party; `auto` takes what the machine has.
+        epochs: Maximum number of epochs.
+        batch_size: Number of rows of a step.
+        optimizer: Optimiser of each party.
+        seed: Seed of split and batches; with a party's key also of its initial weights.
+        threads: Number of threads of the tensor library, per party; `auto` chooses by the batch size.
+        split: Rows that are held out.
+        early_stop: When to stop before the last epoch; without it all epochs are trained.
+        keep: Epoch that the run ends with: the best on validation rows, or the last.
         shuffle: `rows` draws single rows, `blocks` whole blocks of 1,000 (for stores larger than memory).
-        release: of a passive party's embeddings, one for all or by party (`every_step` where not named). `every_step`
-            releases each row in every epoch; `once` releases each row a single time, from a bottom model that is fixed
-            by then and is sent no gradient afterwards.
-        warmup_epochs: number of epochs before that single release. In them the parties that release once send nothing,
+        release: Release of passive parties' embeddings, for all or by party (`every_step` where not named).
+            `every_step` releases each row in every epoch; `once` releases each row a single time, from a bottom model
+            that is fixed by then and is sent no gradient afterwards.
+        warmup_epochs: Number of epochs before that single release. In them the parties that release once send nothing,
             zeros stand for their rows, and they are sent the gradients at those zeros.
     """
 
-    epochs: int = Field(default=10, ge=1, le=MOST_EPOCHS)
+    epochs: int = Field(default=10, ge=1, le=MAX_EPOCHS)
     batch_size: int = Field(default=256, ge=1)
     optimizer: OptimizerConfig = OptimizerConfig()
     seed: int = Field(default=0, ge=0, lt=2**63)
-    threads: Literal["auto"] | Annotated[int, Field(ge=1, le=MOST_THREADS)] = "auto"
+    threads: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_THREADS)] = "auto"
     shuffle: Literal["rows", "blocks"] = "rows"
     split: SplitConfig = SplitConfig()
     early_stop: EarlyStopConfig | None = None
     keep: Literal["best", "last"] = "best"
     release: Release | Mapping[PartyName, Release] = "every_step"
-    warmup_epochs: int = Field(default=0, ge=0, le=MOST_EPOCHS)
+    warmup_epochs: int = Field(default=0, ge=0, le=MAX_EPOCHS)
 
     def releases_once(self, party: str) -> bool:
         """Whether a passive party releases its rows a single time."""
@@ -236,7 +251,7 @@ class TrainConfig(FrozenModel):
     @model_validator(mode="after")
     def _held_out_rows_are_there(self) -> TrainConfig:
         if self.split.test == self.split.validation == 0:
-            raise ValueError("split.test or split.validation above 0, got 0 for both; figures need held-out rows")
+            raise ValueError("split.test or split.validation above 0, got 0 for both; metrics need held-out rows")
         if self.early_stop and self.split.validation == 0:
             raise ValueError("split.validation above 0 beside early_stop, got 0; set it, or drop early_stop")
         return self
@@ -260,8 +275,12 @@ class Job(FrozenModel):
     """A whole job, as one machine sees it.
 
     Attributes:
-        parties: by name; the order is the order of the embeddings at the top model.
-        compare: what else to train beside it for the report (only in one process): `centralised` (all columns in one
+        name: Name of the job, for the report.
+        task: Kind of the labels.
+        parties: Parties by name; their order is that of the embeddings at the top model.
+        model: Bottom and top models.
+        train: Schedule of the training.
+        compare: Baselines to train for the report (only in one process): `centralised` (all columns in one
             place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone), `retrained`
             (without each single passive party), `finetuned` (the top model trained on after a quit).
     """
@@ -297,7 +316,7 @@ class Job(FrozenModel):
 
     @property
     def passives(self) -> tuple[str, ...]:
-        """Names of the other parties, in the job's order."""
+        """Names of the passive parties, in the job's order."""
         return tuple(name for name, party in self.parties.items() if party.role == "passive")
 
     @property
@@ -318,5 +337,5 @@ class Job(FrozenModel):
 
 
 def _bottoms(missing: list[str], unknown: list[str]) -> str:
-    told = [f"{word} {', '.join(names)}" for word, names in (("none for", missing), ("unknown", unknown)) if names]
-    return f"model.bottom with a kind, or with a model for each party, got {' and '.join(told)}"
+    wrong = [f"{word} {', '.join(names)}" for word, names in (("none for", missing), ("unknown", unknown)) if names]
+    return f"model.bottom with a kind, or with a model for each party, got {' and '.join(wrong)}"

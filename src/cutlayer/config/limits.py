@@ -1,4 +1,4 @@
-"""What a party accepts of another one, beside what the protocol fixes."""
+"""Bounds on what a party accepts from its peers, besides those of the protocol."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ class LimitsConfig(FrozenModel):
     """Bounds on what crosses: the numbers are checked by the party that receives them and by the one that sends them.
 
     Attributes:
-        peer_rows: most rows of another party's table, 1 to 2**31 - 1. The active party holds 16 bytes for each.
-        embedding_norm: largest Euclidean norm of a row of an embedding, above 0. The active party refuses what it
+        peer_rows: Maximum number of rows of another party's table, 1 to 2**31 - 1. The active party holds 16 bytes for
+            each.
+        embedding_norm: Largest Euclidean norm of a row of an embedding, above 0. The active party refuses what it
             receives beyond it; a passive party stops before it sends, by the norm before its protections.
-        gradient_norm: largest Euclidean norm of a row of a cut gradient, above 0. A passive party refuses what it
+        gradient_norm: Largest Euclidean norm of a row of a cut gradient, above 0. A passive party refuses what it
             receives beyond it; the active party stops before it sends, by the norm after its protections.
     """
 

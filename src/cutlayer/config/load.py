@@ -23,13 +23,13 @@ def load_job(path: Path) -> Job:
     Raises:
         ConfigError: missing, not YAML, a key twice, an unknown key, or a value out of range.
     """
-    with _told_of(path):
+    with _prefix_errors(path):
         return validated(Job, absolute(read_yaml(path), path.parent.resolve()), "")
 
 
 def load_private_part(path: Path) -> PrivateFile:
     """Read one organisation's private party file."""
-    with _told_of(path):
+    with _prefix_errors(path):
         return validated(PrivateFile, _absolute_party(read_yaml(path), path.parent.resolve()), "")
 
 
@@ -63,11 +63,11 @@ def read_yaml(path: Path) -> Any:
         raw = YAML(typ="safe", pure=True).load(text)
     except DuplicateKeyError as twice:
         problem = str(twice.problem).partition(" with value")[0]
-        raise ConfigError(f"{problem}, {_place(twice)}; every party and every key stands once") from None
+        raise ConfigError(f"{problem}, {_line(twice)}; every party and every key stands once") from None
     except YAMLError as fault:
         problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
         remedy = "; indent with spaces" if "\\t" in problem else ""
-        raise ConfigError(f"not YAML: {problem}, {_place(fault)}{remedy}") from None
+        raise ConfigError(f"not YAML: {problem}, {_line(fault)}{remedy}") from None
     except RecursionError:
         raise ConfigError.expected("a job of a few levels", "one nested too deeply", "is it the right file?") from None
     except ValueError as fault:  # a date or number that YAML's grammar admits and its type does not
@@ -110,14 +110,14 @@ def _absolute_party(party: Any, folder: Path) -> Any:
     return changed
 
 
-def _place(fault: Any) -> str:
+def _line(fault: Any) -> str:
     mark = getattr(fault, "problem_mark", None)
-    return f"line {mark.line + 1}" if mark else "place unknown"
+    return f"line {mark.line + 1}" if mark else "line unknown"
 
 
 @contextmanager
-def _told_of(path: Path) -> Iterator[None]:
-    """Begin every sentence of an error with the file it is about."""
+def _prefix_errors(path: Path) -> Iterator[None]:
+    """Begin every line of an error with the path of the file."""
     try:
         yield
     except ConfigError as fault:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from cutlayer.config.base import FrozenModel
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
-_LONGEST_RANGE = 100_000
+_MAX_RANGE = 100_000
 
 
 def expand(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -34,7 +34,7 @@ def _expanded(name: str) -> tuple[str, ...]:
     if found is None:
         return (name,)
     first, last = int(found["first"]), int(found["last"])
-    if found["left"] != found["right"] or not first <= last < first + _LONGEST_RANGE:
+    if found["left"] != found["right"] or not first <= last < first + _MAX_RANGE:
         raise ValueError(f"a range such as I1..I13, got {name!r}")
     width = len(found["first"]) if found["first"].startswith("0") else 0
     return tuple(f"{found['left']}{number:0{width}d}" for number in range(first, last + 1))
@@ -48,14 +48,14 @@ class TableConfig(FrozenModel):
     """A file with one row per id.
 
     Attributes:
-        path: CSV, Parquet or npz; `.gz` is read as it is.
-        format: `auto` goes by the file's ending.
-        delimiter: of a CSV file; without one, a tab for `.tsv` and a comma for all others.
-        columns: names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
-        missing: the texts that mean "no value" in a CSV file.
-        arrays: of an npz file, by the name that the column then has: the name of an array in the file, or a list of
-            names to be joined one after the other. No other array is read.
-        part: which part of the images in an npz file the party holds.
+        path: CSV, Parquet or npz file; a CSV file may be gzipped.
+        format: Format of the file; `auto` goes by its ending.
+        delimiter: Delimiter of a CSV file; without it, a tab for `.tsv` and a comma for all other files.
+        columns: Names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
+        missing: Texts that mean "no value" in a CSV file.
+        arrays: Arrays of an npz file, by the name that the column then has: the name of an array in the file, or a list
+            of names to be joined one after the other. No other array is read.
+        part: Part of the images in an npz file that the party holds.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Words for what is wrong in a file: every fault of a section becomes one sentence about one place."""
+"""Error messages for files: every fault of a section becomes one sentence about one key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-_LONGEST_VALUE = 80
+_MAX_VALUE_LENGTH = 80
 _KEY = "[key]"
 _RENAMED = {"opening": "warmup_epochs"}
 """Keys of earlier versions, by the name that they have now."""
@@ -33,19 +33,20 @@ _WANTED = {
 
 
 def sentences(section: type[BaseModel], raw: object, where: str, faults: Sequence[Any]) -> list[str]:
-    """One sentence per place that is wrong, unknown keys first.
+    """One sentence per path that is wrong, unknown keys first.
 
     Args:
-        section: the pydantic model that read `raw`.
-        where: dotted path of `raw` in the file.
-        faults: what pydantic found.
+        section: Pydantic model that read `raw`.
+        raw: Value of the section in the file.
+        where: Dotted path of `raw` in the file.
+        faults: Errors that pydantic reported.
     """
-    by_place: dict[tuple[int | str, ...], list[Any]] = {}
+    by_path: dict[tuple[int | str, ...], list[Any]] = {}
     for fault in sorted(faults, key=lambda fault: fault["type"] not in ("extra_forbidden", "invalid_key")):
-        place = fault["loc"] if fault["type"] == "missing" else _place(raw, fault["loc"])
-        by_place.setdefault(place, []).append(fault)
-    outer = {place[:depth] for place in by_place for depth in range(1, len(place))}  # wrong for what is wrong inside
-    return [_sentence(section, raw, where, place, found) for place, found in by_place.items() if place not in outer]
+        path = fault["loc"] if fault["type"] == "missing" else _path_in(raw, fault["loc"])
+        by_path.setdefault(path, []).append(fault)
+    outer = {path[:depth] for path in by_path for depth in range(1, len(path))}  # wrong for what is wrong inside
+    return [_sentence(section, raw, where, path, there) for path, there in by_path.items() if path not in outer]
 
 
 def near_miss(word: str, known: list[str]) -> str:
@@ -60,15 +61,15 @@ def near_miss(word: str, known: list[str]) -> str:
     return f"; known: {', '.join(sorted(known))}" if known else ""
 
 
-def _place(raw: object, path: Sequence[int | str]) -> tuple[int | str, ...]:
-    """The path without the branches of a union that pydantic tried: a value that holds no keys has no place inside."""
-    place: list[int | str] = []
+def _path_in(raw: object, path: Sequence[int | str]) -> tuple[int | str, ...]:
+    """The path without the branches of a union that pydantic tried: in a value without keys no path goes on."""
+    taken: list[int | str] = []
     for part in path:
         if part != _KEY and not isinstance(raw, Mapping) and not (isinstance(raw, list) and isinstance(part, int)):
             break
-        place.append(part)
+        taken.append(part)
         raw = _inside(raw, part)
-    return tuple(place)
+    return tuple(taken)
 
 
 def _sentence(
@@ -77,8 +78,8 @@ def _sentence(
     of_key = bool(path) and path[-1] == _KEY
     path = path[:-1] if of_key else path
     keys = (str(key) if _PLAIN.fullmatch(str(key)) else repr(key) for key in path)
-    place = ".".join(filter(None, (where, *keys)))
-    colon = f"{place}: " if place else ""
+    name = ".".join(filter(None, (where, *keys)))
+    colon = f"{name}: " if name else ""
     kinds = {fault["type"] for fault in faults}
     if "extra_forbidden" in kinds:
         key = str(path[-1])
@@ -97,8 +98,8 @@ def _expected(faults: Sequence[Any], got: object, advice: str) -> str:
     explained = [fault["msg"].removeprefix("Value error, ") for fault in faults if fault["type"] == "value_error"]
     if explained:
         wanted, semicolon, remedy = explained[0].partition(";")
-        told = "" if ", got " in wanted or _shown(got) is None else f", got {_shown(got)}"
-        return f"expected {wanted}{told}{semicolon}{remedy}"
+        value = "" if ", got " in wanted or _shown(got) is None else f", got {_shown(got)}"
+        return f"expected {wanted}{value}{semicolon}{remedy}"
     wanted = " or ".join(dict.fromkeys(map(_wanted, faults)))
     close = difflib.get_close_matches(got, _choices(faults), n=1) if isinstance(got, str) else ()
     if close:
@@ -124,9 +125,9 @@ def _wanted(fault: Any) -> str:
 
 
 def _choices(faults: Sequence[Any]) -> list[str]:
-    """The words that would have been right, where only certain ones are."""
-    found = (fault["ctx"]["expected"] for fault in faults if fault["type"] == "literal_error")
-    return [word for listed in found for word in re.findall(r"'([^']*)'", listed)]
+    """The words that are allowed, where only certain words are."""
+    expected = (fault["ctx"]["expected"] for fault in faults if fault["type"] == "literal_error")
+    return [word for listed in expected for word in re.findall(r"'([^']*)'", listed)]
 
 
 def _shown(value: object) -> str | None:
@@ -136,7 +137,7 @@ def _shown(value: object) -> str | None:
     if isinstance(value, Mapping):
         return None
     shown = repr(list(value)) if isinstance(value, list | tuple) else repr(value)
-    return shown if len(shown) <= _LONGEST_VALUE else None
+    return shown if len(shown) <= _MAX_VALUE_LENGTH else None
 
 
 def _kind(value: object) -> str:

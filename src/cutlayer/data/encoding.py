@@ -31,8 +31,9 @@ class ColumnSpec:
     Attributes:
         cardinalities: codes per categorical column, the reserved ones included.
         numeric: number of numeric columns.
-        category_names, number_names: of the columns, in the order of the matrices.
-        image: shape and scale of the image column; None if there is none.
+        category_names: Names of the categorical columns, in the order of the matrix.
+        number_names: Names of the numeric columns, in the order of the matrix.
+        image: Shape and scale of the image column; None if there is none.
     """
 
     cardinalities: tuple[int, ...]

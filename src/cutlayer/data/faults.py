@@ -7,7 +7,7 @@ from cutlayer.errors import DataError
 
 
 def fault(where: str, wanted: str, got: object, remedy: str = "") -> DataError:
-    """Build the house's standard sentence with the table it is about.
+    """Build the standard sentence of errors, with the table it is about.
 
     >>> str(fault("party bank", "unique ids", "'7' twice"))
     "party bank: expected unique ids, got '7' twice"

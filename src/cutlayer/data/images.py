@@ -14,7 +14,7 @@ from cutlayer.data.faults import fault
 
 IMAGE = "image"
 """Name of the column that an array of images becomes."""
-MOST_CHANNELS = 16
+MAX_CHANNELS = 16
 _BLOCK_ROWS = 1024
 _BRIGHTEST = {"uint8": 255.0, "float32": 1.0}
 
@@ -28,13 +28,16 @@ class ImageSpec(FrozenModel):
     float32.
 
     Attributes:
-        channels, height, width: of every image.
-        dtype: what a pixel is stored as.
-        mean, deviation: by channel, over the training rows; a deviation of 0 marks a channel that was constant there,
+        channels: Number of channels of every image.
+        height: Height of every image, in pixels.
+        width: Width of every image, in pixels.
+        dtype: Type that a pixel is stored as.
+        mean: Mean of each channel over the training rows.
+        deviation: Standard deviation of each channel over the training rows; 0 marks a channel that was constant there,
             which becomes 0.
     """
 
-    channels: int = Field(ge=1, le=MOST_CHANNELS)
+    channels: int = Field(ge=1, le=MAX_CHANNELS)
     height: int = Field(ge=1)
     width: int = Field(ge=1)
     dtype: Literal["uint8", "float32"]
@@ -128,8 +131,8 @@ def image_column(array: Array, where: str) -> pa.FixedShapeTensorArray:
     if array.ndim not in (3, 4) or not all(array.shape[1:]):
         wanted = "images of shape (rows, height, width) or (rows, height, width, channels)"
         raise fault(where, wanted, f"shape {array.shape}")
-    if array.ndim == 4 and array.shape[3] > MOST_CHANNELS:
-        wanted = f"{MOST_CHANNELS} channels at most, on the last axis"
+    if array.ndim == 4 and array.shape[3] > MAX_CHANNELS:
+        wanted = f"{MAX_CHANNELS} channels at most, on the last axis"
         raise fault(where, wanted, f"shape {array.shape}", "move the channels to the end")
     if np.issubdtype(array.dtype, np.floating):
         array = array.astype(np.float32, copy=False)

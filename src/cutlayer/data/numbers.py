@@ -23,10 +23,12 @@ class NumberEncoder(FrozenModel):
         name: of the column.
         transform: `none`, or `log1p`: sign(x) * log(1 + |x|).
         fill: replaces a missing value after the transform; unused if `missing` is `error`.
-        offset, width: of the scale; width 0 marks a column that was constant in training, which becomes 0.
+        offset: Value that becomes 0.
+        width: Value above the offset that becomes 1; 0 marks a column that was constant in training, which becomes 0.
         clipped: values outside of the training range are cut to 0 and 1 (`minmax`).
         missing: `fill`, or `error` to refuse missing values.
-        low, high: the stated range that values are clipped to before the transform; `None` where none was stated.
+        low: Lowest value of the stated range that values are clipped to before the transform; `None` without a range.
+        high: Highest value of that range.
     """
 
     kind: Literal["number"] = "number"

@@ -105,4 +105,4 @@ def views(arrays: Sequence[Array], prefix: str = "view") -> dict[str, Array]:
     rows = [len(array) for array in arrays]
     if len(set(rows)) != 1:
         raise DataError.expected("views of one number of rows", ", ".join(map(str, rows)) or "no view")
-    return {f"{prefix}{place}": array for place, array in enumerate(arrays)}
+    return {f"{prefix}{index}": array for index, array in enumerate(arrays)}

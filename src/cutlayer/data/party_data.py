@@ -82,7 +82,7 @@ class PartyTable:
             party: name, for messages.
             table: a `TableConfig`, an Arrow table, a pandas or polars frame, an array or a mapping of columns.
             id: name of the id column, or `@row`: the i-th rows of all parties belong together. A table in memory has
-                `@row` if nothing is said.
+                `@row` by default.
             label: name of the label column, at the active party.
             features: which columns, and how they are encoded.
             task: what the labels are for.

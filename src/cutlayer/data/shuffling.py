@@ -32,10 +32,10 @@ def block_permutation(n: int, *key: int) -> npt.NDArray[np.int64]:
     blocks = -(-n // BLOCK_ROWS)
     low, high = _bits(n), _bits(blocks)
     generator = _generator(key)
-    place = np.empty(blocks, dtype=np.uint64)
-    place[np.argsort(generator.random_raw(blocks), kind="stable")] = np.arange(blocks, dtype=np.uint64)
+    rank = np.empty(blocks, dtype=np.uint64)
+    rank[np.argsort(generator.random_raw(blocks), kind="stable")] = np.arange(blocks, dtype=np.uint64)
     words = generator.random_raw(n) >> np.uint64(low + high) << np.uint64(low)
-    words |= np.repeat(place, BLOCK_ROWS)[:n] << np.uint64(64 - high)
+    words |= np.repeat(rank, BLOCK_ROWS)[:n] << np.uint64(64 - high)
     return _ranked(words | np.arange(n, dtype=np.uint64), low)
 
 

@@ -21,9 +21,9 @@ class Split:
     """Row numbers in the common order, int64 and ascending; every row is in exactly one of the three.
 
     Attributes:
-        train: the rows that models, encoders and scales are fitted on.
-        validation: the rows that decide early stopping and the best checkpoint; may be empty.
-        test: the rows that the report's figures are about; may be empty.
+        train: Rows that models, encoders and scales are fitted on.
+        validation: Rows that decide early stopping and the best checkpoint; may be empty.
+        test: Rows that the report's metrics are computed on; may be empty.
     """
 
     train: npt.NDArray[np.int64]

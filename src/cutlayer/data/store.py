@@ -142,8 +142,8 @@ def write_store(
         folder: made where it is absent.
         chunks: encoded rows, together `rows` of them.
         columns: what they are.
-        rows: how many come.
-        fingerprint: kept for whoever opens the store.
+        rows: Number of rows of all chunks.
+        fingerprint: Text that is stored for the readers of the store.
         beside: further text files by name, which belong to the store and appear with it; readable by their owner alone,
             as are the matrices.
 
@@ -210,7 +210,7 @@ def _header(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> No
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Map a matrix copy-on-write: nothing can change the file, and torch need not be told that it is read-only."""
+    """Map a matrix copy-on-write: nothing can change the file, and torch does not warn of a read-only array."""
     array = np.load(path, mmap_mode="c", allow_pickle=False)
     if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
         raise ValueError(f"{path.name} holds {array.dtype} {array.shape}, not {dtype} {shape}")

@@ -43,15 +43,15 @@ class Kind(NamedTuple):
     """A kind of model.
 
     Attributes:
-        config: its section.
-        build: makes the model.
-        told_quitters: whether `build` must know who may leave.
-        width: columns of a bottom model's embedding, by its section; `None` where only the model itself knows.
+        config: Section of the job that describes a model of this kind.
+        build: Makes the model.
+        needs_departures: Whether `build` takes the names of the parties that may leave.
+        width: Number of columns of a bottom model's embedding, by its section; `None` where only the model knows.
     """
 
     config: type[FrozenModel]
     build: Callable[..., Any]
-    told_quitters: bool = False
+    needs_departures: bool = False
     width: Callable[[Any], int | None] = lambda _section: None
 
 
@@ -68,7 +68,7 @@ BOTTOMS: Mapping[str, Kind] = {
 TOPS: Mapping[str, Kind] = {
     "mlp": Kind(MlpTopConfig, MlpTop),
     "wide_deep": Kind(WideDeepTopConfig, WideDeepTop),
-    "multi_head": Kind(MultiHeadTopConfig, MultiHeadTop, told_quitters=True),
+    "multi_head": Kind(MultiHeadTopConfig, MultiHeadTop, needs_departures=True),
     "python": Kind(UserModelConfig, UserTop),
 }
 
@@ -93,20 +93,20 @@ def build_top(
     widths: Mapping[str, int],
     outputs: int,
     where: str = "model.top",
-    quitters: Sequence[str] = (),
+    may_leave: Sequence[str] = (),
 ) -> TopModel:
     """Build a top model.
 
     Args:
-        raw: its section of the job.
-        widths: of the embeddings, by party in the job's order.
-        outputs: of the task.
-        where: dotted path of the section, for messages.
-        quitters: the parties that may leave, which are all but the active one.
+        raw: Section of the job.
+        widths: Number of columns of each embedding, by party in the job's order.
+        outputs: Number of logits of the task.
+        where: Dotted path of the section, for messages.
+        may_leave: Parties that may leave, which are all but the active one.
     """
     kind, section = _section(TOPS, raw, where)
-    told = (quitters,) if kind.told_quitters else ()
-    model: TopModel = kind.build(section, widths, outputs, *told)
+    departing = (may_leave,) if kind.needs_departures else ()
+    model: TopModel = kind.build(section, widths, outputs, *departing)
     return model
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import combinations
 
-MOST_WITH_ALL_SETS = 6
+MAX_PARTIES_OF_ALL_SETS = 6
 """Of up to so many parties every set is taken; there are 2^K of them."""
 
 Names = tuple[str, ...]
@@ -25,6 +25,6 @@ def absent_sets(parties: Sequence[str], *, keep_one: bool, sizes: Collection[int
     (('telco',), ('shop',))
     """
     most = len(parties) - int(keep_one)
-    every = len(parties) <= MOST_WITH_ALL_SETS
+    every = len(parties) <= MAX_PARTIES_OF_ALL_SETS
     wanted = [size for size in range(1, most + 1) if every or size in sizes]
     return tuple(found for size in wanted for found in combinations(parties, size))

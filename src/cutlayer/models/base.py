@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from cutlayer.tasks import Task
 
-WIDEST = 65_536
-Width = Annotated[int, Field(ge=1, le=WIDEST)]
+MAX_WIDTH = 65_536
+Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 """Columns of a layer."""
 MAP_COLUMNS = 512
 """Most columns that the maps of a convolution are read as, unless it has more channels."""
@@ -92,11 +92,11 @@ class TopModel(nn.Module, ABC):
 
 
 class Block(nn.Module):
-    """Several modules that are one layer to whoever reads layer outputs."""
+    """Several modules that are one layer to readers of layer outputs."""
 
 
 class Dense(Block):
-    """A linear map and its activation, one layer to whoever reads layer outputs."""
+    """A linear map and its activation, one layer to readers of layer outputs."""
 
     def __init__(self, width_in: int, width_out: int, activation: type[nn.Module]) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ EVALUATION_ROWS = 256
 
 
 class ConvBlock(Block):
-    """A convolution, 2 x 2 max pooling and an activation, one layer to whoever reads layer outputs."""
+    """A convolution, 2 x 2 max pooling and an activation, one layer to readers of layer outputs."""
 
     def __init__(
         self, channels_in: int, channels_out: int, side: int, padding: int, activation: type[nn.Module]

@@ -42,16 +42,16 @@ class MultiHeadTop(TopModel):
         config: of every head.
         widths: of every embedding, in the job's order.
         outputs: of the task.
-        quitters: the parties that may leave.
+        may_leave: the parties that may leave.
     """
 
     def __init__(
-        self, config: MultiHeadTopConfig, widths: Mapping[str, int], outputs: int, quitters: Sequence[str] = ()
+        self, config: MultiHeadTopConfig, widths: Mapping[str, int], outputs: int, may_leave: Sequence[str] = ()
     ) -> None:
         super().__init__()
         head = MlpTopConfig(hidden=config.hidden, activation=config.activation)
         self.whole = MlpTop(head, widths, outputs)
-        found = absent_sets(quitters, keep_one=len(quitters) == len(widths), sizes=(1,))
+        found = absent_sets(may_leave, keep_one=len(may_leave) == len(widths), sizes=(1,))
         self.absent = tuple(frozenset(names) for names in found)
         remaining = [{name: w for name, w in widths.items() if name not in names} for names in self.absent]
         self.further = nn.ModuleList(MlpTop(head, kept, outputs) for kept in remaining)

@@ -57,8 +57,8 @@ class ResNet18Bottom(ImageBottom):
         channels_in = first
         for stage, stride in enumerate(_STRIDES):
             channels = first * 2**stage
-            for place in range(_BLOCKS):
-                blocks.append(Residual(channels_in, channels, stride if place == 0 else 1, group=group))
+            for block in range(_BLOCKS):
+                blocks.append(Residual(channels_in, channels, stride if block == 0 else 1, group=group))
                 channels_in = channels
         self.blocks = nn.Sequential(*blocks)
         self.pool = nn.AdaptiveAvgPool2d(1)
@@ -94,7 +94,7 @@ class ConvNorm(Block):
 
 
 class Residual(Block):
-    """Two convolutions of 3 x 3 beside a shortcut, one layer to whoever reads layer outputs."""
+    """Two convolutions of 3 x 3 beside a shortcut, one layer to readers of layer outputs."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int, *, group: bool) -> None:
         super().__init__()

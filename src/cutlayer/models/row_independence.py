@@ -70,7 +70,8 @@ class _Trial:
         model: copied before every pass, so that none sees what another left behind.
         steps: how many batches it is trained on before each pass.
         later: a batch that is embedded after each pass, in both modes.
-        needed_by, repeatable: as in `check_row_independence`.
+        needed_by: Name of the protection, for the error.
+        repeatable: Whether the model must not draw random numbers.
     """
 
     def __init__(self, model: BottomModel, steps: int, later: Batch, needed_by: str, repeatable: bool) -> None:

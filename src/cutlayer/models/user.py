@@ -59,7 +59,7 @@ class UserBottom(BottomModel):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Call the user's module with codes int32 (n, c) and numbers float32 (n, m)."""
-        with _told_of(self.path):
+        with _user_errors(self.path):
             result: Tensor = self.module(codes, numbers)
         _check_shape(result, (len(codes), self.width), self.path)
         return result
@@ -75,14 +75,14 @@ class UserTop(TopModel):
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """Logits from the user's module."""
-        with _told_of(self.path):
+        with _user_errors(self.path):
             result: Tensor = self.module(embeddings)
         _check_shape(result, (len(next(iter(embeddings.values()))), self.outputs), self.path)
         return result
 
 
 def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
-    with _told_of(config.path):
+    with _user_errors(config.path):
         kind: Callable[..., object] = resolved(config.path)
         module = kind(*arguments, **config.args)
     # A class may build something else in its `__new__`.
@@ -92,8 +92,8 @@ def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
 
 
 @contextmanager
-def _told_of(path: str) -> Iterator[None]:
-    """An error inside a user's code is the user's to fix, and names the line."""
+def _user_errors(path: str) -> Iterator[None]:
+    """Turn an error inside a user's code into a `ConfigError` that names the line."""
     try:
         yield
     except CutlayerError:

@@ -157,7 +157,7 @@ class ActiveParty:
             bottom = build_bottom(model.bottom_of(name), self.inputs, f"model.bottom ({name})")
             modules["bottom"], widths = bottom, {**widths, name: bottom.width}
         self.widths = {party: widths[party] for party in self.job.parties if party in widths}
-        self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, quitters=self.job.passives)
+        self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, may_leave=self.job.passives)
         modules["top"] = self.top
         order = prepared.order_digest
         self.state = PartyState(modules, self.job.train.optimizer, self.local.chain, order, self.ports.values())

@@ -1,9 +1,9 @@
-"""Paired checkpoints: every party writes its half, then the active party commits the epoch for all.
+"""Paired checkpoints: every party writes its part, then the active party commits the epoch for all.
 
-A crash or a power failure at any point leaves the last committed epoch whole on every side: a party stores the halves
-of the last two epochs, and only the active party's `committed.json` says which of them count. A half is on disk before
-the party reports it, and all halves are on disk before the commit. Where a disk damaged the last half of any party,
-the run resumes from the epoch before.
+A crash or a power failure at any point leaves the last committed epoch whole on every side: a party stores its parts of
+the last two epochs, and only the active party's `committed.json` says which of them count. A part is on disk before the
+party reports it, and all parts are on disk before the commit. Where a disk damaged the last part of any party, the run
+resumes from the epoch before.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Checkpoints:
     """One party's folder of checkpoints.
 
     Args:
-        folder: created on the first save.
-        party: whose half.
-        job: digest of the shared job; another job's checkpoints are refused.
+        folder: Folder of the checkpoints, created on the first save.
+        party: Name of the party.
+        job: Digest of the shared job; another job's checkpoints are refused.
     """
 
     def __init__(self, folder: Path, party: str, job: str) -> None:
         self.folder, self.party, self.job = folder, party, job
 
     def save(self, epoch: int, state: State, *, best: bool) -> None:
-        """Write this party's half of `epoch`, and drop all but that and the one before."""
+        """Write this party's part of `epoch`, and drop all but that and the epoch before."""
         path = self._path(epoch)
         self._write(path, epoch, state)
         if best:
@@ -75,13 +75,13 @@ class Checkpoints:
         return commits
 
     def resumable(self) -> dict[int, dict[str, Any]]:
-        """The commits whose half is whole here, by epoch; empty before the first commit (active party only).
+        """The commits whose part is whole here, by epoch; empty before the first commit (active party only).
 
         Raises:
-            CheckpointError: epochs are committed, and none of their halves is whole.
+            CheckpointError: epochs are committed, and no part of them is whole here.
         """
         commits = {int(commit["epoch"]): commit for commit in self.commits()}
-        # The half of the older one is dropped before the next commit, so that only the newest must be there.
+        # The part of the older epoch is dropped before the next commit, so that only the newest must be there.
         whole = self.whole({*commits} & {*self._saved(), max(commits, default=-1)})
         if commits and not whole:
             wanted = f"a whole checkpoint of epoch {' or '.join(map(str, sorted(commits)))} in {self.folder}"
@@ -89,26 +89,26 @@ class Checkpoints:
         return {epoch: commits[epoch] for epoch in whole}
 
     def whole(self, epochs: Iterable[int] | None = None) -> list[int]:
-        """Epochs that this party can resume after, ascending; warns of a damaged half, which is left out.
+        """Epochs that this party can resume after, ascending; warns of a damaged part, which is left out.
 
         Args:
-            epochs: those to look for; all that are saved here by default.
+            epochs: Epochs to look for; all that are saved here by default.
 
         Raises:
-            CheckpointError: a half belongs to another party or job.
+            CheckpointError: a part belongs to another party or job.
         """
-        found = []
+        whole = []
         for epoch in sorted(self._saved() if epochs is None else epochs):
             try:
                 self.load(epoch)
             except _Damaged as damage:
                 warnings.warn(f"{damage}; the run can resume from the epoch before", stacklevel=2)
             else:
-                found.append(epoch)
-        return found
+                whole.append(epoch)
+        return whole
 
     def load(self, epoch: int) -> State:
-        """This party's half of `epoch`.
+        """This party's part of `epoch`.
 
         Raises:
             CheckpointError: it is missing, damaged, or of another party, job or epoch.
@@ -116,10 +116,10 @@ class Checkpoints:
         return self._read(self._path(epoch), epoch)
 
     def load_best(self, epoch: int | None = None) -> State:
-        """This party's half of the best epoch.
+        """This party's part of the best epoch.
 
         Args:
-            epoch: that it must be of: halves of two epochs together are no model. `None` takes the one that is there.
+            epoch: Epoch that it must be of: parts of two epochs together are no model. `None` takes any.
 
         Raises:
             CheckpointError: it is missing, damaged, or of another party, job or epoch.
@@ -127,7 +127,7 @@ class Checkpoints:
         return self._read(self.folder / "best.safetensors", epoch)
 
     def load_kept(self, *, best: bool) -> State:
-        """This party's half of the epoch that a finished run ended with: the best one, or the latest."""
+        """This party's part of the epoch that a finished run ended with: the best one, or the latest."""
         return self.load_best() if best else self.load(self.latest())
 
     def save_release(self, state: State) -> None:

@@ -21,7 +21,7 @@ MAX_NAME_LENGTH = 64
 MAX_COUNT = 2**53
 """Of releases or steps in a metric: whole numbers above it are not all exact, and a square root must stay small."""
 COUNTED = ("releases", "row_steps")
-"""Figures from which the ledger states a cost, each with `_planned` and `_allowed`."""
+"""Metrics from which the ledger states a cost, each with `_planned` and `_allowed`."""
 
 
 def _metric_name(name: str) -> str:
@@ -94,8 +94,8 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
     except ValidationError as mismatch:
         wrong = mismatch.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(map(str, wrong["loc"]))[:MAX_NAME_LENGTH]
-        told = f"{where}: {wrong['msg']}" if where.isprintable() else str(wrong["msg"])
-        raise ProtocolError(f"{party} sent evidence of another form: {told[:200]}") from None
+        reason = f"{where}: {wrong['msg']}" if where.isprintable() else str(wrong["msg"])
+        raise ProtocolError(f"{party} sent evidence of another form: {reason[:200]}") from None
     names = [item.protection for item in stated]
     if len(set(names)) != len(names):
         raise ProtocolError.expected(f"evidence of {party} with each protection once", "one twice")

@@ -16,7 +16,7 @@ from cutlayer.data.ids import DIGEST_BYTES
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
 from cutlayer.models import stated_width
-from cutlayer.models.base import WIDEST
+from cutlayer.models.base import MAX_WIDTH
 from cutlayer.parties.messages import Wait, receive, receive_chunks, send_in_chunks
 
 PROTOCOL = "1"
@@ -136,7 +136,7 @@ def agree_active(
         port.send(Kind.HELLO, fields=hello(job, table, start))
         received = yield from receive_chunks(port, Kind.IDS, "digests", rows[peer], DIGEST_BYTES)
         if len(received) != rows[peer]:
-            raise ProtocolError.expected(f"{rows[peer]:,} ids from {peer}, as it said", f"{len(received):,}")
+            raise ProtocolError.expected(f"{rows[peer]:,} ids from {peer}, as it stated", f"{len(received):,}")
         digests[peer] = received.numpy()
     positions = intersect(digests)
     for peer, port in ports.items():
@@ -199,7 +199,7 @@ def check_order(mine: str, theirs: Message) -> None:
 def _checked_width(width: int, peer: str, job: Job) -> int:
     """The width a peer states, before anything is allocated by it."""
     stated = stated_width(job.model.bottom_of(peer))
-    if stated not in (None, width) or not 1 <= width <= WIDEST:
-        wanted = f"1 to {WIDEST:,}" if stated is None else f"{stated}, by model.bottom,"
+    if stated not in (None, width) or not 1 <= width <= MAX_WIDTH:
+        wanted = f"1 to {MAX_WIDTH:,}" if stated is None else f"{stated}, by model.bottom,"
         raise ProtocolError.expected(f"an embedding width of {wanted} at {peer}", width)
     return width

@@ -1,4 +1,4 @@
-"""What one party brings to a run and shares with nobody."""
+"""One party's own side of a run, which it shares with nobody; and the plan of what it releases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cutlayer.protections.chain import Chain
 from cutlayer.protections.label_memory import LabelMemory
 
 EVALUATION_ROWS = 4096
-"""Rows per request for held-out rows."""
+"""Number of rows of a request for held-out rows."""
 HELD_OUT = ("validation", "test")
 """The parts of the rows that may be asked for; training rows are sent on schedule and no other way."""
 
@@ -35,24 +35,24 @@ class Local:
     """One party's own side of a job.
 
     Attributes:
-        name: of the party.
-        table: its rows.
-        chain: its protections.
-        folder: the run folder; this party writes only below its own names in it.
-        data: where the encoded columns are stored; several runs on the same rows may share it.
-        secret: long-lived, for draws that must repeat in the next run on the same rows.
+        name: Name of the party.
+        table: Its rows.
+        chain: Its protections.
+        folder: Run folder; this party writes only below its own names in it.
+        data: Folder of the encoded columns; several runs on the same rows may share it.
+        secret: Long-lived secret, for draws that must repeat in the next run on the same rows.
         noise_key: 32 bytes for this run's noise.
-        starting_key: 32 bytes for the initial weights and all else that is drawn from the global random state.
-        audit: what to record.
-        label_column: of the active party; empty on a passive one.
-        label_memory: what labels were drawn for in this and earlier runs; `None` with a supplied key.
-        resume: continue from the committed checkpoint in `folder`.
-        releases: folder of this party's release logs, beside its secret; `None` where nothing leaves the process or
-            anybody can repeat the noise: they are then in the run folder.
-        forget_peer_progress: go on where a peer names an earlier epoch than this party has saved, and count what is
-            released again.
-        limits: of the numbers that it sends and accepts.
-        wrap: what a passive party that attacks does to its own optimiser; what it remembers must be in the optimiser's
+        starting_key: 32 bytes for the initial weights and everything else drawn from the global random state.
+        audit: What to record, and which attacks to run.
+        label_column: Name of the label column of the active party; empty at a passive one.
+        label_memory: Record of the labels that this and earlier runs drew for; `None` with a supplied key.
+        resume: Whether to continue from the committed checkpoint in `folder`.
+        releases: Folder of this party's release logs, next to its secret; `None` where nothing leaves the process or
+            anybody can repeat the noise: the logs are then in the run folder.
+        forget_peer_progress: Whether to go on where a peer names an earlier epoch than this party has saved, and to
+            count what is released again.
+        limits: Bounds on the numbers that it sends and accepts.
+        wrap: Applied by a passive party that attacks to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
     """
 
@@ -76,13 +76,13 @@ class Local:
     def release_log(self, job: Job, rows: bytes) -> ReleaseLog:
         """The log of what this run releases, by the run's noise key.
 
-        Logs of one job share a folder, whose name tells nobody without the secret which they are. It does not hang on
-        the common rows: which those are, and in which order, is a peer's word, and another one must not hide what
-        earlier runs released.
+        Logs of one job share a folder, whose name reveals the job only to a reader with the secret. It does not depend
+        on the common rows: which rows those are, and in which order, is a peer's word, and a false one must not hide
+        what earlier runs released.
 
         Args:
-            job: whose schedule is run.
-            rows: digest of the ids of the common rows, in their order.
+            job: Job that is run.
+            rows: Digest of the ids of the common rows, in their order.
         """
         own = self.folder / "checkpoint" / self.name
         which = derive(self.secret, b"release logs", self.name.encode(), job.digest().encode(), size=8).hex()

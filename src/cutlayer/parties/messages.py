@@ -52,13 +52,13 @@ def check_present(message: Message) -> None:
             raise PeerLost(f"lost {message.sender}: it was interrupted; resume when it is back")
         error, _, missing = reason.partition(" ")
         if error == PeerLost.__name__:
-            told = f"it has lost {missing or 'another party'} itself"
-            raise PeerLost(f"lost {message.sender}: {told}; resume when all are back")
+            why = f"it has lost {missing or 'another party'} itself"
+            raise PeerLost(f"lost {message.sender}: {why}; resume when all are back")
         raise ProtocolError(f"{message.sender} left: {reason}")
 
 
 def close_reason(failure: CutlayerError) -> str:
-    """What the peers are told of a failure: its kind and, of a lost party, whose; never what was seen."""
+    """The reason that peers are sent for a failure: its kind and the name of a lost party; no data of this party."""
     kind = type(failure).__name__
     return f"{kind} {failure.peer}".strip() if isinstance(failure, PeerLost) else kind
 
@@ -67,10 +67,10 @@ def checked_embedding(message: Message, rows: int, width: int, limit: float) -> 
     """The embedding that a message carries.
 
     Args:
-        message: its epoch and step checked.
-        rows: how many were asked for.
-        width: of its sender's embedding.
-        limit: largest Euclidean norm of a row that is accepted.
+        message: Message whose kind, epoch and step were checked.
+        rows: Number of rows that were asked for.
+        width: Number of columns of the sender's embedding.
+        limit: Largest Euclidean norm of a row that is accepted.
 
     Raises:
         ProtocolError: it is not (rows, width), not finite, or a row is longer than the limit.
@@ -86,24 +86,24 @@ def checked_embedding(message: Message, rows: int, width: int, limit: float) -> 
 def send_in_chunks(port: Port, kind: Kind, name: str, tensor: Tensor) -> None:
     """Send a long tensor as messages of at most `CHUNK` rows."""
     parts = torch.split(tensor, CHUNK) if len(tensor) else (tensor,)
-    for place, part in enumerate(parts):
-        port.send(kind, tensors={name: part}, fields={"last": place == len(parts) - 1})
+    for index, part in enumerate(parts):
+        port.send(kind, tensors={name: part}, fields={"last": index == len(parts) - 1})
 
 
 def receive_chunks(
     port: Port, kind: Kind, name: str, most: int, columns: int | None = None
 ) -> Generator[Port, Message, Tensor]:
-    """Put a long tensor together again, as `send_in_chunks` has cut it.
+    """Join a long tensor that `send_in_chunks` has split.
 
-    All chunks but the last are full, so that each message brings the end nearer: a peer that trickles, for as long as
-    it stays within the patience of a single message, could otherwise hold this party for ever.
+    All chunks but the last must be full. A peer that sends a few rows at a time, each within the timeout of a single
+    message, could otherwise hold this party for ever.
 
     Args:
-        port: to the sender.
-        kind: of the messages.
-        name: of the tensor in them.
-        most: rows in all that are accepted.
-        columns: of each chunk; `None` for tensors of one axis.
+        port: Port to the sender.
+        kind: Kind of the messages.
+        name: Name of the tensor in them.
+        most: Maximum number of rows in all.
+        columns: Number of columns of each chunk; `None` for tensors of one axis.
 
     Raises:
         ProtocolError: more rows, another width, or a chunk that is not full and not the last.

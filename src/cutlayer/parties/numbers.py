@@ -20,9 +20,9 @@ def check_received(message: Message, limit: float, key: str) -> None:
     One NaN would spread to all weights with the next step, and from there into every later checkpoint.
 
     Args:
-        message: with one float32 matrix (n, d), its epoch and step checked.
-        limit: largest Euclidean norm of a row, above 0.
-        key: of the private part that holds the limit, for the message.
+        message: Message with one float32 matrix (n, d), whose epoch and step were checked.
+        limit: Largest Euclidean norm of a row, above 0.
+        key: Key of the private part that holds the limit, for the error.
 
     Raises:
         ProtocolError: names the sender, the epoch and the step.
@@ -32,7 +32,7 @@ def check_received(message: Message, limit: float, key: str) -> None:
             which = f"{name} of {message.sender} for epoch {message.epoch}, step {message.step}"
             norm = largest_norm(rows)
             if math.isfinite(norm):
-                remedy = f"its training diverged, or it is no honest one; {key} is this party's own limit"
+                remedy = f"its training diverged, or it is not honest; {key} is this party's own limit"
                 raise ProtocolError.expected(f"rows of norm up to {limit:g} in the {which}", f"{norm:.3g}", remedy)
             raise ProtocolError.expected(f"finite numbers in the {which}", "NaN or infinity", "its training diverged")
 
@@ -43,10 +43,10 @@ def check_own(rows: Tensor, limit: float, party: str, what: str) -> None:
     Before, because noise on a row of NaN, or a clipped one, would look like any other.
 
     Args:
-        rows: float32 (n, d), of this party's own model.
-        limit: largest Euclidean norm of a row, above 0.
-        party: name of this party.
-        what: the rows are, with epoch and step, for the message.
+        rows: Embeddings or gradients of this party's own model, float32 (n, d).
+        limit: Largest Euclidean norm of a row, above 0.
+        party: Name of this party.
+        what: Kind of the rows, with epoch and step, for the error.
 
     Raises:
         Diverged: a number is not finite, or a row is longer.
@@ -58,7 +58,7 @@ def check_own(rows: Tensor, limit: float, party: str, what: str) -> None:
 
 
 def check_loss(loss: float, party: str, epoch: int, step: int) -> None:
-    """Raise `Diverged` if a loss is not finite: its gradients would be the peers' to suffer."""
+    """Raise `Diverged` if a loss is not finite: its gradients would destroy the models of the peers."""
     if not math.isfinite(loss):
         raise Diverged(f"training diverged: the loss at {party} is {loss} in epoch {epoch}, step {step}; {_REMEDY}")
 
@@ -67,9 +67,9 @@ def check_weights(tensors: Mapping[str, Tensor], party: str, epoch: int) -> None
     """Stop before weights, or an optimiser's state, that are not finite replace a good checkpoint.
 
     Args:
-        tensors: a party's half as a checkpoint holds it.
-        party: whose half.
-        epoch: after which it would be saved.
+        tensors: Tensors of the party's state, as a checkpoint holds them.
+        party: Name of the party.
+        epoch: Epoch after which they would be saved.
 
     Raises:
         Diverged: a number is not finite; names the party and the epoch.

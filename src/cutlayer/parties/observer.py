@@ -1,4 +1,4 @@
-"""What a party tells whoever watches it: progress, history, and the sampled steps an audit scores."""
+"""What the active party reports during a run: progress, history, and the sampled steps that an audit scores."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ class EpochRecord:
     """One line of the history.
 
     Attributes:
-        epoch: from 0.
-        loss: mean over the epoch's rows.
-        part: which rows `metrics` are of, `validation` or `test`.
-        leak: leak, 0.5 to 1, by `party/message/attack`, of this epoch's sampled steps.
-        protections: the active party's own metrics of the epoch, by `protection.metric`; estimates, never a guarantee.
+        epoch: Number of the epoch, from 0.
+        loss: Mean loss of the epoch's training rows.
+        part: Rows that `metrics` are of, `validation` or `test`.
+        metrics: Metrics of the task, by name.
+        seconds: Wall time of the training steps.
+        rows_per_second: Training rows per second.
+        best: Whether the epoch is the best so far.
+        leak: Leak, 0.5 to 1, by `party/message/attack`, of this epoch's sampled steps.
+        protections: The active party's own metrics of the epoch, by `protection.metric`; estimates, never a guarantee.
     """
 
     epoch: int
@@ -41,17 +45,18 @@ class Observer:
         """Called before `started` where all parties run in this process.
 
         Args:
-            steps: reads the sampled steps of a passive party's current epoch, by party.
+            steps: Reads the sampled steps of a passive party's current epoch, by party.
         """
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Called before step 0.
 
         Args:
-            task: kind and classes.
-            truth: true labels by row of the common order; they stay with the active party.
-            training: row numbers of the training rows.
-            epochs: planned. start: the first epoch to run (above 0 after a resume).
+            task: Task, with its classes.
+            truth: True labels in the common order, (n,); they stay with the active party.
+            training: Row numbers of the training rows, int64 (t,).
+            epochs: Number of planned epochs.
+            start: First epoch to run, above 0 after a resume.
         """
 
     def stepped(self, epoch: int, rows: int, loss: float) -> None:

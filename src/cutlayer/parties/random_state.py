@@ -23,9 +23,9 @@ def starting_key(noise_key: bytes, party: str, seed: int) -> bytes:
     """The key, 32 bytes, of all that a party draws from the global random state: initial weights, dropout, a fit.
 
     Args:
-        noise_key: the party's own, 32 bytes. Nobody who lacks it can repeat what is drawn.
-        party: name of the party, so that parties under one supplied key draw different numbers.
-        seed: the job's, so that runs of several seeds under one supplied key differ.
+        noise_key: 32 bytes of the party's own. Nobody without it can repeat what is drawn.
+        party: Name of the party, so that parties under one supplied key draw different numbers.
+        seed: Seed of the job, so that runs of several seeds under one supplied key differ.
     """
     return derive(noise_key, b"initial weights", party.encode(), str(seed).encode())
 
@@ -34,10 +34,10 @@ def random_state(key: bytes) -> Tensor:
     """The state of the tensor library's generator (Mersenne Twister) under a key, uint8 as of `torch.get_rng_state`.
 
     All 19,937 bits of the state come from the key. A seed would not do: `torch.manual_seed` uses 32 bits of it, and
-    whoever sees an embedding could try them all.
+    a party that sees an embedding could try them all.
 
     Args:
-        key: 32 bytes, of one party and one run.
+        key: 32 bytes of one party and one run.
 
     Reference: Matsumoto and Nishimura 1998, *Mersenne Twister: a 623-dimensionally equidistributed uniform
     pseudo-random number generator*.

@@ -13,17 +13,18 @@ from cutlayer.data.split import Split
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.messages import checked_embedding, receive
 
-MOST_NUMBERS = 1 << 22
-"""Of one message: 16 MB, well under the limit of a frame."""
+MAX_NUMBERS = 1 << 22
+"""Maximum size of one message, in numbers: 16 MB, well under the limit of a frame."""
 
 
 def release_batches(split: Split, width: int) -> list[tuple[str, Tensor]]:
-    """The batches of a single release, each with the part of the rows it is of: together every row once.
+    """The batches of a single release, each with its part of the split: together every row once.
 
     Args:
-        width: of the embedding; wide ones come in smaller batches.
+        split: Rows for training, validation and testing.
+        width: Number of columns of the embedding; wide ones come in smaller batches.
     """
-    size = max(1, min(EVALUATION_ROWS, MOST_NUMBERS // width))
+    size = max(1, min(EVALUATION_ROWS, MAX_NUMBERS // width))
     parts = ("train", *HELD_OUT)
     return [(part, rows) for part in parts for rows in evaluation_batches(split.part(part), size)]
 
@@ -32,10 +33,10 @@ def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Gener
     """Ask a party that releases once for all its rows, batch after batch.
 
     Args:
-        port: to the party.
-        split: of the common rows.
-        width: of its embedding.
-        limit: largest norm of a row that is accepted.
+        port: Port to the party.
+        split: Rows for training, validation and testing.
+        width: Number of columns of its embedding.
+        limit: Largest norm of a row that is accepted.
 
     Returns:
         The embeddings by row of the common order, float32 (n, width).
@@ -44,10 +45,10 @@ def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Gener
         ProtocolError: embeddings of another shape, not finite, or with a row beyond the limit.
     """
     batches = release_batches(split, width)
-    kept = torch.empty(sum(len(rows) for _, rows in batches), width)
+    released = torch.empty(sum(len(rows) for _, rows in batches), width)
     for number, (part, rows) in enumerate(batches):
         digest = rows_digest(rows)
         port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": part, "batch": number})
         message = yield from receive(port, Kind.RELEASE, -1, number, digest)
-        kept[rows] = checked_embedding(message, len(rows), width, limit)
-    return kept
+        released[rows] = checked_embedding(message, len(rows), width, limit)
+    return released

@@ -1,4 +1,4 @@
-"""One party's half of the model with its optimiser and protections, and what of it a checkpoint holds."""
+"""One party's part of the model with its optimiser and protections, and what a checkpoint holds of it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class PartyState:
     """Modules, optimiser, protections and counts of one party.
 
     Args:
-        modules: `bottom` and, on the active side, `top`.
-        optimizer: settings; `None` where the party has nothing to train.
-        chain: the party's protections.
-        rows: digest of the ids of the common rows, in their order.
-        ports: to the other parties; every message that a protection must have made is compared with what it made,
-            before it leaves.
-        wrap: applied to the optimiser, where the party attacks by it.
+        modules: Modules by name: `bottom` and, on the active side, `top`.
+        optimizer: Settings of the optimiser.
+        chain: The party's protections.
+        rows: Digest of the ids of the common rows, in their order.
+        ports: Ports to the peers; every message that a protection must have made is compared with what it made, before
+            it leaves.
+        wrap: Applied to the optimiser, where the party attacks by it.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class PartyState:
         """Raise `CheckpointError` unless `rows` is the digest of the common rows."""
         if rows != self.rows:
             wanted = "the rows the run was begun with, in every party's table"
-            raise CheckpointError.expected(wanted, "other common rows", "bring them back, or start a new run")
+            raise CheckpointError.expected(wanted, "other common rows", "restore them, or start a new run")
 
     def _load_rest(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         torch.set_rng_state(tensors["random"])
@@ -118,8 +118,8 @@ class PartyState:
 
 def chain_state(state: State) -> Mapping[str, Any]:
     """What a checkpoint holds of the party's protections, for `Chain.load_state_dict`."""
-    found: Mapping[str, Any] = _push(state[1]["chain"], state[0])
-    return found
+    stored: Mapping[str, Any] = _push(state[1]["chain"], state[0])
+    return stored
 
 
 def build_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:

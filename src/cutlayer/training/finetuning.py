@@ -39,8 +39,11 @@ class FineTuned:
     """A top model that was trained on after parties had left.
 
     Attributes:
-        metrics, logits: on the run's test rows, or its validation rows where it has no test rows.
-        kept_epochs: how many epochs of training the model kept had; 0 if none made it better.
+        top: The trained top model.
+        absent: Passive parties that have left, in the job's order.
+        metrics: Metrics on the run's test rows, or its validation rows where it has no test rows.
+        logits: Logits of the same rows, (n, outputs).
+        kept_epochs: Number of epochs that the model was trained for; 0 if none made it better.
     """
 
     top: TopModel
@@ -106,7 +109,13 @@ def tune(
     """Train a top model in place on what it answers without some parties, by the job's optimiser and batch size.
 
     Args:
-        held_out: rows that choose the epoch; without them the last one stands.
+        top: Top model to train.
+        training: Embeddings and labels of the rows to train on.
+        absent: Passive parties that have left.
+        task: Task, with its classes.
+        train: Optimiser, batch size and seed.
+        epochs: Number of epochs.
+        held_out: Rows that choose the epoch; without them the model ends with the last epoch.
 
     Returns:
         How many epochs of training the model ends with.

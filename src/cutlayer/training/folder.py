@@ -71,7 +71,7 @@ class RunFolder:
             RunFolderError: as `create`.
             CheckpointError: the run to resume is one of another job.
         """
-        made = [place for place in (path, *path.parents) if not place.exists()]
+        made = [folder for folder in (path, *path.parents) if not folder.exists()]
         folder = cls.create(path, resume=resume)
         with folder.locked("a run"):
             cls.create(path, resume=resume)  # again: before the lock, another process may have made a run here
@@ -88,8 +88,8 @@ class RunFolder:
                 if not resume and not folder.kept:
                     folder.clear()
                     with suppress(OSError):  # a folder above it may by now hold another run
-                        for place in made:
-                            place.rmdir()
+                        for parent in made:
+                            parent.rmdir()
                 raise
 
     @contextmanager
@@ -276,8 +276,8 @@ class RunFolder:
             if not isinstance(epoch.get("epoch"), int):
                 raise ValueError("it has no epoch")
         except ValueError as damage:
-            told = f"{self.path / _HISTORY} is damaged (line {number}: {damage})"
-            raise RunFolderError(f"{told}; remove that line, and the report leaves its epoch out") from None
+            where = f"{self.path / _HISTORY} is damaged (line {number}: {damage})"
+            raise RunFolderError(f"{where}; remove that line, and the report leaves its epoch out") from None
         return epoch
 
 

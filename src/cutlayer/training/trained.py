@@ -30,7 +30,7 @@ def load_top(job: Job, folder: RunFolder, widths: Mapping[str, int], outputs: in
         widths: of every party's embedding, in the job's order.
         outputs: of the task.
     """
-    top = build_top(job.model.top, widths, outputs, quitters=job.passives)
+    top = build_top(job.model.top, widths, outputs, may_leave=job.passives)
     restore(top, "top", job, folder, job.active)
     return top
 

@@ -60,7 +60,7 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
         where: dotted path of `fit`, for messages.
 
     Returns:
-        What was left to lose, epoch by epoch, in the fit's own unit.
+        Loss of every epoch, in the unit of the fit.
 
     Raises:
         ConfigError: unknown kind or key, or columns or a bottom model that it cannot be used with.
@@ -103,7 +103,7 @@ def is_independent(raw: Mapping[str, Any] | None) -> bool:
 
 
 def _cut_is_stated(bottom: Mapping[str, Any]) -> bool:
-    """Whether a `cut` is among the keys of this kind of bottom model, which is then activated unless told otherwise."""
+    """Whether a `cut` is among the keys of this kind of bottom model, whose embedding is then activated by default."""
     kind = BOTTOMS.get(str(bottom.get("kind")))
     return kind is not None and "cut" in kind.config.model_fields
 

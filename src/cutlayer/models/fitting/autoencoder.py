@@ -1,4 +1,4 @@
-"""An autoencoder: the bottom model learns an embedding from which the columns can be told again."""
+"""An autoencoder: the bottom model learns an embedding from which the columns can be reconstructed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import WIDEST, BottomModel, Width, dense_stack
+from cutlayer.models.base import MAX_WIDTH, BottomModel, Width, dense_stack
 from cutlayer.models.fitting.base import Batch, Columns, DescentConfig, descend
 
 
@@ -25,9 +25,9 @@ class AutoencoderFit(DescentConfig):
 
 
 def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
-    """Train bottom model and decoder on the mean over the columns of how badly each is told again.
+    """Train bottom model and decoder on the reconstruction loss, the mean over the columns.
 
-    That is the squared error of a number as encoded, and the cross-entropy in nats of a category.
+    The loss of a number is the squared error as encoded; that of a category is the cross-entropy in nats.
 
     Returns:
         Mean loss of every epoch.
@@ -35,9 +35,9 @@ def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Colu
     Raises:
         ConfigError: too many categories. Diverged: the loss is not finite.
     """
-    if columns.total > WIDEST:
+    if columns.total > MAX_WIDTH:
         remedy = "lower features.categories.max_codes"
-        raise ConfigError.expected(f"at most {WIDEST:,} columns for fit autoencoder", f"{columns.total:,}", remedy)
+        raise ConfigError.expected(f"at most {MAX_WIDTH:,} columns for fit autoencoder", f"{columns.total:,}", remedy)
     widths = (bottom.width, *settings.hidden)
     decoder = nn.Sequential(
         dense_stack(bottom.width, settings.hidden, "relu"), nn.Linear(widths[-1], columns.total, bias=True)
@@ -58,8 +58,8 @@ def reconstruction_loss(decoded: Tensor, batch: Batch, columns: Columns) -> Tens
     """
     codes, numbers = batch
     cards = columns.inputs.cardinalities
-    logits, told = decoded[:, : sum(cards)], decoded[:, sum(cards) :]
-    parts = [functional.mse_loss(told, numbers, reduction="sum") / len(numbers)] if columns.inputs.numbers else []
-    for place, scores in enumerate(torch.split(logits, list(cards), dim=1) if cards else ()):
-        parts.append(functional.cross_entropy(scores, codes[:, place].long()))
+    logits, values = decoded[:, : sum(cards)], decoded[:, sum(cards) :]
+    parts = [functional.mse_loss(values, numbers, reduction="sum") / len(numbers)] if columns.inputs.numbers else []
+    for index, scores in enumerate(torch.split(logits, list(cards), dim=1) if cards else ()):
+        parts.append(functional.cross_entropy(scores, codes[:, index].long()))
     return torch.stack(parts).sum() / (len(cards) + columns.inputs.numbers)

@@ -21,7 +21,7 @@ class GradientsFit(DescentConfig):
 
 
 def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
-    """Train the bottom model to tell, from the party's columns, the step that would have lowered each row's loss.
+    """Train the bottom model to predict, from the party's columns, the step that would have lowered each row's loss.
 
     While zeros stand for the party's rows, the gradient of a row's loss with respect to its embedding says what the
     active party's model gets wrong about it: the residual of that row, times the top model's slope. The least-squares

@@ -14,7 +14,7 @@ from cutlayer.models.base import BottomModel
 from cutlayer.models.fitting.base import Columns
 from cutlayer.models.linear import LinearBottom
 
-WIDEST = 4096
+MAX_COLUMNS = 4096
 """Columns, each category being one: their covariance is 134 MB, and its eigenvectors take a minute."""
 _CHUNK = 1024
 
@@ -44,9 +44,9 @@ def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: Columns) -> tuple[f
     if bottom.width > most:
         wanted = f"model.bottom.width of at most {most}, the columns and rows there are, for fit pca"
         raise ConfigError.expected(wanted, bottom.width, "lower it")
-    if columns.total > WIDEST:
+    if columns.total > MAX_COLUMNS:
         remedy = "lower features.categories.max_codes, or fit an autoencoder"
-        raise ConfigError.expected(f"at most {WIDEST:,} columns for fit pca", f"{columns.total:,}", remedy)
+        raise ConfigError.expected(f"at most {MAX_COLUMNS:,} columns for fit pca", f"{columns.total:,}", remedy)
     mean = sum((part.sum(0) for part in _dense(columns)), torch.zeros((), dtype=torch.float64)) / len(columns.rows)
     covariance = torch.zeros(columns.total, columns.total, dtype=torch.float64)
     for part in _dense(columns):
