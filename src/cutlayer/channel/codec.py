@@ -46,8 +46,8 @@ _PARTS: Mapping[str, type] = {
 }
 _LOWEST = {"epoch": -1, "step": -1, "sequence": 0}
 _MAX_NAME_LENGTH = 256
-_MOST_ENTRIES = 16
-"""Of any list or map in an envelope; the largest there is, the envelope itself, has ten."""
+_MAX_ENTRIES = 16
+"""Maximum length of a list or map in an envelope; the largest, the envelope itself, has ten entries."""
 
 Raw = bytes | bytearray | memoryview
 
@@ -57,9 +57,9 @@ class Limits:
     """What one party accepts from another; checked before anything is allocated.
 
     Attributes:
-        frame_bytes: of one frame, header and numbers included, 1 to 2**31 - 1.
-        envelope_bytes: of all that is not numbers; the texts in a message count here.
-        queued_bytes: of the frames that wait in one direction of a link; past it the sender waits.
+        frame_bytes: Maximum size of a frame, header and numbers included, 1 to 2**31 - 1.
+        envelope_bytes: Maximum size of everything but the numbers; the texts in a message count here.
+        queued_bytes: Maximum size of the frames that wait in one direction of a link; past it the sender waits.
     """
 
     frame_bytes: int = 64 * 2**20
@@ -80,8 +80,8 @@ def encode(message: Message, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """Write a message as one frame; its tensors are copied once.
 
     Args:
-        message: checked, with contiguous tensors, as a `Port` makes it.
-        limits: of the receiver.
+        message: Checked message with contiguous tensors, as a `Port` makes it.
+        limits: Limits of the receiver.
 
     Raises:
         ProtocolError: the frame would be larger than the receiver takes, or holds a number or text that msgpack cannot.
@@ -198,8 +198,8 @@ def _unpacked(envelope: memoryview) -> Any:
             strict_map_key=True,
             max_str_len=size,
             max_bin_len=size,
-            max_array_len=_MOST_ENTRIES,
-            max_map_len=_MOST_ENTRIES,
+            max_array_len=_MAX_ENTRIES,
+            max_map_len=_MAX_ENTRIES,
             max_ext_len=0,
             object_pairs_hook=_distinct,
         )

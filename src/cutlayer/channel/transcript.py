@@ -1,4 +1,4 @@
-"""What crossed, in order, exactly as it was sent: whole sampled steps, bounded, one folder per party."""
+"""The sampled messages of a run, exactly as sent: whole steps, bounded in bytes, one folder per party."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cutlayer.errors import DataError
 from cutlayer.tensor_file import read_tensors, write_tensors
 
 LAYER_ROWS = 2048
-"""Rows of a sampled step whose layer outputs are kept: enough for an AUC, a quarter of the memory of a large batch."""
+"""Rows of a sampled step whose layer outputs are recorded: enough for an AUC, a quarter of a large batch's memory."""
 _ENTRY = 120
-"""Bytes that a tensor's dtype, shape and place take in the header of a safetensors file, at most."""
+"""Maximum number of bytes that a tensor's dtype, shape and offsets take in the header of a safetensors file."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,12 @@ class Step:
     """One sampled step as one party saw it.
 
     Attributes:
-        rows: row numbers of the batch in the common order, int64 (n,).
-        embeddings, gradients: by passive party, float32 (n, width), as they crossed.
-        layers: outputs of this party's own layers for the first `LAYER_ROWS` rows, by layer name.
+        epoch: Number of the epoch, from 0.
+        step: Number of the step within the epoch, from 0.
+        rows: Row numbers of the batch in the common order, int64 (n,).
+        embeddings: Embeddings as they crossed, by passive party, float32 (n, width).
+        gradients: Cut gradients as they crossed, by passive party, float32 (n, width).
+        layers: Outputs of this party's own layers for the first `LAYER_ROWS` rows, by layer name.
     """
 
     epoch: int
@@ -49,14 +52,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which steps are kept; a pure function of the schedule.
+    """Which steps are recorded; a pure function of the schedule.
 
     Attributes:
-        steps_per_epoch: of the schedule.
-        batch_size: rows of a step.
-        kept: how many steps of an epoch are kept, spread evenly over it.
-        epochs: of the run.
-        limit: bytes of all files together.
+        steps_per_epoch: Number of steps of an epoch.
+        batch_size: Number of rows of a step.
+        kept: Number of steps of an epoch that are recorded, spread evenly over it.
+        epochs: Number of epochs of the run.
+        limit: Maximum size of all files together, in bytes.
     """
 
     steps_per_epoch: int
@@ -72,18 +75,19 @@ class Sampling:
         return cls(steps_per_epoch, batch_size, kept, epochs, limit)
 
     def takes(self, step: int) -> bool:
-        """Whether this step of an epoch is kept."""
+        """Whether this step of an epoch is recorded."""
         return step * self.kept % self.steps_per_epoch < self.kept
 
     def takes_layers(self, step: int) -> bool:
-        """Whether this kept step's layer outputs are kept too: those of the first `LAYER_ROWS` kept rows."""
+        """Whether the layer outputs of this step are recorded: those of the first `LAYER_ROWS` recorded rows are."""
         return self.takes(step) and step * self.kept // self.steps_per_epoch < max(1, LAYER_ROWS // self.batch_size)
 
     def writes(self, epoch: int, nbytes: int) -> bool:
-        """Whether this epoch's steps go to disk: the first two, and as many others, evenly spread, as the limit allows.
+        """Whether this epoch's steps go to disk: the first two, and as many more, evenly spread, as the limit allows.
 
         Args:
-            nbytes: of one epoch's file; every epoch keeps the same steps and so leaves as many.
+            epoch: Number of the epoch, from 0.
+            nbytes: Size of one epoch's file; every epoch records the same steps, and so as many bytes.
         """
         affordable = self.limit // max(nbytes, 1)
         if affordable >= self.epochs:
@@ -97,7 +101,8 @@ class Transcript:
     """Collects the sampled steps of one party; the latest epoch's in memory, all of them on disk.
 
     Args:
-        folder: where the epochs are written; `None` keeps only the current epoch in memory.
+        folder: Folder of the files; with `None` only the current epoch is held, in memory.
+        sampling: Which steps are recorded, and which epochs are written.
     """
 
     def __init__(self, folder: Path | None, sampling: Sampling) -> None:
@@ -106,7 +111,7 @@ class Transcript:
         self.steps: list[Step] = []
 
     def add(self, step: Step) -> None:
-        """Keep a sampled step; the first of an epoch replaces those of the epoch before."""
+        """Add a sampled step; the first of an epoch replaces those of the epoch before."""
         if self.steps and self.steps[-1].epoch != step.epoch:
             self.steps = []
         self.steps.append(step)
@@ -131,11 +136,11 @@ def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
 
 def _named(steps: list[Step]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    for index, step in enumerate(steps):
-        tensors[f"{index}/rows"] = step.rows
+    for number, step in enumerate(steps):
+        tensors[f"{number}/rows"] = step.rows
         for kind, group in (("embedding", step.embeddings), ("gradient", step.gradients), ("layer", step.layers)):
             for index, (name, tensor) in enumerate(group.items()):
-                tensors[f"{index}/{kind}/{index:03d}/{name}"] = tensor
+                tensors[f"{number}/{kind}/{index:03d}/{name}"] = tensor
     return tensors
 
 
