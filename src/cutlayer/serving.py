@@ -31,9 +31,9 @@ class Serving:
     """What one passive party of a finished run releases for predictions.
 
     A prediction releases every row that it is asked for once, with noise of its own. The rows of a prediction have no
-    ids that would tell them apart from those of another, so the account takes each prediction for one more release of
-    every row: `serving` of the party's private settings is how many it plans for, beside the schedule. It is counted in
-    the run's release log, and on disk, before anything is released.
+    ids that distinguish them from those of another, so the account takes each prediction for one more release of every
+    row: `serving` of the party's private settings is the number that it plans for, besides the schedule. A prediction
+    is counted in the run's release log, on disk, before anything is released.
 
     Args:
         job: as run.

@@ -121,7 +121,7 @@ def test_an_image_beside_other_columns() -> None:
     assert ready.labels.values.tolist() == [0, 1] * 10
     labels_alone = prepared(table, label="y", features=FeaturesConfig(include="none"))
     assert labels_alone.store is None
-    with pytest.raises(DataError, match="expected one image column, got image, scan; leave the others out"):
+    with pytest.raises(DataError, match="expected one image column, got image, scan; leave the rest out"):
         prepared({**table, "scan": raw})
 
 

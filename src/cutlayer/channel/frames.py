@@ -70,7 +70,7 @@ class FrameQueue:
             return bool(self._frames)
 
     def end(self, why: str) -> None:
-        """Take no more frames; those queued can still be taken. The first reason stands."""
+        """Take no more frames; those queued can still be taken. The first reason is the one reported."""
         with self._changed:
             if self._end is None:
                 self._end = why

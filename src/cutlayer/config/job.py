@@ -146,7 +146,7 @@ class PrivateFile(PrivatePart):
 
 
 class PartyConfig(PrivatePart):
-    """One party of the job. On one machine its private part stands in the same file."""
+    """One party of the job. On one machine its private part is in the same file."""
 
     role: Role
     address: str | None = None

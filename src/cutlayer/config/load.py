@@ -51,7 +51,7 @@ def read_yaml(path: Path) -> Any:
     """Parse a YAML file to plain values.
 
     Raises:
-        ConfigError: missing, not YAML, or a key that stands twice.
+        ConfigError: missing, not YAML, or a key that repeats.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -155,7 +155,7 @@ class FeaturesConfig(FrozenModel):
         include: `all` (all but id and label), `none`, or names; ranges as in `TableConfig.columns`, here and below.
         exclude: names to leave out.
         categorical: names to treat as categories whatever their type (text and booleans always are); in a CSV file
-            these columns are read as the text that stands there, so that codes such as 007 or 05db9164 survive.
+            these columns are read as text, so that codes such as 007 or 05db9164 survive.
         ranges: of numeric columns, by name: the lowest and the highest value that is public knowledge. Such a column is
             clipped to its range and scaled by it alone; nothing is fitted on rows.
         vocabulary: of categorical columns, by name: all values that are public knowledge. Such a column is a category

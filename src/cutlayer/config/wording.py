@@ -131,7 +131,7 @@ def _choices(faults: Sequence[Any]) -> list[str]:
 
 
 def _shown(value: object) -> str | None:
-    """The value as it stands in the file, if that is short."""
+    """The value as the file has it, if that is short."""
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
@@ -180,7 +180,7 @@ def _section_at(section: type[BaseModel], path: Sequence[int | str]) -> type[Bas
 
 
 def _step(annotation: Any, part: int | str) -> Any:
-    """What stands under `part` in a value of this type; `None` if nothing can."""
+    """Type of the value under `part` in a value of this type; `None` if there can be none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         field = annotation.model_fields.get(str(part))
         return field.annotation if field else None

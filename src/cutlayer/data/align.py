@@ -21,7 +21,7 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
         digests: by party, uint8 (n_k, 16), each row once; a party's may come from elsewhere, so they are checked.
 
     Returns:
-        By party, int64 (m,): where the common rows stand in that party's table. The i-th entries of all parties are
+        By party, row numbers in that party's table of the common rows, int64 (m,). The i-th entries of all parties are
         the same row, and rows are in ascending order of their digests, whatever the order of anybody's table.
 
     Raises:
@@ -84,7 +84,7 @@ def checked_positions(positions: Positions, rows: int, where: str) -> Positions:
         The same, as int64.
 
     Raises:
-        AlignmentError: an entry is out of range or stands there twice, or there is none.
+        AlignmentError: an entry is out of range or repeats, or there is none.
     """
     positions = np.asarray(positions)
     if positions.ndim != 1 or positions.dtype.kind not in "iu" or not len(positions):

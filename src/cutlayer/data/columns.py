@@ -100,7 +100,7 @@ def category_text(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedA
     A whole float is written as the integer it is, so that 3 and 3.0 are one category.
 
     Raises:
-        DataError: lists, structs and others that have no text.
+        DataError: lists, structs and other types that have no text.
     """
     column = without_nan(decoded(column))
     try:

@@ -92,7 +92,7 @@ class Encoder(FrozenModel):
         fitted = tuple(_fitted(table, name, features, where, rows) for name in names)
         images = [encoder.name for encoder in fitted if isinstance(encoder, ImageEncoder)]
         if len(images) > 1:
-            raise fault(where, "one image column", ", ".join(images), "leave the others out with features.exclude")
+            raise fault(where, "one image column", ", ".join(images), "leave the rest out with features.exclude")
         return cls(encoders=fitted)
 
     @classmethod

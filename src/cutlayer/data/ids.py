@@ -38,7 +38,7 @@ def row_digests(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> Diges
         uint8 (n, 16), in the column's order.
 
     Raises:
-        DataError: an id is missing, stands there twice, or is of another type.
+        DataError: an id is missing, repeats, or is of another type.
 
     >>> row_digests(pa.array([7]))[0, :4].tolist() == row_digests(pa.array([" 7"]))[0, :4].tolist()
     True
@@ -109,4 +109,4 @@ def _duplicates(text: pa.ChunkedArray, where: str) -> Exception:
     repeated = [(key, count) for key, count in Counter(text.to_pylist()).items() if count > 1]
     shown = ", ".join(f"{key!r} {count} times" for key, count in repeated[:_SHOWN])
     more = f" and {len(repeated) - _SHOWN} more ids" if len(repeated) > _SHOWN else ""
-    return fault(where, "every id once", shown + more, "one row per id: aggregate or drop the others")
+    return fault(where, "every id once", shown + more, "one row per id: aggregate or drop the rest")

@@ -70,7 +70,7 @@ def columns(table: pa.Table, patterns: Mapping[str, Sequence[str]]) -> dict[str,
 
     Args:
         table: all columns.
-        patterns: by party, names in which `*`, `?` and `[...]` stand for characters, as in file names.
+        patterns: Names by party, in which `*`, `?` and `[...]` stand for characters, as in file names.
 
     Raises:
         DataError: a pattern fits no column.

@@ -58,12 +58,12 @@ class PartyTable:
     """One party's table: reads it, digests its ids, and encodes it once the common rows are known.
 
     Attributes:
-        where: whose table and which file, for messages.
-        digests: uint8 (n, 16), of the ids in the table's own order.
+        where: Party and file, for messages.
+        digests: Digests of the ids in the table's own order, uint8 (n, 16).
         id_kind: `integer`, `text`, or `row` where row numbers are the ids; parties must agree.
-        label: name of the label column; None at a passive party.
-        labels_digest: 16 bytes of all labels of the table, whichever rows are common, where row numbers are the ids;
-            else empty.
+        label: Name of the label column; None at a passive party.
+        labels_digest: 16-byte digest of all labels of the table, whichever rows are common, where row numbers are the
+            ids; else empty.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class PartyTable:
         """Encode the common rows, with encoders that have seen the training rows only.
 
         Args:
-            positions: int64 (m,), where the common rows stand in this table, in the common order.
-            training: int64 (t,), which of the common rows train, as numbers of the common order.
-            folder: where store and encoder go; a store there with the same rows, features and split is taken as it
+            positions: Row numbers in this table of the common rows, in the common order, int64 (m,).
+            training: Training rows, as positions in the common order, int64 (t,).
+            folder: Folder of store and encoder; a store there with the same rows, features and split is taken as it
                 is. In memory if None.
 
         Raises:
@@ -174,9 +174,9 @@ class PartyTable:
         encoder = self._encoder or Encoder.fit(table, self._features, self.where, positions[training])
         if folder is None:
             return Store.in_memory(encoder.transform(table, self.where, positions), encoder.columns), encoder
-        beside = {_ENCODER: encoder.to_json()}
+        texts = {_ENCODER: encoder.to_json()}
         chunks = encoder.chunks(table, self.where, positions)
-        write_store(folder, chunks, encoder.columns, len(positions), fingerprint, beside)
+        write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts)
         return Store.open(folder), encoder
 
     def _id_name(self, name: str | None) -> str | None:

@@ -131,7 +131,7 @@ def write_store(
     columns: ColumnSpec,
     rows: int,
     fingerprint: str = "",
-    beside: Mapping[str, str] | None = None,
+    texts: Mapping[str, str] | None = None,
 ) -> None:
     """Write encoded rows chunk by chunk, so that they need not fit into memory.
 
@@ -144,7 +144,7 @@ def write_store(
         columns: what they are.
         rows: Number of rows of all chunks.
         fingerprint: Text that is stored for the readers of the store.
-        beside: further text files by name, which belong to the store and appear with it; readable by their owner alone,
+        texts: Further text files by name, which belong to the store and appear with it; readable by their owner alone,
             as are the matrices.
 
     Raises:
@@ -154,9 +154,9 @@ def write_store(
     make_folder(folder)
     for name in (_INDEX, _IMAGES):
         (folder / name).unlink(missing_ok=True)
-    beside = dict(beside or {})
+    texts = dict(texts or {})
     matrices = _matrices(columns, rows)
-    parts = {name: folder / f"{name}.partial" for name in (*matrices, *beside)}
+    parts = {name: folder / f"{name}.partial" for name in (*matrices, *texts)}
     try:
         with ExitStack() as opened:
             files = {name: opened.enter_context(create(parts[name])) for name in matrices}
@@ -165,7 +165,7 @@ def write_store(
             written = _stream(files, chunks, columns, where)
         if written != rows:
             raise fault(where, f"{rows} rows", f"{written}")
-        for name, text in beside.items():
+        for name, text in texts.items():
             with create(parts[name]) as file:
                 file.write(text.encode())
         checksums = {name: of_file(part) for name, part in parts.items()}

@@ -1,4 +1,4 @@
-"""What a job will cost, from its tables' shapes and three timed steps; nothing is trained or kept."""
+"""What a job will cost, from the shapes of its tables and three timed steps; nothing is trained or stored."""
 
 from __future__ import annotations
 
@@ -40,10 +40,17 @@ class PartyForecast(FrozenModel):
     """One party's share of the cost.
 
     Attributes:
-        bytes_per_epoch: sent by this party: embeddings upwards, or cut gradients downwards.
-        bytes_warmup: the same in each warm-up epoch.
-        bytes_once: sent by a party that releases each row once.
-        store_bytes: of its encoded columns on disk.
+        name: Name of the party.
+        role: `active` or `passive`.
+        rows: Number of rows of its own table.
+        categorical: Number of categorical columns.
+        numeric: Number of numeric columns, pixels included.
+        width: Number of columns of its embedding; `None` without features.
+        parameters: Number of trained numbers.
+        bytes_per_epoch: Bytes that it sends in an epoch: embeddings upwards, or cut gradients downwards.
+        bytes_warmup: Bytes that it sends in each warm-up epoch.
+        bytes_once: Bytes that it sends if it releases each row once.
+        store_bytes: Size of its encoded columns on disk.
     """
 
     name: str
@@ -63,8 +70,21 @@ class Forecast(FrozenModel):
     """The whole job's cost; times and memory are estimates, the other byte counts are exact.
 
     Attributes:
-        memory_bytes: estimated peak of the process that runs all parties, the libraries included: see `_memory`.
-        imports: the user's classes that the models are, as `package.module:Class`, by the place in the job.
+        rows: Number of common rows.
+        train: Number of training rows.
+        validation: Number of validation rows.
+        test: Number of test rows.
+        epochs: Maximum number of epochs.
+        warmup_epochs: Number of epochs before a single release.
+        steps_per_epoch: Number of steps of an epoch.
+        threads: Number of threads of the timed steps.
+        parties: Cost of each party, in the job's order.
+        memory_bytes: Estimated peak of the process that runs all parties, the libraries included: see `_memory`.
+        transcript_bytes: Maximum size of all transcripts.
+        seconds_per_epoch: Estimated time of an epoch.
+        guarantees: Statement of each protection.
+        totals: Total cost of each party in privacy, if its protections have one.
+        imports: Classes of users that building the models imports, as `package.module:Class`, by path in the job.
     """
 
     rows: int
@@ -173,7 +193,7 @@ def _party(
     once = role == "passive" and job.train.releases_once(name)
     upwards = 0 if once else 4 * (train + held_out) * widths.get(name, 0)
     downwards = 4 * train * sum(widths[party] for party in job.passives if not job.train.releases_once(party))
-    taught = 4 * train * sum(widths[party] for party in job.passives)
+    warmup = 4 * train * sum(widths[party] for party in job.passives)
     store = prepared[name].store
     bottom = dict(zip(model.widths, model.bottoms, strict=True)).get(name)
     top = model.top.parameters() if role == "active" else ()
@@ -186,7 +206,7 @@ def _party(
         width=widths.get(name),
         parameters=sum(parameter.numel() for parameter in (*(bottom.parameters() if bottom else ()), *top)),
         bytes_per_epoch=upwards if role == "passive" else downwards,
-        bytes_warmup=upwards if role == "passive" else taught,
+        bytes_warmup=upwards if role == "passive" else warmup,
         bytes_once=4 * every * widths[name] if once else 0,
         store_bytes=store.bytes if store else 0,
     )

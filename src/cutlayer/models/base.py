@@ -74,8 +74,8 @@ class TopModel(nn.Module, ABC):
         By default zeros stand for what an absent party would have sent, as under `party_dropout`.
 
         Args:
-            embeddings: of all parties, in the job's order; those of absent parties only tell their shape.
-            present: names of the parties whose embeddings count.
+            embeddings: Embeddings of all parties, in the job's order; of absent parties only the shape counts.
+            present: Names of the parties whose embeddings count.
         """
         seen = {name: e if name in present else torch.zeros_like(e) for name, e in embeddings.items()}
         result: Tensor = self(seen)
@@ -83,7 +83,7 @@ class TopModel(nn.Module, ABC):
 
     @property
     def extra_heads(self) -> Sequence[nn.Module]:
-        """What the model has beside one head for all parties, to answer when some are absent."""
+        """Heads that answer when some parties are absent, besides the head for all parties."""
         return ()
 
     def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:

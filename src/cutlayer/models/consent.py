@@ -1,7 +1,7 @@
 """Which modules of users this process may import: none without the consent of the person who runs it.
 
-The path of a model of kind `python` stands in the part of a job that all parties share, so that a partner may have
-written it. To import a module is to run it. Consent is therefore never read from a job: it comes from the command line,
+The path of a model of kind `python` is in the part of a job that all parties share, so that a partner may have written
+it. To import a module is to run it. Consent is therefore never read from a job: it comes from the command line,
 from a party's private file, or from a caller in Python.
 """
 
@@ -24,10 +24,10 @@ _ALLOWED: ContextVar[frozenset[str]] = ContextVar("allowed_models", default=froz
 
 @contextmanager
 def allowed_models(*modules: str) -> Iterator[None]:
-    """Consent to the import of modules while the context is open, beside those allowed around it.
+    """Consent to the import of modules while the context is open, besides those allowed around it.
 
     Args:
-        modules: dotted names; each stands for the module and for all modules below it.
+        modules: Dotted names; each allows the module and all modules below it.
 
     Raises:
         ConfigError: a name is no dotted name of a module.

@@ -54,7 +54,7 @@ class MultiHeadTop(TopModel):
         found = absent_sets(may_leave, keep_one=len(may_leave) == len(widths), sizes=(1,))
         self.absent = tuple(frozenset(names) for names in found)
         remaining = [{name: w for name, w in widths.items() if name not in names} for names in self.absent]
-        self.further = nn.ModuleList(MlpTop(head, kept, outputs) for kept in remaining)
+        self.further = nn.ModuleList(MlpTop(head, left, outputs) for left in remaining)
 
     @property
     def extra_heads(self) -> Sequence[nn.Module]:

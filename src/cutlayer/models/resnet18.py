@@ -94,7 +94,7 @@ class ConvNorm(Block):
 
 
 class Residual(Block):
-    """Two convolutions of 3 x 3 beside a shortcut, one layer to readers of layer outputs."""
+    """Two convolutions of 3 x 3 with a shortcut, one layer to readers of layer outputs."""
 
     def __init__(self, channels_in: int, channels_out: int, stride: int, *, group: bool) -> None:
         super().__init__()

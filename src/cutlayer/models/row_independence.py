@@ -24,7 +24,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 def check_row_independence(bottom: BottomModel, inputs: Inputs, needed_by: str, *, repeatable: bool = False) -> None:
-    """Refuse a bottom model in which one row moves what is released of others.
+    """Refuse a bottom model in which one row moves the releases of other rows.
 
     Sensitivities are those of one row: a row of the embedding moves by at most 2C if that row is replaced. Under batch
     normalisation, `x - x.mean(0)` or attention over the batch all rows of the batch move, and the noise is for one of
@@ -48,7 +48,7 @@ def check_row_independence(bottom: BottomModel, inputs: Inputs, needed_by: str, 
         repeatable: whether the bottom model must not draw random numbers either.
 
     Raises:
-        ConfigError: rows are mixed, kept from one batch to the next, or random numbers drawn.
+        ConfigError: rows are mixed, remembered from one batch to the next, or random numbers drawn.
     """
     draw = torch.Generator().manual_seed(_SEED)
     batch, later = _rows(inputs, _ROWS, draw), _rows(inputs, _LATER_ROWS, draw)

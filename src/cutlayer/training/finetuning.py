@@ -61,7 +61,7 @@ def finetune_top(
     The embeddings are those that the remaining bottom models make of the run's training rows; protections of the
     passive side are not applied to them again. The labels are the true ones: nothing that is computed here is sent.
     Where the job keeps its best epoch, so does this, by the loss on validation rows and with the model as it was among
-    the candidates; else the last epoch stands. Test rows decide nothing.
+    the candidates; else it ends with the last epoch. Test rows decide nothing.
 
     Args:
         job: of the run.
@@ -91,10 +91,12 @@ def finetune_top(
         made = {name: _embedded(bottoms[name], store, rows, name in gone) for name, store in stores.items()}
         return Labelled(made, truth[rows])
 
-    kept = tune(top, rows_of("train"), gone, task, job.train, epochs, rows_of("validation") if job.keeps_best else None)
+    epochs = tune(
+        top, rows_of("train"), gone, task, job.train, epochs, rows_of("validation") if job.keeps_best else None
+    )
     reported = rows_of("test" if len(split.test) else "validation")
     logits = answers(top, reported.embeddings, gone)
-    return FineTuned(top, gone, task.evaluate(logits, reported.labels), logits, kept)
+    return FineTuned(top, gone, task.evaluate(logits, reported.labels), logits, trained)
 
 
 def tune(

@@ -45,10 +45,10 @@ class RunFolder:
         Raises:
             RunFolderError: it exists and is not to be resumed, or the other way round.
         """
-        stands = (path / _JOB).exists()
-        if resume and not stands:
+        exists = (path / _JOB).exists()
+        if resume and not exists:
             raise RunFolderError.expected(f"a run to resume at {path}", "none", "leave --resume out to start one")
-        if not resume and stands:
+        if not resume and exists:
             raise RunFolderError(f"{path} exists already; choose another folder with --out, or --resume it")
         try:
             if not resume and path.exists() and any(not _is_leftover(child) for child in path.iterdir()):
@@ -63,7 +63,7 @@ class RunFolder:
     def begun(cls, path: Path, job: Job, *, resume: bool) -> Iterator[RunFolder]:
         """Make the folder of a job, or take it up again, and hold the job as run in it.
 
-        Where the run ends in an error before the first epoch was kept and before anything was released that costs
+        Where the run ends in an error before the first epoch was saved and before anything was released that costs
         privacy, what was made for it is removed again. A release without its noise key would be made again with other
         noise, so after the first one the folder stays, and the error says so.
 

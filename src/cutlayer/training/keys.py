@@ -1,4 +1,4 @@
-"""Secrets that never leave their owner: made once, kept readable by the owner alone."""
+"""Secrets that never leave their owner: made once, readable by the owner alone."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def noise_key_path(run: Path, party: str) -> Path:
 
 
 def load_or_derive_start(run: Path, party: str, noise_key: bytes, seed: int) -> bytes:
-    """The starting key of a party of a run, 32 bytes, kept in the run folder: its initial weights are drawn under it.
+    """The starting key of a party of a run, 32 bytes, stored in the run folder: its initial weights are drawn under it.
 
-    It is kept although the noise key gives it, because a supplied noise key is not, and what is compared with the run
-    later must start from the same weights.
+    It is stored although the noise key gives it, because a supplied noise key is not, and baselines trained later must
+    start from the same weights.
 
     Args:
         run: the run folder.
@@ -102,8 +102,8 @@ def check_same_keys(path: Path, keys: tuple[bytes, ...]) -> None:
     """Refuse to go on with other keys than the run was begun with: what was drawn under them would be drawn again.
 
     Args:
-        path: of the fingerprint, which the first call makes; it tells nothing of the keys.
-        keys: each of 32 random bytes.
+        path: File of the fingerprint, which the first call makes; it reveals nothing of the keys.
+        keys: Keys of 32 random bytes each.
 
     Raises:
         CheckpointError: the run was begun with other keys.

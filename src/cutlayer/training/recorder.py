@@ -60,7 +60,7 @@ class Recorder(Observer):
 
 
 def write_truth(folder: Path, truth: Tensor, training: Tensor) -> None:
-    """Write the active party's labels beside its transcript, for a later audit; no other party reads them.
+    """Write the active party's labels next to its transcript, for a later audit; no other party reads them.
 
     Args:
         folder: of the active party's transcript.

@@ -106,7 +106,7 @@ class FileSource(Source):
         """Columns of these names in this order; those named in `as_text` as text, where the file holds text alone."""
 
     def unreadable(self, failure: Exception) -> DataError:
-        """The error of a file that one of `failures` kept from being read."""
+        """The error of a file that cannot be read, because of one of `failures`."""
         if isinstance(failure, UnicodeError) or "UTF8" in str(failure):
             return fault(self.where, "text in UTF-8", first_line(failure), "convert the file")
         remedy = "look at table.format, table.delimiter and table.columns"

@@ -76,7 +76,7 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
 
 
 def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], warmup_epochs: int, where: str) -> None:
-    """Validate a party's `fit` beside the section of its bottom model, without running it.
+    """Validate a party's `fit` together with the section of its bottom model, without running it.
 
     Args:
         warmup_epochs: number of epochs before the release.

@@ -58,8 +58,8 @@ def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: Columns) -> tuple[f
     weights = weights * torch.where(largest < 0, -1.0, 1.0)
     bottom.assign(weights.float(), -(mean @ weights).float())
     total = float(values.clamp(min=0).sum())
-    kept = float(values.flip(0)[: bottom.width].clamp(min=0).sum())
-    return (1 - kept / total if total else 0.0,)
+    explained = float(values.flip(0)[: bottom.width].clamp(min=0).sum())
+    return (1 - explained / total if total else 0.0,)
 
 
 def _dense(columns: Columns) -> Iterator[Tensor]:
