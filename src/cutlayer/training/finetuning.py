@@ -91,9 +91,8 @@ def finetune_top(
         made = {name: _embedded(bottoms[name], store, rows, name in gone) for name, store in stores.items()}
         return Labelled(made, truth[rows])
 
-    epochs = tune(
-        top, rows_of("train"), gone, task, job.train, epochs, rows_of("validation") if job.keeps_best else None
-    )
+    held_out = rows_of("validation") if job.keeps_best else None
+    trained = tune(top, rows_of("train"), gone, task, job.train, epochs, held_out)
     reported = rows_of("test" if len(split.test) else "validation")
     logits = answers(top, reported.embeddings, gone)
     return FineTuned(top, gone, task.evaluate(logits, reported.labels), logits, trained)
