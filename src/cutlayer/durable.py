@@ -16,9 +16,9 @@ def write_whole(path: Path, content: bytes | str, mode: int = 0o600) -> None:
     """Write a file so that after a crash it holds either its old content or all of the new.
 
     Args:
-        path: of the file; its folder exists.
-        content: text is encoded as UTF-8.
-        mode: permissions of a new file.
+        path: Path of the file; its folder exists.
+        content: Content of the file; text is encoded as UTF-8.
+        mode: Permissions of a new file.
     """
     data = content.encode() if isinstance(content, str) else content
 
@@ -38,8 +38,8 @@ def replace_whole(path: Path, write: Callable[[Path], None]) -> None:
     """Have `write` make a file under a temporary name, sync it, and give it the name `path`.
 
     Args:
-        path: of the file; its folder exists.
-        write: writes the whole content to the path it is given.
+        path: Path of the file; its folder exists.
+        write: Writes the whole content to the path it is given.
     """
     partial = path.with_name(f"{path.name}.partial")
     try:

@@ -36,11 +36,11 @@ class Serving:
     is counted in the run's release log, on disk, before anything is released.
 
     Args:
-        job: as run.
-        folder: of the run.
-        party: a passive party.
-        width: of its embedding.
-        supplied: the key that replaced all others in the run, 32 bytes; `None` where the party has one of its own.
+        job: Job of the run.
+        folder: Folder of the run.
+        party: Name of a passive party.
+        width: Number of columns of its embedding.
+        supplied: Key that replaced all keys of the run, 32 bytes; `None` where the party has its own.
     """
 
     def __init__(self, job: Job, folder: RunFolder, party: str, width: int, supplied: bytes | None) -> None:
@@ -91,8 +91,8 @@ class Serving:
         """Count a prediction, and release its rows.
 
         Args:
-            embed: the bottom model on the rows asked for.
-            rows: how many there are.
+            embed: Runs the bottom model on the rows asked for.
+            rows: Number of rows asked for.
 
         Returns:
             What the active party receives, float32 (rows, width).
@@ -127,10 +127,10 @@ def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: b
     """What each passive party releases for a prediction, after all of them have agreed to it.
 
     Args:
-        job: as run.
-        folder: of the run.
-        widths: of the embeddings of the passive parties that are asked, by name.
-        supplied: as of `Serving`.
+        job: Job of the run.
+        folder: Folder of the run.
+        widths: Number of columns of the embeddings of the passive parties that are asked, by name.
+        supplied: Key as in `Serving`.
 
     Raises:
         ConfigError, BudgetExceeded: one of the parties has no prediction left; nothing is released by any.

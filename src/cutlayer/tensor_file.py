@@ -23,8 +23,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     """Write a file whole or not at all, and return once it is on disk.
 
     Args:
-        path: of the file; its folder exists.
-        tensors: of any dtype and shape, by name.
+        path: Path of the file; its folder exists.
+        tensors: Tensors of any dtype and shape, by name.
         header: texts by name, none of them named `checksum`.
 
     Raises:

@@ -6,7 +6,7 @@ import pytest
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.codec import DEFAULT_LIMITS, encode
-from cutlayer.channel.stream import Stream
+from cutlayer.channel.grpc_link import Stream
 from cutlayer.errors import PeerLost
 
 

@@ -21,7 +21,7 @@ class FrameQueue:
     into an empty queue any frame may enter.
 
     Args:
-        capacity: of all queued frames, in bytes.
+        capacity: Maximum size of all queued frames, in bytes.
         frames: most frames that are queued, 1 or more.
     """
 

@@ -9,9 +9,22 @@ import grpc
 
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
-from cutlayer.channel.grpc_link import CLOSING, FROM, METHOD, RUN, SERVICE, TO, WIRE, Links, channel_options, text_of
+from cutlayer.channel.grpc_link import (
+    CLOSING,
+    FROM,
+    METHOD,
+    RUN,
+    SERVICE,
+    TO,
+    WIRE,
+    Links,
+    Stream,
+    channel_options,
+    describe,
+    details,
+    text_of,
+)
 from cutlayer.channel.port import Port
-from cutlayer.channel.stream import Stream, describe, details
 from cutlayer.errors import PeerLost, ProtocolError
 
 _REFUSALS = {

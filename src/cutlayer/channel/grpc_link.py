@@ -1,16 +1,23 @@
-"""What both ends of a gRPC link share: the call, its options, and how a party uses its links."""
+"""Both ends of a gRPC link: the frames of each stream, a party's links, and the options of the call."""
 
 from __future__ import annotations
 
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from cutlayer.channel.codec import Limits
+import grpc
+
+from cutlayer.channel.codec import Limits, decode, encode
+from cutlayer.channel.frames import FrameQueue, FramesEnded
 from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
-from cutlayer.channel.stream import Stream
+from cutlayer.errors import PeerLost, ProtocolError
 
 SERVICE, METHOD = "cutlayer.Cut", "Link"
 # Names may hold any character; gRPC sends such metadata as bytes under keys that end in -bin.
@@ -19,11 +26,171 @@ CLOSING = 10.0
 """Seconds that closing may take."""
 
 
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The two queues of one call: another caller in its place gets new ones.
+
+    Attributes:
+        incoming: frames from the peer that wait to be read.
+        outgoing: frames to the peer that wait to leave.
+    """
+
+    incoming: FrameQueue
+    outgoing: FrameQueue
+
+    def end(self, why: str) -> None:
+        """Take no more frames in either direction."""
+        self.incoming.end(why)
+        self.outgoing.end(why)
+
+
+class Stream:
+    """The frames to and from one peer.
+
+    Args:
+        peer: name of the party at the other end.
+        limits: Bounds on frames and on what may wait in each direction.
+        timeout: seconds to wait for the peer, to send or to take.
+        vacant: whether another call may take the place of one that has sent and been sent nothing. A name is no proof
+            until links are authenticated: a stranger who takes it and keeps silent must not lock out its owner.
+    """
+
+    def __init__(self, peer: str, limits: Limits, timeout: float, *, vacant: bool = False) -> None:
+        self.peer, self.limits, self.timeout = peer, limits, timeout
+        self.opened = threading.Event()
+        self._vacant = vacant
+        self._changing = threading.Lock()
+        self._ends = self._new_ends()
+
+    @property
+    def ends(self) -> Ends:
+        """The queues of the call that has the link."""
+        with self._changing:
+            return self._ends
+
+    def attach(self) -> Ends | None:
+        """Take the link for a call, from a silent one if need be; `None` if it is in use."""
+        with self._changing:
+            if self.opened.is_set() and not self._vacant:
+                return None
+            before = self._ends
+            if self.opened.is_set():
+                self._ends = self._new_ends()
+            ends = self._ends
+            self.opened.set()
+        if before is not ends:
+            before.end("another call took its place")
+        return ends
+
+    def transmit(self, message: Message) -> None:
+        """Queue a message for the peer; what a `Port` sends through.
+
+        Where the peer has left and messages of it are still to be read, nothing is sent: `receive` gives these first.
+
+        Raises:
+            PeerLost: the stream has ended, or the peer takes nothing.
+            ProtocolError: the message is larger than a peer accepts.
+        """
+        frame = encode(message, self.limits)
+        with self._changing:
+            self._vacant = False
+            ends = self._ends
+        try:
+            ends.outgoing.put(frame, self.timeout)
+        except FramesEnded as end:
+            # A peer that left may have said why: its last message is read before the end of the link is reported.
+            if not ends.incoming.waiting:
+                raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
+        except TimeoutError:
+            raise PeerLost(f"lost {self.peer}: it took nothing for {self.timeout:g} s", peer=self.peer) from None
+
+    def receive(self, port: Port, timeout: float | None = None) -> Message:
+        """Block for the next message on `port`; called from the party's own thread.
+
+        Raises:
+            PeerLost: the stream ended or broke, or nothing new came within `timeout` seconds.
+            ProtocolError: a frame is damaged, or a message is not the next one.
+        """
+        patience = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + patience
+        while not port.arrived:
+            try:
+                frame = self._next(deadline, patience)
+            except PeerLost as lost:
+                last = f"; the last that came from it was {port.heard_last}" if port.heard_last else ""
+                raise PeerLost(f"{lost}{last}", peer=self.peer) from None
+            try:
+                message = decode(frame, self.limits)
+            except ProtocolError as damage:
+                raise ProtocolError(f"in a frame from {self.peer}: {damage}") from None
+            port.deliver(message)
+        return port.arrived.popleft()
+
+    def outgoing(self, ends: Ends) -> Iterator[bytes]:
+        """What the party sent, for gRPC to take, until the stream ends."""
+        with suppress(FramesEnded):
+            while True:
+                yield ends.outgoing.get()
+
+    def pump(self, frames: Iterable[bytes], ends: Ends) -> None:
+        """Queue what arrives until the peer's side ends, then end this side; the work of a thread of its own."""
+        why = "it closed the link"
+        try:
+            for frame in frames:
+                if not self._heard(ends):
+                    return
+                # A party that has finished reads no more, but its peer must still get everything off its hands.
+                with suppress(FramesEnded):
+                    ends.incoming.put(frame)
+        except grpc.RpcError as error:
+            why = describe(error)
+        finally:
+            self._left(ends, why)
+
+    def finish(self) -> None:
+        """Send what is queued and then no more; read no more."""
+        with self._changing:
+            self._vacant = False
+            ends = self._ends
+        ends.end("this party closed the link")
+
+    def _new_ends(self) -> Ends:
+        return Ends(FrameQueue(self.limits.queued_bytes), FrameQueue(self.limits.queued_bytes))
+
+    def _heard(self, ends: Ends) -> bool:
+        """Note that a call has sent something, which makes the link its own; false if another took its place before."""
+        with self._changing:
+            if self._ends is ends:
+                self._vacant = False
+            return self._ends is ends
+
+    def _left(self, ends: Ends, why: str) -> None:
+        """A call has ended: with it the link, unless nothing crossed and its name is free for another one."""
+        with self._changing:
+            if self._vacant and self._ends is ends:
+                self._ends = self._new_ends()
+                self.opened.clear()
+        ends.end(why)
+
+    def _next(self, deadline: float, patience: float) -> bytes:
+        while True:
+            ends = self._ends
+            try:
+                return ends.incoming.get(max(0.0, deadline - time.monotonic()))
+            except FramesEnded as end:
+                if ends is not self._ends:
+                    continue
+                raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
+            except TimeoutError:
+                silence = "sent nothing" if self.opened.is_set() else "did not connect"
+                raise PeerLost(f"lost {self.peer}: it {silence} within {patience:g} s", peer=self.peer) from None
+
+
 class Links(ABC):
     """One party's open links, to be used in a `with` block: unclosed, they keep the process from ending.
 
     Attributes:
-        ports: by peer.
+        ports: Ports, by peer.
     """
 
     def __init__(self, streams: Mapping[str, Stream]) -> None:
@@ -83,3 +250,15 @@ def text_of(value: object) -> str | None:
         return value.decode() if isinstance(value, bytes) else None
     except UnicodeDecodeError:
         return None
+
+
+def describe(error: grpc.RpcError) -> str:
+    """Why a call ended, in one line."""
+    if not isinstance(error, grpc.Call):
+        return "the connection broke"
+    return f"the connection broke ({error.code().name.lower().replace('_', ' ')}: {details(error)})"
+
+
+def details(error: grpc.Call) -> str:
+    """What the other side gave as its reason, as far as a terminal may show it."""
+    return "".join(filter(str.isprintable, error.details() or ""))[:200]

@@ -12,9 +12,21 @@ import grpc
 
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
-from cutlayer.channel.grpc_link import CLOSING, FROM, METHOD, RUN, SERVICE, TO, WIRE, Links, channel_options, text_of
+from cutlayer.channel.grpc_link import (
+    CLOSING,
+    FROM,
+    METHOD,
+    RUN,
+    SERVICE,
+    TO,
+    WIRE,
+    Ends,
+    Links,
+    Stream,
+    channel_options,
+    text_of,
+)
 from cutlayer.channel.port import Port
-from cutlayer.channel.stream import Ends, Stream
 from cutlayer.errors import ConfigError, PeerLost
 
 
@@ -22,7 +34,7 @@ class ServerLinks(Links):
     """The active party's end of every link; made by `serve`.
 
     Attributes:
-        address: where it listens, with the port that was bound.
+        address: Address where it listens, with the port that was bound.
     """
 
     def __init__(self, me: str, peers: Collection[str], run: str, limits: Limits, timeout: float) -> None:

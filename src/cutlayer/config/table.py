@@ -99,7 +99,7 @@ class NumbersConfig(FrozenModel):
     Attributes:
         transform: `log1p` is sign(x) * log(1 + |x|), applied before scaling.
         scale: `standard` (mean 0, deviation 1), `minmax` (0 to 1, clipped outside the training range) or `none`.
-        missing: what a missing number becomes: the training rows' mean or median (of the transformed numbers) or zero,
+        missing: Value of a missing number: the training rows' mean or median (of the transformed numbers) or zero,
             put in before scaling is fitted and applied; `error` refuses the table.
     """
 
@@ -156,9 +156,9 @@ class FeaturesConfig(FrozenModel):
         exclude: names to leave out.
         categorical: names to treat as categories whatever their type (text and booleans always are); in a CSV file
             these columns are read as text, so that codes such as 007 or 05db9164 survive.
-        ranges: of numeric columns, by name: the lowest and the highest value that is public knowledge. Such a column is
+        ranges: Lowest and highest value of numeric columns, by name, that are public knowledge. Such a column is
             clipped to its range and scaled by it alone; nothing is fitted on rows.
-        vocabulary: of categorical columns, by name: all values that are public knowledge. Such a column is a category
+        vocabulary: All values of categorical columns, by name, that are public knowledge. Such a column is a category
             whatever its type; a value that is not among them counts as unknown, and nothing is fitted on rows.
     """
 

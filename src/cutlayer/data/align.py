@@ -18,7 +18,7 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
     """Find the rows that all parties have.
 
     Args:
-        digests: by party, uint8 (n_k, 16), each row once; a party's may come from elsewhere, so they are checked.
+        digests: Digests by party, uint8 (n_k, 16), each row once. They are checked: a peer may have sent them.
 
     Returns:
         By party, row numbers in that party's table of the common rows, int64 (m,). The i-th entries of all parties are
@@ -55,8 +55,8 @@ def check_id_kinds(kinds: Mapping[str, str], rows: Mapping[str, int]) -> None:
     """Refuse parties whose ids cannot mean the same.
 
     Args:
-        kinds: by party, what `PartyTable.id_kind` says.
-        rows: by party, number of rows; row numbers as ids need tables of one length.
+        kinds: `PartyTable.id_kind` of each party.
+        rows: Number of rows of each party; row numbers as ids need tables of one length.
 
     Raises:
         AlignmentError: kinds differ, or row numbers are used on tables of different lengths.

@@ -31,7 +31,7 @@ class Schedule:
         Args:
             train_rows: int64 (n,), ascending row numbers in the common order.
             batch_size: rows per batch; the last batch of an epoch may be smaller, and is not dropped.
-            seed: of the job.
+            seed: Seed of the job.
             shuffle: `rows`, or `blocks` of 1,000 neighbouring rows for a store larger than memory.
 
         Raises:

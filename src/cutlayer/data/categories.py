@@ -24,10 +24,10 @@ class CategoryEncoder(FrozenModel):
     """What one categorical column became when it was fitted; plain values, so that it can be saved as JSON.
 
     Attributes:
-        name: of the column.
+        name: Name of the column.
         cardinality: number of codes, the two reserved ones included.
-        values: the training values, or the stated ones, of codes 2, 3, ... in ascending order; empty if hashed.
-        hashed: the column was wider than `max_codes`: every value, seen in training or not, has the code
+        values: Training values, or stated ones, of the codes 2, 3, ... in ascending order; empty if hashed.
+        hashed: Whether the column was wider than `max_codes`: then every value, seen in training or not, has the code
             2 + FNV-1a-64(UTF-8 bytes) mod (cardinality - 2), and code 1 is not used.
         missing: `code`, or `error` to refuse missing values.
     """
@@ -44,7 +44,7 @@ class CategoryEncoder(FrozenModel):
         """Fix the codes.
 
         Args:
-            name: of the column.
+            name: Name of the column.
             text: `large_string` (n,), training rows only.
             config: widest column, rarest value, what to do about missing values.
         """
@@ -60,9 +60,9 @@ class CategoryEncoder(FrozenModel):
         """Codes of a public vocabulary: no row is looked at.
 
         Args:
-            name: of the column.
+            name: Name of the column.
             values: distinct, in any order.
-            config: what to do about missing values.
+            config: Treatment of missing values.
         """
         return cls(name=name, cardinality=FIRST + len(values), values=tuple(sorted(values)), missing=config.missing)
 

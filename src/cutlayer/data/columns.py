@@ -45,7 +45,7 @@ def feature_names(
 
     Args:
         known: names of all columns.
-        features: what the user asked for.
+        features: Columns that the user asked for.
         where: for messages.
         reserved: id and label, which are never features.
 

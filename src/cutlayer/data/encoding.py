@@ -80,8 +80,8 @@ class Encoder(FrozenModel):
 
         Args:
             table: holds the feature columns; id and label must not be among them.
-            features: which columns, and how.
-            where: whose table, for messages.
+            features: Columns that are features, and their encoding.
+            where: Name of the table, for messages.
             rows: int64 (n,), the training rows of the table, the only ones that are looked at; all if None.
 
         Raises:
@@ -148,7 +148,7 @@ class Encoder(FrozenModel):
 
         Args:
             table: holds the columns the encoder was fitted on; further ones are ignored.
-            where: whose table, for messages.
+            where: Name of the table, for messages.
             rows: int64 (n,), which rows, in this order; all if None.
 
         Raises:
@@ -184,7 +184,7 @@ def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
 
     Args:
         encoded: codes int32 (n, c), numbers float32 (n, m), and images if there are any.
-        columns: what they must fit.
+        columns: Shape that they must have.
         where: for messages.
 
     Raises:

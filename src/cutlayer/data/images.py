@@ -76,7 +76,7 @@ class ImageEncoder(FrozenModel):
         """Fix the shape, and the scale of each channel.
 
         Args:
-            name: of the column.
+            name: Name of the column.
             images: uint8 or float32 (n, height, width, channels).
             rows: int64 (t,), the training rows, the only ones that are looked at; all if None.
         """
@@ -99,7 +99,7 @@ class ImageEncoder(FrozenModel):
         """Channels first, as they are stored; the scale is applied when a batch is gathered.
 
         Args:
-            images: of the shape and type that were fitted, (n, height, width, channels).
+            images: Images of the shape and type that were fitted, (n, height, width, channels).
             rows: int64 (m,), which of them, in this order; all if None.
             where: for messages.
 
@@ -126,7 +126,7 @@ def image_column(array: Array, where: str) -> pa.FixedShapeTensorArray:
         where: for messages.
 
     Raises:
-        DataError: of another shape or type, more than 16 channels, a whole number outside 0..255, NaN or infinity.
+        DataError: another shape or type, more than 16 channels, whole numbers outside 0..255, NaN or infinity.
     """
     if array.ndim not in (3, 4) or not all(array.shape[1:]):
         wanted = "images of shape (rows, height, width) or (rows, height, width, channels)"

@@ -42,7 +42,7 @@ def encode_labels(
     or <=50K and >50K, the second one is the positive class.
 
     Args:
-        column: of numbers, text or booleans.
+        column: Labels as numbers, text or booleans.
         task: `binary`, `multiclass` or `regression`.
         where: for messages.
         rows: int64 (n,), which rows of the column, in this order; all if None.
@@ -82,7 +82,7 @@ def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
     """Refuse training rows that all have the same label, from which nothing can be learnt.
 
     Args:
-        labels: of all common rows.
+        labels: Labels of all common rows.
         training: int64 (n,), which of them are training rows.
         where: for messages.
 

@@ -20,7 +20,7 @@ class NumberEncoder(FrozenModel):
     A value x becomes (t(x) - offset) / width, where t is the transform; a missing one becomes (fill - offset) / width.
 
     Attributes:
-        name: of the column.
+        name: Name of the column.
         transform: `none`, or `log1p`: sign(x) * log(1 + |x|).
         fill: replaces a missing value after the transform; unused if `missing` is `error`.
         offset: Value that becomes 0.
@@ -50,7 +50,7 @@ class NumberEncoder(FrozenModel):
         deviation 1. A missing number becomes the middle of the transformed range, or zero as near as the range has it.
 
         Args:
-            name: of the column.
+            name: Name of the column.
             span: lowest and highest value, finite and ascending.
             config: transform, scale, and what a missing number becomes.
         """
@@ -79,7 +79,7 @@ class NumberEncoder(FrozenModel):
         """Fix the fill value and the scale.
 
         Args:
-            name: of the column.
+            name: Name of the column.
             values: float64 (n,), training rows only, NaN where missing, no infinity.
             config: transform, scale, and what a missing number becomes.
             where: for messages.

@@ -51,7 +51,7 @@ def halves(images: Array, across: Literal["width", "height"] = "width") -> dict[
 
     Args:
         images: (n, height, width) or (n, height, width, channels).
-        across: which side is halved.
+        across: Side that is halved.
 
     Raises:
         DataError: that side is odd, or these are no images.
@@ -69,7 +69,7 @@ def columns(table: pa.Table, patterns: Mapping[str, Sequence[str]]) -> dict[str,
     A column may go to several parties, as an id does.
 
     Args:
-        table: all columns.
+        table: Table with all columns.
         patterns: Names by party, in which `*`, `?` and `[...]` stand for characters, as in file names.
 
     Raises:
@@ -94,7 +94,7 @@ def views(arrays: Sequence[Array], prefix: str = "view") -> dict[str, Array]:
 
     Args:
         arrays: (n, ...) each.
-        prefix: of the parties' names.
+        prefix: Start of the parties' names.
 
     Raises:
         DataError: they have different numbers of rows, or there is none.

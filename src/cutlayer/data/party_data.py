@@ -33,8 +33,8 @@ class Prepared:
 
     Attributes:
         store: its encoded features, (m, columns); None if it has none.
-        encoder: what encoded them; None if there are none. It holds training values, so it stays with its party.
-        labels: of all m rows, training, validation and test; None at a passive party.
+        encoder: Encoder of its features; None without features. It holds training values, so it stays with its party.
+        labels: Labels of all m rows, training, validation and test; None at a passive party.
         digests: uint8 (m, 16), ids of the common rows in their order.
     """
 
@@ -84,10 +84,10 @@ class PartyTable:
             id: name of the id column, or `@row`: the i-th rows of all parties belong together. A table in memory has
                 `@row` by default.
             label: name of the label column, at the active party.
-            features: which columns, and how they are encoded.
-            task: what the labels are for.
-            encoder: of an earlier run, whose columns are then read and encoded as they were there; `features` is
-                not used.
+            features: Columns that are features, and their encoding.
+            task: Kind of the labels.
+            encoder: Encoder of an earlier run, whose columns are then read and encoded as there; `features` is not
+                used.
 
         Raises:
             DataError: the file cannot be read, a column is not there, or ids are missing or repeat.

@@ -49,7 +49,7 @@ class Store:
         numbers: float32 (n, numeric columns).
         images: uint8 or float32 (n, channels, height, width), not scaled yet; None if there is no image column.
         columns: cardinalities and names.
-        fingerprint: what the writer recorded about where the rows came from; empty in memory.
+        fingerprint: Text that the writer stored, which identifies the rows; empty in memory.
     """
 
     def __init__(self, encoded: Encoded, columns: ColumnSpec, fingerprint: str = "") -> None:
@@ -141,7 +141,7 @@ def write_store(
     Args:
         folder: made where it is absent.
         chunks: encoded rows, together `rows` of them.
-        columns: what they are.
+        columns: Shape and names of their columns.
         rows: Number of rows of all chunks.
         fingerprint: Text that is stored for the readers of the store.
         texts: Further text files by name, which belong to the store and appear with it; readable by their owner alone,

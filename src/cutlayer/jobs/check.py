@@ -21,8 +21,8 @@ def check_job(job: Job, only: str | None = None) -> None:
     Nothing is imported, called, read or written.
 
     Args:
-        job: the whole job, or one with a single party's private part.
-        only: the only party whose models are built in this process; `None` where all are.
+        job: The whole job, or a job with a single party's private part.
+        only: Only party whose models are built in this process; `None` where all are.
 
     Raises:
         ConfigError: an unknown kind, key or name, a value out of range, or a user's module that was not allowed.
@@ -36,7 +36,7 @@ def check_job(job: Job, only: str | None = None) -> None:
     for name, party in job.parties.items():
         chain = chain_of(job, name)
         chain.account(plan_of(job, name))
-        _check_reach(job, chain)
+        _check_gradients(job, chain)
         for protection in chain.protections:
             protection.check_peers(name, job.passives if name == job.active else (job.active,))
             if job.task not in protection.tasks:
@@ -61,11 +61,11 @@ def check_job(job: Job, only: str | None = None) -> None:
 
 
 def imports_of(job: Job, only: str | None = None) -> dict[str, str]:
-    """What building the models of a job imports, as `package.module:Class`, by the place in the job.
+    """What building the models of a job imports, as `package.module:Class`, by path in the job.
 
     Args:
-        job: with valid `model` sections.
-        only: the only party whose models are built in this process; `None` where all are.
+        job: Job with valid `model` sections.
+        only: Only party whose models are built in this process; `None` where all are.
     """
     built = {f"model.bottom ({name})": job.model.bottom_of(name) for name in job.parties if only in (None, name)}
     if only in (None, job.active):
@@ -97,7 +97,7 @@ def check_release(job: Job) -> None:
             raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)
 
 
-def _check_reach(job: Job, chain: Chain) -> None:
+def _check_gradients(job: Job, chain: Chain) -> None:
     """Raise where a protection acts on cut gradients and nobody is sent any."""
     if job.train.warmup_epochs or not all(job.train.releases_once(name) for name in job.passives):
         return

@@ -154,7 +154,7 @@ def _forecast(job: Job, threads: int) -> Forecast:
 
 
 def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tuple[JointModel, float]:
-    """The network in one place, and seconds per training step."""
+    """The joint model, and seconds per training step."""
     active = prepared[job.active]
     if active.labels is None:
         raise DataError(f"{job.active} is the active party and needs a label column")
@@ -232,8 +232,8 @@ def _memory(job: Job, model: JointModel, outputs: int, parties: tuple[PartyForec
     the weights with the optimiser's state, and one batch's activations forwards and backwards.
 
     Args:
-        outputs: numbers that all layers give for one row.
-        read_bytes: of all tables as they were read, with the digests.
+        outputs: Number of outputs of all layers for one row.
+        read_bytes: Size of all tables as they were read, with the digests.
 
     Returns:
         Bytes. Measured peaks of runs of 100 thousand to 3 million rows were within 30 % of it; of a process of one

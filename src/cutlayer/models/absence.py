@@ -1,4 +1,4 @@
-"""Which sets of parties may be absent: for the heads of a top model, and for the utility that is left."""
+"""Sets of parties that may be absent: for the heads of a top model, and for the utility without them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from itertools import combinations
 
 MAX_PARTIES_OF_ALL_SETS = 6
-"""Of up to so many parties every set is taken; there are 2^K of them."""
+"""Maximum number K of parties of which every set is taken; there are 2^K sets."""
 
 Names = tuple[str, ...]
 
@@ -15,9 +15,9 @@ def absent_sets(parties: Sequence[str], *, keep_one: bool, sizes: Collection[int
     """The nonempty sets of parties that may be absent, smaller ones first, each in the parties' order.
 
     Args:
-        parties: those that may leave.
-        keep_one: whether one of them must stay, because nobody else has an embedding.
-        sizes: how many leave at once, where there are more than 6 parties; of fewer every set is taken.
+        parties: Parties that may leave.
+        keep_one: Whether a party must stay, because no other party has an embedding.
+        sizes: Numbers of parties that leave together, if there are more than 6; of fewer, every set is taken.
 
     >>> absent_sets(["telco", "shop"], keep_one=False, sizes=())
     (('telco',), ('shop',), ('telco', 'shop'))

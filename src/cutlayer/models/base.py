@@ -29,7 +29,7 @@ class Inputs:
 
     Attributes:
         cardinalities: number of codes of each categorical column.
-        numbers: how many numeric columns there are, the pixels of an image included.
+        numbers: Number of numeric columns, the pixels of an image included.
         image: channels, height and width of the image whose pixels are the last of the numbers, channel by channel, row
             by row; None if there is no image.
     """

@@ -17,8 +17,8 @@ class CnnBottomConfig(FrozenModel):
     """Two convolutions of 3 x 3 and a dense layer.
 
     Attributes:
-        channels: of the two convolutions.
-        width: of the cut.
+        channels: Number of maps of the two convolutions.
+        width: Number of columns of the embedding.
         cut: `linear` leaves the activation out of the dense layer.
     """
 

@@ -101,7 +101,7 @@ def modules_of(model: Mapping[str, Any]) -> tuple[str, ...]:
     """The modules that a `model` section of a job names, for a caller in Python who has written it.
 
     Args:
-        model: with `bottom` and `top`; sections of any form, which are checked elsewhere.
+        model: Mapping with `bottom` and `top`; the sections are checked elsewhere.
     """
     bottom = model.get("bottom")
     by_party = isinstance(bottom, Mapping) and "kind" not in bottom

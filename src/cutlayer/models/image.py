@@ -39,7 +39,7 @@ class ImageBottom(BottomModel):
 
     Args:
         config: names the kind, for messages.
-        inputs: of the party.
+        inputs: Columns of the party.
         smallest: height and width that the image must have at least.
     """
 

@@ -16,7 +16,7 @@ class LeNet5BottomConfig(FrozenModel):
     """Two convolutions of 5 x 5 and two dense layers.
 
     Attributes:
-        width: of the cut.
+        width: Number of columns of the embedding.
         cut: `linear` leaves the activation out of the last layer.
     """
 

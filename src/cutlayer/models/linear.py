@@ -15,7 +15,7 @@ class LinearBottomConfig(FrozenModel):
     """An affine map.
 
     Attributes:
-        width: of the cut.
+        width: Number of columns of the embedding.
     """
 
     kind: Literal["linear"] = "linear"

@@ -39,10 +39,10 @@ class MultiHeadTop(TopModel):
     every set is the same idea for more.
 
     Args:
-        config: of every head.
-        widths: of every embedding, in the job's order.
-        outputs: of the task.
-        may_leave: the parties that may leave.
+        config: Settings of every head.
+        widths: Number of columns of every embedding, in the job's order.
+        outputs: Number of logits of the task.
+        may_leave: Parties that may leave.
     """
 
     def __init__(

@@ -21,9 +21,9 @@ class ResNet18BottomConfig(FrozenModel):
     """Four stages of two residual blocks.
 
     Attributes:
-        channels: of the first stage; each further stage has twice those of the one before.
-        width: of the cut; without it the mean of each channel of the last stage is the embedding, 8 times `channels`
-            columns.
+        channels: Number of channels of the first stage; each further stage has twice those of the stage before.
+        width: Number of columns of the embedding; by default the embedding is the mean of each channel of the last
+            stage, 8 times `channels` columns.
         norm: `batch` as in the paper, or `group`, which embeds every row on its own, as the protections `dp_embedding`
             and `dp_bottom` need it.
     """

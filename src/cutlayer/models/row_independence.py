@@ -44,7 +44,7 @@ def check_row_independence(bottom: BottomModel, inputs: Inputs, needed_by: str, 
     Args:
         bottom: is not changed, nor is the process's random state.
         inputs: its columns; the rows are made up.
-        needed_by: the protection, for the message.
+        needed_by: Name of the protection, for the error.
         repeatable: whether the bottom model must not draw random numbers either.
 
     Raises:
@@ -68,7 +68,7 @@ class _Trial:
 
     Args:
         model: copied before every pass, so that none sees what another left behind.
-        steps: how many batches it is trained on before each pass.
+        steps: Number of batches that it is trained on before each pass.
         later: a batch that is embedded after each pass, in both modes.
         needed_by: Name of the protection, for the error.
         repeatable: Whether the model must not draw random numbers.

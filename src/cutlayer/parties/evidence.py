@@ -84,7 +84,7 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
 
     Args:
         text: JSON from the party.
-        party: that sent it; a name in the text counts for nothing.
+        party: Name of the sender; a name in the text is ignored.
 
     Raises:
         ProtocolError: they are of another form, out of range, or say what an honest party cannot have to say.

@@ -34,9 +34,9 @@ class PassiveParty:
     """Sends embeddings of its rows, learns from the gradients that come back.
 
     Args:
-        job: the shared job.
-        local: this party's own table, protections and folder.
-        port: to the active party.
+        job: The shared job.
+        local: This party's own table, protections and folder.
+        port: Port to the active party.
     """
 
     def __init__(self, job: Job, local: Local, port: Port) -> None:

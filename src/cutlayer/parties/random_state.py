@@ -63,8 +63,8 @@ def isolated(steps: Generator[Port, Message, R], key: bytes) -> Generator[Port, 
     numbers whether the other parties run in this process or elsewhere.
 
     Args:
-        steps: the party.
-        key: its starting key, 32 bytes.
+        steps: Generator of the party.
+        key: Starting key of the party, 32 bytes.
     """
     own = random_state(key)
     message: Message | None = None

@@ -16,7 +16,7 @@ class Usage:
     record and is not counted.
 
     Args:
-        ports: to the passive parties, by name.
+        ports: Ports to the passive parties, by name.
     """
 
     def __init__(self, ports: Mapping[str, Port]) -> None:

@@ -64,11 +64,11 @@ def finetune_top(
     the candidates; else it ends with the last epoch. Test rows decide nothing.
 
     Args:
-        job: of the run.
-        folder: of the run; it is only read.
-        absent: passive parties that have left.
-        epochs: to train, 1 or more.
-        task: of the run; read from the folder where `None`.
+        job: Job of the run.
+        folder: Folder of the run; it is only read.
+        absent: Passive parties that have left.
+        epochs: Number of epochs to train, 1 or more.
+        task: Task of the run; read from the folder where `None`.
 
     Raises:
         ConfigError: an unknown party, no party left with features, or no epoch.
@@ -158,8 +158,8 @@ def checked_absent(absent: Collection[str], embedding: Sequence[str], active: st
     """The absent parties in the job's order.
 
     Args:
-        embedding: all parties that have features.
-        active: the party that answers, and so cannot be absent.
+        embedding: Parties that have features.
+        active: Party that answers, and so cannot be absent.
 
     Raises:
         ConfigError: a party that cannot be absent, nobody left with features, or no epoch.

@@ -32,7 +32,7 @@ class RunFolder:
     """Paths and small files of one run.
 
     Args:
-        path: of the folder.
+        path: Path of the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,7 +97,7 @@ class RunFolder:
         """Keep every other process from writing to the folder.
 
         Args:
-            holder: what this process does, for the message of a process that comes second.
+            holder: Activity of this process, for the message in a process that comes second.
 
         Raises:
             RunFolderError: another process holds the folder.

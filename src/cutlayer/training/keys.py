@@ -73,10 +73,10 @@ def load_or_derive_start(run: Path, party: str, noise_key: bytes, seed: int) -> 
     start from the same weights.
 
     Args:
-        run: the run folder.
-        party: name of the party.
-        noise_key: the party's own, of this run.
-        seed: the job's.
+        run: Run folder.
+        party: Name of the party.
+        noise_key: The party's own key of this run's noise, 32 bytes.
+        seed: Seed of the job.
     """
     path = _start(run, party)
     if not path.exists():

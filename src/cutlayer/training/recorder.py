@@ -23,7 +23,7 @@ class Recorder(Observer):
     """Writes the files of one run that follow from what its active party reports.
 
     Args:
-        folder: of the run.
+        folder: Folder of the run.
         active: name of the active party.
         observer: receives every call as well.
     """
@@ -63,7 +63,7 @@ def write_truth(folder: Path, truth: Tensor, training: Tensor) -> None:
     """Write the active party's labels next to its transcript, for a later audit; no other party reads them.
 
     Args:
-        folder: of the active party's transcript.
+        folder: Folder of the active party's transcript.
         truth: true labels by row of the common order.
         training: row numbers of the training rows, int64.
     """

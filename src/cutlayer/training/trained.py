@@ -16,7 +16,7 @@ def load_bottom(job: Job, folder: RunFolder, party: str, inputs: Inputs) -> Bott
     """The bottom model of one party, in evaluation mode.
 
     Args:
-        inputs: the encoded columns it was built for.
+        inputs: Encoded columns that it was built for.
     """
     bottom = build_bottom(job.model.bottom_of(party), inputs)
     restore(bottom, "bottom", job, folder, party)
@@ -27,8 +27,8 @@ def load_top(job: Job, folder: RunFolder, widths: Mapping[str, int], outputs: in
     """The top model, in evaluation mode.
 
     Args:
-        widths: of every party's embedding, in the job's order.
-        outputs: of the task.
+        widths: Number of columns of every party's embedding, in the job's order.
+        outputs: Number of logits of the task.
     """
     top = build_top(job.model.top, widths, outputs, may_leave=job.passives)
     restore(top, "top", job, folder, job.active)

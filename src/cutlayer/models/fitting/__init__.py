@@ -28,8 +28,10 @@ class Fit(NamedTuple):
     """A kind of fit: its section, what runs it, and what it needs.
 
     Attributes:
-        bottom: the kind of bottom model that it needs, if it needs one.
-        needs_warmup: it needs gradients, so epochs before the release; and an embedding of both signs to follow them.
+        config: Section of the job that describes a fit of this kind.
+        run: Fits the bottom model in place.
+        bottom: Kind of the bottom model that it needs; empty for any.
+        needs_warmup: Whether it needs gradients, so epochs before the release, and an embedding of both signs.
     """
 
     config: type[FrozenModel]
@@ -55,8 +57,8 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
     """Fit a bottom model in place; it ends in evaluation mode.
 
     Args:
-        raw: the party's `fit`; `None` leaves the initial weights as they are.
-        columns: the party's own training rows, and the gradients of the warm-up epochs.
+        raw: Section `fit` of the party; `None` leaves the initial weights as they are.
+        columns: The party's own training rows, and the gradients of the warm-up epochs.
         where: dotted path of `fit`, for messages.
 
     Returns:

@@ -18,7 +18,7 @@ class ContrastiveFit(DescentConfig):
 
     Attributes:
         corruption: share of a row's columns that are replaced.
-        temperature: of the softmax over the batch.
+        temperature: Temperature of the softmax over the batch.
         head: width of both layers of the head, thrown away afterwards.
     """
 
