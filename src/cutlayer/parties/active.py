@@ -205,7 +205,7 @@ class ActiveParty:
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
         digest = rows_digest(rows)
         received = yield from self._receive(Kind.EMBEDDING, epoch, step, rows, digest)
-        # Leaves of the graph here, as if they came over a wire: in one process they would lead on to the bottom models.
+        # This party's graph begins at the cut: gradients at these leaves are what goes back to the senders.
         received = {name: e.detach().requires_grad_(name in self.gradient_ports) for name, e in received.items()}
         view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], received)
         with tapped(
