@@ -85,6 +85,7 @@ class ActiveParty:
         part = "test" if len(self.split.test) else self.part
         metrics, logits = yield from self._evaluate(part, -1, self._absent_sets())
         evidence = yield from self._finish()
+        # After the last message: the account of a run that dies before it stays open, and later runs count it.
         self.state.chain.close_account()
         return self._outcome(epoch, part, metrics, logits, evidence)
 

@@ -74,6 +74,7 @@ class PassiveParty:
             self.state.load_weights(self.checkpoints.load_best(self.best_epoch))
         yield from self._answer_until(Kind.CLOSE, -1)
         outcome = self._finish(epoch)
+        # After the last message: the account of a run that dies before it stays open, and later runs count it.
         self.state.chain.close_account()
         return outcome
 
@@ -105,7 +106,7 @@ class PassiveParty:
         self.transcript = Transcript(local.folder / "transcript" / local.name, self.sampling)
         self.stopped, self.best_epoch = False, -1
         if agreement.start:
-            # After the chain is set up, whose state it restores; and last, since it sets the random state.
+            # After the chain is set up: this restores the state of its protections, and the random state.
             saved_state = self.checkpoints.load(agreement.start - 1)
             self.state.load(saved_state)
             self.stopped, self.best_epoch = bool(saved_state[1]["stop"]), int(saved_state[1]["best_epoch"])
