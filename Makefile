@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types layers unit browser docs clean
+.PHONY: demo test quick lint types layers unit browser docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/cutlayer demo
 
 test: $(VENV)/installed-dev browser lint types layers unit
+
+# What to run after every edit: no test that trains a whole job.
+quick: $(VENV)/installed-dev lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not slow"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Where the tests' folders lie: in memory, if there is room, since every epoch of every run is synced to its disk."""
+"""Which tests are slow, and where the tests' folders lie: in memory, if there is room, since every epoch is synced."""
 
 from __future__ import annotations
 
@@ -6,12 +6,43 @@ import os
 import shutil
 from pathlib import Path
 
+import pytest
+
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
 """Bytes that must be free; a whole run of the tests takes 2 GB at most."""
+
+SLOW = (
+    "attacks/test_audit.py",
+    "audit",
+    "benchmarks",
+    "channel/test_grpc.py",
+    "cli",
+    "conformance",
+    "docs",
+    "estimator",
+    "jobs",
+    "mutation",
+    "parties",
+    "protections/test_catalogue.py",
+    "protections/test_dimip.py",
+    "protections/test_dimip_runs.py",
+    "protections/test_runs.py",
+    "studies",
+    "training",
+)
+"""Folders and files that train whole jobs, start processes or repeat a test many times: `make quick` skips them."""
 
 
 def pytest_configure() -> None:
     """Choose the root of all temporary folders, unless the caller has."""
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tests."""
+    here = Path(__file__).parent
+    for item in items:
+        if any(item.path.is_relative_to(here / slow) for slow in SLOW):
+            item.add_marker(pytest.mark.slow)
