@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.cli.progress import TerminalProgress
+from cutlayer.cli.progress import progress_for
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import (
     AllowModel,
@@ -23,7 +23,7 @@ from cutlayer.cli.run import (
     keys_for,
 )
 from cutlayer.config.load import load_job, load_private_part, with_private_part
-from cutlayer.jobs.execute import Options, Progress
+from cutlayer.jobs.execute import Options
 from cutlayer.jobs.party import run_party
 from cutlayer.models import allowed_models
 from cutlayer.results.audit import PassiveAudit
@@ -52,12 +52,9 @@ def party(
     whole = with_private_part(load_job(job), name, private)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
-    with interruptible(folder), allowed_models(*private.allow_models, *allow_model or ()):
-        if json:
-            ran = run_party(whole, name, folder, options, Progress(), timeout)
-        else:
-            with TerminalProgress(Console(stderr=True)) as progress:
-                ran = run_party(whole, name, folder, options, progress, timeout)
+    models = allowed_models(*private.allow_models, *allow_model or ())
+    with interruptible(folder), models, progress_for(quiet=json) as progress:
+        ran = run_party(whole, name, folder, options, progress, timeout)
     if name == whole.active:
         raise typer.Exit(finish(ran, as_json=json))
     show_outcome(ran, as_json=json)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from torch import Tensor
@@ -15,6 +18,16 @@ WIDE = 110
 """Columns of a terminal that shows everything."""
 
 _SHORT = {"accuracy": "acc"}
+
+
+@contextmanager
+def progress_for(*, quiet: bool) -> Iterator[Stages]:
+    """Progress on standard error, or none, as with `--json`."""
+    if quiet:
+        yield Stages()
+        return
+    with TerminalProgress(Console(stderr=True)) as progress:
+        yield progress
 
 
 class TerminalProgress(Stages):

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from cutlayer.cli.app import Json, app
-from cutlayer.cli.progress import TerminalProgress
+from cutlayer.cli.progress import progress_for
 from cutlayer.cli.report import finish
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError, Interrupted
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import Options, execute
 from cutlayer.models import allowed_models
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import read_key
@@ -71,11 +70,8 @@ def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder
         Interrupted: Ctrl-C; the message names what is left of the run.
         CutlayerError: Bad input.
     """
-    with interruptible(folder):
-        if quiet:
-            return execute(job, folder, options, Progress())
-        with TerminalProgress(Console(stderr=True)) as progress:
-            return execute(job, folder, options, progress)
+    with interruptible(folder), progress_for(quiet=quiet) as progress:
+        return execute(job, folder, options, progress)
 
 
 @contextmanager
@@ -103,7 +99,7 @@ def checked_forget(forget: bool, resume: bool) -> bool:
         ConfigError: The run is new, and has no progress to forget.
     """
     if forget and not resume:
-        raise ConfigError.expected("--resume beside --forget-peer-progress", "a new run", "leave it out")
+        raise ConfigError.expected("--resume with --forget-peer-progress", "a new run", "leave it out")
     return forget
 
 

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.cli.progress import TerminalProgress
+from cutlayer.cli.progress import progress_for
 from cutlayer.cli.run import AllowModel, JobFile, keys_for
-from cutlayer.jobs.execute import Progress
 from cutlayer.models import allowed_models
 from cutlayer.report.rounding import plain, times
 from cutlayer.report.terminal import rich_table
@@ -57,13 +56,12 @@ def sweep(
     folder = out or job.parent / "runs" / f"{job.stem}-sweep"
     plan = Plan(job, [parse_varied(text) for text in vary], folder, trials, storage, leak)
     keys = keys_for(job.parent, None)
-    if json:
-        with allowed_models(*allow_model or ()):
-            emit(run_sweep(plan, keys, Progress()).to_json())
-        return
-    with TerminalProgress(Console(stderr=True)) as progress, allowed_models(*allow_model or ()):
+    with progress_for(quiet=json) as progress, allowed_models(*allow_model or ()):
         result = run_sweep(plan, keys, progress)
-    _show(result, folder, Console())
+    if json:
+        emit(result.to_json())
+    else:
+        _show(result, folder, Console())
 
 
 def _show(result: SweepResult, folder: Path, console: Console) -> None:

@@ -40,5 +40,5 @@ def _gates_answer(report: Report) -> Answer:
 
 def _findings_answer(report: Report) -> Answer:
     counts = {kind: sum(finding.severity == kind for finding in report.findings) for kind in _SEVERITIES}
-    text = ", ".join(times(number, kind) for kind, number in counts.items() if number)
+    text = ", ".join(times(total, kind) for kind, total in counts.items() if total)
     return Answer("Findings", f"{text}." if text else "None.", "bad" if counts["error"] else "plain")

@@ -94,7 +94,7 @@ def _covered(part: ProtectionResult) -> Cell:
     missing = part.covered < part.sent
     notes = [f"{part.unit}, {share(part.covered, part.sent)}{' ✕ not all' if missing else ''}"]
     if len(part.kinds) > 1:
-        notes.append(", ".join(f"{count(number)} {kind}" for kind, number in part.kinds.items()))
+        notes.append(", ".join(f"{count(covered)} {kind}" for kind, covered in part.kinds.items()))
     return Cell(f"{count(part.covered)} of {count(part.sent)}", tuple(notes), tone="bad" if missing else "")
 
 
