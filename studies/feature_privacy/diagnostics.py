@@ -12,6 +12,7 @@ from torch import Tensor
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.data.store import Store
+from cutlayer.data.streams import Stream
 from cutlayer.kernels.distance_statistics import distance_statistics, largest_distance
 from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
 from cutlayer.protections.embedding_adjust import AdjustConfig, pseudo_labels
@@ -26,7 +27,6 @@ HELD_OUT = 2000
 """Maximum number of held-out rows whose classes are separated."""
 STEPS = 50
 """Maximum number of steps of an epoch whose gradients are clustered."""
-_PURPOSE = 11
 """Number of this stream of random draws."""
 Diagnostics = dict[str, float]
 
@@ -55,7 +55,7 @@ def embedding_values(job: Job, folder: RunFolder, party: str, clip: float) -> Di
             raw: Tensor = bottom(*store.gather(rows))
         return rows_to_norm(raw, clip) if rescale == "sphere" else clip_rows(raw, clip)
 
-    draw = np.random.default_rng([job.train.seed, _PURPOSE])
+    draw = np.random.default_rng([job.train.seed, Stream.DIAGNOSTICS])
     shuffled = draw.permutation(training.numpy())
     sample = EstimateConfig().rows
     batch, estimation = torch.from_numpy(shuffled[:BATCH]), torch.from_numpy(shuffled[-sample:])

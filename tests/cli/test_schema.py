@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,7 +24,17 @@ TYPES = {
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
-SAID_ELSEWHERE = {"$defs", "title", "description", "default", "format", "examples", "discriminator", "allOf"}
+SAID_ELSEWHERE = {
+    "$defs",
+    "title",
+    "description",
+    "default",
+    "format",
+    "examples",
+    "discriminator",
+    "allOf",
+    "readOnly",
+}
 
 
 def faults(schema: Mapping[str, Any], value: Any, root: Mapping[str, Any], at: str = "") -> Iterator[str]:
@@ -155,3 +166,18 @@ def test_the_schema_itself_is_one(schema):
     for changes in BROKEN:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(changed(RICH, changes), schema)
+
+
+@pytest.mark.parametrize("name", ["summary", "audit", "report"])
+def test_the_results_of_a_run_fit_their_schema(place, finished, name):
+    assert place.call("report", finished, "--json").code == 0
+    schema = place.call("schema", name).document()
+    document = json.loads((finished / f"{name}.json").read_text())
+    assert list(faults(schema, document, schema)) == []
+    assert list(faults(schema, {**document, "leaks_told": 1}, schema))
+    broken = {key: value for key, value in document.items() if key != ("runs" if name == "audit" else "run")}
+    assert list(faults(schema, broken, schema))
+
+
+def test_there_is_no_schema_of_other_files(place):
+    assert place.call("schema", "history").code == 2

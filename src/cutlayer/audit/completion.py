@@ -19,6 +19,7 @@ from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.config import Job
 from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
+from cutlayer.data.streams import Stream
 from cutlayer.models import BottomModel, build_bottom
 from cutlayer.parties.random_state import drawn_under
 from cutlayer.results.completion import CompletionResult, VariantValue
@@ -32,7 +33,6 @@ from cutlayer.training.utility import interval
 
 APART = "its rows and model are with {}; between organisations truth stays with its owner, so it needs one process"
 UNTRAINED = "no run with a malicious optimiser was trained; name it in audit.attacks and run the job again"
-_PURPOSE = 4
 
 
 class DepartedParty:
@@ -165,7 +165,7 @@ def auxiliary_labels(truth: Tensor, training: Tensor, classes: int, seed: int) -
         Both kinds of knowledge; the second alone where few would be all.
     """
     each = max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
-    draw = np.random.default_rng([seed, _PURPOSE])
+    draw = np.random.default_rng([seed, Stream.COMPLETION_LABELS])
     codes = truth[training].long()
     few = {
         int(row): code for code in range(classes) for row in draw.permutation(training[codes == code].numpy())[:each]

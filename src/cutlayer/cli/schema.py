@@ -1,8 +1,11 @@
-"""`cutlayer schema`: the JSON schema of a job file, for editors."""
+"""`cutlayer schema`: the JSON schema of a job file, for editors, and of the results that a run writes."""
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.config import BudgetConfig, Job
@@ -10,13 +13,30 @@ from cutlayer.config.job import BUDGET
 from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.models.fitting import FITS
 from cutlayer.protections import REGISTRY as PROTECTIONS
+from cutlayer.results.audit import Audit
+from cutlayer.results.document import Document
+from cutlayer.results.report import Report
+from cutlayer.results.summary import Summary
+
+
+class Subject(StrEnum):
+    """Files that have a schema."""
+
+    JOB = "job"
+    SUMMARY = "summary"
+    AUDIT = "audit"
+    REPORT = "report"
+
+
+_RESULTS: dict[Subject, type[Document]] = {Subject.SUMMARY: Summary, Subject.AUDIT: Audit, Subject.REPORT: Report}
+Of = Annotated[Subject, typer.Argument(help="job.yaml, or a file of results that a run writes.")]
 
 
 @app.command()
-def schema(json: Json = False) -> None:
-    """Print the JSON schema of job.yaml; point your editor at it."""
+def schema(of: Of = Subject.JOB, json: Json = False) -> None:
+    """Print the JSON schema of job.yaml, at which you point your editor, or of summary, audit or report.json."""
     del json  # the schema is JSON either way
-    emit(job_schema())
+    emit(_RESULTS[of].model_json_schema(mode="serialization") if of in _RESULTS else job_schema())
 
 
 def job_schema() -> dict[str, Any]:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.shuffling import block_permutation, permutation
+from cutlayer.data.streams import Stream
 from cutlayer.errors import DataError
-
-_PURPOSE = 2
 
 
 class Schedule:
@@ -52,7 +51,7 @@ class Schedule:
 
     def epoch(self, number: int) -> Iterator[Tensor]:
         """The batches of one epoch: int64 (at most batch_size,), together every training row once."""
-        order = torch.from_numpy(self._order(len(self._rows), self._seed, _PURPOSE, number))
+        order = torch.from_numpy(self._order(len(self._rows), self._seed, Stream.BATCHES, number))
         return iter(torch.split(self._rows[order], self._batch_size))
 
 

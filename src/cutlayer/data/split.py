@@ -11,9 +11,8 @@ from torch import Tensor
 
 from cutlayer.config import SplitConfig
 from cutlayer.data.shuffling import permutation
+from cutlayer.data.streams import Stream
 from cutlayer.errors import DataError
-
-_PURPOSE = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +50,6 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     if n - test - validation < 1:
         got = f"{n} common rows for {test} test and {validation} validation rows"
         raise DataError.expected("a row to train on", got, "lower train.split")
-    order = permutation(n, seed, _PURPOSE)
+    order = permutation(n, seed, Stream.SPLIT)
     held_out = test + validation
     return Split(np.sort(order[held_out:]), np.sort(order[test:held_out]), np.sort(order[:test]))

@@ -22,6 +22,7 @@ from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
+from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
 from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
@@ -29,7 +30,6 @@ from cutlayer.training.folder import RunFolder
 APART = "the top model and the labels are with {}; this needs all parties in one process"
 REPLAYED = "final models, on the same rows again"
 ONCE = "{} releases once, by a bottom model that it fitted by itself; no shadow is made of that"
-_PURPOSE = 5
 
 
 def audit_features(
@@ -117,5 +117,5 @@ def shadow_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[C
 
 def auxiliary_indices(rows: int, seed: int) -> Tensor:
     """Indices of the auxiliary rows among `rows`, drawn at random, ascending: 1,000, or half if that is fewer."""
-    draw = np.random.default_rng([seed, _PURPOSE])
+    draw = np.random.default_rng([seed, Stream.AUXILIARY_ROWS])
     return torch.from_numpy(np.sort(draw.permutation(rows)[: min(AUXILIARY_ROWS, rows // 2)]))

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
+from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.training.folder import RunFolder
 
 UNRECORDED = "nothing that {0} sent was recorded; set parties.{0}.audit.every to epoch or end"
-_PURPOSE = 7
 
 
 class Release(NamedTuple):
@@ -69,7 +69,7 @@ def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
     if not loaded:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]
-    draw = np.random.default_rng([job.train.seed, _PURPOSE])
+    draw = np.random.default_rng([job.train.seed, Stream.RELEASED_ROWS])
     chosen = torch.from_numpy(np.sort(draw.permutation(len(embeddings))[: job.parties[party].audit.rows]))
     return Release("the only release", chosen, embeddings[chosen].flatten(1))
 

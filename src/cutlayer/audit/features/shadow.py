@@ -19,6 +19,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
+from cutlayer.data.streams import Stream
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
@@ -35,7 +36,6 @@ from cutlayer.training.trained import restore
 
 MAX_ATTACKED = 4000
 """Maximum number of training rows that are attacked, and as many held-out ones."""
-_PURPOSE = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class ShadowRoom:
 
     def _choose(self, training: Tensor) -> None:
         """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
-        draw = np.random.default_rng([self.job.train.seed, _PURPOSE])
+        draw = np.random.default_rng([self.job.train.seed, Stream.SHADOW_ROWS])
         split = split_rows(len(self.labels), self.job.train.split, self.job.train.seed)
         held_out = split.test if len(split.test) else split.validation
         count = min(len(held_out), len(training) // 2, MAX_ATTACKED)

@@ -1,0 +1,21 @@
+"""Purposes of random numbers that are drawn from the seed of a job."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Stream(IntEnum):
+    """What random numbers are for; a stream of its own for each purpose, under the seed.
+
+    A value never changes: a job repeats its draws. The sampled knowledge of attacks on labels has no purpose here, its
+    streams are those of the seed and the epoch.
+    """
+
+    SPLIT = 1
+    BATCHES = 2
+    COMPLETION_LABELS = 4
+    AUXILIARY_ROWS = 5
+    SHADOW_ROWS = 6
+    RELEASED_ROWS = 7
+    DIAGNOSTICS = 11
