@@ -14,14 +14,13 @@ from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.durable import locked
 from cutlayer.errors import BudgetExceeded, ConfigError
-from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.local import EVALUATION_ROWS, context_of, plan_of
 from cutlayer.parties.state import chain_state
 from cutlayer.protections.base import Mode, PassiveView
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import noise_key_path, read_key
-from cutlayer.training.recorder import read_truth
 from cutlayer.training.run_ledger import chain_of
+from cutlayer.training.trained import Run
 
 Embed = Callable[[Tensor], Tensor]
 """Runs the bottom model on some of the rows asked for, int64 (m,) -> (m, width)."""
@@ -49,14 +48,12 @@ class Serving:
         self.counted = any(
             isinstance(protection.event(self.plan), GaussianRelease) for protection in self.chain.protections
         )
-        own = folder.path / "checkpoint" / party
-        checkpoints = Checkpoints(own, party, job.digest())
-        state = checkpoints.load_kept(best=job.keeps_best)
+        run = Run(job, folder)
+        own, state = folder.path / "checkpoint" / party, run.checkpoint(party)
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
         self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
         key = supplied or read_key(noise_key_path(folder.path, party))
-        _, training = read_truth(folder.transcript(job.active))
-        self.chain.setup(context_of(job, party, {party: width}, training, key, key), self._log)
+        self.chain.setup(context_of(job, party, {party: width}, run.training, key, key), self._log)
         self.chain.load_state_dict(chain_state(state))
 
     @property

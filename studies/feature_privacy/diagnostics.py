@@ -11,7 +11,6 @@ from torch import Tensor
 
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
-from cutlayer.data.store import Store
 from cutlayer.data.streams import Stream
 from cutlayer.kernels.distance_statistics import distance_statistics, largest_distance
 from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
@@ -19,7 +18,7 @@ from cutlayer.protections.embedding_adjust import AdjustConfig, pseudo_labels
 from cutlayer.protections.embedding_rescale import EstimateConfig
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.trained import load_bottom
+from cutlayer.training.trained import Run
 
 BATCH = 512
 """Number of rows whose pairwise distances are measured."""
@@ -45,9 +44,8 @@ def embedding_values(job: Job, folder: RunFolder, party: str, clip: float) -> Di
     Returns:
         See `distance_values` and `class_share`.
     """
-    labels, training = read_truth(folder.transcript(job.active))
-    store = Store.open(folder.data(party))
-    bottom = load_bottom(job, folder, party, store.columns.inputs)
+    run = Run(job, folder)
+    labels, training, store, bottom = run.truth, run.training, run.stores[party], run.bottom(party)
     rescale = (job.parties[party].protections["dp_embedding"] or {}).get("rescale", "off")
 
     def embed(rows: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ from cutlayer.data.align import intersect
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.sources import open_source
 from cutlayer.data.split import split_rows
-from cutlayer.data.store import Store
 from cutlayer.kernels.bootstrap import auc_replicates
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.parties.local import EVALUATION_ROWS
@@ -27,7 +26,7 @@ from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.together import open_table
-from cutlayer.training.trained import load_bottom, load_top
+from cutlayer.training.trained import Run
 from studies.trials import Trial
 
 DAY = 6
@@ -79,9 +78,9 @@ def held_out_logits(job: Job, folder: RunFolder, rows: Tensor) -> Tensor:
         Logits of the positive class, float32 (n,).
     """
     (party,) = job.passives
-    store = Store.open(folder.data(party))
-    bottom = load_bottom(job, folder, party, store.columns.inputs)
-    top = load_top(job, folder, {party: bottom.width}, 1)
+    run = Run(job, folder, classes=())
+    store, bottom = run.stores[party], run.bottom(party)
+    top = run.top({party: bottom.width})
     with torch.no_grad():
         parts = [top({party: bottom(*store.gather(part))}) for part in evaluation_batches(rows, EVALUATION_ROWS)]
     return torch.cat(parts).squeeze(1)

@@ -19,9 +19,9 @@ from cutlayer.attacks.completion.base import CHUNK, CompletionAttack, DepartedVi
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.completion import DepartedParty
 from cutlayer.parties.observer import Observer
-from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, open_table, train_together
+from cutlayer.training.trained import Run
 from studies.image_halves import PASSIVE
 from studies.trials import Trial, study_key
 
@@ -45,8 +45,7 @@ class CompletedModels:
     def __init__(self, trial: Trial, folder: RunFolder) -> None:
         self.trial, self.folder = trial, folder
         self.summary = folder.summary
-        task = Task(trial.job.task, self.summary.task.classes)
-        self.departed = DepartedParty(trial.job, folder, PASSIVE, task)
+        self.departed = DepartedParty(Run(trial.job, folder), PASSIVE)
         few, everything = self.departed.knowledge()
         self.known = {FEW: few, ALL: everything}
 
@@ -114,7 +113,7 @@ class CompletedModels:
 
     def _more(self) -> Knowledge:
         """`MORE_PER_CLASS` labels of each class, drawn at random."""
-        truth, training = self.departed.truth, self.departed.training.numpy()
+        truth, training = self.departed.run.truth, self.departed.run.training.numpy()
         draw, codes = np.random.default_rng([self.trial.seed, MORE_PER_CLASS]), truth[training].numpy()
         rows = {
             int(row): code
@@ -127,12 +126,12 @@ class CompletedModels:
         """Accuracy of a logistic regression on the embeddings, with all labels."""
         departed = self.departed
         with torch.no_grad():
-            parts = [view.bottom.eval()(*view.encoded(rows)) for rows in torch.split(departed.held_out, CHUNK)]
+            parts = [view.bottom.eval()(*view.encoded(rows)) for rows in torch.split(departed.run.reported, CHUNK)]
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # its accuracy settles long before
-            model.fit(view.embeddings.numpy(), departed.truth[departed.training].numpy())
-        return float(model.score(torch.cat(parts).numpy(), departed.truth[departed.held_out].numpy()))
+            model.fit(view.embeddings.numpy(), departed.run.truth[departed.run.training].numpy())
+        return float(model.score(torch.cat(parts).numpy(), departed.run.truth[departed.run.reported].numpy()))
 
 
 def embedding_size(embeddings: Tensor) -> dict[str, float]:

@@ -21,14 +21,13 @@ from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.models import Inputs
 from cutlayer.report import build
 from cutlayer.results.completion import CompletionResult
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.together import Keys
-from cutlayer.training.trained import load_bottom
+from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 
 TELCO = PASSIVES[0]
@@ -81,10 +80,8 @@ def test_each_attack_reads_the_runs_it_is_for(whole: tuple[Job, RunFolder]) -> N
 
 def test_the_malicious_run_ends_with_other_weights(whole: tuple[Job, RunFolder]) -> None:
     job, folder = whole
-    store = Store.open(folder.data(TELCO))
-    inputs = Inputs(store.columns.cardinalities, store.columns.numeric)
     other = RunFolder(folder.path / "compare" / f"malicious-{TELCO}")
-    honest, attacked = (load_bottom(job, one, TELCO, inputs).state_dict() for one in (folder, other))
+    honest, attacked = (Run(job, one, origin=folder).bottom(TELCO).state_dict() for one in (folder, other))
     assert any(not torch.equal(honest[name], attacked[name]) for name in honest)
 
 
@@ -92,7 +89,7 @@ def test_the_figure_is_that_of_the_kept_model_on_the_test_rows(whole: tuple[Job,
     job, folder = whole
     store = Store.open(folder.data(TELCO))
     truth, training = read_truth(folder.transcript(ACTIVE))
-    bottom = load_bottom(job, folder, TELCO, Inputs(store.columns.cardinalities, store.columns.numeric))
+    bottom = Run(job, folder).bottom(TELCO)
     view = DepartedView(TELCO, Task("binary", ("no", "yes")), bottom, store.gather, training)
     everything = Knowledge(known={int(row): int(truth[row]) for row in training})
     (variant,) = (one for one in ModelCompletion.variants if one.name == "tuned MLP, supervised")

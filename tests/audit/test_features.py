@@ -26,6 +26,7 @@ from cutlayer.report import build
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.together import Keys
+from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 
 TELCO = PASSIVES[0]
@@ -100,7 +101,7 @@ def test_the_figure_is_that_of_what_was_sent(whole: tuple[Job, RunFolder]) -> No
 
 def test_shadow_rows_are_neither_attacked_nor_held_out_for_it(whole: tuple[Job, RunFolder]) -> None:
     job, folder = whole
-    room = ShadowRoom(job, folder, folder, ("no", "yes"))
+    room = ShadowRoom(Run(job, folder))
     _, training = read_truth(folder.transcript(ACTIVE))
     assert torch.equal(torch.isin(room.attacked, training), room.member)
     assert int(room.member.sum()) * 2 == len(room.attacked)
@@ -111,7 +112,7 @@ def test_shadow_rows_are_neither_attacked_nor_held_out_for_it(whole: tuple[Job, 
     shadow = room.shadows(TELCO).train(room.own[:100], 0)(room.attacked)
     assert shadow.embeddings.shape == view.embeddings.shape
     assert not torch.equal(shadow.logits, view.logits)
-    plain = ShadowRoom(job_of({}), folder, folder, ("no", "yes")).view(TELCO)
+    plain = ShadowRoom(Run(job_of({}), folder)).view(TELCO)
     assert (view.embeddings - plain.embeddings).std() == pytest.approx(1.0, rel=0.25)  # 0.5 times 2C, beside the clip
 
 

@@ -82,7 +82,7 @@ def test_multi_head_and_party_dropout_in_an_estimator():
 
     settings = {"top": {"kind": "multi_head"}, "protections": [PartyDropoutConfig(rate={"shop": 0.3})], **LONG}
     model = classifier(**settings).fit(X, Y)
-    assert model.report_.quitting.heads == 4
+    assert model.report_.departures.heads == 4
     assert model.report_.protections[0].metrics.keys() == {"steps", "dropped.shop"}
     assert model.evaluate(X, Y, ["shop", "mill"]).metrics["auc"] > 0.6
 

@@ -14,12 +14,11 @@ from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.models import Inputs
 from cutlayer.training.departures import departure_result
 from cutlayer.training.finetuning import checked_absent, finetune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, Trained
-from cutlayer.training.trained import load_bottom, load_top
+from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables
 
@@ -31,12 +30,13 @@ DROPPED = {"party_dropout": {"rate": 0.5}}
 def again(job: Job, folder: RunFolder, trained: Trained, absent: tuple[str, ...]) -> torch.Tensor:
     """Logits of the test rows from the saved models and stores, without the absent parties."""
     active, made = trained.active, {}
+    loaded = Run(job, folder, classes=active.task.classes)
     for name, width in active.widths.items():
         store = Store.open(folder.data(name))
-        bottom = load_bottom(job, folder, name, Inputs(store.columns.cardinalities, store.columns.numeric))
+        bottom = loaded.bottom(name)
         assert bottom.width == width
         made[name] = bottom(*store.gather(active.split.part("test")))
-    top = load_top(job, folder, active.widths, active.task.outputs)
+    top = loaded.top(active.widths)
     with torch.no_grad():
         return top.answer(made, made.keys() - set(absent))
 
@@ -143,7 +143,7 @@ def test_fine_tuning_trains_the_top_model_alone_and_makes_it_better(tmp_path: Pa
     job, folder = executed(tmp_path, [], 2)
     before = {path: path.read_bytes() for path in folder.path.rglob("*.safetensors")}
     state = torch.get_rng_state()
-    first, second = (finetune_top(job, folder, [PASSIVES[0]], epochs=8) for _ in range(2))
+    first, second = (finetune_top(Run(job, folder), [PASSIVES[0]], epochs=8) for _ in range(2))
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(first.logits, second.logits)
     assert {path: path.read_bytes() for path in before} == before
@@ -155,7 +155,7 @@ def test_fine_tuning_trains_the_top_model_alone_and_makes_it_better(tmp_path: Pa
 
 def test_the_last_epoch_stands_where_nothing_may_choose(tmp_path: Path) -> None:
     job, folder = executed(tmp_path, [], 1, keep="last")
-    assert finetune_top(job, folder, [PASSIVES[0]], epochs=3).kept_epochs == 3
+    assert finetune_top(Run(job, folder), [PASSIVES[0]], epochs=3).kept_epochs == 3
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.joint import JointModel
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.together import Keys
+from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, raw_job, run, tables
 
 TELCO = PASSIVES[0]
@@ -81,7 +82,7 @@ def test_a_partys_own_key_gives_its_initial_weights_and_no_other_partys(tmp_path
     job = make_job(passives=2, **UNMOVED)
     run(job, tables(passives=2), tmp_path, key=None)
     for party in PASSIVES[:2]:
-        bottom = DepartedParty(job, RunFolder(tmp_path), party, Task("binary", ("0", "1"))).untrained().bottom
+        bottom = DepartedParty(Run(job, RunFolder(tmp_path), classes=("0", "1")), party).untrained().bottom
         mine = {f"bottom.{name}": t for name, t in bottom.state_dict().items()}
         assert near(weights(tmp_path, party), mine)
     keys = starting_keys(tmp_path, job.parties)

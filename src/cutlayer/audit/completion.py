@@ -17,8 +17,6 @@ from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack
 from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.config import Job
-from cutlayer.data.split import split_rows
-from cutlayer.data.store import Store
 from cutlayer.data.streams import Stream
 from cutlayer.models import BottomModel, build_bottom
 from cutlayer.parties.random_state import drawn_under
@@ -27,8 +25,7 @@ from cutlayer.tasks import Task
 from cutlayer.training.comparisons import malicious_run
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
-from cutlayer.training.recorder import read_truth
-from cutlayer.training.trained import load_bottom
+from cutlayer.training.trained import Run
 from cutlayer.training.utility import interval
 
 APART = "its rows and model are with {}; between organisations truth stays with its owner, so it needs one process"
@@ -39,37 +36,31 @@ class DepartedParty:
     """One passive party of a finished run, and the rows on which its completed models are measured.
 
     Args:
-        job: The job as run.
-        folder: Folder of the run that holds the encoded rows.
+        run: The run, which holds the encoded rows.
         party: Name of the party.
-        task: Task of the job, with its classes.
     """
 
-    def __init__(self, job: Job, folder: RunFolder, party: str, task: Task) -> None:
-        self.job, self.folder, self.party, self.task = job, folder, party, task
-        self.store = Store.open(folder.data(party))
-        self.inputs = self.store.columns.inputs
-        self.truth, self.training = read_truth(folder.transcript(job.active))
-        split = split_rows(len(self.truth), job.train.split, job.train.seed)
-        self.held_out = split.part("test" if len(split.test) else "validation")
+    def __init__(self, run: Run, party: str) -> None:
+        self.run, self.job, self.party, self.task = run, run.job, party, run.task
+        self.store = run.stores[party]
 
     def view(self, folder: RunFolder) -> DepartedView:
         """What the party holds after a run in `folder`, on the same rows."""
-        return self._view(load_bottom(self.job, folder, self.party, self.inputs), trained=True)
+        return self._view(Run(self.job, folder, origin=self.run.folder).bottom(self.party), trained=True)
 
     def untrained(self) -> DepartedView:
         """The same party with its initial bottom model."""
-        with drawn_under(starting_keys(self.folder.path, [self.party])[self.party]):
-            bottom = build_bottom(self.job.model.bottom_of(self.party), self.inputs)
+        with drawn_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
+            bottom = build_bottom(self.job.model.bottom_of(self.party), self.run.inputs(self.party))
         return self._view(bottom, trained=False)
 
     def knowledge(self) -> tuple[Knowledge, ...]:
         """The labels that the party may have: few, and all."""
-        return auxiliary_labels(self.truth, self.training, len(self.task.classes), self.job.train.seed)
+        return auxiliary_labels(self.run.truth, self.run.training, len(self.task.classes), self.job.train.seed)
 
     def knows_all(self, knowledge: Knowledge) -> bool:
         """Whether these are the labels of all training rows."""
-        return len(knowledge.known) == len(self.training)
+        return len(knowledge.known) == len(self.run.training)
 
     def values(
         self, attack: CompletionAttack, view: DepartedView, knowledge: Knowledge, variants: Iterable[Variant]
@@ -86,14 +77,16 @@ class DepartedParty:
 
     def _value(self, completion: Completion, variant: str) -> VariantValue:
         """A completed model on the held-out rows, against their true labels."""
-        logits = torch.cat([completion.logits(*self.store.gather(rows)) for rows in torch.split(self.held_out, CHUNK)])
-        labels: Tensor = self.truth[self.held_out]
+        logits = torch.cat(
+            [completion.logits(*self.store.gather(rows)) for rows in torch.split(self.run.reported, CHUNK)]
+        )
+        labels = self.run.truth[self.run.reported]
         low, high = interval(self.task, logits, labels, self.job.train.seed)
         value = self.task.evaluate(logits, labels)[self.task.metric]
         return VariantValue(variant=variant, value=value, low=low, high=high)
 
     def _view(self, bottom: BottomModel, *, trained: bool) -> DepartedView:
-        return DepartedView(self.party, self.task, bottom, self.store.gather, self.training, trained)
+        return DepartedView(self.party, self.task, bottom, self.store.gather, self.run.training, trained)
 
 
 def audit_completions(
@@ -113,7 +106,7 @@ def audit_completions(
         return audit
     for party in job.passives if attacks else ():
         if (folder.data(party) / "store.json").exists():
-            _complete_party(DepartedParty(job, folder, party, task), runs, attacks, audit)
+            _complete_party(DepartedParty(Run(job, folder, classes=task.classes), party), runs, attacks, audit)
         else:
             audit.skip(party, attacks, APART.format(party))
     return audit

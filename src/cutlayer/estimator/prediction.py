@@ -19,8 +19,7 @@ from cutlayer.serving import Serving
 from cutlayer.tasks import Task
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.recorder import read_truth
-from cutlayer.training.trained import load_bottom, load_top
+from cutlayer.training.trained import Run
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,11 @@ class Models:
     @classmethod
     def load(cls, job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Models:
         """Take the trained models and fitted encoders out of a run folder."""
-        encoders, bottoms = dict[str, Encoder](), dict[str, BottomModel]()
-        for name in job.parties:
-            path = folder.data(name) / "encoder.json"
-            if path.exists():
-                encoders[name] = Encoder.from_json(path.read_text())
-                bottoms[name] = load_bottom(job, folder, name, encoders[name].columns.inputs)
-        truth, training = read_truth(folder.transcript(job.active))
-        task = Task.fitted(job.task, classes, truth[training])
-        top = load_top(job, folder, {name: bottom.width for name, bottom in bottoms.items()}, task.outputs)
-        return cls(job.active, encoders, bottoms, task, top)
+        run = Run(job, folder, classes=classes)
+        encoders = {name: Encoder.from_json((folder.data(name) / "encoder.json").read_text()) for name in run.stores}
+        bottoms = {name: run.bottom(name) for name in run.stores}
+        top = run.top({name: bottom.width for name, bottom in bottoms.items()})
+        return cls(job.active, encoders, bottoms, run.task, top)
 
     def absent(self, names: Collection[str], epochs: int = 1) -> tuple[str, ...]:
         """The absent parties in the job's order; see `checked_absent`."""

@@ -20,7 +20,7 @@ from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.recorder import read_truth
+from cutlayer.training.trained import Run
 
 
 def conclude_audit(
@@ -89,9 +89,9 @@ def audit_again(
 
 def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     """An auditor that has attacked the transcripts of one run."""
-    truth, training = read_truth(folder.transcript(job.active))
+    run = Run(job, folder, classes=classes)
     attacks = resolve(job.parties[job.active].audit.attacks, job.task).labels
-    auditor = Auditor(Task(job.task, classes), truth, training, attacks, job.active, job.train.seed)
+    auditor = Auditor(run.task, run.truth, run.training, attacks, job.active, job.train.seed)
     replay(folder, auditor, [job.active, *job.passives])
     return auditor
 

@@ -30,9 +30,9 @@ from cutlayer.training.finetuning import FineTuned, finetune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.process import run_threads
-from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import Reference, train_reference
 from cutlayer.training.together import Keys, Trained, open_table, train_together
+from cutlayer.training.trained import Run
 from cutlayer.training.utility import chance, interval
 
 
@@ -210,7 +210,8 @@ def describe(
 def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progress) -> Iterator[ModelUtility]:
     """Train what this run is compared with besides other runs of the protocol."""
     active = trained.active
-    stores = {name: Store.open(folder.data(name)) for name in job.parties if name in active.widths}
+    own = Run(job, folder, classes=active.task.classes)
+    stores = own.stores
     wanted: dict[RunId, dict[str, Store]] = {}
     if "centralised" in job.compare:
         wanted[RunId(RunKind.CENTRALISED)] = stores
@@ -218,17 +219,16 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
         wanted[RunId(RunKind.ALONE, (job.active,))] = {job.active: stores[job.active]}
     if "retrained" in job.compare:
         wanted |= dict(retrained_stores(job, stores))
-    truth, _ = read_truth(folder.transcript(job.active))
     keys = starting_keys(folder.path, job.parties) if wanted else {}
     for run, chosen in wanted.items():
         progress.stage(run.label)
-        reference = train_reference(job, chosen, active.task, keys, truth, active.split, active.part)
+        reference = train_reference(job, chosen, active.task, keys, own.truth, active.split, active.part)
         yield _measured(run, reference, active, job)
     for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
         run = RunId(RunKind.FINETUNED, absent)
         progress.stage(run.label)
-        yield _measured(run, finetune_top(job, folder, absent, task=active.task), active, job)
-    yield chance_reference(trained, truth)
+        yield _measured(run, finetune_top(own, absent), active, job)
+    yield chance_reference(trained, own.truth)
 
 
 def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:

@@ -9,18 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.config import Job, TrainConfig, near_miss
+from cutlayer.config import TrainConfig, near_miss
 from cutlayer.data.batches import Schedule, evaluation_batches
-from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.tasks import Task
-from cutlayer.training.folder import RunFolder
 from cutlayer.training.joint import fit
-from cutlayer.training.recorder import read_truth
-from cutlayer.training.trained import load_bottom, load_top
+from cutlayer.training.trained import Run
 
 EPOCHS = 5
 """Long enough for a top model of a few layers that starts from a trained one."""
@@ -53,9 +50,7 @@ class FineTuned:
     kept_epochs: int
 
 
-def finetune_top(
-    job: Job, folder: RunFolder, absent: Collection[str], *, epochs: int = EPOCHS, task: Task | None = None
-) -> FineTuned:
+def finetune_top(run: Run, absent: Collection[str], *, epochs: int = EPOCHS) -> FineTuned:
     """Train the top model of a finished one-process run on without some parties.
 
     The embeddings are those that the remaining bottom models make of the run's training rows; protections of the
@@ -64,36 +59,28 @@ def finetune_top(
     the candidates; else it ends with the last epoch. Test rows decide nothing.
 
     Args:
-        job: Job of the run.
-        folder: Folder of the run; it is only read.
-        absent: Passive parties that have left.
-        epochs: Number of epochs to train, 1 or more.
-        task: Task of the run; read from the folder where `None`.
+        run: the finished run.
+        absent: passive parties that have left.
+        epochs: number of epochs, 1 or more.
 
     Raises:
         ConfigError: an unknown party, no party left with features, or no epoch.
 
     Reference: Sun, Du et al. 2023 (arXiv 2303.18178), which starts from the model trained with party-wise dropout.
     """
-    names = [name for name, party in job.parties.items() if party.features.include != "none"]
-    gone = checked_absent(absent, names, job.active, epochs)
-    truth, training = read_truth(folder.transcript(job.active))
-    if task is None:
-        task = Task.fitted(job.task, folder.summary.task.classes, truth[training])
-    split = split_rows(len(truth), job.train.split, job.train.seed)
-    stores = {name: Store.open(folder.data(name)) for name in names}
+    job, task = run.job, run.task
+    gone = checked_absent(absent, [*run.stores], job.active, epochs)
     with torch.random.fork_rng(devices=[]):
-        bottoms = {name: _bottom(job, folder, name, store) for name, store in stores.items()}
-        top = load_top(job, folder, {name: bottom.width for name, bottom in bottoms.items()}, task.outputs)
+        bottoms = {name: run.bottom(name) for name in run.stores}
+        top = run.top({name: bottom.width for name, bottom in bottoms.items()})
 
-    def rows_of(part: str) -> Labelled:
-        rows = split.part(part)
-        made = {name: _embedded(bottoms[name], store, rows, name in gone) for name, store in stores.items()}
-        return Labelled(made, truth[rows])
+    def labelled(rows: Tensor) -> Labelled:
+        made = {name: _embedded(bottoms[name], store, rows, name in gone) for name, store in run.stores.items()}
+        return Labelled(made, run.truth[rows])
 
-    held_out = rows_of("validation") if job.keeps_best else None
-    trained = tune(top, rows_of("train"), gone, task, job.train, epochs, held_out)
-    reported = rows_of("test" if len(split.test) else "validation")
+    training, reported = labelled(run.split.part("train")), labelled(run.reported)
+    held_out = labelled(run.split.part("validation")) if job.keeps_best else None
+    trained = tune(top, training, gone, task, job.train, epochs, held_out)
     logits = answers(top, reported.embeddings, gone)
     return FineTuned(top, gone, task.evaluate(logits, reported.labels), logits, trained)
 
@@ -184,10 +171,6 @@ def checked_absent(absent: Collection[str], embedding: Sequence[str], active: st
 def _loss(top: TopModel, rows: Labelled | None, absent: Collection[str], task: Task) -> float:
     """What chooses the epoch: a quit throws off a model's level more than its ranking, and the loss sees both."""
     return float(task.loss(answers(top, rows.embeddings, absent), rows.labels)) if rows else np.inf
-
-
-def _bottom(job: Job, folder: RunFolder, name: str, store: Store) -> BottomModel:
-    return load_bottom(job, folder, name, store.columns.inputs)
 
 
 def _embedded(bottom: BottomModel, store: Store, rows: Tensor, absent: bool) -> Tensor:

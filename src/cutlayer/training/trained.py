@@ -1,44 +1,102 @@
-"""The models that a finished run ended with, out of its checkpoints."""
+"""A finished run: its rows with their true labels, and the models that it ended with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from cutlayer.config import Job
+from cutlayer.data.split import Split, split_rows
+from cutlayer.data.store import Store
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
 from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
 
 
-def load_bottom(job: Job, folder: RunFolder, party: str, inputs: Inputs) -> BottomModel:
-    """The bottom model of one party, in evaluation mode.
-
-    Args:
-        inputs: Encoded columns that it was built for.
-    """
-    bottom = build_bottom(job.model.bottom_of(party), inputs)
-    restore(bottom, "bottom", job, folder, party)
-    return bottom
-
-
-def load_top(job: Job, folder: RunFolder, widths: Mapping[str, int], outputs: int) -> TopModel:
-    """The top model, in evaluation mode.
+class Run:
+    """Opens the run folder of a finished run; each file is read once, when it is needed.
 
     Args:
-        widths: Number of columns of every party's embedding, in the job's order.
-        outputs: Number of logits of the task.
+        job: the job as run.
+        folder: the run folder, which is only read.
+        origin: the run that holds the encoded columns, where this one was trained on the columns of another.
+        classes: classes of the task; read from the summary by default.
     """
-    top = build_top(job.model.top, widths, outputs, may_leave=job.passives)
-    restore(top, "top", job, folder, job.active)
-    return top
 
+    def __init__(
+        self, job: Job, folder: RunFolder, *, origin: RunFolder | None = None, classes: tuple[str, ...] | None = None
+    ) -> None:
+        self.job, self.folder, self.origin, self._classes = job, folder, origin or folder, classes
 
-def restore(module: nn.Module, name: str, job: Job, folder: RunFolder, party: str) -> None:
-    """Load the weights that a run ended with into `module`, which `party` calls `name`."""
-    checkpoints = Checkpoints(folder.path / "checkpoint" / party, party, job.digest())
-    tensors, _ = checkpoints.load_kept(best=job.keeps_best)
-    prefix = f"module/{name}."
-    module.load_state_dict({k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)})
-    module.eval()
+    @property
+    def truth(self) -> Tensor:
+        """True labels by row of the common order (N,)."""
+        return self._labels[0]
+
+    @property
+    def training(self) -> Tensor:
+        """Row numbers of the training rows, int64."""
+        return self._labels[1]
+
+    @cached_property
+    def split(self) -> Split:
+        """Rows that train, validate and test."""
+        return split_rows(len(self.truth), self.job.train.split, self.job.train.seed)
+
+    @property
+    def reported(self) -> Tensor:
+        """Row numbers of the held-out rows that are reported, int64: the test rows, else the validation rows."""
+        return self.split.part("test" if len(self.split.test) else "validation")
+
+    @cached_property
+    def task(self) -> Task:
+        """The task with its classes and target scale."""
+        classes = self.folder.summary.task.classes if self._classes is None else self._classes
+        return Task.fitted(self.job.task, classes, self.truth[self.training])
+
+    @cached_property
+    def stores(self) -> dict[str, Store]:
+        """Encoded columns of every party that has any here, in the job's order."""
+        names = [name for name in self.job.parties if (self.origin.data(name) / "store.json").exists()]
+        return {name: Store.open(self.origin.data(name)) for name in names}
+
+    def inputs(self, party: str) -> Inputs:
+        """Shape of one party's encoded columns."""
+        return self.stores[party].columns.inputs
+
+    def bottom(self, party: str) -> BottomModel:
+        """The bottom model of one party, in evaluation mode."""
+        bottom = build_bottom(self.job.model.bottom_of(party), self.inputs(party))
+        self.restore(bottom, "bottom", party)
+        return bottom
+
+    def top(self, widths: Mapping[str, int]) -> TopModel:
+        """The top model, in evaluation mode.
+
+        Args:
+            widths: width of every party's embedding, in the job's order.
+        """
+        top = build_top(self.job.model.top, widths, self.task.outputs, may_leave=self.job.passives)
+        self.restore(top, "top", self.job.active)
+        return top
+
+    def checkpoint(self, party: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and state of one party at the epoch that the run ended with."""
+        own = Checkpoints(self.folder.path / "checkpoint" / party, party, self.job.digest())
+        return own.load_kept(best=self.job.keeps_best)
+
+    def restore(self, module: nn.Module, name: str, party: str) -> None:
+        """Load the weights that the run ended with into `module`, which `party` calls `name`."""
+        tensors, _ = self.checkpoint(party)
+        prefix = f"module/{name}."
+        module.load_state_dict({k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)})
+        module.eval()
+
+    @cached_property
+    def _labels(self) -> tuple[Tensor, Tensor]:
+        return read_truth(self.folder.transcript(self.job.active))

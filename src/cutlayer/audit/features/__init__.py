@@ -26,6 +26,7 @@ from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
 from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.trained import Run
 
 APART = "the top model and the labels are with {}; this needs all parties in one process"
 REPLAYED = "final models, on the same rows again"
@@ -50,7 +51,8 @@ def audit_features(
         """Shadows of a run are trained under the protections of that run, and serve all parties."""
         if classes is None:
             raise NotApplicable(APART.format(job.active))
-        return ShadowRoom(load_job(runs[name].path / "job.yaml"), runs[name], folder, classes)
+        own = load_job(runs[name].path / "job.yaml")
+        return ShadowRoom(Run(own, runs[name], origin=folder, classes=classes))
 
     for party in job.passives:
         attacks = resolve(job.parties[party].audit.attacks, job.task, "passive").features

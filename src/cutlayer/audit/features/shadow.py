@@ -15,24 +15,18 @@ from torch import Tensor, nn
 
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows
-from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches
-from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.data.streams import Stream
 from cutlayer.kernels.one_hot import one_hot_columns
-from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.state import chain_state
 from cutlayer.protections import build_chain
 from cutlayer.protections.base import Mode, PassiveView
 from cutlayer.protections.chain import Chain
-from cutlayer.tasks import Task
-from cutlayer.training.folder import RunFolder
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.keys import starting_keys
-from cutlayer.training.recorder import read_truth
-from cutlayer.training.trained import restore
+from cutlayer.training.trained import Run
 
 MAX_ATTACKED = 4000
 """Maximum number of training rows that are attacked, and as many held-out ones."""
@@ -57,27 +51,20 @@ class ShadowRoom:
     The shadows know no protection of the active party: they learn from the true labels and send no gradient.
 
     Args:
-        job: The job as run.
-        run: Folder of the run.
-        folder: Folder of the run that holds the encoded rows.
-        classes: Classes of the task.
+        run: The run.
     """
 
-    def __init__(self, job: Job, run: RunFolder, folder: RunFolder, classes: tuple[str, ...]) -> None:
-        self.job, self.run = job, run
-        self.keys = starting_keys(folder.path, job.parties)
-        names = [name for name in job.parties if (folder.data(name) / "store.json").exists()]
-        self.stores = {name: Store.open(folder.data(name)) for name in names}
-        self.labels, training = read_truth(run.transcript(job.active))
-        self.task = Task.fitted(job.task, classes, self.labels[training])
-        self._choose(training)
+    def __init__(self, run: Run) -> None:
+        self.run, self.job, self.stores = run, run.job, run.stores
+        self.keys = starting_keys(run.origin.path, run.job.parties)
+        self.labels, self.task = run.truth, run.task
+        self._choose(run.training)
         self._shadows: dict[int, DefendedModel] = {}
 
     def _choose(self, training: Tensor) -> None:
         """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
         draw = np.random.default_rng([self.job.train.seed, Stream.SHADOW_ROWS])
-        split = split_rows(len(self.labels), self.job.train.split, self.job.train.seed)
-        held_out = split.test if len(split.test) else split.validation
+        held_out = self.run.reported.numpy()
         count = min(len(held_out), len(training) // 2, MAX_ATTACKED)
         chosen = draw.permutation(training.numpy())[:count], draw.permutation(held_out)[:count]
         self.attacked = torch.from_numpy(np.concatenate(chosen))
@@ -88,20 +75,18 @@ class ShadowRoom:
     @property
     def epochs(self) -> int:
         """Epochs that the run's final models were trained for."""
-        lines = self.run.history()
+        lines = self.run.folder.history()
         best = [line["epoch"] + 1 for line in lines if line["best"]]
         return int(best[-1]) if self.job.keeps_best and best else len(lines)
 
     def view(self, party: str) -> FeatureView:
         """What the active party sees of the attacked rows under the models of the run."""
-        job, run = self.job, self.run
         model = self._model(self.attacked)
         for name, bottom in zip(self.stores, model.joint.bottoms, strict=True):
-            restore(bottom, "bottom", job, run, name)
-        restore(model.joint.top, "top", job, run, job.active)
+            self.run.restore(bottom, "bottom", name)
+        self.run.restore(model.joint.top, "top", self.job.active)
         for name, chain in model.chains.items():
-            checkpoints = Checkpoints(run.path / "checkpoint" / name, name, job.digest())
-            chain.load_state_dict(chain_state(checkpoints.load_kept(best=job.keeps_best)))
+            chain.load_state_dict(chain_state(self.run.checkpoint(name)))
         return self._view(model, self.attacked, party)
 
     def shadows(self, party: str) -> Shadows:

@@ -13,11 +13,11 @@ from cutlayer.audit.guarantees.labels import votes_of
 from cutlayer.audit.guarantees.updates import update_scores
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
-from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.models import build_bottom
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.trained import Run
 
 CANARIES = 50_000
 MIN_CANARIES = 400
@@ -72,5 +72,4 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
 
 def _width(job: Job, folder: RunFolder, party: str) -> int:
     """Columns of a party's embedding."""
-    inputs = Store.open(folder.data(party)).columns.inputs
-    return build_bottom(job.model.bottom_of(party), inputs).width
+    return build_bottom(job.model.bottom_of(party), Run(job, folder).inputs(party)).width
