@@ -28,6 +28,7 @@ SLOW = (
     "protections/test_dimip.py",
     "protections/test_dimip_runs.py",
     "protections/test_runs.py",
+    "report/test_browser.py",
     "studies",
     "training",
 )
