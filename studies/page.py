@@ -159,8 +159,8 @@ def wrapped(text: str) -> str:
 def file_name(*words: str) -> str:
     """Name of a figure's file.
 
-    >>> file_name("quitting", "MNIST halves")
-    'quitting-mnist-halves.svg'
+    >>> file_name("departures", "MNIST halves")
+    'departures-mnist-halves.svg'
     """
     return "-".join(" ".join(words).lower().replace("-", " ").split()) + ".svg"
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import Progress
+from studies.departures.study import DeparturesStudy
 from studies.embedding_budget.study import EmbeddingBudgetStudy
 from studies.feature_privacy.study import FeaturePrivacyStudy
 from studies.forward_leakage.study import ForwardLeakageStudy
 from studies.gradient_leakage.study import GradientLeakageStudy
 from studies.label_dp.study import LabelDPStudy
 from studies.model_completion.study import ModelCompletionStudy
-from studies.quitting.study import QuittingStudy
 from studies.record import Record, write_page
 from studies.trials import Study, run_trials
 
@@ -24,7 +24,7 @@ STUDIES: Mapping[str, type[Study]] = {
         ForwardLeakageStudy,
         GradientLeakageStudy,
         LabelDPStudy,
-        QuittingStudy,
+        DeparturesStudy,
         ModelCompletionStudy,
         EmbeddingBudgetStudy,
         FeaturePrivacyStudy,

@@ -37,35 +37,35 @@ def test_every_published_figure_is_of_a_study() -> None:
 
 def test_another_result_changes_the_page_and_its_figures(tmp_path: Path) -> None:
     """The comparison with the published pages can fail: each number on them comes from the results."""
-    record = Record.load(PUBLISHED / "quitting.json")
-    changed = json.loads((PUBLISHED / "quitting.json").read_text())
+    record = Record.load(PUBLISHED / "departures.json")
+    changed = json.loads((PUBLISHED / "departures.json").read_text())
     changed["results"][0]["measured"]["without"][""] += 0.01
-    (tmp_path / "quitting.json").write_text(json.dumps(changed))
-    render_study("quitting", tmp_path)
+    (tmp_path / "departures.json").write_text(json.dumps(changed))
+    render_study("departures", tmp_path)
     assert record.results[0].group == "Adult"
-    assert (tmp_path / "quitting.md").read_text() != (PUBLISHED / "quitting.md").read_text()
-    figure = "figures/quitting-adult-both-leave.svg"
+    assert (tmp_path / "departures.md").read_text() != (PUBLISHED / "departures.md").read_text()
+    figure = "figures/departures-adult-both-leave.svg"
     assert (tmp_path / figure).read_text() != (PUBLISHED / figure).read_text()
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
-    record = Record("quitting", "0.1.0", 3, full=True, provenance="Trained.", results=(RESULT, RESULT))
+    record = Record("departures", "0.1.0", 3, full=True, provenance="Trained.", results=(RESULT, RESULT))
     record.save(tmp_path)
-    assert Record.load(tmp_path / "quitting.json") == record
+    assert Record.load(tmp_path / "departures.json") == record
 
 
 def test_the_provenance_stays_when_a_study_continues(tmp_path: Path) -> None:
-    study = STUDIES["quitting"]()
-    Record("quitting", "0.1.0", 1, full=False, provenance="Trained.", results=()).save(tmp_path)
+    study = STUDIES["departures"]()
+    Record("departures", "0.1.0", 1, full=False, provenance="Trained.", results=()).save(tmp_path)
     assert Record.of(study, [RESULT], 3, tmp_path).provenance == "Trained."
     assert Record.of(study, [RESULT], 3, tmp_path / "other").provenance == ""
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"results": [{"group": "Adult"}]}', '{"results": 3}'])
 def test_a_file_that_is_no_record_is_refused(content: str, tmp_path: Path) -> None:
-    (tmp_path / "quitting.json").write_text(content)
-    with pytest.raises(ConfigError, match=r"quitting\.json"):
-        Record.load(tmp_path / "quitting.json")
+    (tmp_path / "departures.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"departures\.json"):
+        Record.load(tmp_path / "departures.json")
 
 
 def test_the_command_renders_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

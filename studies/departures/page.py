@@ -1,12 +1,11 @@
-"""The page of the quitting study: sections of settings by values."""
+"""The page of the study of departures: sections of settings by values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from studies.charts import Chart, Series, series_of
-from studies.page import ClaimsTable, Page, Section, Table, file_name, table
-from studies.quitting.claims import (
+from studies.departures.claims import (
     ACCURACY,
     AUC,
     DEPARTURES,
@@ -18,11 +17,12 @@ from studies.quitting.claims import (
     Departure,
     before,
     closed,
+    departure_claims,
     gap,
     majority,
-    quitting_claims,
     rate_setting,
 )
+from studies.page import ClaimsTable, Page, Section, Table, file_name, table
 from studies.results import Condition, Mean, Results, Value, formatted, measured, seconds
 
 _READING = (
@@ -37,11 +37,11 @@ _READING = (
 )
 
 
-def quitting_page(results: Results) -> Page:
+def departures_page(results: Results) -> Page:
     """Claims, the paper's table, and a section for each data set and departure."""
     return Page(
         (
-            Section("", (ClaimsTable(quitting_claims(results)),)),
+            Section("", (ClaimsTable(departure_claims(results)),)),
             Section("The paper's table, CIFAR-100", (_paper_table(results, "CIFAR-100 halves"),)),
             Section("Every data set", (_READING,)),
             *(_section(results, group, departure) for group, all_ in DEPARTURES.items() for departure in all_),
@@ -130,7 +130,7 @@ def _chart(results: Results, group: str, departure: Departure) -> Chart:
     )
     words = departure.title if len(DEPARTURES[group]) > 1 else ""
     label = f"Accuracy by rate, {group}: {departure.title}"
-    return Chart(file_name("quitting", group, words), label, ("rate of party dropout", "accuracy"), lines)
+    return Chart(file_name("departures", group, words), label, ("rate of party dropout", "accuracy"), lines)
 
 
 def _whole(value: Mean | None) -> str:

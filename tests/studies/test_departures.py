@@ -1,4 +1,4 @@
-"""The quitting study: its jobs, what it takes from a run, and a page whose verdicts follow from the results."""
+"""The study of departures: its jobs, what it takes from a run, and a page whose verdicts follow from the results."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Progress
 from studies.claims import Verdict
 from studies.datasets import ADULT_TABLE, adult, with_epochs
+from studies.departures.claims import DEPARTURES, HALVES, MULTI_HEAD, NO_DROPOUT, closed, departure_claims, rate_setting
+from studies.departures.page import departures_page
+from studies.departures.study import FURTHER, SETTINGS, DeparturesStudy
 from studies.image_halves import ImageHalves
 from studies.label_dp.study import LabelDPStudy
-from studies.quitting.claims import DEPARTURES, HALVES, MULTI_HEAD, NO_DROPOUT, closed, quitting_claims, rate_setting
-from studies.quitting.page import quitting_page
-from studies.quitting.study import FURTHER, SETTINGS, QuittingStudy
 from studies.results import Results, TrialResult
 from studies.trials import Trial, run_trial
 from tests.studies.written_pages import page_of
@@ -59,14 +59,14 @@ def made_up(
 
 
 def verdicts_of(results: list[TrialResult], group: str) -> list[Verdict]:
-    return [claim.verdict for claim in quitting_claims(Results(results)) if claim.text.startswith(group)]
+    return [claim.verdict for claim in departure_claims(Results(results)) if claim.text.startswith(group)]
 
 
 def test_a_training_gives_every_subset_the_references_and_the_heads(tmp_path: Path) -> None:
     rows = parquet.read_table(ADULT_TABLE).slice(0, 1500)
     job = with_epochs(adult(1, {"party_dropout": {"rate": 0.1}}, {"kind": "multi_head"}, ("alone", "retrained")), 1)
     trial = Trial("Adult", NO_DROPOUT, 1, job, dict.fromkeys(job.parties, rows))
-    result = TrialResult(**json.loads(json.dumps(run_trial(QuittingStudy(), trial, tmp_path / "work", Progress()))))
+    result = TrialResult(**json.loads(json.dumps(run_trial(DeparturesStudy(), trial, tmp_path / "work", Progress()))))
     assert set(result.measured["without"]) == {"", "census_office", "employer", "census_office, employer"}
     assert (result.measured["heads"], result.measured["extra_parameters"] > 0) == (4, True)
     for departure in DEPARTURES["Adult"]:
@@ -79,7 +79,7 @@ def test_a_training_gives_every_subset_the_references_and_the_heads(tmp_path: Pa
 def test_every_job_is_valid_and_named_once() -> None:
     if not DATA.exists():
         pytest.skip(f"the data sets are not at {DATA.parent.name}/{DATA.name} beside the checkout")
-    trials = list(QuittingStudy().trials(DATA, 2))
+    trials = list(DeparturesStudy().trials(DATA, 2))
     assert len({trial.slug for trial in trials}) == len(trials) == len(SETTINGS) * (2 * len(DEPARTURES) + 3 * FURTHER)
     assert {trial.group for trial in trials if trial.seed > 2} == {"Adult", "handwritten", "MNIST halves"}
     assert [trial.seed for trial in trials] == sorted(trial.seed for trial in trials)
@@ -103,7 +103,7 @@ def test_a_study_of_one_size_has_no_full_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="label-dp"):
         registry.run_study("label-dp", tmp_path, tmp_path / "out", 1, Progress(), full=True)
     assert LabelDPStudy().full is False
-    assert "170 hours" in QuittingStudy(full=True).full_settings
+    assert "170 hours" in DeparturesStudy(full=True).full_settings
 
 
 def test_the_papers_numbers_would_hold_every_claim() -> None:
@@ -113,9 +113,9 @@ def test_the_papers_numbers_would_hold_every_claim() -> None:
 @pytest.mark.parametrize(
     ("setting", "values", "failing"),
     [
-        (NO_DROPOUT, (0.45, 0.46), {0, 1, 2}),  # nothing is lost by the quit, so dropout closes no gap
+        (NO_DROPOUT, (0.45, 0.46), {0, 1, 2}),  # nothing is lost by the departure, so dropout closes no gap
         ("p 0.1", (0.443, 0.28), {2}),
-        ("p 0.1", (0.43, 0.323), {2}),  # it costs 0.02 before the quit
+        ("p 0.1", (0.43, 0.323), {2}),  # it costs 0.02 before the departure
         ("p 0.05", (0.446, 0.34), {3}),
         (MULTI_HEAD, (0.39, 0.35), {4}),
         ("p 0.5", (0.40, 0.3255), {5}),
@@ -139,16 +139,16 @@ def test_the_share_of_the_gap_that_is_closed() -> None:
     share = closed(results, "MNIST halves", rate_setting(0.1), HALVES)
     assert share is not None
     assert share.value == pytest.approx(0.19)
-    (row,) = [line for line in quitting_page(results).markdown().splitlines() if line.startswith("| p 0.1 | 0.9")]
+    (row,) = [line for line in departures_page(results).markdown().splitlines() if line.startswith("| p 0.1 | 0.9")]
     assert " 86% " in row
 
 
 def test_the_page_shows_every_setting_of_every_data_set(tmp_path: Path) -> None:
     results = [result for group in DEPARTURES for result in made_up(group, PAPER)]
-    page = page_of(QuittingStudy(), results, tmp_path / "whole")
+    page = page_of(DeparturesStudy(), results, tmp_path / "whole")
     assert "not run" not in page
-    for group, quits in DEPARTURES.items():
-        for departure in quits:
+    for group, departures in DEPARTURES.items():
+        for departure in departures:
             part = page.partition(f"### {group}: {departure.title}")[2].partition("###")[0]
             assert all(f"| {setting} |" in part for setting in (*SETTINGS, "standalone"))
     assert "| p 0.05 | 0.4458 | 0.3201 |" in page
@@ -156,12 +156,12 @@ def test_the_page_shows_every_setting_of_every_data_set(tmp_path: Path) -> None:
 
 
 def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:
-    page = page_of(QuittingStudy(), [], tmp_path / "empty")
+    page = page_of(DeparturesStudy(), [], tmp_path / "empty")
     assert set(re.findall(r"\| \*\*([^*]+)\*\* \|", page)) == {"not run"}
 
 
 def test_results_of_the_two_sizes_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Tiny(QuittingStudy):
+    class Tiny(DeparturesStudy):
         def trials(self, data: Path, seeds: int):
             trial = Trial("Adult", NO_DROPOUT, 1, adult(1, {}, {"kind": "mlp"}, ()))
             return iter([trial if self.full else replace(trial, setting="p 0.1")])
@@ -172,6 +172,6 @@ def test_results_of_the_two_sizes_are_kept_apart(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(registry, "STUDIES", {"tiny": Tiny})
     for full in (False, True):
         registry.run_study("tiny", tmp_path, tmp_path / "out", 1, Progress(), full=full)
-        assert ("--full" in (tmp_path / "out" / "quitting.md").read_text().partition("## ")[0]) == full
+        assert ("--full" in (tmp_path / "out" / "departures.md").read_text().partition("## ")[0]) == full
     folders = {path.parent.name for path in (tmp_path / "out").glob("trials*/*.json")}
     assert folders == {"trials", "trials-full"}

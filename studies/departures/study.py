@@ -9,10 +9,10 @@ from typing import Any
 from cutlayer.config import Job
 from cutlayer.training.folder import RunFolder
 from studies.datasets import adult, digits, handwritten
+from studies.departures.claims import ACCURACY, AUC, MULTI_HEAD, RATES, by_metric, rate_setting
+from studies.departures.page import departures_page
 from studies.image_halves import LENET, RESNET, SGD, TOP, ImageHalves
 from studies.page import Page
-from studies.quitting.claims import ACCURACY, AUC, MULTI_HEAD, RATES, by_metric, rate_setting
-from studies.quitting.page import quitting_page
 from studies.results import Results
 from studies.trials import Study, Trial
 
@@ -35,10 +35,10 @@ REFERENCES = {"Adult": ("alone", "retrained"), "handwritten": ("alone", "retrain
 """References without the departed parties; of two parties that is the active one alone."""
 
 
-class QuittingStudy(Study):
+class DeparturesStudy(Study):
     """Accuracy before and after a departure on Adult, six views of digits, and halves of images."""
 
-    name = "quitting"
+    name = "departures"
     title = "Utility after parties have departed"
     source = "Sun, Du et al. 2023 (arXiv 2303.18178)"
     settings = (
@@ -91,7 +91,7 @@ class QuittingStudy(Study):
 
     def page(self, results: Results) -> Page:
         """Claims, the paper's table, and a section for each data set and departure."""
-        return quitting_page(results)
+        return departures_page(results)
 
 
 def _variant(

@@ -1,4 +1,4 @@
-"""The claims of Sun, Du et al. 2023 about departed parties, judged by the results of the quitting study."""
+"""The claims of Sun, Du et al. 2023 about departed parties, judged by the results of the study of departures."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def majority(result: TrialResult) -> float | None:
     return _value("references", "chance")(result)
 
 
-def quitting_claims(results: Results) -> tuple[Claim, ...]:
+def departure_claims(results: Results) -> tuple[Claim, ...]:
     """Every claim for every data set and departure."""
     pairs = [(group, departure) for group, departures in DEPARTURES.items() for departure in departures]
     return tuple(claim for group, departure in pairs for claim in _Judge(results, group, departure).claims())
