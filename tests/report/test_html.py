@@ -149,6 +149,13 @@ def test_the_page_can_be_read_aloud(any_report: Report) -> None:
     assert targets <= {f"#{name}" for name in ids}
 
 
+def test_every_row_of_a_table_covers_its_columns(any_report: Report) -> None:
+    for table in re.findall(r"<table.*?</table>", render_html(any_report), re.DOTALL):
+        rows = [re.findall(r"<t[hd]\b[^>]*>", row) for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)]
+        widths = [sum(int((re.search(r'colspan="(\d+)"', cell) or [0, 1])[1]) for cell in row) for row in rows]
+        assert len(set(widths)) == 1
+
+
 def test_a_guarantee_and_a_leak_never_share_a_table(report: Report) -> None:
     tables = Page(render_html(report)).tables
     for one in report.protections:
