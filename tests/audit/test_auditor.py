@@ -95,7 +95,7 @@ def test_taking_an_epoch_twice_changes_nothing() -> None:
 def test_other_parties_add_their_layers_and_no_links() -> None:
     made = auditor()
     made.take(0, {ACTIVE: EPOCHS[0], PASSIVE: [step(0, 0, ROWS[:50], layers=("a", "b"))]})
-    layers = [(cell.party, cell.layer, cell.place) for cell in sorted(made.series) if cell.target is Target.LAYER]
+    layers = [(cell.party, cell.layer, cell.index) for cell in sorted(made.series) if cell.target is Target.LAYER]
     assert layers == [(ACTIVE, "layer", 0), (PASSIVE, "a", 0), (PASSIVE, "b", 1)]
 
 

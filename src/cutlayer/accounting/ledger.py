@@ -128,7 +128,7 @@ class Ledger:
     @computed_field  # type: ignore[prop-decorator]
     @cached_property
     def totals(self) -> tuple[Total, ...]:
-        """One for each party, asset and receiver; receivers of the same releases share one.
+        """A total for each party, asset and receiver; receivers of the same releases share it.
 
         Raises:
             ConfigError: an event that the ledger does not know.
@@ -161,23 +161,24 @@ class Ledger:
         try:
             return _LEDGER.validate_python(raw)
         except ValidationError as fault:
-            got = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in fault.errors()[:1])
+            first = fault.errors()[0]
+            got = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise ConfigError.expected("a ledger as a run writes it", got, "run the job again") from None
 
     def _groups(self) -> Iterator[tuple[tuple[str, ...], list[Entry]]]:
         """Receivers with what they receive, by party and asset."""
-        found: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
+        groups: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
         for party, asset in dict.fromkeys((entry.party, entry.protects) for entry in self.entries):
             mine = {
-                place: entry
-                for place, entry in enumerate(self.entries)
+                index: entry
+                for index, entry in enumerate(self.entries)
                 if (entry.party, entry.protects) == (party, asset)
             }
             for receiver in dict.fromkeys(name for entry in mine.values() for name in entry.towards):
-                places = tuple(place for place, entry in mine.items() if receiver in entry.towards)
-                found.setdefault((party, asset, places), []).append(receiver)
-        for (_, _, places), receivers in found.items():
-            yield tuple(receivers), [self.entries[place] for place in places]
+                indices = tuple(index for index, entry in mine.items() if receiver in entry.towards)
+                groups.setdefault((party, asset, indices), []).append(receiver)
+        for (_, _, indices), receivers in groups.items():
+            yield tuple(receivers), [self.entries[index] for index in indices]
 
 
 def _unprotected(entries: Sequence[Entry], runs: int) -> Iterator[Entry]:
@@ -195,8 +196,8 @@ def _unprotected(entries: Sequence[Entry], runs: int) -> Iterator[Entry]:
 
 def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
     once: dict[str, Entry] = {}
-    for place, entry in enumerate(entries):
-        key = entry.fingerprint or str(place)
+    for index, entry in enumerate(entries):
+        key = entry.fingerprint or str(index)
         # Of the same draws, the run that counts more of other runs that did not end states them all.
         if key not in once or _draws(entry) > _draws(once[key]):
             once[key] = entry
@@ -243,8 +244,8 @@ def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
         return ""
     if any(isinstance(event, DPSGD) for event in events):
         return "the bottom model is trained privately, but the embeddings are released without noise"
-    told = "; ".join(dict.fromkeys(event.why for event in events if isinstance(event, NoFormalGuarantee)))
-    return told or f"nothing protects the {asset}"
+    reasons = "; ".join(dict.fromkeys(event.why for event in events if isinstance(event, NoFormalGuarantee)))
+    return reasons or f"nothing protects the {asset}"
 
 
 def _condition(runs: Sequence[Sequence[Event]]) -> Condition:

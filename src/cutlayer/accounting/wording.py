@@ -31,14 +31,14 @@ def of_total(total: Total) -> str:
         return f"{about}: no formal guarantee: {total.why}"
     if total.accountant == "pure":
         return f"{about}: epsilon {total.epsilon:.4g} per row"
-    beside = "" if total.rdp_epsilon is None else f", {total.rdp_epsilon:.4g} by RDP"
-    told = f"{about}: epsilon {total.epsilon:.4g} at delta {total.delta:.4g} per row ({total.accountant}{beside})"
-    told += f", {total.condition}"
+    rdp = "" if total.rdp_epsilon is None else f", {total.rdp_epsilon:.4g} by RDP"
+    text = f"{about}: epsilon {total.epsilon:.4g} at delta {total.delta:.4g} per row ({total.accountant}{rdp})"
+    text += f", {total.condition}"
     if total.auc_bound is not None:
-        told += (
+        text += (
             f"; so two values of one row, all else known, cannot be distinguished better than AUC {total.auc_bound:.3f}"
         )
-    return told
+    return text
 
 
 def of_asset(asset: str, party: str) -> str:

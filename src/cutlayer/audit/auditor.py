@@ -1,7 +1,7 @@
 """Runs the attacks on sampled steps, epoch after epoch, and remembers the worst leak of each.
 
 The same object is fed while a run trains and when a recorded transcript is audited later, so that both give the same
-figures. It sends nothing; it is the only part of the system that compares attacks with true labels.
+values. It sends nothing; it is the only part of the system that compares attacks with true labels.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from cutlayer.tasks import Task
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """What was attacked with what: a party's link (or a layer of a party's model, by its place) and an attack."""
+    """What was attacked with what: a party's link, or a layer of a party's model by its index, and an attack."""
 
     party: str
     target: Target
     attack: str
     layer: str = ""
-    place: int = 0
+    index: int = 0
 
     @property
     def label(self) -> str:
@@ -55,7 +55,7 @@ class Series:
         return self.leaks[self.worst_epoch]
 
     def add(self, epoch: int, leak: Leak, scores: Scores) -> None:
-        """Take in an epoch; the one with the largest leak is the worst, one without a defined leak the least."""
+        """Add an epoch; the worst has the largest leak, and an undefined leak ranks below every other."""
         self.leaks[epoch] = leak
         known, best = not math.isnan(leak.value), self.worst.value if self.worst_epoch >= 0 else math.nan
         if self.worst_epoch < 0 or (known and not best >= leak.value):
@@ -88,13 +88,13 @@ class Auditor:
 
         Args:
             epoch: from 0.
-            steps: by party. The active party's hold every link; the others are there only where all parties run in one
-                process, and add the outputs of their layers.
+            steps: by party. The active party's steps hold every link. Those of passive parties add the outputs of their
+                layers; they are there only where all parties run in one process.
 
         Returns:
             Leak, 0.5 to 1, by `party/message/attack`; the layers' are left out.
         """
-        found: dict[str, float] = {}
+        leaks: dict[str, float] = {}
         for cell, attack, view in self._cells(steps):
             knowledge = self._knowledge(epoch, view.steps, cell.target, attack.needs)
             try:
@@ -105,8 +105,8 @@ class Auditor:
             leak = leak_of(scores, self.truth)
             self.series.setdefault(cell, Series()).add(epoch, leak, scores)
             if cell.target is not Target.LAYER:
-                found[cell.label] = leak.value
-        return found
+                leaks[cell.label] = leak.value
+        return leaks
 
     def interval(self, cell: Cell) -> tuple[float, float]:
         """95 % bootstrap interval of a cell's worst leak."""
@@ -133,7 +133,7 @@ class Auditor:
             if cell.target is Target.LAYER:
                 if not math.isnan(worst.value):
                     side = "active" if cell.party == self.active else "passive"
-                    layer = {"side": side, "layer": cell.layer, "index": cell.place, "batch_auc": worst.batch_auc}
+                    layer = {"side": side, "layer": cell.layer, "index": cell.index, "batch_auc": worst.batch_auc}
                     layers.append(LayerLeak(**subject, **worst_epoch, **layer, last_epoch_leak=last))
                 continue
             subject["message"] = str(cell.target)
@@ -172,11 +172,11 @@ class Auditor:
                         yield Cell(party, target, attack.name), attack, LabelView(party, self.task, links, target)
         for party, own in steps.items():
             layered = [step for step in own if step.layers]
-            for place, layer in enumerate(layered[0].layers if layered else ()):
+            for index, layer in enumerate(layered[0].layers if layered else ()):
                 view = LabelView(party, self.task, layered, Target.LAYER, layer)
                 for attack in self.attacks:
                     if Target.LAYER in attack.reads:
-                        yield Cell(party, Target.LAYER, attack.name, layer, place), attack, view
+                        yield Cell(party, Target.LAYER, attack.name, layer, index), attack, view
 
     def _knowledge(self, epoch: int, steps: Sequence[Step], target: Target, needs: frozenset[Need]) -> Knowledge:
         """What the attack needs and no more: the training rows' shares, and the labels of rows drawn at random."""

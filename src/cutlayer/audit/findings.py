@@ -62,11 +62,11 @@ def findings_of(context: Context) -> tuple[Finding, ...]:
 
 
 def _idle(context: Context) -> Iterator[str]:
-    for one in context.protections:
-        if one.sent and not one.changed:
+    for protection in context.protections:
+        if protection.sent and not protection.changed:
             yield (
-                f"{one.name} of {one.party} covered all {one.covered} {one.unit}, and every one of them equals the "
-                "undefended one"
+                f"{protection.name} of {protection.party} covered all {protection.covered} {protection.unit}, and each "
+                "of them equals the undefended one"
             )
 
 
@@ -83,8 +83,8 @@ def _powerless(context: Context) -> Iterator[str]:
 def _few_rows(context: Context) -> Iterator[str]:
     own = context.audit.runs[RunKind.THIS_RUN]
     few = [leak for leak in own.leaks if min(leak.positives, leak.rows - leak.positives) < FEW_ROWS]
-    for one in (*few, *own.undefined):
-        yield f"{one.label} scored {one.positives} positive of {one.rows} rows; its leak says little"
+    for attempt in (*few, *own.undefined):
+        yield f"{attempt.label} scored {attempt.positives} positive of {attempt.rows} rows; its leak says little"
 
 
 def _no_better_than_chance(context: Context) -> Iterator[str]:
@@ -114,46 +114,48 @@ def _skipped(context: Context) -> Iterator[str]:
 
 def _completed(context: Context) -> Iterator[str]:
     metric = context.utility.metric
-    for one in _completions(context):
-        own, scratch = best(one.variants), best(one.scratch)
-        if one.gains and own and scratch:
+    for result in _completions(context):
+        own, scratch = best(result.variants), best(result.scratch)
+        if result.gains and own and scratch:
+            labels = f"{'all' if result.all_labels else 'only'} {result.labels:,} labels"
             yield (
-                f"{one.attack} with {'all' if one.all_labels else 'only'} {one.labels:,} labels makes the model that "
-                f"{one.party} keeps of {one.run} predict with {metric} {own.value:.3f} ({own.low:.3f} to "
-                f"{own.high:.3f}, the strongest of {len(one.variants)} variants, picked after the fact); from scratch "
-                f"on the same labels it reaches {scratch.value:.3f} ({scratch.low:.3f} to {scratch.high:.3f})"
+                f"{result.attack} with {labels} makes the model that {result.party} keeps of {result.run} predict with "
+                f"{metric} {own.value:.3f} ({own.low:.3f} to {own.high:.3f}, the strongest of {len(result.variants)} "
+                f"variants, picked after the fact); from scratch on the same labels it reaches {scratch.value:.3f} "
+                f"({scratch.low:.3f} to {scratch.high:.3f})"
             )
 
 
 def _exceeded(context: Context) -> Iterator[str]:
-    for one in context.audit.guarantees:
-        if one.exceeded:
+    for test in context.audit.guarantees:
+        if test.exceeded:
             yield (
-                f"{one.canaries:,} canaries show that {one.protection} of {one.party} spends an epsilon of at least "
-                f"{one.lower_bound:.3g} at delta {one.delta:g} (confidence {100 * one.confidence:g} %); its ledger has "
-                "less"
+                f"{test.canaries:,} canaries show that {test.protection} of {test.party} spends an epsilon of at least "
+                f"{test.lower_bound:.3g} at delta {test.delta:g} (confidence {100 * test.confidence:g} %); its ledger "
+                "has less"
             )
 
 
 def _recovered(context: Context) -> Iterator[str]:
-    for one in strongest(_features(context)):
-        about = f" of {one.column}, the column inferred best" if one.column else ""
+    for result in strongest(_features(context)):
+        about = f" of {result.column}, the column inferred best" if result.column else ""
         yield (
-            f"{one.attack} on the embeddings of {one.party} ({one.release}) reaches {one.metric.upper()} "
-            f"{one.value:.3f}{about} ({one.low:.3f} to {one.high:.3f}); without an embedding it is {one.baseline:.3f}"
+            f"{result.attack} on the embeddings of {result.party} ({result.release}) reaches {result.metric.upper()} "
+            f"{result.value:.3f}{about} ({result.low:.3f} to {result.high:.3f}); without an embedding it is "
+            f"{result.baseline:.3f}"
         )
 
 
 def _completions(context: Context) -> list[CompletionResult]:
-    """Model completion in this run and in the malicious one."""
+    """Model completion in this run and in the malicious result."""
     kinds = (RunKind.THIS_RUN, RunKind.MALICIOUS)
     labels = [row.name for row in context.utility.rows if row.run_kind in kinds]
-    return [one for one in context.audit.completions if one.run in labels]
+    return [result for result in context.audit.completions if result.run in labels]
 
 
 def _features(context: Context) -> list[FeatureResult]:
     """Attacks on features in this run."""
-    return [one for one in context.audit.features if one.run == RunKind.THIS_RUN]
+    return [result for result in context.audit.features if result.run == RunKind.THIS_RUN]
 
 
 CHECKS = (

@@ -10,12 +10,12 @@ from cutlayer.attacks import resolve
 from cutlayer.audit.auditor import Auditor
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
-from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.parties.observer import Observer, Relay
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 
 
-class Watcher(Observer):
+class Watcher(Relay):
     """Passes the sampled steps of a run to its auditor, and all calls to another observer.
 
     Args:
@@ -25,7 +25,8 @@ class Watcher(Observer):
     """
 
     def __init__(self, job: Job, folder: RunFolder, progress: Observer) -> None:
-        self.job, self.folder, self.progress = job, folder, progress
+        super().__init__(progress)
+        self.job, self.folder = job, folder
         self.every = job.parties[job.active].audit.every
         self.passives: Mapping[str, Callable[[], Sequence[Step]]] = {}
         self.auditor: Auditor | None = None
@@ -33,7 +34,7 @@ class Watcher(Observer):
     def connected(self, steps: Mapping[str, Callable[[], Sequence[Step]]]) -> None:
         """Attack what the passive parties recorded as well, such as their layers."""
         self.passives = steps
-        self.progress.connected(steps)
+        super().connected(steps)
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Set up the auditor; after a resume it first reads what was recorded."""
@@ -43,11 +44,7 @@ class Watcher(Observer):
             self.auditor = Auditor(task, truth, training, attacks, active, self.job.train.seed)
             if start:
                 replay(self.folder, self.auditor, [active, *self.passives], start)
-        self.progress.started(task, truth, training, epochs, start)
-
-    def stepped(self, epoch: int, rows: int, loss: float) -> None:
-        """Pass the call on."""
-        self.progress.stepped(epoch, rows, loss)
+        super().started(task, truth, training, epochs, start)
 
     def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
         """Attack the epoch's sampled steps."""
@@ -56,15 +53,11 @@ class Watcher(Observer):
         recorded = {name: read() for name, read in self.passives.items()}
         return self.auditor.take(epoch, {self.job.active: steps, **recorded})
 
-    def ended(self, record: EpochRecord) -> None:
-        """Pass the call on."""
-        self.progress.ended(record)
-
     def finished(self) -> None:
         """Attack the whole transcript, if nothing was attacked during training."""
         if self.every == "end" and self.auditor is not None:
             replay(self.folder, self.auditor, [self.job.active, *self.passives])
-        self.progress.finished()
+        super().finished()
 
 
 def replay(folder: RunFolder, auditor: Auditor, parties: Sequence[str], until: int | None = None) -> None:

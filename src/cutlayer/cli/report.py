@@ -39,8 +39,7 @@ def finish(folder: RunFolder, *, as_json: bool, as_markdown: bool = False) -> in
         sys.stdout.write(render_markdown(result))
     else:
         print_report(result, Console())
-    failed = any(not gate.passed for gate in result.gates) or any(test.exceeded for test in result.guarantees)
-    return GATE_FAILED if failed else 0
+    return GATE_FAILED if result.failed else 0
 
 
 def write_report(path: Path) -> Report:

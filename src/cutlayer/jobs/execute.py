@@ -45,14 +45,14 @@ class Progress(Observer):
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a job, beside what it says.
+    """How to run a job, apart from what the job says.
 
     Attributes:
         keys: where secrets come from.
         resume: continue an interrupted run.
         forget_peer_progress: on a resume, go on where another party has lost its progress, and count what is released
             again.
-        tables: data in memory, by party, in place of the files the job names.
+        tables: data in memory, by party, instead of the files that the job names.
     """
 
     keys: Keys
@@ -139,8 +139,8 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
         references: held-out metrics of the references.
     """
     own = runs[RunKind.THIS_RUN].summary
-    others = [run.summary.utility.rows for label, run in runs.items() if label != RunKind.THIS_RUN]
-    rows = (*own.utility.rows, *(row for rows in others for row in rows), *references)
+    compared = [run.summary.utility.rows[0] for label, run in runs.items() if label != RunKind.THIS_RUN]
+    rows = (*own.utility.rows, *compared, *references)
     undefended = runs[RunKind.UNDEFENDED].summary.departures if RunKind.UNDEFENDED in runs else None
     summary = own.model_copy(
         update={

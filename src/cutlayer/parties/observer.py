@@ -74,3 +74,38 @@ class Observer:
 
     def finished(self) -> None:
         """Called after the last epoch of a run that ended well."""
+
+
+class Relay(Observer):
+    """Passes every call on to another observer.
+
+    Args:
+        observer: Receives every call.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+
+    def connected(self, steps: Mapping[str, Callable[[], Sequence[Step]]]) -> None:
+        """Forward the call."""
+        self.observer.connected(steps)
+
+    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
+        """Forward the call."""
+        self.observer.started(task, truth, training, epochs, start)
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        """Forward the call."""
+        self.observer.stepped(epoch, rows, loss)
+
+    def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
+        """Forward the call."""
+        return self.observer.leaks(epoch, steps)
+
+    def ended(self, record: EpochRecord) -> None:
+        """Forward the call."""
+        self.observer.ended(record)
+
+    def finished(self) -> None:
+        """Forward the call."""
+        self.observer.finished()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cutlayer.errors import RunFolderError
+from cutlayer.results.audit import Conclusions
 from cutlayer.results.report import Report
 from cutlayer.results.run import EpochResult
 from cutlayer.training.folder import RunFolder
@@ -24,11 +25,7 @@ def build(path: Path) -> Report:
         history=tuple(epoch for label in audit.runs for epoch in _history(folder, label)),
         leaks=tuple(leak for run in audit.runs.values() for leak in run.leaks),
         layers=tuple(layer for run in audit.runs.values() for layer in run.layers),
-        completions=audit.completions,
-        features=audit.features,
-        guarantees=audit.guarantees,
-        gates=audit.gates,
-        findings=audit.findings,
+        **{name: getattr(audit, name) for name in Conclusions.model_fields},
         limits=tuple(
             f"{label}: {attack}: {why}" for label, run in audit.runs.items() for attack, why in run.skipped.items()
         ),

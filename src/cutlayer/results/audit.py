@@ -33,24 +33,37 @@ class RunAudit(FrozenModel):
     skipped: Mapping[str, str] = Field(default_factory=dict)
 
 
-class Audit(Document):
+class Conclusions(FrozenModel):
+    """What an audit ends with, over all runs.
+
+    Attributes:
+        completions: model completion by departed parties.
+        features: attacks on features.
+        guarantees: guarantees that were tested with canaries.
+        gates: limits and the worst values against them.
+        findings: what a reviewer should look at, errors first.
+    """
+
+    completions: tuple[CompletionResult, ...] = ()
+    features: tuple[FeatureResult, ...] = ()
+    guarantees: tuple[GuaranteeTest, ...] = ()
+    gates: tuple[Gate, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a gate failed, or a guarantee that was tested does not hold."""
+        return any(not gate.passed for gate in self.gates) or any(test.exceeded for test in self.guarantees)
+
+
+class Audit(Document, Conclusions):
     """The audit of a run and of those it is compared with.
 
     Attributes:
         runs: attacks on labels, by label of the run.
-        completions: model completion by departed parties.
-        features: attacks on features.
-        guarantees: guarantees that were tested with canaries.
-        findings: what a reviewer should look at, errors first.
-        gates: limits and the worst values against them.
     """
 
     runs: Mapping[str, RunAudit]
-    completions: tuple[CompletionResult, ...] = ()
-    features: tuple[FeatureResult, ...] = ()
-    guarantees: tuple[GuaranteeTest, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    gates: tuple[Gate, ...] = ()
 
 
 class PassiveAudit(Document):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from torch import Tensor
 
-from cutlayer.channel.transcript import Step
 from cutlayer.durable import make_folder
 from cutlayer.errors import DataError
-from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.parties.observer import EpochRecord, Observer, Relay
 from cutlayer.tasks import Task
 from cutlayer.tensor_file import read_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
@@ -19,7 +17,7 @@ from cutlayer.training.folder import RunFolder
 TRUTH = "truth.safetensors"
 
 
-class Recorder(Observer):
+class Recorder(Relay):
     """Writes the files of one run that follow from what its active party reports.
 
     Args:
@@ -29,11 +27,8 @@ class Recorder(Observer):
     """
 
     def __init__(self, folder: RunFolder, active: str, observer: Observer) -> None:
-        self.folder, self.active, self.observer = folder, active, observer
-
-    def connected(self, steps: Mapping[str, Callable[[], Sequence[Step]]]) -> None:
-        """Pass it on."""
-        self.observer.connected(steps)
+        super().__init__(observer)
+        self.folder, self.active = folder, active
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Drop the history of epochs that are trained again, and write the true labels."""
@@ -41,22 +36,10 @@ class Recorder(Observer):
         write_truth(self.folder.transcript(self.active), truth, training)
         self.observer.started(task, truth, training, epochs, start)
 
-    def stepped(self, epoch: int, rows: int, loss: float) -> None:
-        """Pass it on."""
-        self.observer.stepped(epoch, rows, loss)
-
-    def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
-        """Pass it on."""
-        return self.observer.leaks(epoch, steps)
-
     def ended(self, record: EpochRecord) -> None:
         """Append the epoch to the history."""
         self.folder.append_history(asdict(record))
         self.observer.ended(record)
-
-    def finished(self) -> None:
-        """Pass it on."""
-        self.observer.finished()
 
 
 def write_truth(folder: Path, truth: Tensor, training: Tensor) -> None:
