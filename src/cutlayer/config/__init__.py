@@ -1,6 +1,6 @@
 """Pydantic models of a job; unknown keys are errors."""
 
-from cutlayer.config.base import FrozenModel, validated
+from cutlayer.config.base import FrozenModel, registered, validated
 from cutlayer.config.job import (
     AuditConfig,
     BudgetConfig,
@@ -37,5 +37,6 @@ __all__ = [
     "TableConfig",
     "TrainConfig",
     "near_miss",
+    "registered",
     "validated",
 ]

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from cutlayer.config.wording import sentences
+from cutlayer.config.wording import near_miss, sentences
 from cutlayer.errors import ConfigError
 
 
@@ -31,6 +31,19 @@ class FrozenModel(BaseModel):
 
 
 S = TypeVar("S", bound=BaseModel)
+K = TypeVar("K")
+
+
+def registered(registry: Mapping[str, K], raw: Mapping[str, Any], where: str) -> K:
+    """The entry of a registry that the key `kind` of a section names.
+
+    Raises:
+        ConfigError: unknown kind; names a near miss where there is one.
+    """
+    name = raw.get("kind")
+    if name not in registry:
+        raise ConfigError(f"{where}.kind: unknown kind {name!r}{near_miss(str(name), list(registry))}")
+    return registry[str(name)]
 
 
 def validated(section: type[S], raw: object, where: str) -> S:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cutlayer.config import FrozenModel, near_miss, validated
+from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
@@ -133,8 +133,5 @@ def imported_path(raw: Mapping[str, Any]) -> str | None:
 
 
 def _section(kinds: Mapping[str, Kind], raw: Mapping[str, Any], where: str) -> tuple[Kind, FrozenModel]:
-    name = raw.get("kind")
-    if name not in kinds:
-        raise ConfigError(f"{where}.kind: unknown kind {name!r}{near_miss(str(name), list(kinds))}")
-    kind = kinds[str(name)]
+    kind = registered(kinds, raw, where)
     return kind, validated(kind.config, raw, where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from cutlayer.config import FrozenModel, near_miss, validated
+from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.errors import ConfigError
 from cutlayer.models import BOTTOMS
 from cutlayer.models.base import BottomModel
@@ -112,8 +112,5 @@ def _cut_is_stated(bottom: Mapping[str, Any]) -> bool:
 
 def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, FrozenModel]:
     raw = {"kind": "none"} if raw is None else raw
-    name = raw.get("kind")
-    if name not in FITS:
-        raise ConfigError(f"{where}.kind: unknown kind {name!r}{near_miss(str(name), list(FITS))}")
-    fit = FITS[str(name)]
+    fit = registered(FITS, raw, where)
     return fit, validated(fit.config, raw, where)
