@@ -1,4 +1,4 @@
-"""The scikit-learn-style door: all parties in one process, tables in memory."""
+"""Estimators in the style of scikit-learn: all parties in one process, tables in memory."""
 
 from cutlayer.estimator.prediction import Evaluation
 from cutlayer.estimator.vertical import VerticalClassifier, VerticalRegressor

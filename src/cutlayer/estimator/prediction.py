@@ -27,10 +27,10 @@ class Evaluation:
     """How good the answers to some rows were.
 
     Attributes:
-        metrics: of the task, as in the report.
-        contributed: the parties whose features the answers rest on, in the job's order.
-        absent: the passive parties that were left out.
-        rows: how many were answered.
+        metrics: metrics of the task, as in the report.
+        contributed: parties whose features the answers rest on, in the job's order.
+        absent: passive parties that were left out.
+        rows: number of answered rows.
     """
 
     metrics: Mapping[str, float]
@@ -44,8 +44,12 @@ class Models:
     """The trained parts of all parties.
 
     Attributes:
-        encoders, bottoms: by party that has features, in the job's order.
-        tuned: top models that were trained on after some parties had left, by who.
+        active: name of the active party.
+        encoders: encoders of the parties that have features, by name in the job's order.
+        bottoms: bottom models of the same parties.
+        task: task of the run.
+        top: top model.
+        tuned: top models that were fine-tuned after a departure, by the departed parties.
     """
 
     active: str
@@ -86,9 +90,9 @@ class Models:
             wanted, got = f"a table of {', '.join(needed)}", f"none of {', '.join(missing)}"
             passive = missing != [self.active]
             raise DataError.expected(wanted, got, "name who is absent in `absent`" if passive else "")
-        found = read(tables, needed)
-        check_rows(found)
-        return {name: PartyTable(name, found[name], encoder=self.encoders[name]).encode_all() for name in needed}
+        chosen = read(tables, needed)
+        check_rows(chosen)
+        return {name: PartyTable(name, chosen[name], encoder=self.encoders[name]).encode_all() for name in needed}
 
     def embed(self, stores: Mapping[str, Store], servings: Mapping[str, Serving]) -> dict[str, Tensor]:
         """Embeddings (n, width) of all parties that have features; zeros for those without columns here.

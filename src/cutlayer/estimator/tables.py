@@ -44,8 +44,9 @@ def labels_of(y: Any) -> npt.NDArray[Any]:
 def read(tables: Tables, names: Sequence[str]) -> dict[str, pa.Table]:
     """The parties' tables; the index of a pandas frame is no column."""
     plain = {name: tables[name] for name in names}
-    plain = {name: one.reset_index(drop=True) if hasattr(one, "reset_index") else one for name, one in plain.items()}
-    return {name: open_source(one, name).read_all() for name, one in plain.items()}
+    for name, table in plain.items():
+        plain[name] = table.reset_index(drop=True) if hasattr(table, "reset_index") else table
+    return {name: open_source(table, name).read_all() for name, table in plain.items()}
 
 
 def check_mapping(tables: object) -> None:

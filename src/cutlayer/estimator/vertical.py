@@ -1,4 +1,4 @@
-"""The estimators: fit trains a whole job, predict and evaluate answer with whoever is there."""
+"""The estimators: fit trains a whole job, predict and evaluate answer with the parties that are present."""
 
 from __future__ import annotations
 
@@ -137,8 +137,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
     def evaluate_unprotected(self, X: Tables, y: Any, absent: Collection[str] = ()) -> Evaluation:
         """The same on bare embeddings, which no protection touched and nothing counts.
 
-        It shows what the models could do in one place. Nothing of it could be had between the parties, and it says
-        nothing of a protected run.
+        It shows what the models could do if one organisation held all columns, and says nothing of a protected run.
 
         Args:
             X: tables as in `fit`; an absent party's need not be given.
@@ -159,17 +158,17 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         return Evaluation(metrics, contributed, gone, len(rows.labels))
 
     def finetune_top(self, X: Tables, y: Any, absent: Collection[str], epochs: int = EPOCHS) -> Self:
-        """After a quit, train the top model on with the remaining parties, all bottom models as they are.
+        """Train the top model on with the remaining parties after a departure; all bottom models stay as they are.
 
         From then on `predict` and `evaluate` use the result for exactly these absent parties. It starts from the top
-        model of the fit; all rows train, and the last epoch stands. The remaining parties release the rows once more,
+        model of the fit and ends with the last epoch; all rows train. The remaining parties release the rows once more,
         as for one prediction.
 
         Args:
             X: tables as in `fit`; an absent party's need not be given.
             y: labels (n,).
             absent: passive parties that have left.
-            epochs: to train, 1 or more.
+            epochs: number of epochs, 1 or more.
 
         Raises:
             CutlayerError: as `evaluate`; or no epoch.
@@ -182,7 +181,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _consent(self) -> AbstractContextManager[None]:
-        """Whoever names a class in Python has consented to its import."""
+        """Naming a class in Python is consent to its import."""
         return allowed_models(*modules_of({"bottom": self.bottom, "top": self.top}))
 
     def _out(self) -> Path:
@@ -256,15 +255,21 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
 
     Args:
         active: name of the party that holds the labels.
-        bottom, top: model sections as in a job file, for instance `{"kind": "mlp", "hidden": [64, 32]}`.
-        protections: settings such as `LabelDPConfig(eps=1.0)`; a list goes to the side each belongs to, a mapping says
-            the party.
-        attacks: names, or `auto`.
+        bottom: bottom models as in a job file, for instance `{"kind": "mlp", "hidden": [64, 32]}`.
+        top: top model as in a job file.
+        protections: settings such as `LabelDPConfig(eps=1.0)`; each of a list goes to the side that it belongs to, a
+            mapping names the party.
+        attacks: names of attacks, or `auto`.
         compare: as in a job file: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`.
-        epochs, batch_size, lr, seed, threads: of the training.
+        epochs: number of epochs at most.
+        batch_size: number of rows of a step.
+        lr: learning rate of Adam.
         patience: stop after so many epochs without a better validation metric; `None` never stops early.
-        validation, test: shares of the rows held out of training.
-        run_dir: keeps the run folder, as `run_dir/run`; `None` uses a temporary one.
+        validation: share of the rows that choose the epoch.
+        test: share of the rows that are reported.
+        threads: threads of the tensor library, or `auto`.
+        seed: seed of the split and the schedule.
+        run_dir: folder in which the run folder stays, as `run_dir/run`; `None` uses a temporary folder.
         secrets: folder of the parties' long-lived secrets, made if absent: with it, `label_dp` draws each row's label
             once over all fits. `None` makes new ones for every fit, and the eps of the fits add up.
         key: 32 bytes for all noise and all initial weights, so that both repeat: reproducible, not private. Without it
@@ -274,7 +279,9 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
             (`DPEmbeddingConfig`) is drawn for so many, and further calls are refused.
 
     Attributes:
-        report_: the run's `Report`. classes_: as in scikit-learn. folder_: the run folder.
+        report_: the run's `Report`.
+        classes_: as in scikit-learn.
+        folder_: the run folder.
     """
 
     def _kind(self, labels: npt.NDArray[Any]) -> str:
@@ -304,7 +311,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
     def predict_proba_unprotected(self, X: Tables, absent: Collection[str] = ()) -> npt.NDArray[np.float64]:
         """Probabilities (n, classes) from bare embeddings, which no protection touched and nothing counts.
 
-        What the models could say in one place: nothing of it could be had between the parties.
+        They show what the models could do if one organisation held all columns.
 
         Args:
             X: tables as in `fit`; an absent party's need not be given.
