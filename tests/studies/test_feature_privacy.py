@@ -22,6 +22,7 @@ from cutlayer.errors import DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Progress
 from cutlayer.protections import DPEmbeddingConfig
+from cutlayer.results.features import FeatureResult
 from studies.claims import Verdict
 from studies.datasets import with_epochs
 from studies.feature_privacy.claims import LAST, MEAN, ONLY, feature_privacy_claims, inversion, overhead
@@ -195,11 +196,15 @@ def test_images_that_are_released_once_are_shown_as_rebuilt(tmp_path: Path) -> N
 
 
 def test_figures_of_attacks_are_kept_by_release_and_party() -> None:
-    base = {"value": 0.6, "baseline": 0.5, "further": {"accuracy": 0.55}}
+    base = {"run": "this run", "known": 9, "rows": 90, "metric": "r2", "low": 0.5, "high": 0.7, "baseline": 0.5}
+    base |= {"value": 0.6, "metrics": {"accuracy": 0.55}}
     features = [
-        {**base, "attack": "membership", "party": "a", "release": "kept models, formatted the rows once more"},
-        {**base, "attack": "inversion", "party": "a", "release": "epoch 20, the last recorded"},
-        {**base, "attack": "inversion", "party": "b", "release": "mean of 20.0 releases", "value": 0.7},
+        FeatureResult.model_validate(base | changed)
+        for changed in (
+            {"attack": "membership", "party": "a", "release": "final models, on the same rows again"},
+            {"attack": "inversion", "party": "a", "release": "epoch 20, the last recorded"},
+            {"attack": "inversion", "party": "b", "release": "mean of 20.0 releases", "value": 0.7},
+        )
     ]
     results = attack_results(features)
     assert results["membership"] == {"a": {"value": 0.6, "baseline": 0.5, "accuracy": 0.55}}
