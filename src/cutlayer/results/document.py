@@ -12,7 +12,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.durable import write_whole
 from cutlayer.errors import RunFolderError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Document(FrozenModel):
@@ -43,7 +43,7 @@ class Document(FrozenModel):
             raise RunFolderError(f"expected {cls.title} at {path}: {failure.strerror}; has the run ended?") from None
         except (ValueError, RecursionError) as failure:
             raise RunFolderError(f"{path} is damaged (expected JSON: {failure}); run the job again") from None
-        version = raw.get("schema_version", SCHEMA_VERSION) if isinstance(raw, dict) else None
+        version = raw.get("schema_version", "none") if isinstance(raw, dict) else None
         if version != SCHEMA_VERSION:
             raise RunFolderError.expected(f"schema_version {SCHEMA_VERSION} in {path}", version, "run the job again")
         try:
