@@ -89,7 +89,7 @@ class ImageHalves:
             seed: Seed of the job.
             privacy: Protections of the active party.
             top: Top model.
-            compare: References to train besides.
+            compare: References to train as well.
             keep: `best` epoch on 5 % of the rows, or `last` epoch, with no rows set aside to choose by.
         """
         silent = {"every": "never"}

@@ -153,7 +153,10 @@ class Page:
 def wrapped(text: str) -> str:
     """Markdown with its paragraphs in lines of 120 characters; tables, headings and pictures stay in one line."""
     lines = text.split("\n")
-    return "\n".join(line if line.startswith(("|", "#", "!")) else textwrap.fill(line, LINE) for line in lines)
+    return "\n".join(
+        line if line.startswith(("|", "#", "!")) else textwrap.fill(line, LINE, break_on_hyphens=False)
+        for line in lines
+    )
 
 
 def file_name(*words: str) -> str:

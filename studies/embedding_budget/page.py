@@ -40,13 +40,13 @@ _WHY = (
     "separate, paired by seed. The *fit*: the bottom model is fixed before the release, and its embedding has no more "
     "dimensions than the cut; no top model can recover what it drops (unprotected at the best width, minus once "
     "without noise, so that a narrower cut counts here). The *noise*: once without noise, minus once with it. The "
-    "best width is chosen on the test rows, which makes what the parties add look slightly larger than it is."
+    "best width is selected on the test rows, so what the parties add is slightly overestimated."
 )
 _PAPER = (
     "The paper's form has no such bound, whatever epsilon it is set to: its factor is estimated from other rows, and "
     "rows farther apart than the estimate exceed the sensitivity. Its authors claim their epsilon at delta plus "
-    f"{TAIL:g}, the probability with which that may happen. So where it does better than ours at the same number, it "
-    "guarantees less."
+    f"{TAIL:g}, the probability with which that may happen. So where its utility is better than ours at "
+    "the same epsilon, its guarantee is weaker."
 )
 
 
@@ -183,8 +183,8 @@ def _bounds() -> str:
         for group, about in GROUPS.items()
     )
     return (
-        f"Why noise must cost: at a total of epsilon {GOAL:g} and delta {DELTA:g}, and given the bottom model and the "
-        "encoding, two values of one row, all else known, cannot be distinguished with a higher ROC AUC than "
+        f"Why noise reduces utility: at a total of epsilon {GOAL:g} and delta {DELTA:g}, and given the bottom model "
+        "and the encoding, two values of one row, all else known, cannot be distinguished with a higher ROC AUC than "
         f"{auc_bound(GOAL):.3f}, from everything that one party releases of it. A single release may use the whole "
         f"bound; one release per epoch must share it: {each}. And the bottom model then learns from gradients of "
         "embeddings with that much noise. *Given the bottom model and the encoding*: both were fitted on the same "

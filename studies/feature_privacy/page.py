@@ -45,8 +45,8 @@ _READING = (
     "parties, 0 being the mean predictor. *One*: the last recorded release of each row; *mean*: the mean of all "
     "releases of a row, which the active party holds as well. PSNR and SSIM are of the last release.",
     "**Membership.** Four shadow models; accuracy of a coin is 0.5. The mean over both parties.",
-    "**Diagnostics.** Of the embedding before its noise, by the model of the best epoch, and of the gradients that "
-    "came back; the mean over both parties. *KS*: Kolmogorov-Smirnov distance of the distances between 512 rows to "
+    "**Diagnostics.** Of the embedding before its noise, by the model of the best epoch, and of the cut "
+    "gradients; the mean over both parties. *KS*: Kolmogorov-Smirnov distance of the distances between 512 rows to "
     "the normal with their mean and deviation. *Largest*: the largest of these distances, over 2C; *scaled*: the same "
     "after the rescaling of the paper, estimated from 128 other rows, and *beyond* the share of pairs that are then "
     "farther apart than 2C. Where *scaled* is below *largest*, rescaling shrank the rows, since the quantile of the "
@@ -65,10 +65,10 @@ _BUDGETS = (
     f"Epsilon at delta {DELTA:g}. *Stated*: of one release, by the formula sqrt(2 ln(1.25/delta))/epsilon of the "
     f"paper, which is proven for epsilon below 1. *Exact*: what that noise gives. *All*: of the {EPOCHS} releases of "
     f"a row, which the paper does not compose, by the exact Gaussian account; the budget of `{PER_RUN}` and `{ONCE}`. "
-    "*Bound*: ROC AUC with which two values of one row, all else known, can be distinguished at best. A scale "
+    "*Bound*: ROC AUC with which two values of one row, all else known, can be distinguished at most. A scale "
     "estimated from other rows has no guarantee: for `+rescale` and `full` these numbers are of the noise alone. "
-    "Where the bound is 1.000 such a total guarantees nothing; what smaller ones buy: [embedding "
-    "budgets](embedding-budget.md)."
+    "Where the bound is 1.000 such a total guarantees nothing; [embedding budgets](embedding-budget.md) "
+    "has the utility at smaller totals."
 )
 _REBUILT = (
     "The best, the median and the worst reconstruction of the first seed, from the release that gave the higher R²; "
@@ -80,7 +80,7 @@ def feature_privacy_page(results: Results) -> Page:
     """Budgets, overheads, how to read the tables, and the sections of each data set."""
     return Page(
         (
-            Section("What the budgets come to", (_BUDGETS, _budgets())),
+            Section("Total privacy cost of the budgets", (_BUDGETS, _budgets())),
             Section("Overheads", (_OVERHEADS, _overheads(results))),
             Section("How to read the tables", _READING),
             *(section for data_set in DATA_SETS for section in _sections(results, data_set)),

@@ -75,7 +75,7 @@ class FeaturePrivacyStudy(Study):
     """VFL-AFE's four settings at the budget of one release, and ours at the total that these releases add up to."""
 
     name = "feature-privacy"
-    title = "Private embeddings of features"
+    title = "Private embeddings as published"
     source = "Mi et al. 2023 (arXiv 2308.02362)"
     settings = (
         "Data: all features at two passive parties, the labels at an active party without features. Handwritten "
@@ -90,7 +90,7 @@ class FeaturePrivacyStudy(Study):
         "Differences from the paper: its learning rates are 1e-3 (UCI), 1e-5 (MNIST) and 1e-4 (CIFAR-10), with which "
         f"nothing is learned from so few images in {EPOCHS} epochs. The text available to us does not name its UCI "
         "table, which is compared with Adult, and states neither its budgets nor C. The first two data sets are ours, "
-        f"in place of its multi-modal one. Here C is {CLIP:g}, and epsilon of one release at delta {DELTA:g} was "
+        f"instead of its multi-modal data set. Here C is {CLIP:g}, and epsilon of one release at delta {DELTA:g} was "
         f"chosen on the first seed, so that `vanilla` loses a visible amount of accuracy ({_BUDGETS}); the weight of "
         f"the divergence that rescaling adds to the loss, 0.1, is the one of five that was best for `{RESCALE}` on "
         f"the first seed of the first three data sets. These three are also trained with C {LARGE_CLIP:g}, in case C "

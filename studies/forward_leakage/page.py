@@ -28,7 +28,7 @@ _LEAKS = (
 )
 _FORMS = (
     "The paper's form is alpha log dCor from the first step. `floor` is added inside the logarithm; `ramp` lets alpha "
-    "grow over so many epochs; `start` leaves the first epochs unprotected, and what leaks then has leaked."
+    "grow over this many epochs; `start` leaves the first epochs unprotected, and labels that leak then have leaked."
 )
 
 

@@ -20,15 +20,15 @@ from studies.trials import ASSIGNED
 
 _LEAKS = (
     "Leak columns: max(AUC, 1 - AUC), for the passive party that learns most, at its worst epoch. With several "
-    "classes the spectral attack finds clusters and names them by their size, which says little where all are of one "
-    "size. The *best assignment* takes the names that fit the truth best in each batch, at the same epoch, as for an "
-    "attacker who knows a row of each class. It fits chance too, so that it is above 0.5 where gradients reveal next "
-    "to nothing, at eps 0.1."
+    "classes the spectral attack computes clusters and assigns them to classes by their size, which is uninformative "
+    "if all classes have the same size. The *best assignment* is the assignment that fits the true labels best in each "
+    "batch, at the same epoch, as for an attacker who knows a row of each class. It fits chance too: at eps 0.1, where "
+    "gradients reveal almost nothing, it is above 0.5."
 )
 _REDRAWING = (
-    "A run draws each label once, and nothing can make it draw again. So these trials train the same network on all "
+    "A run draws each label once, and has no option to draw it again. So these trials train the same network on all "
     "columns in one place, without a cut, from the same weights and on the same batches, on labels drawn once or in "
-    "every epoch. `right by vote` is the share of training labels that a majority of all draws gets right; the "
+    "every epoch. `right by vote` is the share of training labels that a majority vote over all draws recovers. The "
     "spectral columns attack the gradient that would have been sent, in the first epoch alone and with its guesses "
     "counted over all epochs."
 )

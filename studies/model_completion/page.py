@@ -42,10 +42,10 @@ CONTROLS = {
     "from scratch": ("scratch", ""),
 }
 _READING = (
-    "Every attack accuracy is that of the best variant on test rows, picked afterwards: slightly too high, for "
-    "attacks and controls alike. *Frozen*: only a head was trained, so that it reads what is in the extractor. "
-    "*Tuned*: the extractor was trained too, so that with all labels any defence is forgotten and the attack becomes "
-    "training from scratch. *Few*: 40 labels in all, at least 4 of each class. *Norm* and *spread*: mean length of "
+    "Every attack accuracy is that of the best variant on test rows, selected after the fact: slightly too high, for "
+    "attacks and controls alike. *Frozen*: only a head was trained, so that it measures what is in the extractor. "
+    "*Tuned*: the extractor was trained too. With all labels this undoes any defence, and the attack becomes training "
+    "from scratch. *Few*: 40 labels in all, at least 4 of each class. *Norm* and *spread*: mean length of "
     "the passive party's embedding of a training row, and root mean square distance from the mean embedding. An "
     "embedding with spread 0 is constant and hides everything; a spread many times the undefended one shows a "
     "training that diverged."
@@ -117,7 +117,7 @@ class _Group:
         label = f"Completion on the frozen extractor by epochs trained, {self.group}"
         axes = ("epochs", "attack accuracy, few labels")
         return (
-            "Completion on the frozen extractor with few labels, and accuracy of the model, after so many epochs.",
+            "Completion on the frozen extractor with few labels, and accuracy of the model, after this many epochs.",
             Chart(self._file("epochs"), label, axes, tuple(lines), 1 / CLASSES[self.group]),
             table("epochs", {str(epochs): epochs for epochs in self.ends[UNDEFENDED]}, columns),
         )

@@ -339,4 +339,4 @@ def test_the_command_knows_the_study(
     monkeypatch.setattr(EmbeddingBudgetStudy, "trials", lambda self, data, seeds: iter([]))
     arguments = ["embedding-budget", "--data", str(tmp_path), "--out", str(tmp_path / "out"), "--seeds", "3"]
     assert main(arguments) == 0
-    assert "# What a privacy budget of embeddings buys" in capsys.readouterr().out
+    assert "# Private embeddings at a total budget" in capsys.readouterr().out
