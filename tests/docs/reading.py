@@ -32,16 +32,16 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path, language: str | None = None) -> list[Block]:
-    found = [
+    parsed = [
         Block(page, match["name"] or "", match["language"], match["text"])
         for match in _FENCE.finditer(page.read_text(encoding="utf-8"))
     ]
-    return [block for block in found if language is None or block.language == language]
+    return [block for block in parsed if language is None or block.language == language]
 
 
 def block(page: Path, name: str) -> str:
-    (found,) = [one for one in blocks(page) if one.name == name]
-    return found.text
+    (named,) = [example for example in blocks(page) if example.name == name]
+    return named.text
 
 
 def prose(page: Path) -> str:
@@ -63,8 +63,8 @@ def table_rows(text: str) -> list[list[str]]:
     """Cells of all table rows, heads and rules left out; a cell may hold an escaped bar."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     cells = [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-    rules = [place for place, row in enumerate(cells) if all(re.fullmatch(r":?-+:?", cell) for cell in row)]
-    return [row for place, row in enumerate(cells) if place not in rules and place + 1 not in rules]
+    rules = [index for index, row in enumerate(cells) if all(re.fullmatch(r":?-+:?", cell) for cell in row)]
+    return [row for index, row in enumerate(cells) if index not in rules and index + 1 not in rules]
 
 
 def _slug(words: str) -> str:

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md work as they stand there."""
+"""The examples of CONTRIBUTING.md work as written there."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_the_job_has_about_twenty_lines() -> None:
 
 
 def test_the_limits_are_still_those_of_today() -> None:
-    """Mend "Limits of today" in the README and docs/index.md when this fails."""
+    """Update "Limits of today" in the README and docs/index.md when this fails."""
     limits = TEXT.partition("## Limits of today")[2].partition("\n## ")[0]
     assert {kind.protects for kind in PROTECTIONS.values()} == set(Asset)
     assert "**Regression is not audited for labels.**" in limits

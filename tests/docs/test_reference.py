@@ -61,14 +61,14 @@ def test_every_key_of_a_job_is_described_with_its_default(name: str) -> None:
     fields = all_sections()[name].model_fields
     assert rows.keys() == fields.keys()
     for key, field in fields.items():
-        told = rows[key][2].strip("`")
+        stated = rows[key][2].strip("`")
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         if field.is_required() or default is None:
-            assert told == ("required" if field.is_required() else "none"), key
+            assert stated == ("required" if field.is_required() else "none"), key
         elif isinstance(default, FrozenModel):
-            assert told == "see there", key
+            assert stated == "see there", key
         else:
-            assert YAML(typ="safe", pure=True).load(told) == json.loads(json.dumps(default)), key
+            assert YAML(typ="safe", pure=True).load(stated) == json.loads(json.dumps(default)), key
 
 
 def test_every_key_of_a_private_file_alone_is_described() -> None:
@@ -83,30 +83,30 @@ def test_every_protection_and_model_is_described() -> None:
     assert all(f"\n### `{name}`, " in page for name in (*BOTTOMS, *TOPS, *FITS))
 
 
-def test_every_attack_is_told_with_what_it_reads() -> None:
+def test_every_attack_is_described_with_what_it_reads() -> None:
     rows = cells_of("concepts.md")
     for name, kind in ATTACKS.items():
         assert rows[name][0] == ", ".join(kind.reads)
         assert all(str(need) in rows[name][1] for need in kind.needs)
 
 
-def test_every_protection_is_told_with_its_guarantee() -> None:
+def test_every_protection_is_described_with_its_guarantee() -> None:
     rows = cells_of("threat-model.md")
     for name, kind in PROTECTIONS.items():
         assert rows[name][0].startswith("none, empirical") == ("Guarantee: none" in (kind.__doc__ or ""))
 
 
-def test_every_hook_is_told_with_who_uses_it() -> None:
+def test_every_hook_is_described_with_who_uses_it() -> None:
     rows = cells_of("concepts.md")
     named = {word.strip("`") for key in rows for word in key.split(", ")}
     assert not HOOKS_OF_ALL - named
     for hook in HOOKS:
         users = {f"`{name}`" for name, kind in PROTECTIONS.items() if hook in vars(kind)}
-        told = rows[hook][2]
-        assert told == "none yet" if not users else set(told.split(", ")) <= users
+        stated = rows[hook][2]
+        assert stated == "none yet" if not users else set(stated.split(", ")) <= users
 
 
-def test_every_message_is_told() -> None:
+def test_every_message_is_described() -> None:
     assert {str(kind) for kind in Kind} <= cells_of("concepts.md").keys()
 
 

@@ -282,7 +282,7 @@ class Job(FrozenModel):
         train: Schedule of the training.
         compare: Baselines to train for the report (only in one process): `centralised` (all columns in one
             place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone), `retrained`
-            (without each single passive party), `finetuned` (the top model trained on after a quit).
+            (without each single passive party), `finetuned` (the top model trained further after a departure).
     """
 
     name: str = "job"
