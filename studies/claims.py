@@ -1,4 +1,4 @@
-"""A paper's claims beside the results, and the rules that judge them: no verdict is written by hand."""
+"""A paper's claims with the results, and the rules that judge them: no verdict is written by hand."""
 
 from __future__ import annotations
 

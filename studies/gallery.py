@@ -1,4 +1,4 @@
-"""Reconstructed images beside the true ones, as one SVG file: a row for each setting."""
+"""Reconstructed images next to the true images, as one SVG file: a row for each setting."""
 
 from __future__ import annotations
 

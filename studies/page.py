@@ -97,7 +97,7 @@ Block = str | Table | ClaimsTable | Figure
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it.
+    """A heading and the blocks below it.
 
     Attributes:
         title: Heading; none if empty.

@@ -1,1 +1,1 @@
-"""Private embeddings of features as published and as done here."""
+"""Private embeddings as published, and Cutlayer's own at equal total epsilon."""

@@ -29,7 +29,7 @@ ORDER = (
     "sum_kl 0.16",
     "sum_kl 0.01",
 )
-"""Leaks in ByteDance's report fall in this order; max norm stands between 0.49 and 0.16."""
+"""Leaks in ByteDance's report fall in this order; max norm is between 0.49 and 0.16."""
 RECOMMENDED = ("sum_kl 0.64", "sum_kl 0.49", "sum_kl 0.16")
 LOSSES = {"sum_kl 0.49": 0.012, "sum_kl 0.16": 0.014, "sum_kl 0.01": 0.04}
 """Test AUC lost to the noise in the report."""
