@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -27,6 +28,53 @@ def test_a_file_with_other_content(place, finished, verb, name, content):
     assert told.code == 2, told
     assert told.err == ""
     assert name in told.document()["error"]
+
+
+def spoil(path, keys, value):
+    """Set one value of a JSON file."""
+    document = json.loads(path.read_text())
+    inner = document
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    path.write_text(json.dumps(document))
+
+
+NOISE = {"kind": "GaussianRelease", "noise_multiplier": 1.0, "releases": {"training": 1}}
+FLIPS = {"kind": "RandomizedResponse", "eps": 1.0, "classes": 2}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        *("x", None, 3, [], {}, {"kind": []}, {"kind": {}}),
+        *(FLIPS | {"draws": draws} for draws in (1e300, math.nan, 10**25, "x")),
+        *(FLIPS | {"eps": eps} for eps in ("x", math.nan, -1)),
+        *(NOISE | {"noise_multiplier": multiplier} for multiplier in (1e300, 1e-300, "x", math.inf)),
+        *(NOISE | {"releases": {"training": count}} for count in (10**25, "x", 1.5)),
+        {"kind": "DPSGD", "noise_multiplier": 1.0, "steps": 10**25},
+        {"kind": "NoFormalGuarantee", "why": 3},
+    ],
+)
+def test_an_event_of_the_ledger_that_no_protection_states(place, finished, event):
+    spoil(finished / "summary.json", ("ledger", "entries", 0, "event"), event)
+    told = place.call("report", finished, "--json")
+    assert told.code == 2, told
+    assert "summary.json is damaged" in told.document()["error"]
+
+
+def test_a_run_without_its_headline_metric_is_audited_again(place, finished):
+    spoil(finished / "summary.json", ("utility", "rows", 0, "metrics"), {})
+    assert place.call("audit", finished, "--attack", "norm", "--json").code == 0
+
+
+def test_a_baseline_without_its_audit_stops_the_resume(place):
+    place.change({"parties.bank.privacy": {"max_norm": None}, "compare": ["undefended"], "train.epochs": 1})
+    assert place.call("run", place.file, "--json").code == 0
+    spoil(place.run_folder / "compare" / "undefended" / "audit.json", ("runs",), {})
+    told = place.call("run", place.file, "--resume")
+    assert (told.code, told.out) == (2, "")
+    assert "audit.json is damaged (runs: expected undefended)" in told.error
 
 
 @pytest.mark.parametrize("content", [DEEP.encode(), NOT_TEXT, b"a: 2020-13-45", b"a: !!int x", b"- " * 3000])

@@ -123,6 +123,12 @@ def test_names_cannot_break_the_page(hostile_report: Report) -> None:
     assert "\x1b" not in text
 
 
+def test_a_leak_of_the_history_that_names_no_target_breaks_nothing(report: Report) -> None:
+    epoch = report.history[0].model_copy(update={"leak": {"<script>": 0.7}})
+    page = render_html(report.model_copy(update={"history": (epoch, *report.history[1:])}))
+    assert '<script>"' not in page
+
+
 def test_the_page_follows_dark_mode_phones_and_print(report: Report) -> None:
     page = render_html(report)
     assert "@media screen and (prefers-color-scheme: dark)" in page

@@ -32,3 +32,11 @@ def test_no_leak_is_said() -> None:
     assert "\n\nNo leak was measured\\.\n".replace("\\", "") in markdown_of(
         Report.model_validate(regression()), "leaks"
     )
+
+
+def test_a_supplied_key_is_said_before_any_guarantee(report: Report) -> None:
+    warning = "\n**The noise key was supplied: reproducible, not private.**\n"
+    assert warning not in render_markdown(report)
+    run = report.run.model_copy(update={"reproducible_noise": True})
+    text = render_markdown(report.model_copy(update={"run": run}))
+    assert text.index(warning) < text.index("###")

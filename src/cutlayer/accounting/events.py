@@ -10,6 +10,12 @@ from typing import get_args
 from cutlayer.accounting.plan import Condition, ReleasePlan
 from cutlayer.errors import ConfigError
 
+MAX_COUNT, MAX_DRAWS = 2**53, 100_000
+"""Maximum number of releases or steps, above which whole numbers are not all exact; and of draws, whose account is
+composed numerically."""
+_MIN_MULTIPLIER, _MAX_MULTIPLIER = 1e-100, 1e100
+"""Noise multipliers whose square, by which costs are divided, is neither 0 nor infinite."""
+
 
 @dataclass(frozen=True)
 class RandomizedResponse:
@@ -29,8 +35,9 @@ class RandomizedResponse:
     def __post_init__(self) -> None:
         if not 0 <= self.eps < math.inf:
             raise ConfigError.expected("a randomised response of eps >= 0", self.eps)
-        if self.classes < 2 or self.draws < 1:
-            raise ConfigError.expected("2 classes and 1 draw, or more", f"{self.classes} and {self.draws}")
+        if self.classes < 2 or not 1 <= self.draws <= MAX_DRAWS:
+            wanted = f"2 classes or more, and 1 to {MAX_DRAWS:,} draws"
+            raise ConfigError.expected(wanted, f"{self.classes} and {self.draws}")
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class GaussianRelease:
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
-        if self.releases.most < 1:
+        if not 1 <= self.releases.most <= MAX_COUNT:
             raise ConfigError.expected("1 release or more of every row", self.releases.most)
         if self.delta is not None and not 0 < self.delta < 1:
             raise ConfigError.expected("delta between 0 and 1", self.delta)
@@ -74,7 +81,7 @@ class DPSGD:
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
-        if self.steps < 1:
+        if not 1 <= self.steps <= MAX_COUNT:
             raise ConfigError.expected("1 step or more", self.steps)
 
 
@@ -110,5 +117,5 @@ def known_events(events: Iterable[Event]) -> list[Event]:
 
 
 def _check_multiplier(multiplier: float) -> None:
-    if not 0 < multiplier < math.inf:
+    if not _MIN_MULTIPLIER <= multiplier <= _MAX_MULTIPLIER:
         raise ConfigError.expected("a noise multiplier above 0", multiplier, "without noise there is no guarantee")

@@ -29,7 +29,7 @@ from cutlayer.errors import ConfigError
 Asset = Literal["labels", "features", "model"]
 Recorded = Annotated[
     Event,
-    PlainValidator(lambda event: event_from_json(event) if isinstance(event, dict) else event),
+    PlainValidator(lambda event: event if isinstance(event, Event) else event_from_json(event)),
     PlainSerializer(event_to_json),
     WithJsonSchema({"type": "object", "required": ["kind"]}),
 ]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, get_args
 
+from pydantic import TypeAdapter, ValidationError
+
 from cutlayer.accounting.events import Event, GaussianRelease
 from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.errors import ConfigError
@@ -18,20 +20,25 @@ def event_to_json(event: Event) -> dict[str, Any]:
     return {"kind": type(event).__name__, **asdict(event)}
 
 
-def event_from_json(raw: Mapping[str, Any]) -> Event:
+def event_from_json(raw: Any) -> Event:
     """Undo `event_to_json`.
 
     Raises:
-        ConfigError: a kind that the ledger does not know, or other fields than it has.
+        ConfigError: a kind that the ledger does not know, other fields than it has, or other values than they take.
     """
-    fields = dict(raw)
+    fields: dict[str, Any] = dict(raw) if isinstance(raw, Mapping) else {"kind": type(raw).__name__}
     kind = fields.pop("kind", None)
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ConfigError.expected(f"an event that the ledger knows ({', '.join(_KINDS)})", kind)
     try:
         if kind == GaussianRelease.__name__:
             fields["releases"] = ReleasePlan(**fields["releases"])
-        event: Event = _KINDS[kind](**fields)
-    except (KeyError, TypeError) as fault:
-        raise ConfigError.expected(f"the fields of {kind}", f"{fault!r}", "run the job again") from None
+        # Made twice: the constructor refuses fields that the event lacks, the adapter values of other types.
+        event: Event = TypeAdapter(_KINDS[kind]).validate_python(asdict(_KINDS[kind](**fields)))
+    except ValidationError as failure:
+        fault = failure.errors()[0]
+        got = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        raise ConfigError.expected(f"the fields of {kind}", got, "run the job again") from None
+    except (KeyError, TypeError) as failure:
+        raise ConfigError.expected(f"the fields of {kind}", f"{failure!r}", "run the job again") from None
     return event

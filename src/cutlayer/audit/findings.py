@@ -90,8 +90,8 @@ def _few_rows(context: Context) -> Iterator[str]:
 def _no_better_than_chance(context: Context) -> Iterator[str]:
     utility = context.utility
     own, constant = utility.row(RunKind.THIS_RUN), utility.row(RunKind.CHANCE)
-    value = own.metrics[utility.metric] if own else None
-    floor = constant.metrics[utility.metric] if constant and utility.metric != "auc" else None
+    value = own.metrics.get(utility.metric) if own else None
+    floor = constant.metrics.get(utility.metric) if constant and utility.metric != "auc" else None
     floor = 0.5 if floor is None else floor
     if own and value is not None and (own.low is None or own.low <= floor):
         yield (

@@ -165,7 +165,7 @@ def _compared(
     """Train one of the runs this one is compared with, unless a resumed job has it already."""
     folder = parent.of_run(run.label)
     if options.resume and folder.ended:
-        return Described(folder.summary, Audit.read(folder.path / "audit.json").runs[run.label])
+        return Described(folder.summary, folder.audit_of(run.label).runs[run.label])
     begun = options.resume and (folder.path / "job.yaml").exists()
     folder = RunFolder.create(folder.path, resume=begun)
     folder.write_job(job)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from cutlayer.accounting.events import MAX_COUNT
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ProtocolError
 from cutlayer.protections import REGISTRY
@@ -18,8 +19,6 @@ from cutlayer.protections.coverage import HOOK_OF, UNITS
 
 MAX_METRICS = 64
 MAX_NAME_LENGTH = 64
-MAX_COUNT = 2**53
-"""Of releases or steps in a metric: whole numbers above it are not all exact, and a square root must stay small."""
 COUNTED = ("releases", "row_steps")
 """Metrics from which the ledger states a cost, each with `_planned` and `_allowed`."""
 

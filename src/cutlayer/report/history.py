@@ -55,7 +55,8 @@ def legend(report: Report, drawn: Iterable[str]) -> tuple[LegendEntry, ...]:
 def targets_of(report: Report) -> tuple[Target, ...]:
     """The targets of the matrix, then those that only the history has."""
     targets = dict.fromkeys(matrix_of(report).targets)
-    keys = {target.key for target in targets} | {key for epoch in report.history for key in epoch.leak}
+    # A key of another form names no target; its values are in the document alone.
+    keys = {key for epoch in report.history for key in epoch.leak if key.count("/") >= 2}
     for key in sorted(keys - {target.key for target in targets}):
         targets[Target(*key.rsplit("/", 2))] = None
     return tuple(targets)

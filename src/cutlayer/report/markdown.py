@@ -15,7 +15,10 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[
 
 def render_markdown(report: Report) -> str:
     """The report's verdict and tables; names that came from a user cannot break them."""
-    parts = [f"**{_escaped(verdict(report))}.**\n", *map(section_markdown, sections_of(report))]
+    parts = [f"**{_escaped(verdict(report))}.**\n"]
+    if report.run.reproducible_noise:
+        parts.append("**The noise key was supplied: reproducible, not private.**\n")
+    parts += map(section_markdown, sections_of(report))
     return "\n".join(part for part in parts if part)
 
 

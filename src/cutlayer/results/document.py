@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from cutlayer.config import FrozenModel
 from cutlayer.durable import write_whole
-from cutlayer.errors import RunFolderError
+from cutlayer.errors import ConfigError, RunFolderError
 
 SCHEMA_VERSION = 2
 
@@ -52,6 +52,8 @@ class Document(FrozenModel):
             fault = failure.errors(include_url=False)[0]
             key = ".".join(str(part) for part in fault["loc"])
             raise RunFolderError(f"{path} is damaged ({key}: {fault['msg']}); run the job again") from None
+        except ConfigError as failure:  # of a ledger
+            raise RunFolderError(f"{path} is damaged ({failure})") from None
 
     def write(self, path: Path | str) -> Path:
         """Write the file whole or not at all, and return its path."""

@@ -179,10 +179,18 @@ class RunFolder:
         Raises:
             RunFolderError: the run has not ended, or its file is damaged.
         """
+        return self.audit_of(RunKind.THIS_RUN)
+
+    def audit_of(self, label: str) -> Audit:
+        """The last audit of the run, which holds the attacks on the run of this label.
+
+        Raises:
+            RunFolderError: the run has not ended, or its file is damaged.
+        """
         path = self.path / _AUDIT
         audit = Audit.read(path)
-        if RunKind.THIS_RUN not in audit.runs:
-            raise RunFolderError(f"{path} is damaged (runs: expected {RunKind.THIS_RUN}); run the job again")
+        if label not in audit.runs:
+            raise RunFolderError(f"{path} is damaged (runs: expected {label}); run the job again")
         return audit
 
     @property
