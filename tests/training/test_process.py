@@ -92,11 +92,15 @@ def unchanged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def allocator(_name: object) -> None:
         raise AssertionError("a library call changes the allocator for good")
 
+    def devices(_seed: int) -> None:
+        raise AssertionError("a library call changes the random state of every device")
+
     # Libraries that set filters and variables of their own, some on first use.
     for module in ("sklearn.linear_model", "ruamel.yaml", "rich.console"):
         importlib.import_module(module)
     torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).step()
     monkeypatch.setattr("cutlayer.training.process.ctypes.CDLL", allocator)
+    monkeypatch.setattr("torch.cuda.manual_seed_all", devices)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     before = _state()

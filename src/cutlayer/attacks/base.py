@@ -50,7 +50,8 @@ class Attack(ABC, Generic[View, Result]):
         """
         self.check(view, knowledge)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            # Not `torch.manual_seed`, which also seeds every other device, for good.
+            torch.default_generator.manual_seed(seed)
             return self.finish(self.run(view, knowledge))
 
     @classmethod

@@ -96,7 +96,7 @@ class _Trial:
     def _pass(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The embedding of a batch, and those of the batch after it in both modes."""
         model, training = copy.deepcopy(self.model), self.model.training
-        torch.manual_seed(_SEED)
+        torch.default_generator.manual_seed(_SEED)
         # On the copy: what a module keeps of a training pass, such as a graph, cannot always be copied.
         for _ in range(self.steps):
             _embedded(model.train(), self.later)

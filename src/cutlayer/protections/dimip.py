@@ -56,7 +56,7 @@ class Predictor:
 
     def __init__(self, widths: Sequence[int], lr: float, seed: int) -> None:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             layers = [nn.Linear(a, b) for a, b in pairwise(widths)]
         shapes = [parameter.shape for layer in layers for parameter in (layer.weight, layer.bias)]
         drawn = parameters_to_vector(parameter for layer in layers for parameter in (layer.weight, layer.bias))

@@ -101,7 +101,7 @@ def fit(
     trained, best = 0, copy.deepcopy(model.state_dict()) if end_epoch else None
     with torch.random.fork_rng(devices=[]):
         if seed is not None:
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
         for epoch in range(epochs):
             model.train()
             for step, rows in enumerate(batches(epoch)):
