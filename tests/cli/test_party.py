@@ -9,6 +9,9 @@ import sys
 import pytest
 
 from cutlayer.cli.party import show_outcome
+from cutlayer.report.rounding import metric
+from cutlayer.results.audit import PassiveAudit
+from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import JOB, changed
 
@@ -104,4 +107,17 @@ def test_a_passive_party_audits_what_it_sent(apart, capsys):
     show_outcome(RunFolder.open(apart.folder / "runs" / "job-telco"), as_json=False)
     printed = capsys.readouterr().out
     for result in found["features"]:
-        assert f"{result['metric']} {result['value']:.3f}, without embedding {result['baseline']:.3f}" in printed
+        assert f"{result['metric']} {metric(result['value'])}, without" in printed
+        assert f"without embedding {metric(result['baseline'])}" in printed
+
+
+def test_a_result_without_a_value_is_shown(tmp_path, capsys):
+    """Columns that are constant among the attacked rows have no R2."""
+    nothing = dict.fromkeys(("value", "low", "high", "baseline"))
+    about = {"run": "this run", "party": "telco", "attack": "inversion", "release": "epoch 1", "metric": "r2"}
+    result = FeatureResult(**about, known=10, rows=10, **nothing)
+    folder = RunFolder(tmp_path)
+    folder.write_json("outcome.json", {"party": "telco", "epochs": 1, "evidence": []})
+    PassiveAudit(features=(result,)).write(tmp_path / "audit.json")
+    show_outcome(folder, as_json=False)
+    assert "inversion, epoch 1: r2 n/a, without embedding n/a" in capsys.readouterr().out

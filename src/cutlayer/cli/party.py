@@ -26,6 +26,7 @@ from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.jobs.execute import Options
 from cutlayer.jobs.party import run_party
 from cutlayer.models import allowed_models
+from cutlayer.report.rounding import metric
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.training.folder import RunFolder
 
@@ -74,7 +75,7 @@ def show_outcome(ran: RunFolder, *, as_json: bool) -> None:
         console.print(f"  {item['protection']}: {item['changed']} of {item['sent']} {item['unit']} changed")
     for result in audit.features:
         attack = f"{result.attack} {result.column}".strip()
-        value = f"{result.metric} {result.value:.3f}, without embedding {result.baseline:.3f}"
+        value = f"{result.metric} {metric(result.value)}, without embedding {metric(result.baseline)}"
         console.print(f"  {attack}, {result.release}: {value}", highlight=False, markup=False)
     for label, why in audit.skipped.items():
         console.print(f"  {label}: {why}", highlight=False, markup=False)
