@@ -67,7 +67,7 @@ LABELS = [
     (
         {"task": "regression"},
         cells_set(2, {4: "inf"}),
-        "expected finite labels, got inf in row 4 (counted from 0); mend",
+        "expected finite labels, got inf in row 4 (counted from 0); fix",
     ),
     (
         {"task": "regression"},

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining
 from cutlayer.errors import ConfigError
 from cutlayer.estimator import VerticalClassifier
 from tests.cli.jobs import JOB, Place, as_yaml, changed
@@ -50,6 +51,8 @@ def spy(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.syspath_prepend(modules)
     monkeypatch.delitem(sys.modules, "cli_consent_spy", raising=False)
     place.change({"model.bottom": USER, "parties.bank.audit": ATTACKS})
+    short = CompletionTraining(min_steps=1, max_steps=9)
+    monkeypatch.setattr(CompletionAttack.__init__, "__defaults__", (None, short))
     return place
 
 

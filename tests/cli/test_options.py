@@ -49,7 +49,7 @@ VERBS = {
     "report": {"--help", "--json", "--markdown", "path"},
     "sweep": {"--allow-model", "--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
     "list": {"--help", "--json", "what"},
-    "schema": {"--help", "--json"},
+    "schema": {"--help", "--json", "of"},
 }
 
 

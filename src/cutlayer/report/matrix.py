@@ -86,7 +86,7 @@ def ordered(runs: Iterable[str]) -> tuple[str, ...]:
     >>> ordered(["norm alone", "undefended", "this run", "norm alone"])
     ('this run', 'undefended', 'norm alone')
     """
-    first = (RunKind.THIS_RUN, RunKind.UNDEFENDED)
+    first = (RunKind.THIS_RUN.value, RunKind.UNDEFENDED.value)
     seen = dict.fromkeys(runs)
     return (*(run for run in first if run in seen), *(run for run in seen if run not in first))
 
