@@ -118,4 +118,5 @@ def known_events(events: Iterable[Event]) -> list[Event]:
 
 def _check_multiplier(multiplier: float) -> None:
     if not _MIN_MULTIPLIER <= multiplier <= _MAX_MULTIPLIER:
-        raise ConfigError.expected("a noise multiplier above 0", multiplier, "without noise there is no guarantee")
+        wanted = f"a noise multiplier from {_MIN_MULTIPLIER:g} to {_MAX_MULTIPLIER:g}"
+        raise ConfigError.expected(wanted, multiplier, "without noise there is no guarantee")
