@@ -66,7 +66,7 @@ class Serving:
 
         Raises:
             ConfigError: the party's releases are counted and none was planned for predictions.
-            BudgetExceeded: as many as were planned have been made.
+            BudgetExceeded: all planned predictions have been made.
         """
         if not self.counted:
             return
@@ -132,7 +132,7 @@ def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: b
     Raises:
         ConfigError, BudgetExceeded: one of the parties has no prediction left; nothing is released by any.
     """
-    found = {name: Serving(job, folder, name, width, supplied) for name, width in widths.items()}
-    for serving in found.values():
+    servings = {name: Serving(job, folder, name, width, supplied) for name, width in widths.items()}
+    for serving in servings.values():
         serving.check()
-    return found
+    return servings

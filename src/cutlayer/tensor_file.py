@@ -76,6 +76,6 @@ def _parts(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Iterator
 
 def _system_error(failure: SafetensorError, path: Path) -> OSError:
     """The library reports a full disk as a fault of the format, with the system's error number in the text."""
-    found = _SYSTEM_ERROR.search(str(failure))
-    number = int(found.group(1)) if found else errno.EIO
+    match = _SYSTEM_ERROR.search(str(failure))
+    number = int(match.group(1)) if match else errno.EIO
     return OSError(number, os.strerror(number), str(path))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.audit.empirical import gaussian_game
-from cutlayer.audit.guarantees.embeddings import scores_of
+from cutlayer.audit.guarantees.embeddings import embedding_scores
 from cutlayer.config import Job, validated
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.parties.local import plan_of
@@ -33,7 +33,7 @@ def play(options: dict[str, Any] = BUDGET, canaries: int = 6000, **train: Any) -
     job = validated(Job, raw, "")
     chain = build_chain("telco", "passive", job.parties["telco"].privacy, "privacy")
     event: Any = chain.protections[0].event(plan_of(job, "telco"))
-    scores = scores_of(job, "telco", "dp_embedding", event, WIDTH, canaries, KEY)
+    scores = embedding_scores(job, "telco", "dp_embedding", event, WIDTH, canaries, KEY)
     outcome = gaussian_game(scores, 1e-5, event.releases.most)
     return outcome.against(event, 1e-5, protection="dp_embedding", party="telco", protects="features")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cutlayer.audit.empirical import label_game
-from cutlayer.audit.guarantees.labels import votes_of
+from cutlayer.audit.guarantees.labels import label_votes
 from cutlayer.parties.active import ActiveParty
 from cutlayer.protections import LabelDP
 
@@ -19,7 +19,7 @@ ROWS, EPOCHS = 4000, 4
 
 def bound(eps: float, classes: int = 2, epochs: int = EPOCHS) -> float:
     """What the game shows of label DP at eps."""
-    return label_game(*votes_of({"label_dp": {"eps": eps}}, classes, epochs, ROWS, KEY)).lower_bound
+    return label_game(*label_votes({"label_dp": {"eps": eps}}, classes, epochs, ROWS, KEY)).lower_bound
 
 
 @pytest.mark.parametrize(("eps", "classes"), [(1.0, 2), (2.0, 4)])
@@ -28,7 +28,7 @@ def test_labels_drawn_once_stay_under_eps(eps: float, classes: int) -> None:
 
 
 def test_every_label_that_training_used_is_counted() -> None:
-    votes, truth, used = votes_of({"label_dp": {"eps": 3.0}}, 2, 3, 400, KEY)
+    votes, truth, used = label_votes({"label_dp": {"eps": 3.0}}, 2, 3, 400, KEY)
     # Resuming the interrupted epoch sends nothing that was not sent before.
     assert used == 3
     assert set(votes.abs().tolist()) == {3}, "the same label in every epoch"
@@ -37,7 +37,7 @@ def test_every_label_that_training_used_is_counted() -> None:
 
 
 def test_without_a_protection_the_labels_are_told_as_they_are() -> None:
-    outcome = label_game(*votes_of({}, 2, 1, 1000, KEY))
+    outcome = label_game(*label_votes({}, 2, 1, 1000, KEY))
     assert outcome.lower_bound == pytest.approx(outcome.detectable, rel=0.01)
 
 

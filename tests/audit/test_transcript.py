@@ -25,7 +25,7 @@ steps = st.integers(1, 400)
 def test_the_planned_number_of_whole_steps_is_kept(per_epoch: int, batch_size: int, rows: int) -> None:
     sampling = Sampling.of(per_epoch, batch_size, rows, epochs=1, limit=2**30)
     taken = [number for number in range(per_epoch) if sampling.takes(number)]
-    assert len(taken) == sampling.kept == min(per_epoch, -(-rows // batch_size))
+    assert len(taken) == sampling.steps == min(per_epoch, -(-rows // batch_size))
     assert taken[0] == 0
     gaps = {later - earlier for earlier, later in pairwise(taken)}
     assert not gaps or max(gaps) - min(gaps) <= 1

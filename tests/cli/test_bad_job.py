@@ -73,7 +73,7 @@ OUT_OF_RANGE = [
     ),
     (
         {"train.early_stop": {"patience": 2}, "train.split": {"validation": 0}},
-        "train: expected split.validation above 0 beside early_stop, got 0; set it, or drop early_stop",
+        "train: expected split.validation above 0 with early_stop, got 0; set it, or drop early_stop",
     ),
     ({f"{TELCO}.features": {"categories": {"max_codes": 10**9}}}, "max_codes: expected less than or equal to 16777216"),
     (
@@ -88,7 +88,7 @@ OUT_OF_RANGE = [
     ({f"{BANK}.audit": {"fail_above": {"label_auc": 0.5}}}, "label_auc: expected greater than 0.5, got 0.5"),
     (
         {f"{BANK}.audit": {"fail_above": {"label_auc": 0.6}, "every": "never"}},
-        "expected every: epoch or end beside fail_above, got never; a gate needs a measured leak",
+        "expected every: epoch or end with fail_above, got never; a gate needs a measured leak",
     ),
     ({f"{BANK}.audit": {"attacks": "norm"}}, "parties.bank.audit.attacks: expected 'auto' or a list, got 'norm'"),
     ({f"{BANK}.audit": {"attacks": ["norm", "norm"]}}, "audit.attacks: norm is named twice; keep one"),

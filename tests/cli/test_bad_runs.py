@@ -62,7 +62,7 @@ def test_an_empty_folder_is_taken_and_after_an_error_left_as_empty(place):
 
 @pytest.mark.parametrize("out", ["bank.csv", "bank.csv/deeper", "/proc/nope/run", "/sys/run"])
 def test_a_folder_that_cannot_be_made(place, out):
-    refused(place, "run", place.file, "--out", out, told=f"{out} cannot be made: ", keeps=place.folder)
+    refused(place, "run", place.file, "--out", out, told=f"{out} cannot be created: ", keeps=place.folder)
 
 
 def test_what_another_run_has_put_beside_a_failed_one_stays(place):

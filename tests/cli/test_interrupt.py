@@ -73,7 +73,7 @@ def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
     assert (running.returncode, err) == (130, "")
     told = json.loads(out)
     assert told["exit_code"] == 130
-    assert f"the last committed epoch stands in {place.run_folder}" in told["error"]
+    assert f"the last committed epoch is in {place.run_folder}" in told["error"]
     assert "--resume continues from it" in told["error"]
     assert not (place.run_folder / "report.json").exists()
     assert len(losses(place.run_folder)) < EPOCHS
@@ -104,7 +104,7 @@ def test_the_message_says_what_stands(place, interrupted_after):
     told = place.call("run", place.file)
     assert told.code == 130
     assert told.err.splitlines()[-1] == (
-        f"error interrupted; the last committed epoch stands in {place.run_folder}; "
+        f"error interrupted; the last committed epoch is in {place.run_folder}; "
         "the same command with --resume continues from it"
     )
     assert place.call("run", place.file).code == 2, "a run that was interrupted is not overwritten"
@@ -116,7 +116,7 @@ def test_before_the_first_epoch_nothing_is_kept(place, monkeypatch):
 
     monkeypatch.setattr(execute, "train_together", pressed)
     told = place.call("run", place.file)
-    assert (told.code, told.error) == (130, "interrupted; no epoch was committed yet, and nothing is kept\n")
+    assert (told.code, told.error) == (130, "interrupted; no epoch was committed yet: there is nothing to resume\n")
     assert place.left() == set()
     monkeypatch.undo()
     assert place.call("run", place.file, "--json").code == 0

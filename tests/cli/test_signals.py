@@ -33,7 +33,7 @@ def test_a_signal_leaves_what_was_committed_and_says_so(place, monkeypatch, numb
         told = place.call("run", place.file, "--json")
     assert told.code == code
     assert told.document()["exit_code"] == code
-    assert f"the last committed epoch stands in {place.run_folder}" in told.document()["error"]
+    assert f"the last committed epoch is in {place.run_folder}" in told.document()["error"]
     assert place.call("run", place.file, "--resume", "--json").code == 0
 
 
@@ -41,7 +41,7 @@ def test_a_signal_leaves_what_was_committed_and_says_so(place, monkeypatch, numb
 def test_a_signal_before_the_first_epoch_clears_the_folder(place, monkeypatch, number):
     monkeypatch.setattr(execute, "train_together", lambda *_, **__: sent(number))
     told = place.call("run", place.file)
-    assert (told.code, told.error) == (128 + number, "interrupted; no epoch was committed yet, and nothing is kept\n")
+    assert (told.code, told.error) == (128 + number, "interrupted; no epoch was committed yet: there is nothing to resume\n")
     assert place.left() == set()
 
 

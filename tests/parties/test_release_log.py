@@ -253,7 +253,7 @@ def test_an_error_in_the_first_epoch_keeps_noise_and_account(tmp_path: Path, mon
     with pytest.raises(Crash) as failed:
         whole_run(JOB, tmp_path, "run", Failing(STEPS - 1))
     assert failed.value.__notes__ == [
-        f"rows were released before any epoch was saved; {tmp_path / 'run'} keeps the noise and the account of it: "
+        f"rows were released before any epoch was saved; {tmp_path / 'run'} holds their noise and privacy account: "
         "continue it with --resume, a new run would pay for both"
     ]
     before = embeddings(messages)

@@ -29,7 +29,7 @@ class Composition:
     """Formal events of one party about the same rows, towards the same receiver; neighbours differ in one replaced row.
 
     Composition is adaptive: a later release may depend on the earlier ones. Randomised response counts by its eps
-    alone, since no eps-private mechanism tells more than that of two answers (Kairouz, Oh and Viswanath 2015, The
+    alone, since no eps-private mechanism reveals more than that of two answers (Kairouz, Oh and Viswanath 2015, The
     composition theorem for differential privacy, arXiv 1311.0776, section 4).
 
     Attributes:

@@ -41,15 +41,15 @@ class Entry:
     """One protection's event, with its owner and direction.
 
     Attributes:
-        protection: name of the protection.
-        party: its owner.
-        protects: what it protects.
-        towards: who receives what was released.
-        event: what was released.
-        delta: where its epsilon is stated.
-        fingerprint: digest of what the draws of a randomised response depend on. Entries with the same fingerprint are
-            the same draws, which cost once, however many runs use them; `None` where every run draws anew.
-        run: number of its run, from 0; above 0 in a merged ledger alone.
+        protection: Name of the protection.
+        party: Owner of the protection.
+        protects: Protected asset.
+        towards: Parties that receive the release.
+        event: Record of the release.
+        delta: Delta of the stated epsilon.
+        fingerprint: Digest of the inputs of a randomised response's draws. Entries with the same fingerprint are the
+            same draws, which cost once, however many runs use them; `None` if every run draws anew.
+        run: Number of the run, from 0; above 0 only in a merged ledger.
     """
 
     protection: str
@@ -86,18 +86,19 @@ class Total(FrozenModel):
     """What all releases of one party about one asset cost together, towards one receiver.
 
     Attributes:
-        party: owner of the asset.
-        protects: the asset.
-        towards: receivers, each of which this holds for alone.
-        epsilon: epsilon at `delta`; `None` where no theorem holds.
-        delta: 0 where epsilon is pure.
-        accountant: which account it is: `pure`, `exact Gaussian` or `PLD`.
-        rdp_epsilon: epsilon by Renyi differential privacy, for comparison; it is looser. `None` where not known.
-        condition: `unconditional`, or that it holds given the bottom model, the encoding of the columns, or both.
-        curve: pairs (epsilon, delta) that hold as well.
-        auc_bound: ROC AUC that no test between two values of one row exceeds, all else known; for Gaussian releases.
-        releases: releases of the row that is released most often, where rows are released with noise.
-        why: why no theorem holds.
+        party: Owner of the asset.
+        protects: Protected asset.
+        towards: Receivers; the total holds for each of them alone.
+        epsilon: Epsilon at `delta`; `None` if no theorem holds.
+        delta: Delta of the total; 0 if epsilon is pure.
+        accountant: Method of the account: `pure`, `exact Gaussian` or `PLD`.
+        rdp_epsilon: Looser epsilon by Renyi differential privacy, for comparison; `None` if not known.
+        condition: `unconditional`, or given the bottom model, the encoding of the columns, or both.
+        curve: Further pairs (epsilon, delta) that hold.
+        auc_bound: Bound on the ROC AUC of every test between two values of one row, all else known; for Gaussian
+            releases.
+        releases: Number of releases of the row that is released most often, if rows are released with noise.
+        why: Reason why no theorem holds.
     """
 
     party: str
@@ -120,7 +121,7 @@ class Ledger:
     """All entries of a run, or of several.
 
     Attributes:
-        entries: what each protection released.
+        entries: Releases of each protection.
     """
 
     entries: tuple[Entry, ...]

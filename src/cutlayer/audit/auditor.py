@@ -1,7 +1,7 @@
-"""Runs the attacks on sampled steps, epoch after epoch, and remembers the worst leak of each.
+"""Runs the attacks on sampled steps, epoch after epoch, and records the worst leak of each.
 
-The same object is fed while a run trains and when a recorded transcript is audited later, so that both give the same
-values. It sends nothing; it is the only part of the system that compares attacks with true labels.
+The same class audits a run while it trains and a recorded transcript later, so that both give the same values. It
+sends nothing; it is the only part of the system that compares attacks with true labels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from cutlayer.tasks import Task
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """What was attacked with what: a party's link, or a layer of a party's model by its index, and an attack."""
+    """An attack and its target.
+
+    Attributes:
+        party: Party whose link or layer is attacked.
+        target: Kind of the attacked matrix: gradient, embedding or layer output.
+        attack: Name of the attack.
+        layer: Name of the attacked layer; empty for a link.
+        index: Position of that layer in the party's model, from 0.
+    """
 
     party: str
     target: Target
@@ -43,7 +51,13 @@ class Cell:
 
 @dataclass
 class Series:
-    """One cell's leak over the epochs, with the scores of its worst epoch."""
+    """Leak of one cell over the epochs, with the scores of its worst epoch.
+
+    Attributes:
+        leaks: Leak by epoch, from 0.
+        worst_epoch: Epoch with the largest leak; -1 before the first.
+        worst_scores: Scores of the attack in that epoch.
+    """
 
     leaks: dict[int, Leak] = field(default_factory=dict)
     worst_epoch: int = -1
@@ -66,12 +80,12 @@ class Auditor:
     """Attacks the links and layers of a run.
 
     Args:
-        task: of the active party.
-        truth: true labels by row of the common order.
-        training: row numbers of the training rows, int64; the known class shares are theirs.
-        attacks: all defined for the task.
-        active: name of the active party.
-        seed: chooses the rows that an attacker is assumed to know.
+        task: Task of the active party.
+        truth: True labels by row of the common order.
+        training: Row numbers of the training rows, int64; attackers know the shares of the classes among these rows.
+        attacks: Attacks to run, all defined for the task.
+        active: Name of the active party.
+        seed: Seed of the draw of rows whose labels an attacker is assumed to know.
     """
 
     def __init__(
@@ -87,12 +101,12 @@ class Auditor:
         """Attack one epoch's sampled steps.
 
         Args:
-            epoch: from 0.
-            steps: by party. The active party's steps hold every link. Those of passive parties add the outputs of their
-                layers; they are there only where all parties run in one process.
+            epoch: Number of the epoch, from 0.
+            steps: Sampled steps by party. The active party's steps hold every link. The steps of passive parties add
+                the outputs of their layers; they are given only if all parties run in one process.
 
         Returns:
-            Leak, 0.5 to 1, by `party/message/attack`; the layers' are left out.
+            Leak, 0.5 to 1, by `party/message/attack`, without the layers.
         """
         leaks: dict[str, float] = {}
         for cell, attack, view in self._cells(steps):
@@ -114,11 +128,11 @@ class Auditor:
         return (math.nan, math.nan) if scores is None else leak_interval(scores, self.truth, self.seed)
 
     def results(self, run: str, protections: Sequence[str]) -> RunAudit:
-        """Every message and layer at its worst epoch.
+        """The leak of every message and layer at its worst epoch.
 
         Args:
-            run: label of the audited run.
-            protections: names of the protections that were active in it.
+            run: Label of the audited run.
+            protections: Names of the protections that were active in it.
         """
         leaks: list[LeakResult] = []
         layers: list[LayerLeak] = []
@@ -179,7 +193,7 @@ class Auditor:
                         yield Cell(party, Target.LAYER, attack.name, layer, index), attack, view
 
     def _knowledge(self, epoch: int, steps: Sequence[Step], target: Target, needs: frozenset[Need]) -> Knowledge:
-        """What the attack needs and no more: the training rows' shares, and the labels of rows drawn at random."""
+        """Exactly what the attack needs: the class shares of the training rows, and labels of rows drawn at random."""
         known: dict[int, int] = {}
         if Need.KNOWN_POSITIVE in needs:
             known |= self._one_positive(steps, self._draw(epoch))

@@ -1,7 +1,7 @@
 """Empirical tests of guarantees: how well two neighbours are distinguished, as a lower bound on epsilon.
 
-A bound above the ledger's epsilon shows that the mechanism is not what the ledger says. A bound below it shows only
-that this test found no fault.
+A bound above the ledger's epsilon shows that the mechanism is not the one in the ledger. A bound below it shows only
+that this test detected no fault.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONFIDENCE = 0.999
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a game showed: see `GuaranteeTest`."""
+    """Result of a game; the attributes are those of `GuaranteeTest`."""
 
     lower_bound: float
     detectable: float
@@ -40,7 +40,7 @@ class Outcome:
         party: str,
         protects: Asset,
     ) -> GuaranteeTest:
-        """Hold it against what the ledger says the event costs at `delta`."""
+        """Compare the bound with the epsilon of the ledger's event at `delta`."""
         epsilon = Composition.of([event]).epsilon(delta)
         stated = 0.0 if isinstance(event, RandomizedResponse) else delta
         return GuaranteeTest(
@@ -59,9 +59,9 @@ class Score:
     """One statistic of every canary.
 
     Attributes:
-        name: what it adds up, and of which rows.
-        values: float64 (n,), larger where the second neighbour is the likelier one.
-        present: bool (n,), whether a canary is the second neighbour.
+        name: Name of the statistic and of the group of rows.
+        values: Value of each canary, float64 (n,), larger where the second neighbour is more likely.
+        present: Whether each canary is the second neighbour, bool (n,).
     """
 
     name: str
@@ -72,15 +72,15 @@ class Score:
 def label_game(votes: Tensor, truth: Tensor, releases: int) -> Outcome:
     """Guess the class of each row as the label that training used for it most often.
 
-    Two tests share the risk: one guesses wherever there is a majority, one only where it is as large as anywhere, which
-    finds labels that were drawn several times. The bound is that of one run with many canaries, which assumes nothing
-    about how the canaries' draws depend on each other; on the same canaries it is tighter than a bound of both error
-    rates (0.97 against 0.94 of eps 1 at 50,000).
+    Two tests share the risk: the first guesses wherever there is a majority, the second only where the majority is
+    largest, which detects labels that were drawn several times. The bound is that of one run with many canaries,
+    which assumes nothing about how the canaries' draws depend on each other; on the same canaries it is tighter than a
+    bound of both error rates (0.97 against 0.94 of eps 1 at 50,000).
 
     Args:
-        votes: int64 (n,), labels of class 1 used for a row over the whole run, minus those of class 0.
-        truth: int64 (n,), its true class, 0 or 1, drawn by a fair coin.
-        releases: labels used for a row.
+        votes: Count of the labels of class 1 used for each row over the whole run, minus that of class 0, int64 (n,).
+        truth: True class of each row, 0 or 1, drawn by a fair coin, int64 (n,).
+        releases: Number of labels used for a row.
     """
     confidence = 1 - (1 - CONFIDENCE) / 2
     margin = votes.abs()
@@ -88,17 +88,17 @@ def label_game(votes: Tensor, truth: Tensor, releases: int) -> Outcome:
     for guessed in (margin > 0, (margin > 0) & (margin == margin.max())):
         correct = int(((votes > 0) == (truth == 1))[guessed].sum())
         bounds.append(one_run_epsilon(correct, int(guessed.sum()), confidence=confidence))
-    reach = one_run_epsilon(len(truth), len(truth), confidence=confidence)
-    return Outcome(max(bounds), reach, len(truth), releases)
+    detectable = one_run_epsilon(len(truth), len(truth), confidence=confidence)
+    return Outcome(max(bounds), detectable, len(truth), releases)
 
 
 def gaussian_game(scores: Sequence[Score], delta: float, releases: int) -> Outcome:
-    """Distinguish the neighbours by each score, and take the largest bound; each has an equal share of the risk.
+    """Distinguish the neighbours by each score and take the largest bound; the scores share the risk equally.
 
     Args:
-        scores: of the same run.
-        delta: where epsilon is stated.
-        releases: of the row that is released most often.
+        scores: Scores of a single run.
+        delta: Delta of the bound on epsilon.
+        releases: Number of releases of the row that is released most often.
 
     Raises:
         DataError: fewer than 2 canaries of a neighbour in a score.

@@ -23,7 +23,7 @@ class Context:
 
     Attributes:
         utility: held-out metrics of this run and its references.
-        protections: what each protection did.
+        protections: Result of each protection.
         audit: attacks and tested guarantees; its own findings are not read.
     """
 
@@ -39,8 +39,8 @@ class Check:
     Attributes:
         code: stable code.
         severity: error, warning or note.
-        title: what the code means.
-        remedy: what to do about it.
+        title: Meaning of the code.
+        remedy: Advice to the user.
         find: yields the detail of each occurrence.
     """
 

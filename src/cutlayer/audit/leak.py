@@ -1,4 +1,4 @@
-"""From an attack's scores to its leak: AUC per batch and averaged, folded to 0.5 to 1; an interval by bootstrap.
+"""Leak of an attack's scores: the AUC of each batch, averaged and folded to 0.5 to 1, with a bootstrap interval.
 
 In a multi-class task every AUC is the mean over the classes of one class against the rest.
 """
@@ -21,7 +21,7 @@ from cutlayer.kernels.bootstrap import auc_replicates, macro_auc_replicates
 from cutlayer.kernels.roc import macro_auc, roc_auc
 
 BEST_ASSIGNMENT = "best_assignment"
-"""The entry of `Leak.other_aucs` for scores whose classes were renamed in the way that fits the truth best."""
+"""Key in `Leak.other_aucs` of scores whose classes were renamed by the assignment that fits the truth best."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,17 @@ class Leak:
     """How well an attack's scores rank the rows by their true label.
 
     Attributes:
-        batch_auc: mean of the AUC of each sampled step that holds both classes, 0 to 1.
+        batch_auc: Mean of the AUCs of the sampled steps that hold both classes, 0 to 1.
         pooled_auc: AUC over all scored rows, 0 to 1.
-        rows: number of scored rows.
-        positives: number of positive rows; in a multi-class task of the rows of the rarest class.
-        batches: number of sampled steps that hold both classes.
-        other_aucs: pooled AUC of the other scores that the paper names.
-        hard_auc: AUC of the attack's hard labels, pooled; `None` where it gives none.
-        hard_accuracy: share of hard labels that are right.
-        assigned_accuracy: the same after each batch's hard classes were renamed in the way that fits the truth best,
-            in a multi-class task: what an attacker reaches who finds the classes but cannot name them.
+        rows: Number of scored rows.
+        positives: Number of positive rows; in a multi-class task, of rows of the rarest class.
+        batches: Number of sampled steps that hold both classes.
+        other_aucs: Pooled AUC of the other scores that the paper defines, by name.
+        hard_auc: Pooled AUC of the attack's hard labels; `None` if it predicts none.
+        hard_accuracy: Share of correct hard labels; `None` if there are none.
+        assigned_accuracy: In a multi-class task, the share of correct hard labels after each batch's classes were
+            renamed by the assignment that fits the truth best: the accuracy of an attacker who separates the classes
+            but cannot name them.
     """
 
     batch_auc: float
@@ -70,8 +71,9 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
     """Measure scores against the truth.
 
     Args:
-        truth: by row number of the common order: bool (N,), true where the row is positive; class codes, int64 (N,),
-            in a multi-class task.
+        scores: Scores of an attack.
+        truth: True labels by row number of the common order: bool (N,), true where the row is positive, or class
+            codes, int64 (N,), in a multi-class task.
     """
     actual = truth[scores.rows]
     several = scores.values.dim() == 2
@@ -98,10 +100,10 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
 def leak_interval(
     scores: Scores, truth: Tensor, seed: int, repeats: int = 1000, level: float = 0.95
 ) -> tuple[float, float]:
-    """Bootstrap interval of the leak: rows are redrawn within each sampled step, the steps' AUCs averaged.
+    """Bootstrap interval of the leak: rows are redrawn within each sampled step, and the steps' AUCs averaged.
 
-    The replicates are inverted where the attack's own AUC is below 0.5, so that the interval is of the leak; it begins
-    at 0.5 where it includes chance. Steps with one class only are left out, as in `leak_of`. NaN where none has both.
+    The replicates are inverted if the attack's own AUC is below 0.5, so that the interval is that of the leak; it
+    begins at 0.5 if it includes chance. Steps with a single class are skipped, as in `leak_of`; NaN if all are.
     """
     actual = truth[scores.rows]
     replicates = auc_replicates if scores.values.dim() == 1 else macro_auc_replicates
@@ -136,7 +138,7 @@ def _as_scores(hard: Tensor, values: Tensor) -> Tensor:
 def _renamed(scores: Scores, actual: Tensor, hard: Tensor, parts: list[slice]) -> tuple[Tensor, Tensor]:
     """Values and hard classes, each batch's classes renamed by the assignment that makes most rows right.
 
-    This uses the truth: it is what an attacker reaches who tells the classes apart and is lucky in naming them.
+    This uses the truth: it is the best that an attacker can achieve who separates the classes but cannot name them.
     """
     values, codes = [], []
     classes = scores.values.shape[1]

@@ -32,7 +32,7 @@ def check_fixed_port(address: str) -> None:
     """Refuse port 0 where several parties must know the address: the system would choose a port that no peer learns.
 
     Args:
-        address: as `check_loopback` takes it.
+        address: Address in a form that `check_loopback` accepts.
 
     Raises:
         ConfigError: its port is 0, or it has another form.
@@ -46,7 +46,7 @@ def _is_loopback(host: str) -> bool:
         return True
     bracketed = host.startswith("[") and host.endswith("]")
     try:
-        found = ip_address(host[1:-1] if bracketed else host)
+        ip = ip_address(host[1:-1] if bracketed else host)
     except ValueError:
         return False
-    return found.is_loopback and bracketed == (found.version == 6)
+    return ip.is_loopback and bracketed == (ip.version == 6)

@@ -28,7 +28,7 @@ CLOSING = 10.0
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """The two queues of one call: another caller in its place gets new ones.
+    """The two queues of one call; a new call gets new queues.
 
     Attributes:
         incoming: frames from the peer that wait to be read.
@@ -51,7 +51,7 @@ class Stream:
         peer: name of the party at the other end.
         limits: Bounds on frames and on what may wait in each direction.
         timeout: seconds to wait for the peer, to send or to take.
-        vacant: whether another call may take the place of one that has sent and been sent nothing. A name is no proof
+        vacant: whether another call may replace one that has sent and received nothing. A name is no proof
             until links are authenticated: a stranger who takes it and keeps silent must not lock out its owner.
     """
 
@@ -79,7 +79,7 @@ class Stream:
             ends = self._ends
             self.opened.set()
         if before is not ends:
-            before.end("another call took its place")
+            before.end("another call replaced it")
         return ends
 
     def transmit(self, message: Message) -> None:
@@ -158,7 +158,7 @@ class Stream:
         return Ends(FrameQueue(self.limits.queued_bytes), FrameQueue(self.limits.queued_bytes))
 
     def _heard(self, ends: Ends) -> bool:
-        """Note that a call has sent something, which makes the link its own; false if another took its place before."""
+        """Record that a call has sent something and so owns the link; false if another call replaced it before."""
         with self._changing:
             if self._ends is ends:
                 self._vacant = False
@@ -201,11 +201,11 @@ class Links(ABC):
         """Block for the next message on one of `ports`.
 
         Args:
-            timeout: in seconds; by default the one the links were opened with.
+            timeout: Maximum wait in seconds; by default that of the links.
 
         Raises:
             PeerLost: the peer's stream ended or broke, or nothing new came in time.
-            ProtocolError: what came is damaged, or not the next message.
+            ProtocolError: a message that is damaged or not the next one.
         """
         return self._streams[port.peer].receive(port, timeout)
 

@@ -12,16 +12,17 @@ from cutlayer.errors import ProtocolError
 
 
 class Port:
-    """Sends typed messages to one peer and queues those that arrive from it.
+    """Sends typed messages to one peer and queues the messages from it.
 
     Args:
-        me: name of the party this port belongs to.
-        peer: name of the party at the other end.
-        run: id of the run, stamped on every message.
-        transmit: takes a message to the other side.
+        me: Name of the party that this port belongs to.
+        peer: Name of the party at the other end.
+        run: Id of the run, stamped on every message.
+        transmit: Function that sends a message to the peer.
 
     Attributes:
-        inspect: called with every message before it is counted and transmitted; it refuses one by raising.
+        inspect: Function that is called with every message before it is counted and sent; it refuses a message by
+            raising.
     """
 
     def __init__(self, me: str, peer: str, run: str, transmit: Callable[[Message], None]) -> None:

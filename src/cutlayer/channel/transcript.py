@@ -52,42 +52,42 @@ class Step:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which steps are recorded; a pure function of the schedule.
+    """The choice of recorded steps, a pure function of the schedule.
 
     Attributes:
         steps_per_epoch: Number of steps of an epoch.
         batch_size: Number of rows of a step.
-        kept: Number of steps of an epoch that are recorded, spread evenly over it.
+        steps: Number of steps of an epoch that are recorded, spread evenly over it.
         epochs: Number of epochs of the run.
         limit: Maximum size of all files together, in bytes.
     """
 
     steps_per_epoch: int
     batch_size: int
-    kept: int
+    steps: int
     epochs: int
     limit: int
 
     @classmethod
     def of(cls, steps_per_epoch: int, batch_size: int, rows: int, epochs: int, limit: int) -> Sampling:
-        """Plan to keep about `rows` rows an epoch, in whole steps, and at most `limit` bytes in all."""
-        kept = max(1, min(steps_per_epoch, -(-rows // batch_size)))
-        return cls(steps_per_epoch, batch_size, kept, epochs, limit)
+        """Plan to record about `rows` rows per epoch, in whole steps, and at most `limit` bytes in total."""
+        steps = max(1, min(steps_per_epoch, -(-rows // batch_size)))
+        return cls(steps_per_epoch, batch_size, steps, epochs, limit)
 
     def takes(self, step: int) -> bool:
         """Whether this step of an epoch is recorded."""
-        return step * self.kept % self.steps_per_epoch < self.kept
+        return step * self.steps % self.steps_per_epoch < self.steps
 
     def takes_layers(self, step: int) -> bool:
-        """Whether the layer outputs of this step are recorded: those of the first `LAYER_ROWS` recorded rows are."""
-        return self.takes(step) and step * self.kept // self.steps_per_epoch < max(1, LAYER_ROWS // self.batch_size)
+        """Whether this step's layer outputs are recorded, up to `LAYER_ROWS` rows of an epoch."""
+        return self.takes(step) and step * self.steps // self.steps_per_epoch < max(1, LAYER_ROWS // self.batch_size)
 
     def writes(self, epoch: int, nbytes: int) -> bool:
-        """Whether this epoch's steps go to disk: the first two, and as many more, evenly spread, as the limit allows.
+        """Whether this epoch is written: the first two are, and as many more, evenly spread, as the limit allows.
 
         Args:
             epoch: Number of the epoch, from 0.
-            nbytes: Size of one epoch's file; every epoch records the same steps, and so as many bytes.
+            nbytes: Size of one epoch's file, which is the same in every epoch.
         """
         affordable = self.limit // max(nbytes, 1)
         if affordable >= self.epochs:
@@ -98,10 +98,10 @@ class Sampling:
 
 
 class Transcript:
-    """Collects the sampled steps of one party; the latest epoch's in memory, all of them on disk.
+    """Collects the sampled steps of one party: the latest epoch in memory, all recorded epochs on disk.
 
     Args:
-        folder: Folder of the files; with `None` only the current epoch is held, in memory.
+        folder: Folder of the files; with `None`, only the current epoch is held in memory.
         sampling: Which steps are recorded, and which epochs are written.
     """
 
@@ -111,19 +111,19 @@ class Transcript:
         self.steps: list[Step] = []
 
     def add(self, step: Step) -> None:
-        """Add a sampled step; the first of an epoch replaces those of the epoch before."""
+        """Add a sampled step; the first step of an epoch replaces the steps of the previous epoch."""
         if self.steps and self.steps[-1].epoch != step.epoch:
             self.steps = []
         self.steps.append(step)
 
     def close(self, epoch: int) -> None:
-        """Write the epoch's steps, if its turn comes within the limit."""
+        """Write the epoch's steps if the sampling says so."""
         if self.folder is not None and self.steps and self.sampling.writes(epoch, file_bytes(self.steps)):
             write_epoch(self.folder, epoch, self.steps)
 
 
 def file_bytes(steps: list[Step]) -> int:
-    """About how many bytes the file of these steps takes, and not fewer."""
+    """Upper bound on the size in bytes of the file of these steps."""
     return sum(tensor.nbytes + len(name.encode()) + _ENTRY for name, tensor in _named(steps).items()) + _ENTRY
 
 

@@ -147,11 +147,11 @@ def _print(word: str, style: str, message: str) -> None:
 @contextmanager
 def _shown_warnings() -> Iterator[None]:
     """Show each warning once, as a sentence, where Python would name a line of this program."""
-    shown: set[str] = set()
+    printed: set[str] = set()
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        if str(message) not in shown:
-            shown.add(str(message))
+        if str(message) not in printed:
+            printed.add(str(message))
             _print("warning", "bold yellow", str(message))
 
     with warnings.catch_warnings():

@@ -82,13 +82,13 @@ def interruptible(folder: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         again = "the same command with --resume continues"
         if RunFolder(folder).committed:
-            state = f"the last committed epoch stands in {folder}; {again} from it"
+            state = f"the last committed epoch is in {folder}; {again} from it"
         elif RunFolder(folder).released:
             state = (
-                f"no epoch was committed yet; {folder} keeps the noise and the account of what was released; {again}"
+                f"no epoch was committed yet; {folder} holds the noise and privacy account of the releases; {again}"
             )
         else:
-            state = "no epoch was committed yet, and nothing is kept"
+            state = "no epoch was committed yet: there is nothing to resume"
         raise Interrupted(f"interrupted; {state}") from None
 
 

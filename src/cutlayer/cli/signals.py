@@ -14,10 +14,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @dataclass
 class Received:
-    """Which signal ended the command.
+    """The signal that ended the command.
 
     Attributes:
-        number: of the first of `SIGNALS` that came; `None` before.
+        number: Number of the first of `SIGNALS` that arrived; `None` before.
     """
 
     number: int | None = None

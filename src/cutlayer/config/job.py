@@ -74,13 +74,13 @@ class AuditConfig(FrozenModel):
     @model_validator(mode="after")
     def _gates_are_measured(self) -> AuditConfig:
         if self.fail_above and self.every == "never":
-            raise ValueError("every: epoch or end beside fail_above, got never; a gate needs a measured leak")
+            raise ValueError("every: epoch or end with fail_above, got never; a gate needs a measured leak")
         return self
 
     @model_validator(mode="after")
     def _a_named_column_is_asked_about(self) -> AuditConfig:
         if self.attribute is not None and "attribute" not in self.attacks:
-            raise ValueError("attribute among the attacks beside the column of that name, got none; add it")
+            raise ValueError("attribute among the attacks where the column is named, got none; add it")
         return self
 
 
@@ -113,7 +113,7 @@ class PrivatePart(FrozenModel):
         fit: Fit of the bottom model of a passive party that releases once, by kind; without it the model keeps its
             random initial weights.
         serving: Number of times that a passive party may release each row for predictions after the training; noise,
-            ledger and budget cover these releases besides those of the schedule.
+            ledger and budget cover these releases in addition to the schedule.
         secret: File of the party's long-lived secret.
         limits: Bounds on the numbers that this party sends and accepts.
     """
@@ -253,7 +253,7 @@ class TrainConfig(FrozenModel):
         if self.split.test == self.split.validation == 0:
             raise ValueError("split.test or split.validation above 0, got 0 for both; metrics need held-out rows")
         if self.early_stop and self.split.validation == 0:
-            raise ValueError("split.validation above 0 beside early_stop, got 0; set it, or drop early_stop")
+            raise ValueError("split.validation above 0 with early_stop, got 0; set it, or drop early_stop")
         return self
 
 

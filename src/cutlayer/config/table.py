@@ -30,14 +30,14 @@ def expand(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _expanded(name: str) -> tuple[str, ...]:
-    found = _RANGE.fullmatch(name)
-    if found is None:
+    match = _RANGE.fullmatch(name)
+    if match is None:
         return (name,)
-    first, last = int(found["first"]), int(found["last"])
-    if found["left"] != found["right"] or not first <= last < first + _MAX_RANGE:
+    first, last = int(match["first"]), int(match["last"])
+    if match["left"] != match["right"] or not first <= last < first + _MAX_RANGE:
         raise ValueError(f"a range such as I1..I13, got {name!r}")
-    width = len(found["first"]) if found["first"].startswith("0") else 0
-    return tuple(f"{found['left']}{number:0{width}d}" for number in range(first, last + 1))
+    width = len(match["first"]) if match["first"].startswith("0") else 0
+    return tuple(f"{match['left']}{number:0{width}d}" for number in range(first, last + 1))
 
 
 Names = Annotated[tuple[str, ...], AfterValidator(expand)]

@@ -136,8 +136,8 @@ def _shown(value: object) -> str | None:
         return "nothing"
     if isinstance(value, Mapping):
         return None
-    shown = repr(list(value)) if isinstance(value, list | tuple) else repr(value)
-    return shown if len(shown) <= _MAX_VALUE_LENGTH else None
+    text = repr(list(value)) if isinstance(value, list | tuple) else repr(value)
+    return text if len(text) <= _MAX_VALUE_LENGTH else None
 
 
 def _kind(value: object) -> str:
@@ -175,8 +175,8 @@ def _section_at(section: type[BaseModel], path: Sequence[int | str]) -> type[Bas
     annotation: Any = section
     for part in path:
         annotation = _step(annotation, part)
-    found = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
-    return next((kind for kind in found if issubclass(kind, BaseModel)), None)
+    kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+    return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
 
 
 def _step(annotation: Any, part: int | str) -> Any:

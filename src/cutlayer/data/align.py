@@ -38,8 +38,8 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
     common = starts[lengths == len(words)]
     if not len(common):
         raise _nothing_in_common(dict(zip(words, counts, strict=True)))
-    found = order[common[:, None] + np.arange(len(words))]
-    return dict(zip(words, (found - np.cumsum([0, *counts[:-1]])).T.copy(), strict=True))
+    positions = order[common[:, None] + np.arange(len(words))]
+    return dict(zip(words, (positions - np.cumsum([0, *counts[:-1]])).T.copy(), strict=True))
 
 
 def order_digest(digests_in_order: Digests) -> bytes:
@@ -78,7 +78,7 @@ def checked_positions(positions: Positions, rows: int, where: str) -> Positions:
     Args:
         positions: (m,) integers.
         rows: number of rows of the table.
-        where: for the message.
+        where: Name of the data, for error messages.
 
     Returns:
         The same, as int64.

@@ -77,8 +77,8 @@ class CategoryEncoder(FrozenModel):
         """
         if self.hashed:
             return self._hashed(text)
-        found = pc.fill_null(pc.index_in(text, value_set=self._lookup), UNKNOWN - FIRST)
-        codes: npt.NDArray[np.int32] = found.to_numpy() + np.int32(FIRST)
+        indices = pc.fill_null(pc.index_in(text, value_set=self._lookup), UNKNOWN - FIRST)
+        codes: npt.NDArray[np.int32] = indices.to_numpy() + np.int32(FIRST)
         if text.null_count:
             codes[pc.is_null(text).to_numpy()] = MISSING
         return codes

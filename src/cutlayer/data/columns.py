@@ -46,7 +46,7 @@ def feature_names(
     Args:
         known: names of all columns.
         features: Columns that the user asked for.
-        where: for messages.
+        where: Name of the data, for error messages.
         reserved: id and label, which are never features.
 
     Raises:

@@ -185,7 +185,7 @@ def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
     Args:
         encoded: codes int32 (n, c), numbers float32 (n, m), and images if there are any.
         columns: Shape that they must have.
-        where: for messages.
+        where: Name of the data, for error messages.
 
     Raises:
         DataError: a matrix of another shape, or a code below 0 or at least its column's cardinality.
@@ -265,6 +265,6 @@ def _missing(name: str, absent: npt.NDArray[np.bool_], where: str, rows: Rows | 
     return fault(where, f"a value in every row of column {name!r}", got, f"fill it, or set {remedy}")
 
 
-def _first(found: npt.NDArray[np.bool_], rows: Rows | None) -> str:
-    index = int(np.flatnonzero(found)[0])
+def _first(mask: npt.NDArray[np.bool_], rows: Rows | None) -> str:
+    index = int(np.flatnonzero(mask)[0])
     return f"row {index if rows is None else int(rows[index])} (counted from 0)"

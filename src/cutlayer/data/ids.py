@@ -32,7 +32,7 @@ def row_digests(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> Diges
 
     Args:
         column: (n,) integers or text; floats only if all are whole.
-        where: for messages.
+        where: Name of the data, for error messages.
 
     Returns:
         uint8 (n, 16), in the column's order.
@@ -107,6 +107,6 @@ def _whole(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
 
 def _duplicates(text: pa.ChunkedArray, where: str) -> Exception:
     repeated = [(key, count) for key, count in Counter(text.to_pylist()).items() if count > 1]
-    shown = ", ".join(f"{key!r} {count} times" for key, count in repeated[:_SHOWN])
+    examples = ", ".join(f"{key!r} {count} times" for key, count in repeated[:_SHOWN])
     more = f" and {len(repeated) - _SHOWN} more ids" if len(repeated) > _SHOWN else ""
-    return fault(where, "every id once", shown + more, "one row per id: aggregate or drop the rest")
+    return fault(where, "every id once", examples + more, "one row per id: aggregate or drop the rest")

@@ -101,7 +101,7 @@ class ImageEncoder(FrozenModel):
         Args:
             images: Images of the shape and type that were fitted, (n, height, width, channels).
             rows: int64 (m,), which of them, in this order; all if None.
-            where: for messages.
+            where: Name of the data, for error messages.
 
         Returns:
             (m, channels, height, width), contiguous.
@@ -123,7 +123,7 @@ def image_column(array: Array, where: str) -> pa.FixedShapeTensorArray:
 
     Args:
         array: (n, height, width) or (n, height, width, channels); whole numbers from 0 to 255, or floats of any scale.
-        where: for messages.
+        where: Name of the data, for error messages.
 
     Raises:
         DataError: another shape or type, more than 16 channels, whole numbers outside 0..255, NaN or infinity.

@@ -44,7 +44,7 @@ def encode_labels(
     Args:
         column: Labels as numbers, text or booleans.
         task: `binary`, `multiclass` or `regression`.
-        where: for messages.
+        where: Name of the data, for error messages.
         rows: int64 (n,), which rows of the column, in this order; all if None.
 
     Raises:
@@ -84,7 +84,7 @@ def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
     Args:
         labels: Labels of all common rows.
         training: int64 (n,), which of them are training rows.
-        where: for messages.
+        where: Name of the data, for error messages.
 
     Raises:
         DataError: they are all equal.

@@ -82,7 +82,7 @@ class NumberEncoder(FrozenModel):
             name: Name of the column.
             values: float64 (n,), training rows only, NaN where missing, no infinity.
             config: transform, scale, and what a missing number becomes.
-            where: for messages.
+            where: Name of the data, for error messages.
 
         Raises:
             DataError: the numbers are too large to be scaled.

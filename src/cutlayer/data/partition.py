@@ -80,13 +80,13 @@ def columns(table: pa.Table, patterns: Mapping[str, Sequence[str]]) -> dict[str,
     ['id', 'calls_3g']
     """
     names = table.column_names
-    found: dict[str, pa.Table] = {}
+    parts: dict[str, pa.Table] = {}
     for party, wanted in patterns.items():
         idle = [pattern for pattern in wanted if not any(fnmatchcase(name, pattern) for name in names)]
         if idle:
             raise DataError.expected(f"columns of {party} that fit {', '.join(map(repr, idle))}", "none")
-        found[party] = table.select([name for name in names if any(fnmatchcase(name, one) for one in wanted)])
-    return found
+        parts[party] = table.select([name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)])
+    return parts
 
 
 def views(arrays: Sequence[Array], prefix: str = "view") -> dict[str, Array]:

@@ -142,8 +142,8 @@ class PartyTable:
         store, encoder = None, None
         if self._features.include != "none":
             fingerprint = self._fingerprint(digests, training)
-            found = _reusable(folder, fingerprint) if folder else None
-            store, encoder = found or self._encoded(positions, training, folder, fingerprint)
+            reusable = _reusable(folder, fingerprint) if folder else None
+            store, encoder = reusable or self._encoded(positions, training, folder, fingerprint)
         if self._source.is_file:
             self._table = None
         return Prepared(store, encoder, labels, digests)

@@ -87,14 +87,14 @@ class Store:
                 if of_file(folder / name) != checksum:
                     raise ValueError(f"{name} does not match its checksum")
             matrices = _matrices(index.columns, index.rows)
-            found = {name: _mapped(folder / name, *described) for name, described in matrices.items()}
+            arrays = {name: _mapped(folder / name, *described) for name, described in matrices.items()}
         except ValidationError as failure:
             first = failure.errors()[0]
             got = f"{'.'.join(map(str, first['loc'])) or 'its text'}: {first['msg']}"
             raise fault(where, f"a valid {_INDEX}", got, "remove the folder; it is encoded again") from None
         except (OSError, ValueError, EOFError) as failure:
             raise fault(where, "a whole store", failure, "remove the folder; it is encoded again") from failure
-        encoded = Encoded(found[_CODES], found[_NUMBERS], found.get(_IMAGES))
+        encoded = Encoded(arrays[_CODES], arrays[_NUMBERS], arrays.get(_IMAGES))
         check_codes(encoded, index.columns, where)
         return cls(encoded, index.columns, index.fingerprint)
 
@@ -183,13 +183,13 @@ def write_store(
 
 def _matrices(columns: ColumnSpec, rows: int) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
     """Type and shape of each file of numbers."""
-    found: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+    layout: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
         _CODES: (np.dtype(np.int32), (rows, len(columns.cardinalities))),
         _NUMBERS: (np.dtype(np.float32), (rows, columns.numeric)),
     }
     if columns.image is not None:
-        found[_IMAGES] = np.dtype(columns.image.dtype), (rows, *columns.image.shape)
-    return found
+        layout[_IMAGES] = np.dtype(columns.image.dtype), (rows, *columns.image.shape)
+    return layout
 
 
 def _stream(files: Mapping[str, IO[bytes]], chunks: Iterable[Encoded], columns: ColumnSpec, where: str) -> int:

@@ -95,11 +95,11 @@ class Models:
         return {name: PartyTable(name, chosen[name], encoder=self.encoders[name]).encode_all() for name in needed}
 
     def embed(self, stores: Mapping[str, Store], servings: Mapping[str, Serving]) -> dict[str, Tensor]:
-        """Embeddings (n, width) of all parties that have features; zeros for those without columns here.
+        """Embeddings (n, width) of all parties that have features; zeros for parties without columns here.
 
         Args:
-            stores: from `encode`.
-            servings: what each passive party releases through; the embeddings of a party that is not named are bare.
+            stores: Encoded rows by party, from `encode`.
+            servings: Releases of the passive parties by name; the embeddings of other parties are not protected.
 
         Raises:
             ConfigError, BudgetExceeded: a party has no prediction left.

@@ -17,12 +17,12 @@ Protections = Sequence[FrozenModel] | Mapping[str, Sequence[FrozenModel]]
 def privacy_of(protections: Protections, active: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The `privacy` of every party; in a plain list each protection goes to the side that it belongs to.
 
-    What was not set is left out: a default beside what was set can exclude it.
+    Settings with a default value are left out: a default can exclude a setting that was given.
 
     Args:
-        protections: as given.
-        active: name of the active party.
-        names: of all parties.
+        protections: Settings as the estimator received them.
+        active: Name of the active party.
+        names: Names of all parties.
 
     Raises:
         ConfigError: no protection's settings, an unknown party, or one protection twice.
@@ -54,8 +54,8 @@ def _given(protections: Protections, active: str, names: Sequence[str]) -> Itera
 def _protection(settings: object) -> type[Protection[Any]]:
     """The protection that these settings are of."""
     kinds = {kind.config: kind for kind in REGISTRY.values()}
-    found = next((kind for config, kind in kinds.items() if type(settings) is config), None)
-    if found is None:
+    kind = next((kind for config, kind in kinds.items() if type(settings) is config), None)
+    if kind is None:
         known = ", ".join(sorted(config.__name__ for config in kinds))
         raise ConfigError.expected(f"a protection's settings ({known})", type(settings).__name__)
-    return found
+    return kind

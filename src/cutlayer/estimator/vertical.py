@@ -83,9 +83,9 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         """Train on the parties' tables.
 
         Args:
-            X: by party name, a DataFrame or array each; the i-th rows of all belong together. The active party may be
+            X: DataFrame or array of each party, by name; the i-th rows of all belong together. The active party may be
                 left out if it has no features.
-            y: labels (n,), known to the active party alone.
+            y: Labels (n,), known to the active party alone.
 
         Raises:
             CutlayerError: bad input; says which party and what to do.
@@ -145,7 +145,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             absent: passive parties that no longer answer.
 
         Raises:
-            CutlayerError: as `evaluate`, but that it takes no prediction.
+            CutlayerError: an error of `evaluate`; no planned prediction is used up.
         """
         return self._evaluation(X, y, absent, protected=False)
 
@@ -171,7 +171,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             epochs: number of epochs, 1 or more.
 
         Raises:
-            CutlayerError: as `evaluate`; or no epoch.
+            CutlayerError: an error of `evaluate`, or fewer than 1 epoch.
         """
         check_is_fitted(self, "folder_")
         gone = self.models_.absent(absent, epochs)
@@ -260,7 +260,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         protections: settings such as `LabelDPConfig(eps=1.0)`; each of a list goes to the side that it belongs to, a
             mapping names the party.
         attacks: names of attacks, or `auto`.
-        compare: as in a job file: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`.
+        compare: baselines to train: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`.
         epochs: number of epochs at most.
         batch_size: number of rows of a step.
         lr: learning rate of Adam.
@@ -303,7 +303,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
 
         Raises:
             ConfigError: a party counts its releases, and no `predictions` were planned.
-            BudgetExceeded: as many predictions as were planned have been made.
+            BudgetExceeded: all planned predictions have been made.
             CutlayerError: bad input; says which party and what to do.
         """
         return self._predict(X, absent, protected=True)
@@ -347,7 +347,7 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
 
         Raises:
             ConfigError: a party counts its releases, and no `predictions` were planned.
-            BudgetExceeded: as many predictions as were planned have been made.
+            BudgetExceeded: all planned predictions have been made.
             CutlayerError: bad input; says which party and what to do.
         """
         return self._predict(X, absent, protected=True)

@@ -1,4 +1,4 @@
-"""All that can be known to be wrong with a job before anything is read or written, and a forecast of its cost."""
+"""Checks of a job that need no data: they run before anything is read or written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cutlayer.training.run_ledger import chain_of
 
 
 def check_job(job: Job, only: str | None = None) -> None:
-    """Validate models, protections and attacks by their own sections, and budgets by the planned releases.
+    """Validate models, protections, attacks and privacy budgets of a job.
 
     Nothing is imported, called, read or written.
 
@@ -56,12 +56,12 @@ def check_job(job: Job, only: str | None = None) -> None:
     if not resolve(audit.attacks, job.task).labels and audit.fail_above:
         wanted = f"an attack that measures what parties.{job.active}.audit.fail_above limits"
         raise ConfigError.expected(
-            wanted, f"none for task {job.task}", "name one in audit.attacks, or leave the gate out"
+            wanted, f"none for task {job.task}", "name such an attack in audit.attacks, or leave the gate out"
         )
 
 
 def imports_of(job: Job, only: str | None = None) -> dict[str, str]:
-    """What building the models of a job imports, as `package.module:Class`, by path in the job.
+    """Classes that building the models of a job imports, as `package.module:Class`, by path in the job.
 
     Args:
         job: Job with valid `model` sections.
@@ -74,11 +74,11 @@ def imports_of(job: Job, only: str | None = None) -> dict[str, str]:
 
 
 def check_release(job: Job) -> None:
-    """Validate who releases once, and how those parties fit their bottom models before.
+    """Validate the parties that release once, and how they fit their bottom models before the release.
 
     Raises:
-        ConfigError: an unknown party, a fit that is of no use or does not fit the bottom model, or warm-up epochs
-            before no release.
+        ConfigError: an unknown party, a `fit` that is unused or does not suit the bottom model, or warm-up epochs
+            without a single release.
     """
     release = job.train.release
     for name in release if isinstance(release, Mapping) else ():
@@ -98,7 +98,7 @@ def check_release(job: Job) -> None:
 
 
 def _check_gradients(job: Job, chain: Chain) -> None:
-    """Raise where a protection acts on cut gradients and nobody is sent any."""
+    """Raise if a protection acts on cut gradients although no party receives any."""
     if job.train.warmup_epochs or not all(job.train.releases_once(name) for name in job.passives):
         return
     for protection in chain.protections:

@@ -37,7 +37,7 @@ from cutlayer.training.utility import chance, interval
 
 
 class Progress(Observer):
-    """Told of the stages of a whole job as well as of its steps."""
+    """Receives the stages of a whole job as well as its steps."""
 
     def stage(self, name: str) -> None:
         """Called before each training: `this run`, `undefended`, `centralised`, ..."""
@@ -45,14 +45,14 @@ class Progress(Observer):
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a job, apart from what the job says.
+    """How to run a job, apart from the job itself.
 
     Attributes:
-        keys: where secrets come from.
-        resume: continue an interrupted run.
-        forget_peer_progress: on a resume, go on where another party has lost its progress, and count what is released
+        keys: Source of the secrets.
+        resume: Whether to continue an interrupted run.
+        forget_peer_progress: Whether to resume although another party has lost its progress; repeated releases count
             again.
-        tables: data in memory, by party, instead of the files that the job names.
+        tables: Data in memory, by party, which replaces the files that the job names.
     """
 
     keys: Keys
@@ -88,8 +88,8 @@ class Described:
     """One run of a job, as far as it is known without its references.
 
     Attributes:
-        summary: what it was and how good its model is.
-        audit: attacks on its labels.
+        summary: Settings of the run and utility of its model.
+        audit: Results of the attacks on the labels.
     """
 
     summary: Summary
@@ -193,13 +193,13 @@ def describe(
     """Summary and audit of one run.
 
     Args:
-        job: the job as run.
-        run: which of a job's runs it is.
-        folder: its run folder.
-        trained: what the parties report.
-        auditor: holds the leaks; `None` where nothing was audited.
-        threads: threads of the tensor library.
-        options: how the job was run.
+        job: Job of the run.
+        run: Identifier of the run among those of the job.
+        folder: Folder of the run.
+        trained: Results of the parties.
+        auditor: Auditor with the leaks; `None` if nothing was audited.
+        threads: Number of threads of the tensor library.
+        options: Options that the job was run with.
     """
     summary = summary_of(job, run, folder, trained, threads, reproducible=options.keys.supplied is not None)
     protections = protections_of(job)

@@ -1,4 +1,4 @@
-"""What a job will cost, from the shapes of its tables and three timed steps; nothing is trained or stored."""
+"""Cost of a job, from the shapes of its tables and three timed steps; nothing is trained or stored."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def forecast(job: Job) -> Forecast:
     """Validate a job against its tables and estimate its cost.
 
     Raises:
-        CutlayerError: whatever would stop the run before its first step.
+        CutlayerError: an error that would stop the run before its first step.
     """
     check_job(job)
     with run_threads(job.train.threads, job.train.batch_size) as threads:
@@ -162,7 +162,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
     empty = [name for name in job.passives if prepared[name].store is None]
     if empty:
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
-    stores = {name: found.store for name, found in prepared.items() if found.store is not None}
+    stores = {name: data.store for name, data in prepared.items() if data.store is not None}
     labels, starts = active.labels.values, list[float]()
     # Nothing is sent under these keys: the model is timed and thrown away.
     model = JointModel(job, stores, task, dict.fromkeys(job.parties, bytes(32)))
@@ -213,7 +213,7 @@ def _party(
 
 
 def _outputs(model: JointModel) -> int:
-    """How many numbers the linear maps, convolutions and normalisations give for one row."""
+    """Number of outputs of the linear maps, convolutions and normalisations for one row."""
     counts: list[int] = []
     kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm)
     layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
@@ -247,19 +247,19 @@ def _memory(job: Job, model: JointModel, outputs: int, parties: tuple[PartyForec
 
 
 def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
-    """Columns of the outputs of all of each party's layers, as an audit keeps them."""
+    """Total number of columns of the layer outputs that an audit records, by party."""
     names = list(model.widths)
-    found = dict.fromkeys(job.parties, 0)
+    columns = dict.fromkeys(job.parties, 0)
     with tapped(model, 1) as outputs:
         model.logits(torch.zeros(1, dtype=torch.int64))
     for layer, output in outputs.items():
         part, _, rest = layer.partition(".")
-        found[names[int(rest.partition(".")[0])] if part == "bottoms" else job.active] += output.shape[1]
-    return found
+        columns[names[int(rest.partition(".")[0])] if part == "bottoms" else job.active] += output.shape[1]
+    return columns
 
 
 def _transcript(job: Job, model: JointModel, columns: Mapping[str, int], steps_per_epoch: int) -> int:
-    """Bytes all parties together record."""
+    """Total size in bytes of the transcripts of all parties."""
     total = 0
     widths = model.widths
     for name, party in job.parties.items():
@@ -270,7 +270,7 @@ def _transcript(job: Job, model: JointModel, columns: Mapping[str, int], steps_p
         limit = party.audit.max_megabytes * 2**20
         train = job.train
         plan = Sampling.of(steps_per_epoch, train.batch_size, party.audit.rows, train.epochs, limit)
-        nbytes = plan.kept * train.batch_size * row_bytes
+        nbytes = plan.steps * train.batch_size * row_bytes
         nbytes += 4 * LAYER_ROWS * columns[name] if party.audit.layers else 0
         total += sum(plan.writes(epoch, nbytes) for epoch in range(train.epochs)) * nbytes
     return total

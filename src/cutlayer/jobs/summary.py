@@ -32,12 +32,12 @@ def summary_of(
     """Summarise one run, without its references.
 
     Args:
-        job: the job as run.
-        run: which of a job's runs it is.
-        folder: its run folder.
-        trained: what the parties report.
-        threads: threads of the tensor library.
-        reproducible: whether the noise key was supplied.
+        job: Job of the run.
+        run: Identifier of the run among those of the job.
+        folder: Folder of the run.
+        trained: Results of the parties.
+        threads: Number of threads of the tensor library.
+        reproducible: Whether the noise key was supplied.
     """
     active = trained.active
     task, split = active.task, active.split
@@ -99,13 +99,13 @@ def _party(job: Job, name: str, trained: Trained) -> PartyInfo:
 
 
 def protection_results(job: Job, evidence: Iterable[Evidence]) -> tuple[ProtectionResult, ...]:
-    """What each protection did, and what is guaranteed.
+    """Counts and guarantee of each protection.
 
     Args:
-        job: the job as run; of a party that ran elsewhere it has no settings.
-        evidence: what the parties state.
+        job: Job of the run; it has no settings of a party that ran elsewhere.
+        evidence: Evidence that the parties report.
     """
-    owned = {(name, one.name): one for name in job.parties for one in chain_of(job, name).protections}
+    owned = {(name, own.name): own for name in job.parties for own in chain_of(job, name).protections}
     entries = {(entry.party, entry.protection): entry for entry in ledger_of(job).entries}
     return tuple(
         _protection(item, owned.get(key := (item.party, item.protection)), entries.get(key)) for item in evidence

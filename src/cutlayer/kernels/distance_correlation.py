@@ -67,7 +67,7 @@ def class_distance_correlation_sqr(x: Tensor, labels: Tensor, classes: int, unbi
         x: shape (n, ...), floating; trailing dimensions are one row.
         labels: shape (n,), integer or boolean, in [0, classes).
         classes: number of classes, >= 1.
-        unbiased: as in `distance_correlation_sqr`.
+        unbiased: the estimator, see `distance_correlation_sqr`.
 
     Returns:
         As `distance_correlation_sqr`; 0 with a zero gradient also where all rows are of one class.
@@ -236,7 +236,7 @@ def _add_row_sums(totals: Tensor, tile: Tensor, rows: slice, cols: slice) -> Ten
 
 
 def _exchanged(of: _Derivative) -> _Derivative:
-    """The derivative with x and y in each other's place."""
+    """The derivative with x and y exchanged."""
     return _Derivative(of.cross, of.own_y, of.own_x, of.pairs, of.offsets_y, of.offsets_x)
 
 

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism's exact account: between noise, epsilon and delta, for one release or for many.
+"""The exact account of the Gaussian mechanism: noise, epsilon and delta, for a single release or many.
 
 A release of noise multiplier s (standard deviation over L2 sensitivity) is Gaussian differential privacy of mu = 1 / s,
 and releases of multipliers s_i together are one of mu = sqrt(sum 1 / s_i^2), whatever was chosen after seeing the

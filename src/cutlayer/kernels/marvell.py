@@ -128,7 +128,7 @@ class _Point(NamedTuple):
 
 
 class _Programme(NamedTuple):
-    """The programme with ``u <= v``; ``q`` is 1 - p, kept beside p so that a swap loses no digits."""
+    """The programme with ``u <= v``; ``q`` is 1 - p, stored with p so that a swap loses no digits."""
 
     u: float
     v: float

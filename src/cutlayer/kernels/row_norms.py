@@ -57,7 +57,7 @@ def clip_rows(rows: Tensor, norm: float) -> Tensor:
 
 
 def rows_to_norm(rows: Tensor, norm: float) -> Tensor:
-    """Bring every row to length `norm`, less two units in the last place; a row of zeros stays one, without a gradient.
+    """Scale every row to length `norm`, less two units in the last place; a row of zeros stays one, without a gradient.
 
     Args:
         rows: floating (n, d); a row with NaN or infinity counts as zeros.

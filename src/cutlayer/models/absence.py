@@ -27,4 +27,4 @@ def absent_sets(parties: Sequence[str], *, keep_one: bool, sizes: Collection[int
     most = len(parties) - int(keep_one)
     every = len(parties) <= MAX_PARTIES_OF_ALL_SETS
     wanted = [size for size in range(1, most + 1) if every or size in sizes]
-    return tuple(found for size in wanted for found in combinations(parties, size))
+    return tuple(names for size in wanted for names in combinations(parties, size))

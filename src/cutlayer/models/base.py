@@ -150,8 +150,8 @@ class FusedEmbedding(nn.Module):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Codes int32 (n, c) to float32 (n, c * dim)."""
-        found: Tensor = self.table(codes + self.offsets)
-        return found.flatten(1)
+        rows: Tensor = self.table(codes + self.offsets)
+        return rows.flatten(1)
 
 
 def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:

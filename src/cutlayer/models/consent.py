@@ -85,16 +85,16 @@ def resolved(path: str, where: str = "model") -> type[nn.Module]:
     check_allowed(path, where)
     module, _, name = path.partition(":")
     try:
-        found: object = getattr(importlib.import_module(module), name)
+        model: object = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as failure:
         raise ConfigError.expected(f"an importable {path}", failure, "is its folder on PYTHONPATH?") from None
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        got = f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
+    if not (isinstance(model, type) and issubclass(model, nn.Module)):
+        got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise ConfigError.expected(f"{path} to be a subclass of nn.Module", got)
-    if not is_allowed(found.__module__):
-        remedy = f"name it there and allow {found.__module__} if you trust it"
-        raise ConfigError.expected(f"{path} to be defined in {module}", f"a class of {found.__module__}", remedy)
-    return found
+    if not is_allowed(model.__module__):
+        remedy = f"name it there and allow {model.__module__} if you trust it"
+        raise ConfigError.expected(f"{path} to be defined in {module}", f"a class of {model.__module__}", remedy)
+    return model
 
 
 def modules_of(model: Mapping[str, Any]) -> tuple[str, ...]:
@@ -106,5 +106,5 @@ def modules_of(model: Mapping[str, Any]) -> tuple[str, ...]:
     bottom = model.get("bottom")
     by_party = isinstance(bottom, Mapping) and "kind" not in bottom
     sections = [model.get("top"), *(bottom.values() if isinstance(bottom, Mapping) and by_party else [bottom])]
-    paths = [one.get("path") for one in sections if isinstance(one, Mapping) and one.get("kind") == "python"]
+    paths = [part.get("path") for part in sections if isinstance(part, Mapping) and part.get("kind") == "python"]
     return tuple(path.partition(":")[0] for path in paths if isinstance(path, str) and ":" in path)

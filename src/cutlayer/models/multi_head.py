@@ -51,8 +51,8 @@ class MultiHeadTop(TopModel):
         super().__init__()
         head = MlpTopConfig(hidden=config.hidden, activation=config.activation)
         self.whole = MlpTop(head, widths, outputs)
-        found = absent_sets(may_leave, keep_one=len(may_leave) == len(widths), sizes=(1,))
-        self.absent = tuple(frozenset(names) for names in found)
+        sets = absent_sets(may_leave, keep_one=len(may_leave) == len(widths), sizes=(1,))
+        self.absent = tuple(frozenset(names) for names in sets)
         remaining = [{name: w for name, w in widths.items() if name not in names} for names in self.absent]
         self.further = nn.ModuleList(MlpTop(head, left, outputs) for left in remaining)
 

@@ -101,8 +101,8 @@ def _user_errors(path: str) -> Iterator[None]:
     except Exception as failure:
         frames = traceback.extract_tb(failure.__traceback__)[1:]
         own = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
-        place = f"{own[-1].filename}, line {own[-1].lineno}" if own else "its constructor"
-        raise ConfigError(f"{path} failed at {place}: {type(failure).__name__}: {failure}") from failure
+        location = f"{own[-1].filename}, line {own[-1].lineno}" if own else "its constructor"
+        raise ConfigError(f"{path} failed at {location}: {type(failure).__name__}: {failure}") from failure
 
 
 def _check_shape(result: object, wanted: tuple[int, int], path: str) -> None:

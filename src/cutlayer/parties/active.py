@@ -49,7 +49,7 @@ class ActiveParty:
         self.job, self.local, self.ports, self.observer = job, local, ports, observer
         # Parties that send an embedding in every step; all others release each row once.
         self.streaming_ports = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
-        # Parties that are sent gradients: all of them at first, and the streaming ones after the single releases.
+        # Parties that receive gradients: all of them at first, and the streaming ones after the single releases.
         self.gradient_ports = dict(ports)
         self.usage = Usage(ports)
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
@@ -58,7 +58,7 @@ class ActiveParty:
         """Lead the run to its end.
 
         Raises:
-            ProtocolError: a passive party is somewhere else in the schedule, or holds other rows.
+            ProtocolError: a passive party is at another point of the schedule, or holds other rows.
             NotApplied: a protection of this party missed a message.
         """
         epoch = yield from self._prepare()
@@ -70,7 +70,7 @@ class ActiveParty:
             metrics, _ = yield from self._evaluate(self.part, epoch)
             best = self._is_best(metrics[self.task.metric], epoch)
             # All parties save, then the history gets its line, then the epoch is committed. A crash in between repeats
-            # the epoch from the commit before, which every party still has.
+            # the epoch from the previous commit, which every party still has.
             yield from self._save(epoch, best)
             leak = self.observer.leaks(epoch, self.transcript.steps)
             self.transcript.close(epoch)
@@ -128,7 +128,7 @@ class ActiveParty:
     def _collect_releases(self) -> Generator[Port, Message, None]:
         """Take the rows of the parties that release once, unless an interrupted run has them already.
 
-        From here on those parties are sent no gradients.
+        From then on these parties receive no gradients.
         """
         self.gradient_ports = self.streaming_ports
         stored = self.checkpoints.load_release() if self.local.resume else None

@@ -27,9 +27,9 @@ def drive(party: Generator[Port, Message, R], receive: Callable[[Port], Message]
         What the party returns.
 
     Raises:
-        PeerLost: from `receive`; the party is closed first. So are the errors below.
-        ProtocolError: from `receive`.
-        CutlayerError: from the party.
+        PeerLost: `receive` raised it; the party is closed first, as for every error.
+        ProtocolError: `receive` raised it.
+        CutlayerError: the party raised it.
     """
     try:
         port = next(party)
@@ -52,7 +52,7 @@ def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
         What each party returned, by name.
 
     Raises:
-        ProtocolError: all wait and nothing is on its way.
+        ProtocolError: all parties wait and no message is on its way.
     """
     waiting: dict[str, Port] = {}
     results: dict[str, Any] = {}

@@ -40,11 +40,11 @@ def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes
 
 
 def check_present(message: Message) -> None:
-    """Raise if the message says that its sender gave up.
+    """Raise if the message reports that its sender stopped.
 
     Raises:
-        PeerLost: it has lost another party, or was interrupted; when that one is back, all can resume.
-        ProtocolError: for any other reason.
+        PeerLost: the sender lost another party or was interrupted; the run can be resumed once all are back.
+        ProtocolError: the sender stopped for any other reason.
     """
     if message.kind == Kind.CLOSE and message.fields["reason"] != DONE:
         reason = str(message.fields["reason"])

@@ -43,8 +43,8 @@ class PassiveParty:
         self.job, self.local, self.port = job, local, port
         self.releases_once = job.train.releases_once(local.name)
         self.warmup_epochs = job.train.warmup_epochs if self.releases_once else 0
-        self.released: Tensor | None = None  # what a single release sends, by row
-        self.warmup_gradients: Tensor | None = None  # what came back before it, by row
+        self.released: Tensor | None = None  # embeddings of the single release, by row
+        self.warmup_gradients: Tensor | None = None  # gradients received before it, by row
         self.fit_losses: tuple[float, ...] = ()
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
@@ -52,7 +52,7 @@ class PassiveParty:
         """Follow the schedule to its end.
 
         Raises:
-            ProtocolError: the active party is somewhere else in the schedule, or holds other rows.
+            ProtocolError: the active party is at another point of the schedule, or holds other rows.
             NotApplied: a protection of this party missed a message.
         """
         epoch = yield from self._prepare()
@@ -94,7 +94,7 @@ class PassiveParty:
         self.store = prepared.store
         self.inputs = self.store.columns.inputs
         bottom: BottomModel = build_bottom(job.model.bottom_of(local.name), self.inputs, f"model.bottom ({local.name})")
-        # Before the first message about features: what follows rests on rows that do not move each other.
+        # Before the first message about features: all protections assume that rows do not affect each other.
         local.chain.check_bottom(bottom, self.inputs)
         self.bottom = bottom
         self.state = PartyState(
@@ -118,7 +118,7 @@ class PassiveParty:
         return agreement.start
 
     def _check_epoch(self, epoch: int) -> None:
-        """Raise before an epoch that the job does not have: the ledger states the cost of those that it has.
+        """Raise before an epoch that the job does not have, whose cost the ledger does not state.
 
         Raises:
             ProtocolError: the active party has not stopped.
@@ -129,7 +129,7 @@ class PassiveParty:
             raise ProtocolError.expected(wanted, f"a start of epoch {epoch}", "nothing of it was sent")
 
     def _check_end(self, end: Message) -> None:
-        """Raise at an end that the job does not have: later runs do not count an account that it would close.
+        """Raise at an end that the job does not allow: it would close an account, which later runs then do not count.
 
         Raises:
             ProtocolError: the active party stops before the last epoch and before early stopping can.
@@ -152,7 +152,7 @@ class PassiveParty:
         local.chain.setup(context, local.release_log(self.job, rows))
 
     def _release_once(self) -> None:
-        """Fix the bottom model and draw every row's release; after an interruption, take both as they were.
+        """Fix the bottom model and draw every row's release; after an interruption, restore both.
 
         All is on disk before anything is sent, so that no row can ever be released with other noise.
         """
@@ -174,7 +174,7 @@ class PassiveParty:
         self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
 
     def _warmup_epoch(self, epoch: int) -> Generator[Port, Message, None]:
-        """Send nothing, and store the gradients that come back at the zeros which stand for every row."""
+        """Send no embedding, and store the gradients at zeros, which the active party uses for every row."""
         if self.warmup_gradients is None:
             self.warmup_gradients = no_gradients(self.store.rows, self.bottom.width)
         for step, rows in enumerate(self.schedule.epoch(epoch)):
@@ -216,7 +216,7 @@ class PassiveParty:
         """The gradient that the active party returns for a batch.
 
         Raises:
-            ProtocolError: it is not of the shape of the embedding, not finite, or a row is beyond this party's limit.
+            ProtocolError: its shape is not the embedding's, it is not finite, or a row exceeds this party's limit.
         """
         answer = yield from receive(self.port, Kind.GRADIENT, epoch, step, digest)
         gradient = answer.tensors["gradient"]
@@ -226,7 +226,7 @@ class PassiveParty:
         return gradient
 
     def _check_own(self, embedding: Tensor, epoch: int, step: int) -> None:
-        """Stop at this party's own divergence, while nothing hides it."""
+        """Stop if this party's own embeddings diverge, before a protection hides it."""
         what = f"embedding of epoch {epoch}, step {step}"
         check_own(embedding, self.local.limits.embedding_norm, self.local.name, what)
 
@@ -248,9 +248,9 @@ class PassiveParty:
         optimizer.step()
 
     def _update(self, embedding: Tensor, released: Tensor, extra: Tensor | None, view: PassiveView) -> None:
-        """Gradients as a protection sets them, from that of the embedding before its protections."""
+        """Let a protection set the gradients, from the gradient of the unprotected embedding."""
         if extra is not None:
-            wanted = f"no loss term of {self.local.name}'s own beside a protection of its update"
+            wanted = f"no loss term of {self.local.name}'s own together with a protection of its update"
             raise ConfigError.expected(wanted, "one", "terms over several rows have no row's gradient; leave one out")
         (upstream,) = torch.autograd.grad(released, embedding, view.gradient)
         self.state.chain.update(Update(self.bottom, self.store.gather(view.rows), upstream), view)
@@ -268,7 +268,7 @@ class PassiveParty:
         self.transcript.close(epoch)
 
     def _answer_until(self, last: Kind, epoch: int) -> Generator[Port, Message, Message]:
-        """Serve requests for held-out rows until a message of kind `last` comes."""
+        """Serve requests for held-out rows until a message of kind `last` arrives."""
         self.bottom.eval()
         while True:
             message = yield self.port
@@ -280,9 +280,9 @@ class PassiveParty:
             self._answer(message, epoch)
 
     def _answer(self, request: Message, epoch: int) -> None:
-        """Send a batch of held-out rows that this party's own schedule has at this point.
+        """Send the batch of held-out rows that this party's own schedule has at this point.
 
-        Noise and account go by the own epoch and batch, so that a request that is repeated gets the same numbers again.
+        Noise and account depend on this party's own epoch and batch, so that a repeated request gets the same numbers.
 
         Raises:
             ProtocolError: the schedule has no such batch at this point.
@@ -309,7 +309,7 @@ class PassiveParty:
         return next((part for part in held_out if len(self.split.part(part))), "no")
 
     def _answer_again(self, request: Message, released: Tensor) -> None:
-        """Send rows of the single release; asked for twice, they are the same numbers."""
+        """Send rows of the single release; a repeated request gets the same numbers."""
         part, number = str(request.fields["part"]), int(request.fields["batch"])
         batches = [(name, rows_digest(rows), rows) for name, rows in release_batches(self.split, self.bottom.width)]
         if not 0 <= number < len(batches) or (part, request.rows) != batches[number][:2]:

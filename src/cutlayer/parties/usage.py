@@ -33,11 +33,11 @@ class Usage:
     @property
     def traffic(self) -> dict[str, tuple[int, int]]:
         """Bytes that the active party sent to and received from each passive party, by name."""
-        found = {}
+        usage = {}
         for name, port in self._ports.items():
             sent, received = self._traffic[name]
-            found[name] = (sent + port.bytes_sent, received + port.bytes_received)
-        return found
+            usage[name] = (sent + port.bytes_sent, received + port.bytes_received)
+        return usage
 
     def by_party(self, active: str) -> dict[str, tuple[int, int]]:
         """Bytes sent and received by every party, the active one first."""

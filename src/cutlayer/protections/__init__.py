@@ -109,13 +109,13 @@ def build_chain(party: str, role: Role, privacy: Mapping[str, Mapping[str, Any] 
     """Build a party's protections.
 
     Args:
-        party: name of the party.
-        role: `active` or `passive`.
-        privacy: options by protection name, and the budget, if there is one.
-        where: dotted path of `privacy`, for messages.
+        party: Name of the party.
+        role: Role of the party, `active` or `passive`.
+        privacy: Options by protection name, and the budget, if there is one.
+        where: Dotted path of `privacy`, for error messages.
 
     Raises:
-        ConfigError: as `build`; a protection of the other side; two that cannot be combined.
+        ConfigError: an error of `build`, a protection of the other role, or protections that exclude each other.
     """
     protections = [build(name, raw, where) for name, raw in privacy.items() if name != BUDGET]
     for protection in protections:

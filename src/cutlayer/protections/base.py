@@ -59,7 +59,7 @@ class Noise:
             hook: protection and purpose of the noise; no two purposes may share one.
             peer: party that receives what the noise is added to.
             step: step of the run in which the noise is used.
-            content: what is being protected; other content gets fresh noise.
+            content: the protected values; other content gets fresh noise.
         """
         purpose = json.dumps([hook, peer, step, list(content.shape), str(content.dtype)]).encode()
         return derive(self._key, b"cutlayer noise", purpose, fingerprint(self._content_key, content))
@@ -96,8 +96,8 @@ class Context:
         secret: the owner's long-lived secret, for draws that must repeat in the next run.
         noise: this run's noise.
         label_column: name of the label column; empty on a passive party.
-        label_memory: which label each row was drawn for; `None` where draws need not be compared with those of other
-            runs.
+        label_memory: memory of the label that each row was drawn for; `None` if draws need not be compared with those
+            of other runs.
         epochs: number of epochs in the schedule.
         batch_size: rows of a training batch.
         plan: number of times that the schedule releases each row.
@@ -123,7 +123,7 @@ class ActiveView:
     """What the active party's protections see at one step: no party's inputs.
 
     Attributes:
-        mode: what the embeddings were released for.
+        mode: purpose of the release.
         epoch: number of the epoch, from 0.
         step: number of the step in the whole run, from 0.
         rows: row numbers of the batch, int64 (n,).
@@ -149,7 +149,7 @@ class PassiveView:
     Epoch and step are the party's own numbers, and never those of a request: noise and account depend on them.
 
     Attributes:
-        mode: what the embedding is released for.
+        mode: purpose of the release.
         epoch: epoch of this party's own schedule; -1 outside of the epochs; the number of the query when serving.
         step: this party's own number of the batch: in training the step of the whole run, from 0; else the batch of
             this part of the split.
@@ -195,7 +195,7 @@ class Evidence:
     Attributes:
         protection: name of the protection.
         party: name of the party that ran it.
-        unit: what is counted: `embeddings` and `gradients` are messages, `rows` are labels, `batches` are forward
+        unit: unit of the counts: `embeddings` and `gradients` are messages, `rows` are labels, `batches` are forward
             passes of the top model, and `steps` are steps of training.
         covered: how many the protection was applied to.
         sent: how many there were, counted by the sender.
@@ -223,8 +223,8 @@ class Protection(Generic[C]):
     Class attributes:
         name: name in `privacy:` of a party file.
         config: frozen model that configures it.
-        side: which party runs it.
-        protects: what it protects.
+        side: role of the party that runs it.
+        protects: the protected asset.
         reference: paper and section.
         rank: order in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
         excludes: names of protections that it cannot be combined with.

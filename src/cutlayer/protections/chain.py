@@ -58,7 +58,7 @@ class Chain:
         """Give every protection its context, and open the account.
 
         Args:
-            context: what the protections may know of the run.
+            context: the facts of the run that protections may use.
             log: log of this run's releases; counted in memory alone where `None`.
 
         Raises:

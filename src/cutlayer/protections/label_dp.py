@@ -30,7 +30,7 @@ class LabelDPConfig(FrozenModel):
 
     Attributes:
         eps: privacy of a label, 0 or more. 0 is a coin flip, 1 flips 27 % of binary labels, 5 flips 0.7 %.
-        changed_labels: what is done where a row's label differs from the one that an earlier training drew for.
+        changed_labels: action if a row's label differs from the label that an earlier training drew for.
             `refuse`: stop before anything is sent. `keep`: the row keeps its old draw. `redraw`: each new training
             draws every row anew, and the eps of all of them add up.
     """

@@ -116,8 +116,8 @@ class LabelMemory:
         Args:
             codes: current class codes, int64 (n,).
             digests: digests of the row ids, uint8 (n, 16), distinct.
-            drawn: what the draws depend on besides the row.
-            choice: what is done where labels changed.
+            drawn: the inputs of the draws apart from the row.
+            choice: the action if labels changed.
 
         Raises:
             DataError: labels changed and `choice` is `refuse`, or the run began before they did.
@@ -179,9 +179,7 @@ class LabelMemory:
         wanted = f"label {drawn.column!r} of every training row as it was when it was drawn for"
         got = f"another label in {changed:,} of {rows:,} rows"
         if choice == "redraw" and begun:
-            raise DataError.expected(
-                wanted, got, "the run began before they changed: bring them back, or start a new run"
-            )
+            raise DataError.expected(wanted, got, "the run began before they changed: restore them, or start a new run")
         remedy = (
             "their draws would tell which rows those are. Choose at the label's owner: 'changed_labels: keep' of "
             "label_dp leaves these rows their old draws; 'changed_labels: redraw' draws every row anew, and the eps of "

@@ -19,17 +19,17 @@ EPOCHS = 100
 def shown_epochs(report: Report) -> tuple[EpochResult, ...]:
     """About `EPOCHS` epochs of each run: evenly spaced, with the first, last, best and worst among them."""
     wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(RunKind.THIS_RUN, report.run.kept_epoch)}
-    shown: list[EpochResult] = []
+    selected: list[EpochResult] = []
     for run in runs_of(report):
         own = sorted((epoch for epoch in report.history if epoch.run == run), key=lambda epoch: epoch.epoch)
         stride = max(1, -(-len(own) // EPOCHS))
         last = len(own) - 1
-        shown += [
+        selected += [
             epoch
             for index, epoch in enumerate(own)
             if index % stride == 0 or index == last or (run, epoch.epoch) in wanted
         ]
-    return tuple(shown)
+    return tuple(selected)
 
 
 def series_of(report: Report, points: Iterable[tuple[str, float, float | None]]) -> tuple[Series, ...]:

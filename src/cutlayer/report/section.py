@@ -94,9 +94,9 @@ class Table:
     @property
     def brief(self) -> Table:
         """The table without the columns that are for the page alone."""
-        shown = [index for index, column in enumerate(self.columns) if not column.page_only]
-        rows = tuple(Row(tuple(row.cells[index] for index in shown), row.own) for row in self.rows)
-        return Table(self.caption, tuple(self.columns[index] for index in shown), rows, self.layout)
+        indices = [index for index, column in enumerate(self.columns) if not column.page_only]
+        rows = tuple(Row(tuple(row.cells[index] for index in indices), row.own) for row in self.rows)
+        return Table(self.caption, tuple(self.columns[index] for index in indices), rows, self.layout)
 
 
 def table(

@@ -61,8 +61,8 @@ def marker(style: int, x: float, y: float, title: str = "") -> Markup:
     """The mark of a run at a point; the shape differs by run, so that colour is never alone."""
     shape = MARKERS[style % len(MARKERS)]
     tip = (element("title", title),) if title else ()
-    place = f"translate({_short(x)} {_short(y)})"
-    return element("path", *tip, class_=f"mark s{style % len(MARKERS)}", transform=place, d=shape)
+    position = f"translate({_short(x)} {_short(y)})"
+    return element("path", *tip, class_=f"mark s{style % len(MARKERS)}", transform=position, d=shape)
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class Axis:
 
     Attributes:
         scale: From values to pixels.
-        title: Text beside the axis.
+        title: Label of the axis.
         ticks: Values and their texts; `None` writes round numbers.
         about: Approximate number of round numbers.
         grid: Whether a line crosses the chart at every tick.
         slanted: Whether the texts are rotated by 40 degrees.
         reference: Value marked by a dashed line, such as chance.
-        reference_name: Text beside that line.
+        reference_name: Label of that line.
     """
 
     scale: Scale

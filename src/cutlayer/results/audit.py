@@ -41,7 +41,7 @@ class Conclusions(FrozenModel):
         features: attacks on features.
         guarantees: guarantees that were tested with canaries.
         gates: limits and the worst values against them.
-        findings: what a reviewer should look at, errors first.
+        findings: coded checks for the reviewer, errors first.
     """
 
     completions: tuple[CompletionResult, ...] = ()

@@ -35,7 +35,7 @@ class CompletionResult(FrozenModel):
         all_labels: whether these were the labels of all training rows.
         variants: all variants of the attack.
         scratch: the same training from an untrained bottom model, on the same labels.
-        knowledge: what the attacker was given.
+        knowledge: names of the facts that the attacker was given.
     """
 
     run: str

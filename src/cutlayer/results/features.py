@@ -36,7 +36,7 @@ class ImagePair(FrozenModel):
     """An image and what was made of it: bytes of the pixels, channel by channel, row by row, base64.
 
     Attributes:
-        title: which image of the attacked rows, such as `best`.
+        title: rank of the image among the attacked rows, such as `best`.
         psnr: peak signal-to-noise ratio in decibels.
         ssim: structural similarity; `None` where the images are smaller than its window.
         shape: channels, height and width.
@@ -59,7 +59,7 @@ class FeatureResult(FrozenModel):
         run: label of the run.
         party: owner of the features.
         attack: name of the attack.
-        release: which release of the rows' embeddings was read.
+        release: release of the rows' embeddings that was read.
         known: number of rows whose features the attacker had.
         rows: number of attacked rows.
         metric: `r2` or `auc`.
@@ -71,7 +71,7 @@ class FeatureResult(FrozenModel):
         metrics: other metrics by name.
         columns: values by column.
         pictures: true and rebuilt images.
-        knowledge: what the attacker was given.
+        knowledge: names of the facts that the attacker was given.
     """
 
     run: str

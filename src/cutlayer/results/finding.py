@@ -34,9 +34,9 @@ class Finding(FrozenModel):
     Attributes:
         code: stable code, such as `CL101`.
         severity: error, warning or note.
-        title: what the code means.
-        detail: what was measured.
-        remedy: what to do about it.
+        title: Meaning of the code.
+        detail: Measured values behind the finding.
+        remedy: Advice to the user.
     """
 
     code: str

@@ -12,7 +12,7 @@ class GuaranteeTest(FrozenModel):
     Attributes:
         protection: name of the mechanism.
         party: its owner.
-        protects: what the guarantee is about.
+        protects: the protected asset.
         epsilon: epsilon of the ledger.
         delta: delta of the ledger.
         lower_bound: lower bound on epsilon at that delta.

@@ -56,7 +56,7 @@ class LeakResult(Attempt):
         hard_accuracy: accuracy of the attack's own decisions, where the paper defines them.
         hard_auc: AUC of those decisions.
         assigned_accuracy: accuracy after each batch's decided classes were renamed in the way that fits best.
-        knowledge: what the attacker was given.
+        knowledge: names of the facts that the attacker was given.
     """
 
     protections: tuple[str, ...] = ()

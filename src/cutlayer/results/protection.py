@@ -18,10 +18,10 @@ class ProtectionResult(FrozenModel):
     Attributes:
         name: name of the protection.
         party: its owner.
-        protects: what it protects.
+        protects: the protected asset.
         reference: the paper.
         settings: its settings; empty where the owner ran elsewhere.
-        unit: what is counted: messages of one kind, label rows, forward passes or steps.
+        unit: unit of the counts: messages of one kind, label rows, forward passes or steps.
         covered: number of units that it was applied to.
         sent: number of units that there were.
         changed: number of units that differ from what they would have been without it.

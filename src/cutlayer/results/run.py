@@ -100,9 +100,9 @@ class RunInfo(FrozenModel):
         epochs_run: number of epochs trained.
         epochs_planned: number of epochs in the job.
         stopped_early: whether early stopping ended the run.
-        kept: which epoch's models are reported.
+        kept: the reported models: of the `best` or of the `last` epoch.
         kept_epoch: that epoch, from 1.
-        reproducible_noise: whether the noise key was supplied, so that whoever has it can subtract the noise.
+        reproducible_noise: whether the noise key was supplied, so that its holder can subtract the noise.
         job_digest: digest of what the parties agreed on.
         folder: path of the run folder.
     """

@@ -14,13 +14,13 @@ class Summary(Document):
     """What is known of a run without an audit.
 
     Attributes:
-        run: what was run.
-        task: what the model predicts.
+        run: settings and schedule of the run.
+        task: prediction task.
         data: the common rows and their split.
         parties: all parties in the job's order.
         utility: held-out metrics of this run and its references.
         departures: held-out metrics while parties are absent.
-        protections: what each protection did.
+        protections: result of each protection.
         ledger: formal privacy cost.
     """
 

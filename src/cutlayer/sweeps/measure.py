@@ -63,7 +63,7 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
 
 def _worst(audit: RunAudit, leak: LeakKind) -> LeakResult:
     """The largest leak, which the report's headline shows too."""
-    leaks = [one for one in audit.leaks if one.message in leak.messages]
+    leaks = [result for result in audit.leaks if result.message in leak.messages]
     if not leaks:
         why = "".join(f"; {label}: {reason}" for label, reason in audit.skipped.items())
         raise DataError(f"no leak of the {' or '.join(leak.messages)} messages was measured{why}")

@@ -10,11 +10,11 @@ from cutlayer.config import Job
 from cutlayer.results.run import RunId, RunKind
 
 
-def with_protections(job: Job, kept: dict[str, set[str]]) -> Job:
+def with_protections(job: Job, names: dict[str, set[str]]) -> Job:
     """The job with only the named protections of each party."""
     parties = {
         name: party.model_copy(
-            update={"privacy": {key: value for key, value in party.protections.items() if key in kept.get(name, set())}}
+            update={"privacy": {key: value for key, value in party.protections.items() if key in names.get(name, ())}}
         )
         for name, party in job.parties.items()
     }

@@ -134,11 +134,11 @@ def answers(top: TopModel, embeddings: Mapping[str, Tensor], absent: Collection[
     present = embeddings.keys() - set(absent)
     rows = torch.arange(len(next(iter(embeddings.values()))))
     with torch.no_grad():
-        found = [
+        answers = [
             top.answer({name: e[batch] for name, e in embeddings.items()}, present)
             for batch in evaluation_batches(rows, EVALUATION_ROWS)
         ]
-    return torch.cat(found)
+    return torch.cat(answers)
 
 
 def checked_absent(absent: Collection[str], embedding: Sequence[str], active: str, epochs: int = 1) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def checked_absent(absent: Collection[str], embedding: Sequence[str], active: st
 
 
 def _loss(top: TopModel, rows: Labelled | None, absent: Collection[str], task: Task) -> float:
-    """What chooses the epoch: a quit throws off a model's level more than its ranking, and the loss sees both."""
+    """The loss that selects the epoch: a departure shifts a model's level more than its ranking, and it covers both."""
     return float(task.loss(answers(top, rows.embeddings, absent), rows.labels)) if rows else np.inf
 
 

@@ -1,4 +1,4 @@
-"""The one folder a run writes, and the names in it."""
+"""The folder of a run and the files in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cutlayer.results.summary import Summary
 _JOB, _HISTORY, _LOCK = "job.yaml", "history.jsonl", "run.lock"
 _SUMMARY, _AUDIT = "summary.json", "audit.json"
 _FIXED = ("id", "label", "features", "privacy", "fit", "serving")
-"""What a party cannot change between the epochs of one run."""
+"""Keys of a party that cannot change when a run is resumed."""
 
 
 class RunFolder:
@@ -40,10 +40,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, *, resume: bool) -> RunFolder:
-        """Make the folder, or take it up again.
+        """Create the folder, or open it to resume its run.
 
         Raises:
-            RunFolderError: it exists and is not to be resumed, or the other way round.
+            RunFolderError: the folder exists although `resume` is false, or does not although it is true.
         """
         exists = (path / _JOB).exists()
         if resume and not exists:
@@ -55,26 +55,25 @@ class RunFolder:
                 raise RunFolderError.expected(f"a new or empty folder at {path}", "other files", "choose another one")
             make_folder(path)
         except OSError as failure:
-            raise RunFolderError(f"{path} cannot be made: {failure.strerror}; choose another with --out") from None
+            raise RunFolderError(f"{path} cannot be created: {failure.strerror}; choose another with --out") from None
         return cls(path)
 
     @classmethod
     @contextmanager
     def begun(cls, path: Path, job: Job, *, resume: bool) -> Iterator[RunFolder]:
-        """Make the folder of a job, or take it up again, and hold the job as run in it.
+        """Create the folder of a job or open it to resume, lock it, and write the job into it.
 
-        Where the run ends in an error before the first epoch was saved and before anything was released that costs
-        privacy, what was made for it is removed again. A release without its noise key would be made again with other
-        noise, so after the first one the folder stays, and the error says so.
+        If the run fails before an epoch was saved and before a release that costs privacy, the folder is removed. After
+        such a release it stays, and the error says so: without its noise key the rows would be released with new noise.
 
         Raises:
-            RunFolderError: as `create`.
-            CheckpointError: the run to resume is one of another job.
+            RunFolderError: an error of `create`.
+            CheckpointError: the run to resume is of another job.
         """
         made = [folder for folder in (path, *path.parents) if not folder.exists()]
         folder = cls.create(path, resume=resume)
         with folder.locked("a run"):
-            cls.create(path, resume=resume)  # again: before the lock, another process may have made a run here
+            cls.create(path, resume=resume)  # again: before the lock, another process may have created a run here
             folder.remove_leftovers()
             try:
                 folder.write_job(job)
@@ -82,22 +81,22 @@ class RunFolder:
             except BaseException as failure:
                 if folder.released and not folder.committed:
                     failure.add_note(
-                        f"rows were released before any epoch was saved; {path} keeps the noise and the account of it: "
+                        f"rows were released before any epoch was saved; {path} holds their noise and privacy account: "
                         "continue it with --resume, a new run would pay for both"
                     )
-                if not resume and not folder.kept:
+                if not resume and not folder.committed and not folder.released:
                     folder.clear()
-                    with suppress(OSError):  # a folder above it may by now hold another run
+                    with suppress(OSError):  # a parent folder may hold another run by now
                         for parent in made:
                             parent.rmdir()
                 raise
 
     @contextmanager
     def locked(self, holder: str) -> Iterator[None]:
-        """Keep every other process from writing to the folder.
+        """Prevent all other processes from writing to the folder.
 
         Args:
-            holder: Activity of this process, for the message in a process that comes second.
+            holder: Activity of this process, for the error in another process.
 
         Raises:
             RunFolderError: another process holds the folder.
@@ -106,30 +105,22 @@ class RunFolder:
             yield
 
     @property
-    def kept(self) -> bool:
-        """Whether an epoch of this run, or of one it is compared with, is there to resume from.
-
-        So is what was released: thrown away after it was sent, it would be drawn and sent again.
-        """
-        return self.committed or self.released
-
-    @property
     def committed(self) -> bool:
-        """Whether a party of this run, or of one it is compared with, has saved an epoch."""
+        """Whether a party has saved an epoch of this run or of a compared run."""
         return any(self.path.glob("**/checkpoint/*/epoch-*.safetensors"))
 
     @property
     def released(self) -> bool:
-        """Whether a party of this run has released what costs privacy, or what it releases once."""
-        return any(found for name in (MARKER, RELEASED) for found in self.path.glob(f"**/checkpoint/*/{name}"))
+        """Whether a party has made a release that costs privacy, or its single release."""
+        return any(any(self.path.glob(f"**/checkpoint/*/{name}")) for name in (MARKER, RELEASED))
 
     @property
     def of_passive(self) -> bool:
-        """Whether this is a passive party's own folder of a run between organisations."""
+        """Whether this is the folder of a passive party in a run between organisations."""
         return (self.path / "outcome.json").exists()
 
     def remove_leftovers(self) -> None:
-        """Remove files that a killed process left half written; only the holder of the lock may."""
+        """Remove incomplete files of a killed process; requires the lock."""
         for path in self.path.rglob("*"):
             if path.name != _LOCK and path.is_file() and _is_leftover(path):
                 path.unlink()
@@ -140,7 +131,7 @@ class RunFolder:
             shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
 
     def write_job(self, job: Job) -> None:
-        """Keep the job as run; a run taken up again must be the same job.
+        """Write the job; a resumed run must have the same job.
 
         Raises:
             CheckpointError: the folder holds a run of another job.
@@ -154,10 +145,10 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """An existing run.
+        """Open the folder of an existing run.
 
         Raises:
-            RunFolderError: there is none.
+            RunFolderError: there is no run.
         """
         if not (path / _JOB).exists():
             raise RunFolderError.expected(f"a run folder at {path}", "none (no job.yaml in it)")
@@ -165,7 +156,7 @@ class RunFolder:
 
     @property
     def summary(self) -> Summary:
-        """What the run wrote of itself.
+        """The summary of the run.
 
         Raises:
             RunFolderError: the run has not ended, or its file is damaged.
@@ -204,7 +195,7 @@ class RunFolder:
         summary.write(self.path / _SUMMARY)
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write strict JSON whole or not at all; a number that is not finite becomes `null`."""
+        """Write strict JSON atomically; a number that is not finite becomes `null`."""
         write_whole(self.path / name, json.dumps(_finite(value), indent=1, allow_nan=False) + "\n")
 
     def read_json(self, name: str) -> Any:
@@ -221,11 +212,11 @@ class RunFolder:
             raise RunFolderError(f"{self.path / name} is damaged ({damage}); run the job again") from None
 
     def append_history(self, line: Mapping[str, Any]) -> None:
-        """Add one epoch to `history.jsonl` and return once it is on disk: the commit of the epoch comes after it."""
+        """Append an epoch to `history.jsonl` and return once it is on disk; the epoch is committed afterwards."""
         append_line(self.path / _HISTORY, seal(line))
 
     def history(self) -> list[dict[str, Any]]:
-        """All epochs so far.
+        """Records of all epochs so far.
 
         Raises:
             RunFolderError: a line is damaged.
@@ -233,22 +224,22 @@ class RunFolder:
         return [self._epoch(number, line) for number, line in enumerate(self._history_lines(), start=1)]
 
     def truncate_history(self, epochs: int) -> None:
-        """Drop what was recorded from `epochs` on, before those epochs are run again.
+        """Remove the records of epochs from `epochs` on, before these epochs are run again.
 
-        So is a last line without its end: the machine went down over it, before its epoch was committed.
+        A last line without a line break is removed too: the process was killed before it committed that epoch.
         """
         path = self.path / _HISTORY
         if not path.exists():
             return
         *lines, _ = path.read_bytes().split(b"\n")
-        stays = [line for number, line in enumerate(lines, start=1) if self._epoch(number, line)["epoch"] < epochs]
-        write_whole(path, b"".join(line + b"\n" for line in stays))
+        lines = [line for number, line in enumerate(lines, start=1) if self._epoch(number, line)["epoch"] < epochs]
+        write_whole(path, b"".join(line + b"\n" for line in lines))
 
     def of_run(self, label: str) -> RunFolder:
-        """The folder of this run, or of one that it is compared with.
+        """The folder of this run or of a compared run.
 
         Args:
-            label: label of the run; it may stand in a folder that somebody else has made.
+            label: Label of the run; it may come from a folder of another user.
 
         Raises:
             RunFolderError: the label would lead out of the folder.
@@ -262,11 +253,11 @@ class RunFolder:
         return RunFolder(self.path / "compare" / name)
 
     def transcript(self, party: str) -> Path:
-        """Folder of one party's transcript."""
+        """Folder of a party's transcript."""
         return self.path / "transcript" / party
 
     def data(self, party: str) -> Path:
-        """Folder of one party's encoded data."""
+        """Folder of a party's encoded data."""
         return self.path / "data" / party
 
     def _history_lines(self) -> list[bytes]:
@@ -274,10 +265,10 @@ class RunFolder:
         return path.read_bytes().splitlines() if path.exists() else []
 
     def _epoch(self, number: int, line: bytes) -> dict[str, Any]:
-        """One line of the history.
+        """The record in a line of the history.
 
         Raises:
-            RunFolderError: it is damaged.
+            RunFolderError: the line is damaged.
         """
         try:
             epoch = unseal(line)
@@ -298,15 +289,15 @@ def _finite(value: Any) -> Any:
 
 
 def _is_leftover(path: Path) -> bool:
-    """Whether a file is no part of a run: the lock, or what a killed process had not finished to write.
+    """Whether a file is no part of a run: the lock, or an incomplete file of a killed process.
 
-    The safetensors library writes under a temporary name of its own before it renames the file.
+    The safetensors library writes under its own temporary name before it renames the file.
     """
     return path.name == _LOCK or path.suffix == ".partial" or path.name.startswith(".tmp")
 
 
 def _check_same(begun: Job, job: Job, path: Path) -> None:
-    """Raise unless the run was begun with this job; where its files lie and what is audited may change."""
+    """Raise unless the run began with this job; the paths of its files and the audit may change."""
     differing = [] if begun.digest() == job.digest() else ["the parties' names, roles or order, task, model or train"]
     for name in begun.parties.keys() & job.parties.keys():
         was, now = begun.parties[name], job.parties[name]

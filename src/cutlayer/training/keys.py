@@ -108,10 +108,10 @@ def check_same_keys(path: Path, keys: tuple[bytes, ...]) -> None:
     Raises:
         CheckpointError: the run was begun with other keys.
     """
-    found = blake2b(b"".join(keys), digest_size=16, person=_FINGERPRINT).hexdigest()
+    fingerprint = blake2b(b"".join(keys), digest_size=16, person=_FINGERPRINT).hexdigest()
     if not path.exists():
         make_folder(path.parent)
-        write_whole(path, found + "\n")
-    elif path.read_bytes().strip() != found.encode():
+        write_whole(path, fingerprint + "\n")
+    elif path.read_bytes().strip() != fingerprint.encode():
         wanted = f"the keys the run was begun with (fingerprint {path})"
         raise CheckpointError.expected(wanted, "others", "resume with the same --key and secret, or start a new run")

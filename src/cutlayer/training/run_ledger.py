@@ -30,7 +30,7 @@ def ledger_of(job: Job) -> Ledger:
     for name, party in job.parties.items():
         towards = job.passives if party.role == "active" else (job.active,)
         chain, plan = chain_of(job, name), plan_of(job, name)
-        entries += [_entry(one, chain, towards, plan) for one in chain.protections]
+        entries += [_entry(protection, chain, towards, plan) for protection in chain.protections]
     return Ledger(tuple(entries))
 
 
@@ -69,7 +69,7 @@ def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
 
 
 def _draws_of(entry: Entry, evidence: Iterable[Evidence]) -> int:
-    """Independent draws of a label: this run's, and those of runs that did not end and drew others."""
+    """Number of independent draws of a label: that of this run, and those of unfinished runs."""
     mine = [item for item in evidence if (item.party, item.protection) == (entry.party, entry.protection)]
     return max((int(item.metrics.get("draws", 1)) for item in mine), default=1)
 

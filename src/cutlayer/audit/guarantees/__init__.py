@@ -8,8 +8,8 @@ from typing import Any
 
 from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedResponse
 from cutlayer.audit.empirical import gaussian_game, label_game
-from cutlayer.audit.guarantees.embeddings import scores_of
-from cutlayer.audit.guarantees.labels import votes_of
+from cutlayer.audit.guarantees.embeddings import embedding_scores
+from cutlayer.audit.guarantees.labels import label_votes
 from cutlayer.audit.guarantees.updates import update_scores
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
@@ -22,18 +22,18 @@ from cutlayer.training.trained import Run
 CANARIES = 50_000
 MIN_CANARIES = 400
 MAX_UPDATE_CANARIES = 8192
-"""Canaries against DP-SGD: each has an entry of every row gradient, so that the cost grows with their square."""
+"""Maximum number of canaries against DP-SGD, whose cost grows with the square of their number."""
 
 
 def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[GuaranteeTest]:
     """Test every mechanism with a guarantee that `ledger.json` lists and this folder has the settings of.
 
     Nothing of the run's rows, models or keys is used: the rows are made up and the key is derived from the job, so that
-    a test repeats. Of a run between organisations these are the protections of the folder's own party.
+    a test repeats. In a run between organisations only the protections of the folder's own party are tested.
 
     Args:
-        folder: of a finished run.
-        canaries: number of made-up rows, 400 or more.
+        folder: Folder of a finished run.
+        canaries: Number of made-up rows, 400 or more.
 
     Raises:
         ConfigError: too few canaries.
@@ -57,10 +57,10 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
     event = entry.event
     if isinstance(event, RandomizedResponse):
         privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
-        outcome = label_game(*votes_of(privacy, event.classes, job.train.epochs, canaries, key))
+        outcome = label_game(*label_votes(privacy, event.classes, job.train.epochs, canaries, key))
     elif isinstance(event, GaussianRelease):
-        width = _width(job, folder, entry.party)
-        scores = scores_of(job, entry.party, entry.protection, event, width, canaries, key)
+        width = build_bottom(job.model.bottom_of(entry.party), Run(job, folder).inputs(entry.party)).width
+        scores = embedding_scores(job, entry.party, entry.protection, event, width, canaries, key)
         outcome = gaussian_game(scores, entry.delta, event.releases.most)
     elif isinstance(event, DPSGD):
         scores = update_scores(job, entry.party, entry.protection, min(canaries, MAX_UPDATE_CANARIES), key)
@@ -68,8 +68,3 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
     else:
         return []
     return [outcome.against(event, entry.delta, **names)]
-
-
-def _width(job: Job, folder: RunFolder, party: str) -> int:
-    """Columns of a party's embedding."""
-    return build_bottom(job.model.bottom_of(party), Run(job, folder).inputs(party)).width

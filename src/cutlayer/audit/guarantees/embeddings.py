@@ -1,19 +1,16 @@
-"""Canaries against noisy embeddings: two opposite rows, and every message that the passive party sends of them."""
+"""Canaries against noisy embeddings: rows with two opposite embeddings, tested on every message of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
 from cutlayer.accounting import GaussianRelease
 from cutlayer.audit.empirical import Score
+from cutlayer.audit.guarantees.canaries import BATCH, LENGTH, canary_job, neighbour_tables, scores_of, sides_of
 from cutlayer.audit.guarantees.wire import Parties, train_on_canaries
 from cutlayer.channel import Kind, Message, rows_digest
-from cutlayer.config import Job, validated
+from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.kernels.float_noise import impossible_entries
 from cutlayer.kernels.row_norms import clip_rows
@@ -22,24 +19,21 @@ from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.release import release_batches
 
-ID, LABEL, LINE, SIDE = "id", "label", "line", "side"
-_BATCH = 4096
 _LINES = 64
+"""Number of lines, each through two opposite points."""
 SCORES = ("sum", "pair", "repeat", "exclusion")
-LENGTH = 1e4
-"""Norm of a canary's embedding in units of the clipping norm: any clipping makes it as long as it lets pass."""
 
 
 class CanaryBottom(nn.Module):
-    """A bottom model that sends a row to one of two opposite points, and exchanges them in every epoch.
+    """A bottom model that maps a row to one of two opposite points, which swap in every epoch.
 
-    The content of a release so changes although the row does not, as it does in a training: noise that is repeated for
+    As in a real training, the content of a release changes although the row does not: noise that is repeated for
     other content cancels in the sum over the epochs.
 
     Args:
-        inputs: a column of lines and a column of sides, both categorical.
-        width: columns of the embedding.
-        length: norm of each row.
+        inputs: Inputs with a column of lines and a column of sides, both categorical.
+        width: Number of columns of the embedding.
+        length: Norm of each row.
     """
 
     def __init__(self, inputs: Inputs, width: int, length: float) -> None:
@@ -62,48 +56,35 @@ class CanaryBottom(nn.Module):
 
     @property
     def direction(self) -> float:
-        """1 or -1: which way round the two points are in this epoch."""
+        """Sign of the two points in this epoch, 1 or -1."""
         return 1.0 if int(self.epochs) % 2 else -1.0
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Embed a batch; see `BottomModel.forward`."""
         del numbers
-        return self.direction * sides(codes)[:, None] * self.lines[codes[:, 0].long()]
+        return self.direction * sides_of(codes)[:, None] * self.lines[codes[:, 0].long()]
 
 
-def sides(codes: Tensor) -> Tensor:
-    """Which of the two neighbours each row is, 1.0 or -1.0, from its codes (n, 2)."""
-    return codes[:, 1].float().remainder(2) * 2 - 1
-
-
-def scores_of(
+def embedding_scores(
     job: Job, party: str, protection: str, event: GaussianRelease, width: int, canaries: int, key: bytes
 ) -> list[Score]:
     """Train on canaries with the job's schedule and the party's protections; score what was sent.
 
     Args:
-        job: of the run.
-        party: the passive party whose guarantee is tested.
-        protection: name of the mechanism, whose `clip` bounds each row.
-        event: what the ledger says it releases.
-        width: columns of its embedding.
-        canaries: number of rows; about half of them train.
-        key: 32 bytes in place of all keys and secrets.
+        job: Job of the run.
+        party: Passive party whose guarantee is tested.
+        protection: Name of the mechanism, whose `clip` bounds each row.
+        event: Releases of the mechanism according to the ledger.
+        width: Number of columns of the party's embedding.
+        canaries: Number of rows; about half of them train.
+        key: 32 bytes that replace all keys and secrets.
 
     Returns:
         For the training rows and for the held-out rows, each score of `_EmbeddingReader`.
     """
-    draw = torch.Generator().manual_seed(int.from_bytes(key[:7], "little"))
-    side = torch.randint(2, (canaries,), generator=draw).tolist()
-    ids = [f"canary {number}" for number in range(canaries)]
-    tables = {
-        job.active: pa.table({ID: ids, LABEL: [str(number % 2) for number in range(canaries)]}),
-        party: pa.table(
-            {ID: ids, LINE: [f"{number % _LINES:02d}" for number in range(canaries)], SIDE: ["ab"[bit] for bit in side]}
-        ),
-    }
     clip = float((job.parties[party].protections[protection] or {})["clip"])
     reader = _EmbeddingReader(canaries, clip, event.noise_multiplier * 2 * clip)
+    tables = neighbour_tables(job.active, party, canaries, _LINES, key)
     train_on_canaries(_job(job, party, width, clip * LENGTH, canaries), tables, key, reader)
     return reader.scores()
 
@@ -112,17 +93,17 @@ class _EmbeddingReader:
     """Adds up, over all messages, four statistics of each row that differ between the two neighbours.
 
     - `sum`: the release along the line between the neighbours. The best test where the noise is as stated.
-    - `pair`: the same after the noise of another row of the batch was subtracted, whose content is known. It finds
-      noise that rows share.
-    - `repeat`: the same after the noise at this position of the last message of the same size was subtracted, where
-      another row stood there. It finds noise that messages share.
-    - `exclusion`: how many numbers could not have come from the one neighbour less how many could not have come from
-      the other, if float32 noise was added to float32 rows (Mironov 2012; Jin et al., arXiv 2112.05307).
+    - `pair`: the same minus the noise of another row of the batch, whose content is known. It detects noise that rows
+      share.
+    - `repeat`: the same minus the noise at this position of the last message of the same size, if another row was
+      there. It detects noise that messages share.
+    - `exclusion`: the number of entries that the first neighbour cannot have produced, minus that of the second, if
+      float32 noise was added to float32 rows (Mironov 2012; Jin et al., arXiv 2112.05307).
 
     Args:
-        rows: number of canaries.
-        clip: the norm that each row is clipped to.
-        sigma: standard deviation of the noise.
+        rows: Number of canaries.
+        clip: Norm that each row is clipped to.
+        sigma: Standard deviation of the noise.
     """
 
     def __init__(self, rows: int, clip: float, sigma: float) -> None:
@@ -138,7 +119,7 @@ class _EmbeddingReader:
         codes, numbers = parties.passive.store.gather(rows)
         with torch.no_grad():
             content = clip_rows(parties.passive.bottom(codes, numbers), self.clip)
-        side = sides(codes).double()
+        side = sides_of(codes).double()
         # Both neighbours of a row are content times its side: the difference between them is what is scored.
         line = side[:, None] * content.double()
         noise = released.double() - content.double()
@@ -149,20 +130,20 @@ class _EmbeddingReader:
         self.totals["exclusion"][rows] += (against[0] - against[1]).double()
 
     def _noise_before(self, rows: Tensor, noise: Tensor) -> Tensor:
-        """The noise of the last message of as many rows, zeros where it was of the same row; keeps this message's."""
+        """The noise of the last message of this size, zeros where its row was the same; stores this message's noise."""
         last_rows, last_noise = self._last.get(len(rows), (rows, noise))
         self._last[len(rows)] = (rows, noise)
         return last_noise * (last_rows != rows)[:, None]
 
     def scores(self) -> list[Score]:
         """Each statistic of training and of held-out rows, with the neighbour that each row is."""
-        split, store = self.passive.split, self.passive.store
+        split = self.passive.split
         groups = {"training": split.part("train"), "held-out": torch.cat([split.part(part) for part in HELD_OUT])}
         return [
-            Score(f"{name} of {group} rows", total[rows], sides(store.gather(rows)[0]) > 0)
+            score
             for group, rows in groups.items()
             if len(rows)
-            for name, total in self.totals.items()
+            for score in scores_of(self.totals, self.passive, rows, f" of {group} rows")
         ]
 
 
@@ -178,33 +159,13 @@ def _rows_of(party: PassiveParty, message: Message) -> Tensor:
 
 
 def _job(job: Job, party: str, width: int, length: float, rows: int) -> Job:
-    """The run's own schedule and the party's own protections, on canaries and with a bottom model of theirs."""
-    split = job.train.split
-    held_out = [share > 0 for share in (split.test, split.validation)]
-    train: dict[str, Any] = job.train.model_dump(mode="json") | {
-        "batch_size": min(_BATCH, rows // 4),
-        "threads": 1,
-        "early_stop": None,
-        "seed": 0,
-        # Half of the rows train; the others are held out in the same parts as in the run.
-        "split": {
-            name: share * 0.5 / sum(held_out) for name, share in zip(("test", "validation"), held_out, strict=True)
-        },
+    """The run's own schedule and the party's own protections, with the bottom model of the canaries."""
+    parts = [part for part in ("test", "validation") if getattr(job.train.split, part) > 0]
+    train = job.train.model_dump(mode="json") | {
+        "batch_size": min(BATCH, rows // 4),
+        # Half of the rows train; the rest is held out in the same parts as in the run.
+        "split": {"test": 0.0, "validation": 0.0} | dict.fromkeys(parts, 0.5 / len(parts)),
         "release": "once" if job.train.releases_once(party) else "every_step",
     }
-    common: dict[str, Any] = {"id": ID, "audit": {"every": "never"}}
-    bottom: Mapping[str, Any] = {
-        "kind": "python",
-        "path": f"{__name__}:CanaryBottom",
-        "args": {"width": width, "length": length},
-    }
-    raw = {
-        "task": "binary",
-        "parties": {
-            job.active: {**common, "role": "active", "label": LABEL, "features": {"include": "none"}},
-            party: {**common, "role": "passive", "privacy": dict(job.parties[party].privacy)},
-        },
-        "model": {"bottom": bottom, "top": {"kind": "mlp", "hidden": []}},
-        "train": train,
-    }
-    return validated(Job, raw, "canaries")
+    bottom = {"kind": "python", "path": f"{__name__}:CanaryBottom", "args": {"width": width, "length": length}}
+    return canary_job(job.active, party, bottom, train, features=job.parties[party].privacy)

@@ -1,4 +1,4 @@
-"""A small training on made-up rows between the real parties, interrupted and resumed, whose every message is read."""
+"""Trains the real parties on canaries, interrupts and resumes them, and reads every message."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ RUN = "canaries"
 
 
 class _Stopped(Exception):
-    """The first half of the training ends here, as if the process had been killed."""
+    """Ends the first half of the training, as if the process had been killed."""
 
 
 @dataclass(frozen=True)
 class Parties:
     """The two parties of one start of the training, whose state a reader of the messages may use.
 
-    Differential privacy holds against an adversary that knows everything but one row, so that a test of it may too.
+    Differential privacy holds against an adversary that knows everything but one row, so a test may use all of it.
 
     Attributes:
-        active: the active party.
-        passive: the passive party.
+        active: Active party.
+        passive: Passive party.
     """
 
     active: ActiveParty
@@ -56,15 +56,15 @@ def train_on_canaries(
     """Train a job of two parties, stop it in the middle, resume it, and read every message of both starts.
 
     Each message is encoded to a frame and decoded again, so that the reader sees what crosses between organisations.
-    A message that repeats an earlier one bit for bit tells nothing more and is not read again: after a resume that is
-    most of the interrupted epoch. Whatever a resume changes in it is read.
+    A message that repeats an earlier one bit for bit adds no information and is not read again: after a resume, most
+    of the interrupted epoch. A message that the resume changed is read.
 
     Args:
-        job: with one passive party.
-        tables: the rows of both parties.
-        key: 32 bytes in place of all keys and secrets.
-        reader: called with each new message.
-        wrap: applied to the passive party's optimiser, to read its updates.
+        job: Job with one passive party.
+        tables: Rows of both parties.
+        key: 32 bytes that replace all keys and secrets.
+        reader: Called with each new message.
+        wrap: Applied to the passive party's optimiser, to read its updates.
     """
     seen = set[bytes]()
     stop = _middle(job)
@@ -77,19 +77,16 @@ def train_on_canaries(
 
 
 def _middle(job: Job) -> tuple[Kind, int]:
-    """The kind and epoch of a message in the middle of the run, in whose middle the first start is stopped."""
+    """Kind and epoch of the messages at which the first start is stopped, in the middle of the run."""
     epoch = job.train.epochs // 2
     (passive,) = job.passives
-    once = job.train.releases_once(passive)
-    return (
-        (Kind.RELEASE, -1)
-        if once and not job.train.warmup_epochs
-        else (Kind.GRADIENT if not once else Kind.EPOCH_END, epoch)
-    )
+    if not job.train.releases_once(passive):
+        return Kind.GRADIENT, epoch
+    return (Kind.EPOCH_END, epoch) if job.train.warmup_epochs else (Kind.RELEASE, -1)
 
 
 def _new_messages(reader: Reader, seen: set[bytes], stop: tuple[Kind, int] | None) -> Reader:
-    """A reader of the messages that were not seen before, which stops the run at the second message of kind `stop`."""
+    """A reader of messages that were not seen before; it stops the run at the second message like `stop`."""
     count = 0
 
     def read(message: Message, parties: Parties) -> None:

@@ -39,7 +39,7 @@ class Source(ABC):
         """Refuse a column the table does not have.
 
         Raises:
-            DataError: with a near miss where there is one.
+            DataError: there is no such column; the message suggests a similar name.
         """
         if name not in self.names:
             if len(self.names) == 1 and self.is_file and (other := re.search(r"[,;\t|]", self.names[0])):

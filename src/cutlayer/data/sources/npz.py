@@ -75,13 +75,13 @@ def _joined(config: TableConfig, name: str) -> tuple[str, ...]:
 def _whole(archive: Any, config: TableConfig, name: str, where: str) -> Array:
     parts = []
     for array in _joined(config, name):
-        found: Array = archive[array]
-        if found.ndim == 2 and found.shape[1] == 1:
-            found = found[:, 0]
-        if found.ndim not in (1, 3, 4):
+        values: Array = archive[array]
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim not in (1, 3, 4):
             wanted = f"array {array!r} of shape (rows,), (rows, height, width) or (rows, height, width, channels)"
-            raise fault(where, wanted, f"{found.shape}", "a table of numbers belongs in a CSV or Parquet file")
-        parts.append(found if found.ndim == 1 else _part(found, config, f"{where}: {array}"))
+            raise fault(where, wanted, f"{values.shape}", "a table of numbers belongs in a CSV or Parquet file")
+        parts.append(values if values.ndim == 1 else _part(values, config, f"{where}: {array}"))
     if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
         shapes = ", ".join(f"{part.shape[1:]} {part.dtype}" for part in parts)
         raise fault(where, f"arrays of one shape and type to join into {name!r}", shapes)

@@ -1,0 +1,95 @@
+"""Canaries: made-up rows of two parties, the job that trains on them, and the statistics that were read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from cutlayer.audit.empirical import Score
+from cutlayer.config import Job, validated
+from cutlayer.parties.passive import PassiveParty
+
+ID, LABEL, GROUP, SIDE = "id", "label", "group", "side"
+BATCH = 4096
+LENGTH = 1e4
+"""Factor by which a canary exceeds the clipping norm: clipping then decides how long it is."""
+
+
+def canary_job(
+    active: str,
+    party: str,
+    bottom: Mapping[str, Any],
+    train: Mapping[str, Any],
+    *,
+    classes: int = 2,
+    labels: Mapping[str, Any] | None = None,
+    features: Mapping[str, Any] | None = None,
+) -> Job:
+    """A job of two parties with a linear top model, in which only the passive party has features.
+
+    Args:
+        active: Name of the active party.
+        party: Name of the passive party.
+        bottom: Section of the bottom model.
+        train: The `train` section; threads, seed and early stopping are set here.
+        classes: Number of classes of the task.
+        labels: Protections of the active party.
+        features: Protections of the passive party.
+    """
+    common: dict[str, Any] = {"id": ID, "audit": {"every": "never"}}
+    owner = {"role": "active", "label": LABEL, "features": {"include": "none"}, "privacy": dict(labels or {})}
+    raw = {
+        "task": "binary" if classes == 2 else "multiclass",
+        "parties": {active: common | owner, party: common | {"role": "passive", "privacy": dict(features or {})}},
+        "model": {"bottom": dict(bottom), "top": {"kind": "mlp", "hidden": []}},
+        "train": {**train, "threads": 1, "seed": 0, "early_stop": None},
+    }
+    return validated(Job, raw, "canaries")
+
+
+def fair_coins(count: int, key: bytes) -> list[int]:
+    """The secret of each canary, 0 or 1, drawn from a key of 32 bytes."""
+    draw = torch.Generator().manual_seed(int.from_bytes(key[:7], "little"))
+    return torch.randint(2, (count,), generator=draw).tolist()
+
+
+def neighbour_tables(active: str, party: str, canaries: int, groups: int, key: bytes) -> dict[str, pa.Table]:
+    """Tables of canaries of which each is one of two neighbouring rows.
+
+    Args:
+        active: Name of the active party.
+        party: Name of the passive party.
+        canaries: Number of rows.
+        groups: Number of pairs of neighbours, at most 10,000; a canary belongs to one of them.
+        key: 32 bytes that decide which of the two neighbours a canary is.
+    """
+    numbers = range(canaries)
+    ids = [f"canary {number}" for number in numbers]
+    groups_of_rows = [f"{number % groups:04d}" for number in numbers]
+    sides = ["ab"[side] for side in fair_coins(canaries, key)]
+    return {
+        active: pa.table({ID: ids, LABEL: [str(number % 2) for number in numbers]}),
+        party: pa.table({ID: ids, GROUP: groups_of_rows, SIDE: sides}),
+    }
+
+
+def sides_of(codes: Tensor) -> Tensor:
+    """Which of the two neighbours each row is, 1.0 or -1.0, from its codes (n, 2)."""
+    return codes[:, 1].float().remainder(2) * 2 - 1
+
+
+def scores_of(totals: Mapping[str, Tensor], passive: PassiveParty, rows: Tensor, suffix: str = "") -> list[Score]:
+    """Each statistic of some of the canaries, with the neighbour that each of them is.
+
+    Args:
+        totals: Statistics by name, float64 (canaries,).
+        passive: The passive party, which holds the canaries.
+        rows: Row numbers of the canaries, int64 (n,).
+        suffix: Text after each name.
+    """
+    present = sides_of(passive.store.gather(rows)[0]) > 0
+    return [Score(f"{name}{suffix}", total[rows], present) for name, total in totals.items()]
