@@ -1,4 +1,4 @@
-"""Ctrl-C: the last committed epoch stands and can be resumed; before the first one nothing is kept."""
+"""Ctrl-C: a run can be resumed after its last committed epoch; before the first one its folder is removed."""
 
 from __future__ import annotations
 

@@ -41,7 +41,10 @@ def test_a_signal_leaves_what_was_committed_and_says_so(place, monkeypatch, numb
 def test_a_signal_before_the_first_epoch_clears_the_folder(place, monkeypatch, number):
     monkeypatch.setattr(execute, "train_together", lambda *_, **__: sent(number))
     told = place.call("run", place.file)
-    assert (told.code, told.error) == (128 + number, "interrupted; no epoch was committed yet: there is nothing to resume\n")
+    assert (told.code, told.error) == (
+        128 + number,
+        "interrupted; no epoch was committed yet: there is nothing to resume\n",
+    )
     assert place.left() == set()
 
 

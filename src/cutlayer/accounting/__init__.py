@@ -1,4 +1,4 @@
-"""What is released how often (plan), as records (events), and what that costs (ledger), so far (account)."""
+"""Planned releases (plan), their records (events), their privacy cost (ledger) and the running count (account)."""
 
 from cutlayer.accounting.account import Account
 from cutlayer.accounting.composition import DELTA, Composition

@@ -1,4 +1,4 @@
-"""One party's running account: counts the releases of every row, and refuses a release beyond the limit."""
+"""A party's running account: counts the releases of every row and refuses a release beyond the limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_EXTRA = 1 << 20
 
 
 class Account:
-    """What one party's protections have released of each row, and how much more they may release.
+    """The past and the remaining releases of each row by a party's protections.
 
     A release is a row's embedding (of an active party: its cut gradient) with fresh noise; a step is an update of the
     bottom model by DP-SGD that the row is in. Without a budget the schedule is the limit: the ledger's epsilon is that
@@ -68,28 +68,28 @@ class Account:
 
     @property
     def allowed(self) -> int:
-        """Releases of a row that may have been made by the end, with those of unfinished runs."""
+        """Maximum number of releases of a row by the end, including unfinished runs."""
         extra = self._extra if self.budget is not None else self._log.allowed_releases
         return self.planned + self.carried + extra
 
     @property
     def allowed_steps(self) -> int:
-        """Private steps that a row may have been in by the end, with those of unfinished runs."""
+        """Maximum number of private steps of a row by the end, including unfinished runs."""
         extra = self._extra if self.budget is not None else self._log.allowed_steps
         return self.planned_steps + self.carried_steps + extra
 
     @property
     def releases(self) -> int:
-        """Releases so far of the row that has most, with those of unfinished runs."""
+        """Maximum number of releases of a row so far, including unfinished runs."""
         return self.carried + self._log.tally.releases("embedding", "gradient")
 
     @property
     def steps(self) -> int:
-        """Private steps so far of the row that has most, with those of unfinished runs."""
+        """Maximum number of private steps of a row so far, including unfinished runs."""
         return self.carried_steps + self._log.tally.releases("update")
 
     def counts(self, kind: Kind) -> bool:
-        """Whether each release of a kind costs something."""
+        """Whether releases of a kind have a privacy cost."""
         return bool(self._trainings if kind == "update" else self._noisy)
 
     def charge(self, slot: Slot, digest: str, rows: int) -> None:
@@ -114,7 +114,7 @@ class Account:
         self._log.append(slot, digest, rows)
 
     def allow_repeats(self, epoch: int) -> None:
-        """Accept that the schedule is run again from an epoch on, whatever was released of it before.
+        """Accept that the schedule is repeated from an epoch on, whatever was released of it before.
 
         Without a budget the limit rises by what that may release beyond the plan, and the ledger states the higher one
         once a row exceeds the plan. A budget binds as before.
@@ -135,7 +135,7 @@ class Account:
         self._log.close()
 
     def release_counts(self) -> Mapping[str, float]:
-        """Most releases of a row, in all and for each reason; nothing where releases are not counted.
+        """Maximum number of releases of a row, in total and by reason; empty if releases are not counted.
 
         `releases_planned` and `releases_allowed` are the limits, unfinished runs included; `releases_carried` is the
         share of those runs, in releases with this run's noise, and is there only if they had any.
@@ -152,7 +152,7 @@ class Account:
         }
 
     def step_counts(self) -> Mapping[str, float]:
-        """Most private steps that a row was in, and the limits; nothing where no steps are counted."""
+        """Maximum number of private steps of a row, and the limits; empty if no steps are counted."""
         if not self._trainings:
             return {}
         return {
@@ -179,7 +179,7 @@ class Account:
             )
 
     def _open_log(self) -> None:
-        """Read the log, and express the cost of unfinished runs in releases with this run's noise, rounded up."""
+        """Read the log, and convert the cost of unfinished runs to releases with this run's noise, rounded up."""
         release = sum(1 / event.noise_multiplier**2 for event in self._noisy)
         # Neighbours differ in a replaced row, which moves a sum of clipped gradients by up to twice the norm.
         step = sum((2 / event.noise_multiplier) ** 2 for event in self._trainings)

@@ -1,4 +1,4 @@
-"""What several releases about the same rows cost together: exact where a closed form is known, by PLD elsewhere."""
+"""The joint privacy cost of releases about the same rows: exact if a closed form is known, else by PLD."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism as gaussian
 
 DELTA = 1e-5
-"""Where epsilon is stated if neither a budget nor a protection names a delta."""
+"""Delta of the stated epsilon if neither a budget nor a protection names one."""
 CURVE = tuple(10.0**-power for power in range(1, 11))
 """The deltas of the (epsilon, delta) curve."""
 _RENYI_ORDERS: tuple[float, ...] = (
@@ -42,7 +42,7 @@ class Composition:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Composition:
-        """Sort events by how they compose; those without a formal guarantee have no cost to add.
+        """Sort events by how they compose; events without a formal guarantee are skipped.
 
         Raises:
             ConfigError: an unknown event.
@@ -60,7 +60,7 @@ class Composition:
 
     @property
     def accountant(self) -> str:
-        """Which account `epsilon` is of: `pure`, `exact Gaussian` or `PLD`."""
+        """Method of `epsilon`: `pure`, `exact Gaussian` or `PLD`."""
         if self.mu == 0:
             return "pure"
         return "PLD" if self.draws else "exact Gaussian"
@@ -95,7 +95,7 @@ class Composition:
         return max(0.0, min(epsilons))
 
     def _divergence(self, order: float) -> float:
-        """Renyi divergence of all releases together: the sum of theirs."""
+        """Renyi divergence of all releases together, the sum of their divergences."""
         return order * self.mu**2 / 2 + sum(count * _divergence(eps, order) for eps, count in self.draws)
 
     def _at(self, delta: float) -> float:

@@ -1,4 +1,4 @@
-"""What a protection released, as frozen records. The ledger states what it costs."""
+"""Frozen records of the releases of protections; the ledger states their cost."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class DPSGD:
 
 @dataclass(frozen=True)
 class NoFormalGuarantee:
-    """No theorem bounds what this protection lets through; only the audit measures it.
+    """No theorem bounds the leak through this protection; only the audit measures it.
 
     Attributes:
         why: the reason, one sentence.
@@ -98,11 +98,11 @@ class NoFormalGuarantee:
 
 Event = RandomizedResponse | GaussianRelease | DPSGD | NoFormalGuarantee
 Formal = RandomizedResponse | GaussianRelease | DPSGD
-"""Events that a theorem is about."""
+"""Events that a theorem covers."""
 
 
 def known_events(events: Iterable[Event]) -> list[Event]:
-    """The same events, after checking that the ledger knows the cost of each.
+    """The same events, after a check that the ledger knows the cost of each.
 
     Raises:
         ConfigError: an event that the ledger does not know, which would otherwise count as nothing.

@@ -1,4 +1,4 @@
-"""The formal privacy cost of a run: who spent what, about what, towards whom."""
+"""The formal privacy cost of a run, by party, asset and receiver."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def formal(self) -> bool:
-        """Whether a theorem bounds any of it."""
+        """Whether a theorem bounds the release."""
         return isinstance(self.event, Formal)
 
     @computed_field  # type: ignore[prop-decorator]
@@ -75,7 +75,7 @@ class Entry:
     @computed_field  # type: ignore[prop-decorator]
     @property
     def statement(self) -> str:
-        """The guarantee, or why there is none."""
+        """The guarantee, or the reason why there is none."""
         text = wording.of_event(self.event)
         if self.epsilon is None:
             return text
@@ -83,7 +83,7 @@ class Entry:
 
 
 class Total(FrozenModel):
-    """What all releases of one party about one asset cost together, towards one receiver.
+    """The joint cost of all releases of a party about an asset, towards a receiver.
 
     Attributes:
         party: Owner of the asset.
@@ -137,7 +137,7 @@ class Ledger:
         return tuple(_total(towards, entries) for towards, entries in self._groups())
 
     def merged(self, other: Ledger) -> Ledger:
-        """The account of two runs on the same rows: draws they share cost once, all else adds up.
+        """The account of two runs on the same rows: shared draws cost once, all other costs add up.
 
         Releases count as being of the same rows wherever party and asset are the same, which is right or too much. What
         one of the runs protects and another does not is covered by nothing: that run released it as it is.
@@ -154,7 +154,7 @@ class Ledger:
 
     @classmethod
     def from_json(cls, raw: Any) -> Ledger:
-        """Read what `to_json` wrote; totals are worked out again.
+        """Read the values that `to_json` wrote; totals are computed again.
 
         Raises:
             ConfigError: it is no ledger, or holds an event that is not known here.
@@ -183,7 +183,7 @@ class Ledger:
 
 
 def _unprotected(entries: Sequence[Entry], runs: int) -> Iterator[Entry]:
-    """What some of the runs protect, by an entry for each run that has no protection of it."""
+    """Entries for the runs that do not protect an asset which another run protects."""
     for party, asset in dict.fromkeys((entry.party, entry.protects) for entry in entries):
         mine = [entry for entry in entries if (entry.party, entry.protects) == (party, asset)]
         receivers = dict.fromkeys(name for entry in mine for name in entry.towards)
@@ -235,12 +235,12 @@ def _stated(total: Total) -> Total:
 
 
 def _draws(entry: Entry) -> int:
-    """Independent draws of labels that an entry states."""
+    """Number of independent draws of labels in an entry."""
     return entry.event.draws if isinstance(entry.event, RandomizedResponse) else 0
 
 
 def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
-    """Why no theorem covers what a run releases, or nothing."""
+    """Reason why no theorem covers the releases of a run, or empty."""
     if any(isinstance(event, Formal) and not isinstance(event, DPSGD) for event in events):
         return ""
     if any(isinstance(event, DPSGD) for event in events):
@@ -250,7 +250,7 @@ def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
 
 
 def _condition(runs: Sequence[Sequence[Event]]) -> Condition:
-    """What the releases rest on. Private training lifts the condition on the bottom model of its own run alone."""
+    """The condition of the releases. Private training lifts the condition on the bottom model of its own run alone."""
     bottom, encoding = False, False
     for events in runs:
         stated = [event.condition for event in events if isinstance(event, GaussianRelease)]

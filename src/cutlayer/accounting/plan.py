@@ -104,7 +104,7 @@ class ReleasePlan:
 
     @property
     def whose(self) -> str:
-        """Which rows are released most often.
+        """The rows that are released most often.
 
         >>> ReleasePlan(training=20, validation=20, test=1).whose
         'training and validation rows'

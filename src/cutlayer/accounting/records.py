@@ -21,7 +21,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
 
 
 def event_from_json(raw: Any) -> Event:
-    """Undo `event_to_json`.
+    """Invert `event_to_json`.
 
     Raises:
         ConfigError: a kind that the ledger does not know, other fields than it has, or other values than they take.

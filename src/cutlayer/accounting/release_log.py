@@ -17,12 +17,12 @@ MARKER = "release_log.json"
 """Name of the file in a run folder that holds the path of a party's release log."""
 _VERSION = 1
 _RECENT = 4
-"""Number of occasions whose contents are held in memory: those of the current epoch, and of the epoch before."""
+"""Number of occasions whose contents are held in memory: the current and the previous epoch."""
 _RESTORE = "restore it from a backup; without it, what the run released is missing from every later account"
 
 
 class ReleaseLog:
-    """One party's releases in one run: a file that only grows, each line on disk before what it counts is sent.
+    """The releases of a party in a run: an append-only file; each line is on disk before its release is sent.
 
     An entry names a slot of the party's own schedule and the keyed digest of what is released there. The same content
     at the same slot has the same noise, so that a repetition reveals nothing new and is not counted; other content is.
@@ -46,7 +46,7 @@ class ReleaseLog:
         self._size = 0
 
     def open(self, release_cost: float, step_cost: float) -> None:
-        """Read what the run has released so far.
+        """Read the releases of the run so far.
 
         A last line that is incomplete was being written when the machine went down, before its message was sent; it is
         dropped. A line that only lacks its line break counts.
@@ -91,7 +91,7 @@ class ReleaseLog:
         self._contents_of(slot.occasion).setdefault(slot.batch, set()).add(digest)
 
     def allow(self, releases: int, steps: int) -> None:
-        """Record that so many releases and steps beyond the plan are accepted by the owner."""
+        """Record that the owner accepts a number of releases and steps beyond the plan."""
         if releases or steps:
             self._write({"allow": releases, "steps": steps})
 
@@ -133,7 +133,7 @@ class ReleaseLog:
         return bool(last) and _parsed(last[0]) == {"end": True}
 
     def _check_never_made(self) -> None:
-        """Raise if the run folder says that there is a log, and there is none."""
+        """Raise if the run folder names a log that does not exist."""
         if self.path is None or self.marker is None or not self.marker.exists():
             return
         _log_named(self.marker)
@@ -215,7 +215,7 @@ class ReleaseLog:
         self.identity |= {name: value for name, value in header.items() if name != "version"}
 
     def _contents_of(self, occasion: Occasion) -> dict[int, set[str]]:
-        """Digests by batch; those of an older occasion are read from the file again."""
+        """Digests by batch; digests of an older occasion are read from the file again."""
         if occasion in self._seen or occasion not in self.tally.highest:
             return self._recent(occasion)
         contents: dict[int, set[str]] = {}

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Kind = Literal["embedding", "gradient", "update"]
-"""What is released: a batch's embedding, its cut gradient, or a private step of the bottom model (DP-SGD)."""
+"""Kind of a release: a batch's embedding, its cut gradient, or a private step of the bottom model (DP-SGD)."""
 REASONS = ("train", "evaluate", "serve")
-"""Purposes that rows are released for."""
+"""Purposes of a release."""
 ANY_PART = ""
 """The part of rows that may be of any part of the split."""
 
@@ -71,7 +71,7 @@ class Tally:
             self._sums[occasion[:4]] += more
 
     def releases(self, *kinds: Kind, reason: str | None = None) -> int:
-        """Releases of the row that has most, towards the receiver that gets most.
+        """Maximum number of releases of a row towards a receiver.
 
         Args:
             kinds: kinds of tensor to count.
@@ -81,7 +81,7 @@ class Tally:
         return max(_by_part(chosen).values(), default=0)
 
     def releases_with(self, occasion: Occasion) -> int:
-        """Releases of the row of the occasion's part that has most, after one more in this occasion."""
+        """Maximum number of releases of a row of the occasion's part, after another release in this occasion."""
         parts = _by_part(self._sums)
         kind, receiver, part = occasion.kind, occasion.receiver, occasion.part
         if part == ANY_PART:
@@ -90,7 +90,7 @@ class Tally:
 
 
 def _by_part(sums: Mapping[tuple[Kind, str, str, str], int]) -> dict[tuple[Kind, str, str], int]:
-    """Releases by kind, receiver and part; those of rows of any part count in each part."""
+    """Releases by kind, receiver and part; releases of rows of any part count in each part."""
     parts: Counter[tuple[Kind, str, str]] = Counter()
     for (kind, receiver, _, part), count in sums.items():
         parts[kind, receiver, part] += count

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def of_event(event: Event) -> str:
-    """What one event is, for a reader who will not look the paper up."""
+    """Description of an event, for readers who do not know the paper."""
     match event:
         case RandomizedResponse():
             return _response(event)
@@ -42,7 +42,7 @@ def of_total(total: Total) -> str:
 
 
 def of_asset(asset: str, party: str) -> str:
-    """What a guarantee is about. Labels of held-out rows are used to evaluate, and no draw protects them.
+    """The subject of a guarantee. Labels of held-out rows are used to evaluate, and no draw protects them.
 
     >>> of_asset("labels", "bank"), of_asset("features", "telco")
     ('the labels of the training rows of bank', 'the features of telco')
@@ -51,7 +51,7 @@ def of_asset(asset: str, party: str) -> str:
 
 
 def releases(plan: ReleasePlan) -> str:
-    """How often, and why.
+    """Number of releases, and their reasons.
 
     >>> releases(ReleasePlan(training=20, validation=20, test=1))
     'a training row 20 times (once in each epoch), a validation row 20 times, a test row once (evaluations)'

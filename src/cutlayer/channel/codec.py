@@ -1,4 +1,4 @@
-"""The wire format: one message as one frame, and back, trusting nothing that came from outside.
+"""The wire format: encodes a message as a frame and decodes it with every entry checked.
 
 frame    = header, envelope, tensors
 header   = b"CUT", version (one byte), length of the envelope (uint32), checksum (uint32): 12 bytes, little-endian
@@ -54,7 +54,7 @@ Raw = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one party accepts from another; checked before anything is allocated.
+    """Bounds on the frames of a peer, checked before anything is allocated.
 
     Attributes:
         frame_bytes: Maximum size of a frame, header and numbers included, 1 to 2**31 - 1.
@@ -77,7 +77,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def encode(message: Message, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """Write a message as one frame; its tensors are copied once.
+    """Encode a message as a frame; its tensors are copied once.
 
     Args:
         message: Checked message with contiguous tensors, as a `Port` makes it.
@@ -105,7 +105,7 @@ def encode(message: Message, limits: Limits = DEFAULT_LIMITS) -> bytes:
 
 
 def decode(frame: Raw, limits: Limits = DEFAULT_LIMITS) -> Message:
-    """Read one frame.
+    """Decode a frame.
 
     The numbers are copied once, into memory that torch aligned: a view of the frame would save 0.3 ms of 4 MB, and
     start at any address, for which no library promises the same last bit.
@@ -153,7 +153,7 @@ def _check_size(what: str, size: int, most: int) -> None:
 
 
 def _envelope_end(frame: memoryview, limits: Limits) -> int:
-    """Where the envelope ends, from the header; what follows the header is as it was sent."""
+    """End of the envelope, from the header, after a check of the checksum."""
     if len(frame) < HEADER.size:
         raise ProtocolError.expected(f"a frame of at least {HEADER.size} bytes", len(frame))
     magic, version, length, checksum = HEADER.unpack_from(frame)
@@ -172,7 +172,7 @@ def _envelope_end(frame: memoryview, limits: Limits) -> int:
 
 
 def _parts(envelope: memoryview) -> dict[str, Any]:
-    """The envelope's entries, each of its type and within its range."""
+    """The envelope's entries, with types and ranges checked."""
     parts = _unpacked(envelope)
     if not isinstance(parts, dict) or parts.keys() != _PARTS.keys():
         raise ProtocolError.expected(f"an envelope with {', '.join(_PARTS)}", reprlib.repr(parts))
@@ -208,7 +208,7 @@ def _unpacked(envelope: memoryview) -> Any:
 
 
 def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A map whose keys differ: two readers must not see two messages in one frame."""
+    """A map whose keys differ: a frame must not read as two messages."""
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise ProtocolError("expected distinct keys in a map of the envelope, got one twice")
@@ -223,7 +223,7 @@ def _kind(value: str) -> Kind:
 
 
 def _tensor_shapes(kind: Kind, entries: list[Any], remaining: int) -> dict[str, list[int]]:
-    """Shapes by name, proved to need exactly the bytes that are there."""
+    """Shapes by name, which need exactly the given number of bytes."""
     wanted = SHAPES[kind].tensors
     if len(entries) != len(wanted):
         raise ProtocolError.expected(f"{kind} with tensors {[*wanted]}", reprlib.repr(entries))

@@ -1,4 +1,4 @@
-"""Frames waiting to leave, or to be read: bounded in bytes and in number, and closable with a reason."""
+"""A queue of frames, bounded in bytes and in number, that can be ended with a reason."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable
 
 MAX_FRAMES = 16_384
-"""Of one queue: empty frames have no bytes to count, and each object takes about 100 of its own."""
+"""Maximum number of frames in a queue: empty frames have no bytes, but each object takes about 100."""
 
 
 class FramesEnded(Exception):
-    """No frame will follow; says why."""
+    """No frame will follow, for the reason in the message."""
 
 
 class FrameQueue:
@@ -22,7 +22,7 @@ class FrameQueue:
 
     Args:
         capacity: Maximum size of all queued frames, in bytes.
-        frames: most frames that are queued, 1 or more.
+        frames: Maximum number of queued frames, 1 or more.
     """
 
     def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:
@@ -70,7 +70,7 @@ class FrameQueue:
             return bool(self._frames)
 
     def end(self, why: str) -> None:
-        """Take no more frames; those queued can still be taken. The first reason is the one reported."""
+        """Accept no more frames; the queued frames can still be taken. The first reason is reported."""
         with self._changed:
             if self._end is None:
                 self._end = why

@@ -1,4 +1,4 @@
-"""A passive party's end: it opens one stream to the active party, and learns the run from it."""
+"""A passive party's end of a link: opens a stream to the active party, which names the run."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _REFUSALS = {
 
 
 class ClientLink(Links):
-    """A passive party's end of its one link; made by `connect`.
+    """A passive party's end of its link, created by `connect`.
 
     Attributes:
-        run: id of the run, as the active party made it.
+        run: Id of the run, created by the active party.
     """
 
     def __init__(self, address: str, me: str, peer: str, limits: Limits, timeout: float) -> None:
@@ -57,11 +57,11 @@ class ClientLink(Links):
 
     @property
     def port(self) -> Port:
-        """The one port."""
+        """The port to the active party."""
         return self.ports[self._peer]
 
     def greet(self, timeout: float) -> None:
-        """Wait for the active party to admit this one and name the run.
+        """Wait until the active party accepts the stream and names the run.
 
         Raises:
             PeerLost: nobody answers at the address.
@@ -106,7 +106,7 @@ class ClientLink(Links):
 
 
 def connect(address: str, me: str, peer: str, limits: Limits = DEFAULT_LIMITS, timeout: float = 60.0) -> ClientLink:
-    """Open a passive party's stream to the active one, waiting until that one listens.
+    """Open a passive party's stream, and wait until the active party listens.
 
     Args:
         address: Address where the active party listens.

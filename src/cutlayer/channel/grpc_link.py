@@ -31,8 +31,8 @@ class Ends:
     """The two queues of one call; a new call gets new queues.
 
     Attributes:
-        incoming: frames from the peer that wait to be read.
-        outgoing: frames to the peer that wait to leave.
+        incoming: Frames from the peer that wait to be read.
+        outgoing: Frames to the peer that wait to be sent.
     """
 
     incoming: FrameQueue
@@ -64,12 +64,12 @@ class Stream:
 
     @property
     def ends(self) -> Ends:
-        """The queues of the call that has the link."""
+        """The queues of the call that owns the link."""
         with self._changing:
             return self._ends
 
     def attach(self) -> Ends | None:
-        """Take the link for a call, from a silent one if need be; `None` if it is in use."""
+        """Give the link to a call, if need be instead of a silent one; `None` if the link is in use."""
         with self._changing:
             if self.opened.is_set() and not self._vacant:
                 return None
@@ -83,9 +83,9 @@ class Stream:
         return ends
 
     def transmit(self, message: Message) -> None:
-        """Queue a message for the peer; what a `Port` sends through.
+        """Queue a message for the peer.
 
-        Where the peer has left and messages of it are still to be read, nothing is sent: `receive` gives these first.
+        If the peer has left and messages from it are unread, nothing is sent: `receive` returns these first.
 
         Raises:
             PeerLost: the stream has ended, or the peer takes nothing.
@@ -98,7 +98,7 @@ class Stream:
         try:
             ends.outgoing.put(frame, self.timeout)
         except FramesEnded as end:
-            # A peer that left may have said why: its last message is read before the end of the link is reported.
+            # The last message of a departed peer may hold the reason: it is read before the end is reported.
             if not ends.incoming.waiting:
                 raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
         except TimeoutError:
@@ -127,19 +127,19 @@ class Stream:
         return port.arrived.popleft()
 
     def outgoing(self, ends: Ends) -> Iterator[bytes]:
-        """What the party sent, for gRPC to take, until the stream ends."""
+        """Yield the queued frames until the stream ends, for gRPC to send."""
         with suppress(FramesEnded):
             while True:
                 yield ends.outgoing.get()
 
     def pump(self, frames: Iterable[bytes], ends: Ends) -> None:
-        """Queue what arrives until the peer's side ends, then end this side; the work of a thread of its own."""
+        """Queue arriving frames until the peer's side ends, then end this side; runs in a separate thread."""
         why = "it closed the link"
         try:
             for frame in frames:
                 if not self._heard(ends):
                     return
-                # A party that has finished reads no more, but its peer must still get everything off its hands.
+                # A finished party reads no more, but its peer must still be able to send everything.
                 with suppress(FramesEnded):
                     ends.incoming.put(frame)
         except grpc.RpcError as error:
@@ -148,7 +148,7 @@ class Stream:
             self._left(ends, why)
 
     def finish(self) -> None:
-        """Send what is queued and then no more; read no more."""
+        """Send the queued frames, then end both directions."""
         with self._changing:
             self._vacant = False
             ends = self._ends
@@ -165,7 +165,7 @@ class Stream:
             return self._ends is ends
 
     def _left(self, ends: Ends, why: str) -> None:
-        """A call has ended: with it the link, unless nothing crossed and its name is free for another one."""
+        """End the link with its call, unless nothing crossed: then another call may use it."""
         with self._changing:
             if self._vacant and self._ends is ends:
                 self._ends = self._new_ends()
@@ -187,7 +187,7 @@ class Stream:
 
 
 class Links(ABC):
-    """One party's open links, to be used in a `with` block: unclosed, they keep the process from ending.
+    """The open links of a party, to be used in a `with` block: unless closed, they block the end of the process.
 
     Attributes:
         ports: Ports, by peer.
@@ -232,7 +232,7 @@ def channel_options(limits: Limits) -> Sequence[tuple[str, int]]:
         ("grpc.per_message_decompression", 0),
         # A second server at a port in use must fail, not share its callers.
         ("grpc.so_reuseport", 0),
-        # The proxy of the environment is for the web; a link must not leave the machine through it.
+        # The environment's proxy is for the web; a link must not leave the machine through it.
         ("grpc.enable_http_proxy", 0),
         # A retried call would repeat frames.
         ("grpc.enable_retries", 0),
@@ -260,5 +260,5 @@ def describe(error: grpc.RpcError) -> str:
 
 
 def details(error: grpc.Call) -> str:
-    """What the other side gave as its reason, as far as a terminal may show it."""
+    """The printable part of the reason that the other side gave."""
     return "".join(filter(str.isprintable, error.details() or ""))[:200]

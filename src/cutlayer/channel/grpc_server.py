@@ -1,4 +1,4 @@
-"""The active party's end: it listens, and admits one stream of each passive party."""
+"""The active party's end of the links: listens, and accepts one stream of each passive party."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cutlayer.errors import ConfigError, PeerLost
 
 
 class ServerLinks(Links):
-    """The active party's end of every link; made by `serve`.
+    """The active party's end of every link, created by `serve`.
 
     Attributes:
         address: Address where it listens, with the port that was bound.
@@ -44,14 +44,14 @@ class ServerLinks(Links):
         self._me, self._run, self._timeout = me, run, timeout
         self._readers: list[threading.Thread] = []
         self._reading = threading.Lock()
-        # One thread for each link as long as it lasts, and one to refuse everybody else.
+        # One thread for each link, and one to refuse all other callers.
         self._threads = ThreadPoolExecutor(len(peers) + 1, "cutlayer-link")
         self._server = grpc.server(self._threads, options=channel_options(limits))
         handler = grpc.stream_stream_rpc_method_handler(self._link)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
 
     def listen(self, address: str) -> None:
-        """Bind the address and start to admit peers.
+        """Bind the address and start to accept peers.
 
         Raises:
             ConfigError: it is not a loopback address, or cannot be bound.
@@ -65,10 +65,10 @@ class ServerLinks(Links):
         self.address = f"{address.rpartition(':')[0]}:{bound}"
 
     def wait_for_peers(self, timeout: float | None = None) -> None:
-        """Block until every peer has opened its stream; not needed before `receive`, but the earlier error.
+        """Block until every peer has opened its stream; optional before `receive`, but it fails earlier.
 
         Raises:
-            PeerLost: names those that did not connect within `timeout` seconds.
+            PeerLost: names the peers that did not connect within `timeout` seconds.
         """
         patience = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + patience
@@ -90,7 +90,7 @@ class ServerLinks(Links):
             reader.join(1 if stopped else 0)
 
     def _link(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """One peer's stream: gRPC sends what this yields."""
+        """Yield the frames for a peer, for gRPC to send."""
         stream, ends = self._admit(context)
         context.send_initial_metadata(((RUN, self._run.encode()),))
         reader = threading.Thread(target=stream.pump, args=(requests, ends), name=f"from {stream.peer}", daemon=True)

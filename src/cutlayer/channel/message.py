@@ -1,4 +1,4 @@
-"""What may cross between two parties: one typed message, and the kinds there are."""
+"""The typed messages that may cross between two parties, and their kinds."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Kind(StrEnum):
     READY = "ready"  # digest of the ordered ids, width of the embedding
     EMBEDDING = "embedding"  # (n, width) of a training batch, passive -> active
     GRADIENT = "gradient"  # (n, width), active -> passive
-    REQUEST = "request"  # the active party asks for a batch of held-out rows, or of those that are released once
+    REQUEST = "request"  # the active party asks for a batch of held-out rows, or of rows that are released once
     EVALUATION = "evaluation"  # (n, width) of that batch, passive -> active
     RELEASE = "release"  # (n, width) of a batch of all rows, from a party that releases each row once
-    EPOCH_END = "epoch_end"  # end of an epoch: go on or stop, and whether it was the best
+    EPOCH_END = "epoch_end"  # end of an epoch: whether to stop, and whether it was the best
     COMMITTED = "committed"  # this party's part of the checkpoint is on disk
-    EVIDENCE = "evidence"  # what a passive party's protections covered
-    CLOSE = "close"  # the last message of either side
+    EVIDENCE = "evidence"  # evidence of a passive party's protections
+    CLOSE = "close"  # the last message of each side
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a kind of message carries.
+    """The content of a kind of message.
 
     Attributes:
         tensors: Dtype and number of axes, by name.
@@ -71,12 +71,12 @@ SHAPES: Mapping[Kind, Shape] = {
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message, stamped so that nothing can be shifted, repeated or lost unseen.
+    """A message, numbered so that a moved, repeated or lost message is detected.
 
     Attributes:
         kind: Kind of the message, which decides on the tensors and fields that it carries.
         sender: Name of the party that sends it.
-        receiver: Name of the party that it is for.
+        receiver: Name of the party that receives it.
         run: Id of the run.
         epoch: Epoch of the schedule, from 0; -1 outside of training.
         step: Step within the epoch, from 0; -1 outside of training.
@@ -125,7 +125,7 @@ class Message:
         return self
 
     def _check_texts(self, shape: Shape) -> None:
-        """A text of a peer may reach an error message, and from there a terminal or a log of lines."""
+        """Check the texts of a peer, which may reach an error message and so a terminal or a log."""
         for name, longest in shape.texts.items():
             text = str(self.fields[name])
             if len(text) > longest:
@@ -141,7 +141,7 @@ class Message:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors carried."""
+        """Size of the tensors, in bytes."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 

@@ -84,9 +84,7 @@ def interruptible(folder: Path) -> Iterator[None]:
         if RunFolder(folder).committed:
             state = f"the last committed epoch is in {folder}; {again} from it"
         elif RunFolder(folder).released:
-            state = (
-                f"no epoch was committed yet; {folder} holds the noise and privacy account of the releases; {again}"
-            )
+            state = f"no epoch was committed yet; {folder} holds the noise and privacy account of the releases; {again}"
         else:
             state = "no epoch was committed yet: there is nothing to resume"
         raise Interrupted(f"interrupted; {state}") from None

@@ -19,7 +19,7 @@ class FrozenModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_sections(cls, raw: Any) -> Any:
-        """Let `privacy:` with all its lines commented out mean what it looks like."""
+        """Read a section whose lines are all commented out as an empty section."""
         if not isinstance(raw, Mapping) or all(value is not None for value in raw.values()):
             return raw
         return {key: value for key, value in raw.items() if value is not None or not cls._holds_keys(key)}
@@ -47,7 +47,7 @@ def registered(registry: Mapping[str, K], raw: Mapping[str, Any], where: str) ->
 
 
 def validated(section: type[S], raw: object, where: str) -> S:
-    """Turn a mapping into `section`, or say in one sentence per fault what is wrong.
+    """Turn a mapping into `section`, or raise an error with a sentence per fault.
 
     Args:
         section: Pydantic model that reads the mapping.

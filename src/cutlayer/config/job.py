@@ -1,4 +1,4 @@
-"""The job: what all parties agree on, and each party's private part."""
+"""The job: the part that all parties share, and each party's private part."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class PartyConfig(PrivatePart):
     @model_validator(mode="before")
     @classmethod
     def _no_consent_in_a_job(cls, raw: Any) -> Any:
-        """Refuse consent in a job: its author would consent for the person who runs it."""
+        """Refuse consent in a job: its author must not consent for the person who runs it."""
         if isinstance(raw, Mapping) and "allow_models" in raw:
             raise ValueError("no allow_models in a job, got one; use --allow-model, or a party's private file")
         return raw
@@ -235,7 +235,7 @@ class TrainConfig(FrozenModel):
     @field_validator("release", mode="before")
     @classmethod
     def _releases_are_known(cls, raw: Any) -> Any:
-        """Name the party whose release is unknown, which a union of both forms cannot."""
+        """Name the party whose release is unknown in the error, which a union of both forms cannot."""
         for name, release in raw.items() if isinstance(raw, Mapping) else ():
             if release not in get_args(Release):
                 raise ValueError(f"{' or '.join(get_args(Release))} for {name}, got {reprlib.repr(release)}")
@@ -272,7 +272,7 @@ class ModelConfig(FrozenModel):
 
 
 class Job(FrozenModel):
-    """A whole job, as one machine sees it.
+    """A job with the private parts that this machine has.
 
     Attributes:
         name: Name of the job, for the report.
@@ -321,11 +321,11 @@ class Job(FrozenModel):
 
     @property
     def keeps_best(self) -> bool:
-        """Whether the run ends with its best epoch: needs validation rows to know it by."""
+        """Whether the run ends with its best epoch, which needs validation rows."""
         return self.train.keep == "best" and self.train.split.validation > 0
 
     def shared(self) -> dict[str, Any]:
-        """The part all parties must agree on: no table, column, protection or audit of anybody."""
+        """The part that all parties share: no table, column, protection or audit."""
         whole = self.model_dump(mode="json", include={"task", "model", "train"})
         whole["parties"] = [[name, party.role] for name, party in self.parties.items()]
         return whole

@@ -1,4 +1,4 @@
-"""Bounds on what a party accepts from its peers, besides those of the protocol."""
+"""Bounds on the messages that a party accepts from its peers, in addition to those of the protocol."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def dump_job(job: Job) -> str:
-    """The job as YAML, without what is left at its default."""
+    """The job as YAML, without keys that have their default value."""
     stream = io.StringIO()
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False

@@ -1,4 +1,4 @@
-"""Names of Python modules, as a job and a private file may hold them."""
+"""Names of Python modules in a job or a private file."""
 
 from __future__ import annotations
 

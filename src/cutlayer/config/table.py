@@ -1,4 +1,4 @@
-"""Where one organisation's rows come from, and how its columns become numbers."""
+"""The table of an organisation, and the encoding of its columns as numbers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TableConfig(FrozenModel):
 
 
 class NumbersConfig(FrozenModel):
-    """How numeric columns are scaled; everything is fitted on training rows only.
+    """Scaling of numeric columns; everything is fitted on training rows only.
 
     Attributes:
         transform: `log1p` is sign(x) * log(1 + |x|), applied before scaling.
@@ -109,7 +109,7 @@ class NumbersConfig(FrozenModel):
 
 
 class CategoriesConfig(FrozenModel):
-    """How categorical columns become codes: 0 is missing, 1 is unknown, the training values follow.
+    """Encoding of categorical columns as codes: 0 is missing, 1 is unknown, the training values follow.
 
     Attributes:
         max_codes: codes per column at most, the two reserved ones included; a wider column is hashed into them.
@@ -130,7 +130,7 @@ def _ascending(span: tuple[float, float]) -> tuple[float, float]:
 
 
 def _as_text(value: Any) -> Any:
-    """A value of a vocabulary as the text that its column has."""
+    """A value of a vocabulary as text, as in its column."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int) else value
@@ -149,7 +149,7 @@ Value = Annotated[str, BeforeValidator(_as_text)]
 
 
 class FeaturesConfig(FrozenModel):
-    """Which columns are features, and of which kind.
+    """The choice of the feature columns and of their kinds.
 
     Attributes:
         include: `all` (all but id and label), `none`, or names; ranges as in `TableConfig.columns`, here and below.

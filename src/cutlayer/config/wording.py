@@ -12,7 +12,7 @@ from pydantic import BaseModel
 _MAX_VALUE_LENGTH = 80
 _KEY = "[key]"
 _RENAMED = {"opening": "warmup_epochs"}
-"""Keys of earlier versions, by the name that they have now."""
+"""Keys of earlier versions and their present names."""
 _PLAIN = re.compile(r"[\w-][\w .-]*")
 _WANTED = {
     "model_type": "keys and values",
@@ -50,7 +50,7 @@ def sentences(section: type[BaseModel], raw: object, where: str, faults: Sequenc
 
 
 def near_miss(word: str, known: list[str]) -> str:
-    """Return `; did you mean ...?`, or the list of what is known.
+    """Return `; did you mean ...?`, or the list of known names.
 
     >>> near_miss("marvel", ["marvell", "max_norm"])
     "; did you mean 'marvell'?"
@@ -62,7 +62,7 @@ def near_miss(word: str, known: list[str]) -> str:
 
 
 def _path_in(raw: object, path: Sequence[int | str]) -> tuple[int | str, ...]:
-    """The path without the branches of a union that pydantic tried: in a value without keys no path goes on."""
+    """The path without the union branches that pydantic adds: no path continues in a value without keys."""
     taken: list[int | str] = []
     for part in path:
         if part != _KEY and not isinstance(raw, Mapping) and not (isinstance(raw, list) and isinstance(part, int)):
@@ -94,7 +94,7 @@ def _sentence(
 
 
 def _expected(faults: Sequence[Any], got: object, advice: str) -> str:
-    """The sentence of one value: what was expected of it in any branch of a union, and what came."""
+    """The sentence about a value: what the branches of a union expect, and the value."""
     explained = [fault["msg"].removeprefix("Value error, ") for fault in faults if fault["type"] == "value_error"]
     if explained:
         wanted, semicolon, remedy = explained[0].partition(";")
@@ -125,13 +125,13 @@ def _wanted(fault: Any) -> str:
 
 
 def _choices(faults: Sequence[Any]) -> list[str]:
-    """The words that are allowed, where only certain words are."""
+    """The allowed words, if the value must be one of certain words."""
     expected = (fault["ctx"]["expected"] for fault in faults if fault["type"] == "literal_error")
     return [word for listed in expected for word in re.findall(r"'([^']*)'", listed)]
 
 
 def _shown(value: object) -> str | None:
-    """The value as the file has it, if that is short."""
+    """The value as in the file, if it is short."""
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
@@ -159,7 +159,7 @@ def _inside(raw: object, part: int | str) -> object:
 
 
 def _advice(section: type[BaseModel], path: Sequence[int | str]) -> str:
-    """The description of the field at `path`, which says what its values do."""
+    """The description of the field at `path`."""
     holder = _section_at(section, path[:-1])
     field = holder.model_fields.get(str(path[-1])) if holder and path else None
     return (field.description or "") if field else ""

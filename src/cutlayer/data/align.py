@@ -1,4 +1,4 @@
-"""Alignment: which rows all parties have, in one order that depends on nothing but those rows."""
+"""Alignment: the rows that all parties have, in an order that depends on these rows alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def order_digest(digests_in_order: Digests) -> bytes:
 
 
 def check_id_kinds(kinds: Mapping[str, str], rows: Mapping[str, int]) -> None:
-    """Refuse parties whose ids cannot mean the same.
+    """Refuse parties whose ids are of different kinds.
 
     Args:
         kinds: `PartyTable.id_kind` of each party.

@@ -1,4 +1,4 @@
-"""The schedule: which rows form which batch in which epoch; the same at every party."""
+"""The schedule: the batches of every epoch, the same at every party."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Schedule:
         seed: int,
         shuffle: Literal["rows", "blocks"] = "rows",
     ) -> None:
-        """Lay the schedule out.
+        """Create the schedule.
 
         Args:
             train_rows: int64 (n,), ascending row numbers in the common order.
@@ -56,5 +56,5 @@ class Schedule:
 
 
 def evaluation_batches(rows: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Rows in their own order, int64 (at most size,) at a time; nothing for no rows."""
+    """Batches of rows in their own order, int64 (at most size,) each; none for no rows."""
     return torch.split(rows, size) if len(rows) else ()

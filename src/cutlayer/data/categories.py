@@ -21,7 +21,7 @@ _FNV_PRIME = np.uint64(0x100000001B3)
 
 
 class CategoryEncoder(FrozenModel):
-    """What one categorical column became when it was fitted; plain values, so that it can be saved as JSON.
+    """The fitted encoding of a categorical column; plain values, so that it can be saved as JSON.
 
     Attributes:
         name: Name of the column.
@@ -41,7 +41,7 @@ class CategoryEncoder(FrozenModel):
 
     @classmethod
     def fit(cls, name: str, text: pa.ChunkedArray, config: CategoriesConfig) -> CategoryEncoder:
-        """Fix the codes.
+        """Fit the codes.
 
         Args:
             name: Name of the column.
@@ -57,7 +57,7 @@ class CategoryEncoder(FrozenModel):
 
     @classmethod
     def stated(cls, name: str, values: Sequence[str], config: CategoriesConfig) -> CategoryEncoder:
-        """Codes of a public vocabulary: no row is looked at.
+        """Codes of a public vocabulary, without a look at the rows.
 
         Args:
             name: Name of the column.

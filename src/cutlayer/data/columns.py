@@ -1,4 +1,4 @@
-"""Which columns are features, of which kind, and their values as text or as numbers."""
+"""The feature columns, their kinds, and their values as text or as numbers."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def category_text(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedA
 
 
 def without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with NaN as null, as other types say it."""
+    """The column with NaN as null."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)

@@ -26,7 +26,7 @@ CHUNK_ROWS = 131_072
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """The shape of a party's encoded features, as its bottom model needs it.
+    """The shape of a party's encoded features, for its bottom model.
 
     Attributes:
         cardinalities: codes per categorical column, the reserved ones included.
@@ -44,7 +44,7 @@ class ColumnSpec:
 
     @property
     def inputs(self) -> Inputs:
-        """What a bottom model over these columns reads: the pixels of the image are its last numbers."""
+        """Inputs of a bottom model over these columns: the pixels of the image are the last numbers."""
         if self.image is None:
             return Inputs(self.cardinalities, self.numeric)
         return Inputs(self.cardinalities, self.numeric + self.image.pixels, self.image.shape)
@@ -97,7 +97,7 @@ class Encoder(FrozenModel):
 
     @classmethod
     def from_json(cls, text: str, where: str = "encoder") -> Encoder:
-        """Read what `to_json` wrote.
+        """Read the text that `to_json` wrote.
 
         Raises:
             DataError: damaged, or of another format.
@@ -109,7 +109,7 @@ class Encoder(FrozenModel):
             raise fault(where, "a saved encoder (cutlayer-encoder-1)", got, "fit it again") from None
 
     def to_json(self) -> str:
-        """Everything that was fitted, as JSON. It holds values of the training rows, so it stays with its party."""
+        """The fitted encoders as JSON. It holds values of the training rows, so it stays with its party."""
         return self.model_dump_json()
 
     @property
@@ -134,7 +134,7 @@ class Encoder(FrozenModel):
 
     @property
     def columns(self) -> ColumnSpec:
-        """The shape of what `transform` returns."""
+        """The shape of the result of `transform`."""
         return ColumnSpec(
             cardinalities=tuple(encoder.cardinality for encoder in self.categories),
             numeric=len(self.numbers),
@@ -180,7 +180,7 @@ class Encoder(FrozenModel):
 
 
 def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
-    """Refuse codes that an embedding table of this shape would not have.
+    """Refuse codes that are out of range for an embedding table of this shape.
 
     Args:
         encoded: codes int32 (n, c), numbers float32 (n, m), and images if there are any.

@@ -1,4 +1,4 @@
-"""One sentence for everything that can be wrong with a table: where, what was expected, what came, the remedy."""
+"""Errors of tables, as a sentence with the location, the expected and the actual value, and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cutlayer.errors import DataError
 
 
 def fault(where: str, wanted: str, got: object, remedy: str = "") -> DataError:
-    """Build the standard sentence of errors, with the table it is about.
+    """Build the standard sentence of an error, with the name of the table.
 
     >>> str(fault("party bank", "unique ids", "'7' twice"))
     "party bank: expected unique ids, got '7' twice"
@@ -16,7 +16,7 @@ def fault(where: str, wanted: str, got: object, remedy: str = "") -> DataError:
 
 
 def missing_column(where: str, name: str, known: tuple[str, ...]) -> DataError:
-    """Say that a named column is not in the table, with a near miss where there is one.
+    """Report that a named column is not in the table, and suggest a similar name.
 
     >>> str(missing_column("party bank", "agee", ("age", "income")))
     "party bank: no column 'agee'; did you mean 'age'?"

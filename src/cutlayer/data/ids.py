@@ -1,4 +1,4 @@
-"""Row ids: one canonical text for each, and its 16-byte digest, the same at every party."""
+"""Row ids: their canonical texts and 16-byte digests, the same at every party."""
 
 from __future__ import annotations
 

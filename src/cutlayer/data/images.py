@@ -1,4 +1,4 @@
-"""Images as one column: an Arrow tensor per row, of bytes or of float32, and how its channels are scaled."""
+"""Images as a column: an Arrow tensor per row, of bytes or of float32, and the scale of its channels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.data.faults import fault
 
 IMAGE = "image"
-"""Name of the column that an array of images becomes."""
+"""Name of the column of an array of images."""
 MAX_CHANNELS = 16
 _BLOCK_ROWS = 1024
 _BRIGHTEST = {"uint8": 255.0, "float32": 1.0}
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 
 class ImageSpec(FrozenModel):
-    """The shape of a party's images, and the scale that they are given.
+    """The shape and the scale of a party's images.
 
     A pixel x of channel c becomes (x / brightest - mean[c]) / deviation[c]; brightest is 255 for bytes and 1 for
     float32.
@@ -65,7 +65,7 @@ class ImageSpec(FrozenModel):
 
 
 class ImageEncoder(FrozenModel):
-    """What an image column became when it was fitted."""
+    """The fitted encoding of an image column."""
 
     kind: Literal["image"] = "image"
     name: str
@@ -73,7 +73,7 @@ class ImageEncoder(FrozenModel):
 
     @classmethod
     def fit(cls, name: str, images: Array, rows: npt.NDArray[np.int64] | None) -> ImageEncoder:
-        """Fix the shape, and the scale of each channel.
+        """Fit the shape, and the scale of each channel.
 
         Args:
             name: Name of the column.

@@ -21,7 +21,7 @@ _KINDS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.typ
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The truth, in the order of the rows.
+    """True labels, in the order of the rows.
 
     Attributes:
         values: int64 (n,) class codes, or float32 (n,) targets of a regression.
@@ -36,7 +36,7 @@ class Labels:
 def encode_labels(
     column: pa.ChunkedArray, task: TaskKind, where: str = "labels", rows: npt.NDArray[np.int64] | None = None
 ) -> Labels:
-    """Turn a label column into what the task's loss takes.
+    """Turn a label column into the targets of the task's loss.
 
     Numbers are in numeric order, text in the order of its characters, false before true. So of 0 and 1, no and yes,
     or <=50K and >50K, the second one is the positive class.
@@ -79,7 +79,7 @@ def encode_labels(
 
 
 def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
-    """Refuse training rows that all have the same label, from which nothing can be learnt.
+    """Refuse training rows that all have the same label.
 
     Args:
         labels: Labels of all common rows.

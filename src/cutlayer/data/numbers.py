@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class NumberEncoder(FrozenModel):
-    """What one numeric column became when it was fitted; plain values, so that it can be saved as JSON.
+    """The fitted encoding of a numeric column; plain values, so that it can be saved as JSON.
 
     A value x becomes (t(x) - offset) / width, where t is the transform; a missing one becomes (fill - offset) / width.
 
@@ -44,7 +44,7 @@ class NumberEncoder(FrozenModel):
 
     @classmethod
     def stated(cls, name: str, span: tuple[float, float], config: NumbersConfig) -> NumberEncoder:
-        """The scale of a public range: no row is looked at.
+        """The scale of a public range, without a look at the rows.
 
         `minmax` maps the range to 0 to 1; `standard` gives numbers spread evenly over the transformed range mean 0 and
         deviation 1. A missing number becomes the middle of the transformed range, or zero as near as the range has it.
@@ -76,7 +76,7 @@ class NumberEncoder(FrozenModel):
 
     @classmethod
     def fit(cls, name: str, values: Floats, config: NumbersConfig, where: str) -> NumberEncoder:
-        """Fix the fill value and the scale.
+        """Fit the fill value and the scale.
 
         Args:
             name: Name of the column.

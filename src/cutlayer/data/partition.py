@@ -1,4 +1,4 @@
-"""One data set cut into parties' tables, for simulations."""
+"""Splits a data set into the tables of parties, for simulations."""
 
 from __future__ import annotations
 

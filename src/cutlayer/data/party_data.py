@@ -1,4 +1,4 @@
-"""One party's own data, from its table to a store in the common order; nothing here knows another party."""
+"""A party's own data, from its table to a store in the common order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Prepared:
 
     @property
     def order_digest(self) -> bytes:
-        """Digest of the ordered ids, 16 bytes, for comparing with the other parties."""
+        """Digest of the ordered ids, 16 bytes, to compare with other parties."""
         return order_digest(self.digests)
 
 
@@ -120,7 +120,7 @@ class PartyTable:
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows as they were read and of the digests of their ids; less once a file's rows are let go."""
+        """Memory of the rows and the digests of their ids, in bytes; less once the rows of a file are released."""
         return self.digests.nbytes + (0 if self._table is None else self._table.nbytes)
 
     def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
@@ -191,7 +191,7 @@ class PartyTable:
         return name
 
     def _resolved(self, features: FeaturesConfig) -> FeaturesConfig:
-        """The same with names written out, so that nothing depends on what else the table holds."""
+        """The same settings with names written out, so that they do not depend on further columns of the table."""
         if self._encoder:
             codes = self._encoder.columns.category_names
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
@@ -208,13 +208,13 @@ class PartyTable:
         return self._source.read(wanted or self._source.names[:1], as_text)
 
     def _columns(self) -> pa.Table:
-        """The table, read again if it was let go."""
+        """The table, read again if it was released."""
         if self._table is None:
             self._table = self._read()
         return self._table
 
     def _fingerprint(self, digests: Digests, training: npt.NDArray[np.int64]) -> str:
-        """Of everything the encoded store depends on."""
+        """Digest of all inputs of the encoded store."""
         features = self._columns().select(list(self._features.include))
         hashed = blake2b(digest_size=16)
         hashed.update(self._features.model_dump_json().encode())
@@ -235,7 +235,7 @@ def _digest_of(column: pa.ChunkedArray) -> bytes:
 
 
 def _reusable(folder: Path, fingerprint: str) -> tuple[Store, Encoder] | None:
-    """The store and encoder that lie in the folder, if they are whole and of this fingerprint."""
+    """The store and encoder in the folder, if they are complete and of this fingerprint."""
     try:
         store = Store.open(folder)
         encoder = Encoder.from_json((folder / _ENCODER).read_text(encoding="utf-8"))

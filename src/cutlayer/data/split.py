@@ -1,4 +1,4 @@
-"""Which of the common rows train, which validate, which test."""
+"""Split of the common rows into training, validation and test rows."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _INDEX, _CODES, _NUMBERS, _IMAGES = "store.json", "codes.npy", "numbers.npy", "i
 
 
 class _Index(FrozenModel):
-    """What `store.json` says; it is written last, so a folder with it is complete."""
+    """Content of `store.json`, which is written last: a folder with it is complete."""
 
     format: str = Field(default="cutlayer-store-2", pattern="^cutlayer-store-2$")
     checksums: Mapping[str, str]
@@ -53,7 +53,7 @@ class Store:
     """
 
     def __init__(self, encoded: Encoded, columns: ColumnSpec, fingerprint: str = "") -> None:
-        """Hold the encoded rows as they are, without a copy; nothing is checked."""
+        """Hold the encoded rows without a copy and without checks."""
         self.codes = torch.from_numpy(encoded.codes)
         self.numbers = torch.from_numpy(encoded.numbers)
         self.images = None if encoded.images is None else torch.from_numpy(encoded.images)

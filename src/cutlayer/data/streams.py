@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Stream(IntEnum):
-    """What random numbers are for; a stream of its own for each purpose, under the seed.
+    """Purpose of random numbers; each purpose has a separate stream under the seed.
 
     A value never changes: a job repeats its draws. The sampled knowledge of attacks on labels has no purpose here, its
     streams are those of the seed and the epoch.

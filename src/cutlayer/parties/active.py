@@ -36,7 +36,7 @@ from cutlayer.tasks import Task
 
 
 class ActiveParty:
-    """Receives embeddings, trains the top model, returns the cut gradients.
+    """Receives embeddings, trains the top model and returns the cut gradients.
 
     Args:
         job: The shared job.
@@ -104,10 +104,10 @@ class ActiveParty:
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         widths = yield from agree_order_active(job, self.ports, prepared.digests)
-        # After the orders were compared: no label is drawn and no parameter made for rows that are not the common ones.
+        # After the orders were compared: labels are drawn and parameters initialised for the common rows only.
         self._build(prepared, widths)
         self._protect_labels(prepared)
-        # Zeros until the releases come, which are then trained on without asking again.
+        # Zeros until the single releases arrive, which are then reused in every epoch.
         released = [name for name in self.ports if name not in self.streaming_ports]
         self.released_embeddings = {name: torch.zeros(len(self.truth), self.widths[name]) for name in released}
         if start >= job.train.warmup_epochs:
@@ -118,7 +118,7 @@ class ActiveParty:
         if local.resume and local.forget_peer_progress:
             self.state.chain.allow_repeats(start)
         if start:
-            # Last, since it sets the random state: what was drawn above must not move what the next epoch draws.
+            # Last, since it sets the random state: the draws above must not affect the draws of the next epoch.
             self.state.load(self.checkpoints.load(start - 1))
             self.stopping = EarlyStopping.from_json(commits[start - 1])
             self.usage.add_earlier(commits[start - 1]["usage"])
@@ -126,7 +126,7 @@ class ActiveParty:
         return start
 
     def _collect_releases(self) -> Generator[Port, Message, None]:
-        """Take the rows of the parties that release once, unless an interrupted run has them already.
+        """Receive the rows of the parties that release once, unless an interrupted run already has.
 
         From then on these parties receive no gradients.
         """
@@ -167,7 +167,7 @@ class ActiveParty:
         self.optimizer = self.state.optimizer
 
     def _protect_labels(self, prepared: Prepared) -> None:
-        """Draw the protected training labels; past this point training sees no others."""
+        """Draw the protected training labels; from here on, training uses only these."""
         train, local = self.split.part("train"), self.local
         context = context_of(
             self.job,
@@ -178,7 +178,7 @@ class ActiveParty:
             local.noise_key,
             task=self.task,
             label_column=local.label_column,
-            # Row numbers are no ids: a digest of the table's labels is part of them, so any change draws all anew.
+            # Row numbers are no ids: a digest of the labels is part of them, so any change redraws all labels.
             label_memory=None if local.table.id_kind == "row" else local.label_memory,
         )
         chain, log = self.state.chain, local.release_log(self.job, prepared.order_digest)
@@ -206,7 +206,7 @@ class ActiveParty:
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
         digest = rows_digest(rows)
         received = yield from self._receive(Kind.EMBEDDING, epoch, step, rows, digest)
-        # This party's graph begins at the cut: gradients at these leaves are what goes back to the senders.
+        # This party's graph begins at the cut: the gradients at these leaves go back to the senders.
         received = {name: e.detach().requires_grad_(name in self.gradient_ports) for name, e in received.items()}
         view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], received)
         with tapped(
@@ -218,7 +218,7 @@ class ActiveParty:
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = self._protected_gradients(view)
-        # All are checked before the first is sent: no peer learns from a step that another peer would refuse.
+        # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
         for name, gradient in gradients.items():
             what = f"cut gradient for {name} in epoch {epoch}, step {step}"
             check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
@@ -231,7 +231,7 @@ class ActiveParty:
         return value
 
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
-        """The cut gradient of every passive party that is sent one, after all protections."""
+        """The protected cut gradient of every passive party that receives one."""
         chain = self.state.chain
         embeddings = {name: view.embeddings[name] for name in self.gradient_ports}
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
@@ -254,7 +254,7 @@ class ActiveParty:
         return received
 
     def _ordered(self, rows: Tensor, view: ActiveView) -> dict[str, Tensor]:
-        """All embeddings in the job's order of parties, this party's own among them."""
+        """All embeddings, including this party's own, in the job's order of parties."""
         seen = dict(self.state.chain.embeddings_in(view.embeddings, view))
         self.state.sent["embeddings_in"] += 1
         if self.store is not None:
@@ -290,9 +290,9 @@ class ActiveParty:
         return self.task.evaluate(together[()], self.truth[held_out]), together
 
     def _save(self, epoch: int, best: bool) -> Generator[Port, Message, None]:
-        """Every party writes its part of the checkpoint, this one last."""
+        """Every party writes its part of the checkpoint, the active party last."""
         snapshot = self.state.snapshot()
-        # Before the peers are asked: they keep two epochs, and this one's failure must not use up the older of them.
+        # Before the peers are asked: they store two epochs, and a failure here must not remove the older.
         check_weights(snapshot[0], self.local.name, epoch)
         for port in self.ports.values():
             port.send(Kind.EPOCH_END, epoch=epoch, fields={"stop": self.stopping.stop, "best": best})
@@ -301,7 +301,7 @@ class ActiveParty:
         self.checkpoints.save(epoch, snapshot, best=best)
 
     def _commit(self, epoch: int) -> None:
-        """Declare the epoch the one to resume from, once everything about it is on disk."""
+        """Commit the epoch once all of its files are on disk; a resume starts after it."""
         self.checkpoints.commit(epoch, {**self.stopping.to_json(), "usage": self.usage.to_json()})
 
     def _finish(self) -> Generator[Port, Message, tuple[Evidence, ...]]:

@@ -28,11 +28,11 @@ _COMMITTED = {"epoch", "best", "best_epoch", "stale", "stop", "usage"}
 
 
 class _Damaged(CheckpointError):
-    """A file that no party wrote in this form; a resume can use the epoch before."""
+    """A damaged file; a resume can use the previous epoch."""
 
 
 class Checkpoints:
-    """One party's folder of checkpoints.
+    """The checkpoints of a party.
 
     Args:
         folder: Folder of the checkpoints, created on the first save.
@@ -44,7 +44,7 @@ class Checkpoints:
         self.folder, self.party, self.job = folder, party, job
 
     def save(self, epoch: int, state: State, *, best: bool) -> None:
-        """Write this party's part of `epoch`, and drop all but that and the epoch before."""
+        """Write this party's part of `epoch`, and remove all but the latest two epochs."""
         path = self._path(epoch)
         self._write(path, epoch, state)
         if best:
@@ -53,7 +53,7 @@ class Checkpoints:
             self._path(old).unlink()
 
     def commit(self, epoch: int, progress: Mapping[str, Any]) -> None:
-        """Declare `epoch` the one to resume from (active party only), with what the run needs to go on."""
+        """Commit `epoch` as the epoch to resume from, with the state of the run (active party only)."""
         before = [known for known in self.commits() if known["epoch"] == epoch - 1]
         write_whole(self.folder / "committed.json", seal({"commits": [*before, {"epoch": epoch, **progress}]}))
 
@@ -75,13 +75,13 @@ class Checkpoints:
         return commits
 
     def resumable(self) -> dict[int, dict[str, Any]]:
-        """The commits whose part is whole here, by epoch; empty before the first commit (active party only).
+        """The commits whose part is complete here, by epoch; empty before the first commit (active party only).
 
         Raises:
             CheckpointError: epochs are committed, and no part of them is whole here.
         """
         commits = {int(commit["epoch"]): commit for commit in self.commits()}
-        # The part of the older epoch is dropped before the next commit, so that only the newest must be there.
+        # The part of the older epoch is removed before the next commit, so that only the newest must exist.
         whole = self.whole({*commits} & {*self._saved(), max(commits, default=-1)})
         if commits and not whole:
             wanted = f"a whole checkpoint of epoch {' or '.join(map(str, sorted(commits)))} in {self.folder}"
@@ -89,7 +89,7 @@ class Checkpoints:
         return {epoch: commits[epoch] for epoch in whole}
 
     def whole(self, epochs: Iterable[int] | None = None) -> list[int]:
-        """Epochs that this party can resume after, ascending; warns of a damaged part, which is left out.
+        """Epochs that this party can resume after, ascending; a damaged part is skipped with a warning.
 
         Args:
             epochs: Epochs to look for; all that are saved here by default.
@@ -119,7 +119,7 @@ class Checkpoints:
         """This party's part of the best epoch.
 
         Args:
-            epoch: Epoch that it must be of: parts of two epochs together are no model. `None` takes any.
+            epoch: Expected epoch of the part, since parts of different epochs do not fit together; `None` accepts any.
 
         Raises:
             CheckpointError: it is missing, damaged, or of another party, job or epoch.
@@ -127,15 +127,15 @@ class Checkpoints:
         return self._read(self.folder / "best.safetensors", epoch)
 
     def load_kept(self, *, best: bool) -> State:
-        """This party's part of the epoch that a finished run ended with: the best one, or the latest."""
+        """This party's part of the final epoch of a finished run: the best or the latest."""
         return self.load_best() if best else self.load(self.latest())
 
     def save_release(self, state: State) -> None:
-        """Write what is released once, or was received so: a resume must meet the very same numbers."""
+        """Write a single release, sent or received: a resume must use the same numbers."""
         self._write(self.folder / RELEASED, -1, state)
 
     def load_release(self) -> State | None:
-        """What `save_release` wrote, or `None` before."""
+        """The state that `save_release` wrote, or `None` before."""
         path = self.folder / RELEASED
         return self._read(path) if path.exists() else None
 

@@ -1,4 +1,4 @@
-"""What a passive party states of its protections, on its way to the active party and into the report."""
+"""A passive party's evidence about its protections, as it is sent to the active party and reported."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63, strict=True)]
 
 
 class _Statement(FrozenModel):
-    """One entry as it may arrive: what the report takes and no more; as in every section, numbers are finite."""
+    """An entry of received evidence: exactly the fields of the report, with finite numbers."""
 
     protection: Annotated[str, AfterValidator(_passive_protection)]
     party: Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
@@ -69,7 +69,7 @@ _STATEMENTS: TypeAdapter[list[_Statement]] = TypeAdapter(
 
 
 def evidence_text(evidence: Iterable[Evidence]) -> str:
-    """A passive party's evidence as strict JSON; a metric that is not finite is not defined, and left out."""
+    """A passive party's evidence as strict JSON, without metrics that are not finite."""
     stated = [asdict(item) for item in evidence]
     for item in stated:
         item["metrics"] = {name: value for name, value in item["metrics"].items() if math.isfinite(value)}
@@ -77,7 +77,7 @@ def evidence_text(evidence: Iterable[Evidence]) -> str:
 
 
 def stated_evidence(text: str, party: str) -> list[Evidence]:
-    """A passive party's statements, taken in as data: another party's words, under its own name.
+    """Parse a passive party's evidence, which is untrusted data.
 
     What passes here can be reported: the report is written after the whole training, too late to refuse anything.
 
@@ -86,7 +86,7 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
         party: Name of the sender; a name in the text is ignored.
 
     Raises:
-        ProtocolError: they are of another form, out of range, or say what an honest party cannot have to say.
+        ProtocolError: it has another form, is out of range, or an honest party could not have sent it.
     """
     try:
         stated = _STATEMENTS.validate_json(text)
@@ -108,7 +108,7 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
 
 
 def _check_counts(item: _Statement, party: str) -> None:
-    """Refuse a count without its limits, or one that no run reaches: the ledger computes with both."""
+    """Refuse a count without its limits, or above them: the ledger uses both."""
     for name in COUNTED:
         counts = [item.metrics.get(f"{name}{limit}") for limit in ("", "_planned", "_allowed")]
         if counts == [None] * 3:

@@ -1,4 +1,4 @@
-"""Before step 0: the parties compare the job, match their rows, and prove that they hold them in one order."""
+"""The handshake before step 0: the parties compare the job, match their rows and verify a common order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROTOCOL = "1"
 
 @dataclass(frozen=True)
 class Agreement:
-    """What the handshake settled.
+    """Result of the handshake.
 
     Attributes:
         positions: Row numbers in this party's table of the common rows, in the common order, int64 (m,).
@@ -50,7 +50,7 @@ def hello(job: Job, table: PartyTable, resume: int) -> Mapping[str, int | str]:
 
 
 def check_hello(mine: Mapping[str, int | str], theirs: Message, limits: LimitsConfig) -> None:
-    """Raise if two parties cannot run this job together, or one's table is larger than the other accepts."""
+    """Raise if two parties cannot run this job together, or the peer's table is too large."""
     peer = theirs.sender
     if not 0 <= int(theirs.fields["rows"]) <= limits.peer_rows:
         wanted = f"0 to {limits.peer_rows:,} rows at {peer}"
@@ -70,7 +70,7 @@ def check_hello(mine: Mapping[str, int | str], theirs: Message, limits: LimitsCo
 def agree_passive(
     job: Job, table: PartyTable, port: Port, saved: Sequence[int], limits: LimitsConfig, *, forget: bool = False
 ) -> Generator[Port, Message, Agreement]:
-    """The passive side: say hello, send digests of the ids, take the common order.
+    """The passive side: send hello and digests of the ids, receive the common order.
 
     Args:
         job: The shared job.
@@ -108,7 +108,7 @@ def agree_passive(
 def agree_active(
     job: Job, table: PartyTable, name: str, ports: Mapping[str, Port], saved: Sequence[int], limits: LimitsConfig
 ) -> Generator[Port, Message, Agreement]:
-    """The active side: check every hello, choose the epoch to start at, intersect the ids, hand out the common order.
+    """The active side: check every hello, choose the first epoch, intersect the ids, send out the common order.
 
     The intersection is a plain comparison of hashed ids: it shows the active party which rows each partner holds.
 
@@ -123,7 +123,7 @@ def agree_active(
     Raises:
         CheckpointError: no committed epoch is whole at every party.
     """
-    # All hellos are read before the first is answered: then it is known which epoch every party can start at.
+    # All hellos are read before the first is answered: the epoch to start at depends on all of them.
     rows, latest = dict[str, int](), dict[str, int]()
     for peer, port in ports.items():
         theirs = yield from receive(port, Kind.HELLO)
@@ -146,7 +146,7 @@ def agree_active(
 
 
 def _common_start(saved: Sequence[int], latest: Mapping[str, int]) -> int:
-    """The epoch after the newest one that is whole at all parties, as far as each passive party stated its latest."""
+    """The epoch after the newest that all parties have saved, by the latest epoch that each passive party stated."""
     if not saved:
         return 0
     newest = min(max(saved), *latest.values())

@@ -1,4 +1,4 @@
-"""One party's own side of a run, which it shares with nobody; and the plan of what it releases."""
+"""The private side of a party in a run, and the plan of its releases."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from cutlayer.protections.label_memory import LabelMemory
 EVALUATION_ROWS = 4096
 """Number of rows of a request for held-out rows."""
 HELD_OUT = ("validation", "test")
-"""The parts of the rows that may be asked for; training rows are sent on schedule and no other way."""
+"""Parts of the rows that may be requested; training rows are sent on schedule only."""
 
 
 @dataclass(frozen=True)
 class Local:
-    """One party's own side of a job.
+    """The private side of a party in a job.
 
     Attributes:
         name: Name of the party.
-        table: Its rows.
-        chain: Its protections.
+        table: Rows of the party.
+        chain: Protections of the party.
         folder: Run folder; this party writes only below its own names in it.
         data: Folder of the encoded columns; several runs on the same rows may share it.
         secret: Long-lived secret, for draws that must repeat in the next run on the same rows.
@@ -74,7 +74,7 @@ class Local:
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
 
     def release_log(self, job: Job, rows: bytes) -> ReleaseLog:
-        """The log of what this run releases, by the run's noise key.
+        """The log of this run's releases, by the run's noise key.
 
         Logs of one job share a folder, whose name reveals the job only to a reader with the secret. It does not depend
         on the common rows: which rows those are, and in which order, is a peer's word, and a false one must not hide
@@ -93,7 +93,7 @@ class Local:
         return ReleaseLog(self.releases / which / f"{run}.jsonl", identity, own / MARKER)
 
     def draw_ids(self, digests: Digests) -> Digests:
-        """What the draws of each row's label depend on: the digest of its id, uint8 (n, 16).
+        """Input of the draws of each row's label: the digest of its id, uint8 (n, 16).
 
         Row numbers name other rows in another table, so that there the labels themselves become part of it: drawn alike
         in two tables, the known labels of one would reveal the draws of the other. They are those of the whole table:
@@ -116,13 +116,13 @@ class Local:
             rows: Digest of the ids of the common rows, in their order.
             truth: True labels of the common rows.
         """
-        # Where draws are remembered, each row has one draw in a generation, whatever its label is now.
+        # With a label memory, each row has one draw per generation, whatever its label is now.
         labels = truth.numpy().tobytes() + self.table.labels_digest if None in draws else b""
         what = rows + labels, repr(draws).encode()
         return derive(self.secret, b"ledger", self.label_column.encode(), *what, size=16).hex()
 
     def sampling(self, job: Job, steps_per_epoch: int) -> Sampling:
-        """Which steps this party records."""
+        """The choice of the steps that this party records."""
         limit = self.audit.max_megabytes * 2**20
         train = job.train
         return Sampling.of(steps_per_epoch, train.batch_size, self.audit.rows, train.epochs, limit)
@@ -132,14 +132,14 @@ class Local:
         return self.audit.every != "never" and sampling.takes(step)
 
     def records_layers(self, sampling: Sampling, step: int) -> bool:
-        """Whether this party records the outputs of its layers too, of a step of an epoch."""
+        """Whether this party records the outputs of its layers in a step of an epoch."""
         return self.records(sampling, step) and self.audit.layers and sampling.takes_layers(step)
 
 
 def context_of(
     job: Job, party: str, widths: Mapping[str, int], training: Tensor, secret: bytes, noise_key: bytes, **more: Any
 ) -> Context:
-    """What the protections of a party are set up with.
+    """The context that the protections of a party are set up with.
 
     Args:
         job: The shared job.
@@ -167,7 +167,7 @@ def context_of(
 
 
 def plan_of(job: Job, party: str) -> ReleasePlan:
-    """How often a party releases each row, predictions included; what bottom model and encoding owe to the rows."""
+    """Plan of a party's releases, predictions included, and whether bottom model and encoding depend on the rows."""
     once, part = job.train.releases_once(party), job.parties[party]
     encoding: Encoding = "public" if part.features.public_encoding else "fitted"
     bottom: Bottom = "fitted"
@@ -179,5 +179,5 @@ def plan_of(job: Job, party: str) -> ReleasePlan:
 
 
 def _trains(protection: str) -> bool:
-    """Whether a protection sets the updates of the bottom model, and counts what they cost."""
+    """Whether a protection sets the updates of the bottom model and accounts for their cost."""
     return protection in REGISTRY and REGISTRY[protection].update is not Protection.update

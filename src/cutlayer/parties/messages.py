@@ -1,4 +1,4 @@
-"""How a party reads messages: insists on kind and stamp, joins long tensors, and checks an embedding's shape."""
+"""Receives messages: checks kind, epoch and step, joins long tensors, and checks an embedding's shape."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError
 from cutlayer.parties.numbers import check_received
 
 DONE = "done"
-"""Reason in the `close` message of a run that finished; any other names the failure."""
+"""Reason in the `close` message of a run that finished; any other reason names the failure."""
 CHUNK = 1 << 20
 """Rows of ids or positions per message: 16 MB of digests, well under the limit of a frame."""
 
@@ -20,7 +20,7 @@ Wait = Generator[Port, Message, Message]
 
 
 def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes = b"") -> Wait:
-    """Wait for the next message and insist on its kind and stamp.
+    """Wait for the next message and check its kind, epoch, step and rows.
 
     Raises:
         ProtocolError: another kind, epoch, step or batch than this party is at.
@@ -58,7 +58,7 @@ def check_present(message: Message) -> None:
 
 
 def close_reason(failure: CutlayerError) -> str:
-    """The reason that peers are sent for a failure: its kind and the name of a lost party; no data of this party."""
+    """The reason that peers receive for a failure: its kind and the name of a lost party, no data of this party."""
     kind = type(failure).__name__
     return f"{kind} {failure.peer}".strip() if isinstance(failure, PeerLost) else kind
 
@@ -68,9 +68,9 @@ def checked_embedding(message: Message, rows: int, width: int, limit: float) -> 
 
     Args:
         message: Message whose kind, epoch and step were checked.
-        rows: Number of rows that were asked for.
+        rows: Number of requested rows.
         width: Number of columns of the sender's embedding.
-        limit: Largest Euclidean norm of a row that is accepted.
+        limit: Maximum Euclidean norm of a row.
 
     Raises:
         ProtocolError: it is not (rows, width), not finite, or a row is longer than the limit.
@@ -93,7 +93,7 @@ def send_in_chunks(port: Port, kind: Kind, name: str, tensor: Tensor) -> None:
 def receive_chunks(
     port: Port, kind: Kind, name: str, most: int, columns: int | None = None
 ) -> Generator[Port, Message, Tensor]:
-    """Join a long tensor that `send_in_chunks` has split.
+    """Receive and join a long tensor that `send_in_chunks` split.
 
     All chunks but the last must be full. A peer that sends a few rows at a time, each within the timeout of a single
     message, could otherwise hold this party for ever.
@@ -102,7 +102,7 @@ def receive_chunks(
         port: Port to the sender.
         kind: Kind of the messages.
         name: Name of the tensor in them.
-        most: Maximum number of rows in all.
+        most: Maximum total number of rows.
         columns: Number of columns of each chunk; `None` for tensors of one axis.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Numbers that would destroy a model: refused where they arrive, stopped where they arise, and never saved."""
+"""Checks against numbers that would destroy a model, in messages, in own results and in checkpoints."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _REMEDY = "lower train.optimizer.lr, or scale the columns"
 
 
 def check_received(message: Message, limit: float, key: str) -> None:
-    """Refuse an embedding or a gradient that is not finite, or whose rows are longer than this party accepts.
+    """Refuse an embedding or gradient that is not finite or has a row above this party's limit.
 
     One NaN would spread to all weights with the next step, and from there into every later checkpoint.
 
     Args:
         message: Message with one float32 matrix (n, d), whose epoch and step were checked.
-        limit: Largest Euclidean norm of a row, above 0.
+        limit: Maximum Euclidean norm of a row, above 0.
         key: Key of the private part that holds the limit, for the error.
 
     Raises:
@@ -38,13 +38,13 @@ def check_received(message: Message, limit: float, key: str) -> None:
 
 
 def check_own(rows: Tensor, limit: float, party: str, what: str) -> None:
-    """Stop before a party protects and sends what no peer would accept.
+    """Raise before a party protects and sends values that no peer would accept.
 
     Before, because noise on a row of NaN, or a clipped one, would look like any other.
 
     Args:
         rows: Embeddings or gradients of this party's own model, float32 (n, d).
-        limit: Largest Euclidean norm of a row, above 0.
+        limit: Maximum Euclidean norm of a row, above 0.
         party: Name of this party.
         what: Kind of the rows, with epoch and step, for the error.
 
@@ -64,7 +64,7 @@ def check_loss(loss: float, party: str, epoch: int, step: int) -> None:
 
 
 def check_weights(tensors: Mapping[str, Tensor], party: str, epoch: int) -> None:
-    """Stop before weights, or an optimiser's state, that are not finite replace a good checkpoint.
+    """Raise before weights or an optimiser state that are not finite replace a good checkpoint.
 
     Args:
         tensors: Tensors of the party's state, as a checkpoint holds them.
@@ -79,5 +79,5 @@ def check_weights(tensors: Mapping[str, Tensor], party: str, epoch: int) -> None
     if broken:
         raise Diverged(
             f"training diverged: after epoch {epoch} {broken[0]} and {len(broken) - 1} more tensors of {party} hold "
-            f"NaN or infinity; nothing of that epoch was saved and the checkpoint before it stands; {_REMEDY}"
+            f"NaN or infinity; that epoch was not saved, and the previous checkpoint is intact; {_REMEDY}"
         )

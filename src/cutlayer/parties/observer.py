@@ -1,4 +1,4 @@
-"""What the active party reports during a run: progress, history, and the sampled steps that an audit scores."""
+"""Interface to watch a run at the active party: progress, history, and the sampled steps for an audit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cutlayer.tasks import Task
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """One line of the history.
+    """A line of the history.
 
     Attributes:
         epoch: Number of the epoch, from 0.
         loss: Mean loss of the epoch's training rows.
-        part: Rows that `metrics` are of, `validation` or `test`.
+        part: Rows of the `metrics`, `validation` or `test`.
         metrics: Metrics of the task, by name.
         seconds: Wall time of the training steps.
         rows_per_second: Training rows per second.
@@ -73,11 +73,11 @@ class Observer:
         """
 
     def finished(self) -> None:
-        """Called after the last epoch of a run that ended well."""
+        """Called after the last epoch of a completed run."""
 
 
 class Relay(Observer):
-    """Passes every call on to another observer.
+    """Forwards every call to another observer.
 
     Args:
         observer: Receives every call.

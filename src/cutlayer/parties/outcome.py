@@ -1,4 +1,4 @@
-"""What a party knows when a run has ended."""
+"""Results of a run at each party."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cutlayer.tasks import Task
 
 @dataclass(frozen=True)
 class ActiveOutcome:
-    """What the active party knows at the end of a run.
+    """Results of a run at the active party.
 
     Attributes:
         task: Task, with its classes and the scale of its targets.
@@ -23,12 +23,12 @@ class ActiveOutcome:
         step_losses: Exact loss of every step since the last start.
         kept_epoch: Epoch whose weights the run ended with, counted from 0.
         epochs: Number of epochs that were trained.
-        stopped_early: Whether that is less than the job plans.
+        stopped_early: Whether fewer epochs were trained than the job plans.
         part: Held-out rows that `metrics` are of: `validation` or `test`.
         metrics: Metrics of the task on these rows, by name.
         logits: Logits of these rows, (n, outputs).
         labels: True labels of these rows, (n,).
-        evidence: What the protections of all parties did.
+        evidence: Evidence of the protections of all parties.
         parameters: Number of trained numbers at the active party.
         numeric: Number of numeric columns of the active party.
         categorical: Number of categorical columns of the active party.
@@ -63,10 +63,10 @@ class ActiveOutcome:
 
 @dataclass(frozen=True)
 class PassiveOutcome:
-    """What a passive party knows at the end of a run.
+    """Results of a run at a passive party.
 
     Attributes:
-        evidence: What its protections did.
+        evidence: Evidence of its protections.
         parameters: Number of trained numbers.
         numeric: Number of numeric columns.
         categorical: Number of categorical columns.

@@ -31,7 +31,7 @@ from cutlayer.protections.base import Mode, PassiveView, Update
 
 
 class PassiveParty:
-    """Sends embeddings of its rows, learns from the gradients that come back.
+    """Sends embeddings of its rows and trains on the gradients that come back.
 
     Args:
         job: The shared job.

@@ -20,7 +20,7 @@ _WORDS, _FIRST, _WORD_BYTES = 624, 24, 8
 
 
 def starting_key(noise_key: bytes, party: str, seed: int) -> bytes:
-    """The key, 32 bytes, of all that a party draws from the global random state: initial weights, dropout, a fit.
+    """The key, 32 bytes, of a party's draws from the global random state: initial weights, dropout, a fit.
 
     Args:
         noise_key: 32 bytes of the party's own. Nobody without it can repeat what is drawn.

@@ -1,4 +1,4 @@
-"""A single release of every row: its schedule, and how the active party asks for it."""
+"""A single release of every row: its schedule, and the request for it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def release_batches(split: Split, width: int) -> list[tuple[str, Tensor]]:
 
 
 def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Generator[Port, Message, Tensor]:
-    """Ask a party that releases once for all its rows, batch after batch.
+    """Request all rows of a party that releases once, batch by batch.
 
     Args:
         port: Port to the party.
         split: Rows for training, validation and testing.
         width: Number of columns of its embedding.
-        limit: Largest norm of a row that is accepted.
+        limit: Maximum norm of a row.
 
     Returns:
         The embeddings by row of the common order, float32 (n, width).

@@ -1,4 +1,4 @@
-"""One party's part of the model with its optimiser and protections, and what a checkpoint holds of it."""
+"""A party's part of the model with its optimiser and protections, and its form in a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PartyState:
         rows: Digest of the ids of the common rows, in their order.
         ports: Ports to the peers; every message that a protection must have made is compared with what it made, before
             it leaves.
-        wrap: Applied to the optimiser, where the party attacks by it.
+        wrap: Function applied to the optimiser of a party that attacks through it.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PartyState:
             port.inspect = self._leaving(chain)
 
     def _leaving(self, chain: Chain) -> Callable[[Message], None]:
-        """Have the chain compare a message with what it returned; then count the message."""
+        """Let the chain compare a message with the values that it returned; then count the message."""
 
         def inspect(message: Message) -> None:
             kind = message.kind
@@ -81,7 +81,7 @@ class PartyState:
         """Continue from `state`.
 
         Raises:
-            CheckpointError: the checkpoint is of other rows or of a model of another shape, or lacks something.
+            CheckpointError: the checkpoint is of other rows or of a model of another shape, or is incomplete.
         """
         try:
             self.check_rows(state[1]["rows"])
@@ -108,7 +108,7 @@ class PartyState:
             self.optimizer.load_state_dict(whole)
 
     def load_weights(self, state: State) -> None:
-        """Take over the weights alone, to evaluate with them."""
+        """Load the weights alone, for evaluation."""
         weights = {name.removeprefix("module/"): t for name, t in state[0].items() if name.startswith("module/")}
         try:
             self.modules.load_state_dict(weights)
@@ -117,13 +117,13 @@ class PartyState:
 
 
 def chain_state(state: State) -> Mapping[str, Any]:
-    """What a checkpoint holds of the party's protections, for `Chain.load_state_dict`."""
+    """State of the party's protections in a checkpoint, for `Chain.load_state_dict`."""
     stored: Mapping[str, Any] = _push(state[1]["chain"], state[0])
     return stored
 
 
 def build_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
-    """The optimiser of one party, fused: one pass over all parameters in place of one per operation."""
+    """The optimiser of one party, fused: a single pass over all parameters instead of one per operation."""
     if not parameters:
         return None
     if config.kind == "sgd":
@@ -145,7 +145,7 @@ def _pull(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _push(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Undo `_pull`."""
+    """Invert `_pull`."""
     if isinstance(value, Mapping):
         if value.keys() == {"tensor"}:
             return tensors[value["tensor"]]

@@ -1,4 +1,4 @@
-"""When training stops, and which epoch is the best: the same rule for a run and for its baselines."""
+"""Decides when training stops and which epoch is the best, for a run and for its baselines."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class EarlyStopping:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> EarlyStopping:
-        """Continue from what `to_json` wrote."""
+        """Restore the state that `to_json` wrote."""
         return cls(**{name: stored[name] for name in _STORED})
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a commit; further starts of a run have step losses of their own."""
+        """State for a commit, without the step losses, which each start of a run has of its own."""
         return {name: getattr(self, name) for name in _STORED}
 
     def update(self, metric: float, epoch: int, job: Job) -> bool:

@@ -1,4 +1,4 @@
-"""What a run has used, summed over all of its starts: seconds and bytes."""
+"""Time and traffic of a run, summed over all of its starts."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Usage:
         return {active: own, **{name: (received, sent) for name, (sent, received) in links.items()}}
 
     def to_json(self) -> dict[str, Any]:
-        """As a commit stores it."""
+        """State for a commit."""
         return {"seconds": self.seconds, "traffic": self.traffic}
 
     def add_earlier(self, stored: Mapping[str, Any]) -> None:
-        """Add what earlier starts used, as `to_json` wrote it."""
+        """Add the usage of earlier starts, as `to_json` wrote it."""
         self._seconds += float(stored["seconds"])
         for name, (sent, received) in stored["traffic"].items():
             before = self._traffic[name]

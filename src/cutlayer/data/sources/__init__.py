@@ -1,4 +1,4 @@
-"""Where a party's rows come from: a file, a data frame, an array. Every source reads columns as an Arrow table."""
+"""Sources of a party's rows: files, data frames and arrays. Every source reads columns as an Arrow table."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cutlayer.errors import DataError
 __all__ = ["SOURCES", "FileSource", "MemorySource", "Source", "as_table", "open_source"]
 
 SOURCES: Mapping[str, type[FileSource]] = {"csv": CsvSource, "parquet": ParquetSource, "npz": NpzSource}
-"""Sources of files by format; a table without a format is of the one that its file's ending belongs to."""
+"""Sources of files by format; a table without a format has that of its file's ending."""
 
 
 def open_source(data: object, party: str) -> Source:
-    """Open a party's table, whatever it is.
+    """Open a party's table of any kind.
 
     Args:
         data: A `TableConfig`, or anything that `as_table` takes.

@@ -1,4 +1,4 @@
-"""The contract of a source of rows: the names of its columns, and some of them as an Arrow table."""
+"""The interface of a source of rows, which reads chosen columns as an Arrow table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cutlayer.errors import DataError
 
 
 class Source(ABC):
-    """A table of which columns can be read by name.
+    """A table whose columns can be read by name.
 
     Attributes:
         where: Whose table and which file, for messages.
@@ -68,7 +68,7 @@ class Source(ABC):
         return _without_views(table).combine_chunks()
 
     def read_all(self) -> pa.Table:
-        """Read every column, as `read` does."""
+        """Read every column; see `read`."""
         return self.read(self.names)
 
     @abstractmethod
@@ -103,7 +103,7 @@ class FileSource(Source):
 
     @abstractmethod
     def read_columns(self, names: list[str], as_text: Collection[str]) -> pa.Table:
-        """Columns of these names in this order; those named in `as_text` as text, where the file holds text alone."""
+        """Columns of these names in this order; columns in `as_text` as text, if the file holds only text."""
 
     def unreadable(self, failure: Exception) -> DataError:
         """The error of a file that cannot be read, because of one of `failures`."""
@@ -121,7 +121,7 @@ class FileSource(Source):
 
 
 def first_line(failure: BaseException) -> str:
-    """The first line of an exception's text, 200 characters at most; its class where it has no text."""
+    """The first line of an exception's text, at most 200 characters; its class if there is no text."""
     return (str(failure).splitlines() or [type(failure).__name__])[0][:200]
 
 

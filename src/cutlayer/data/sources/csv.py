@@ -21,7 +21,7 @@ class CsvSource(FileSource):
     endings = (".csv", ".tsv", ".txt", ".data")
 
     def read_names(self) -> tuple[str, ...]:
-        """Column names: the declared ones, or those of the first line."""
+        """Names of the columns: the declared names, or the first line."""
         if self.config.columns is not None:
             return self.config.columns
         with csv.open_csv(self.config.path, parse_options=_layout(self.config)) as reader:

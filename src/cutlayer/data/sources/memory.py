@@ -1,4 +1,4 @@
-"""Tables that are in memory already: data frames, arrays, mappings of columns."""
+"""Tables in memory: data frames, arrays and mappings of columns."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def as_table(data: object, where: str) -> pa.Table:
 
 
 def _values(values: object, where: str) -> object:
-    """A column of a mapping as `pa.table` takes it."""
+    """A column of a mapping in a form that `pa.table` accepts."""
     return image_column(values, where) if isinstance(values, np.ndarray) and values.ndim > 2 else values
 
 
