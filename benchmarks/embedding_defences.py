@@ -87,7 +87,7 @@ def embedding_defences(rows: int, repeats: int) -> EmbeddingOverheads:
         "cnn": small_network,
         "resnet18, 16 channels": lambda: ResNet18Bottom(ResNet18BottomConfig(channels=16, width=WIDTH), INPUTS),
     }
-    undefended, found = {}, list[Overhead]()
+    undefended, costs = {}, list[Overhead]()
     for name, bottom in bottoms.items():
         seconds = _seconds(bottom, steps, repeats)
         plain = seconds["undefended"]
@@ -96,8 +96,8 @@ def embedding_defences(rows: int, repeats: int) -> EmbeddingOverheads:
             below = plain if defence == "noise" else seconds["noise"]
             shares = [(a - b) / c for a, b, c in zip(seconds[defence], below, plain, strict=True)]
             median, lowest, highest = statistics.median(shares), min(shares), max(shares)
-            found.append(Overhead(name, defence, round(median, 4), round(lowest, 4), round(highest, 4), published / 2))
-    return EmbeddingOverheads("embedding_defences", steps * BATCH, BATCH, WIDTH, repeats, 1, undefended, tuple(found))
+            costs.append(Overhead(name, defence, round(median, 4), round(lowest, 4), round(highest, 4), published / 2))
+    return EmbeddingOverheads("embedding_defences", steps * BATCH, BATCH, WIDTH, repeats, 1, undefended, tuple(costs))
 
 
 def _seconds(bottom: Callable[[], BottomModel], steps: int, repeats: int) -> Mapping[str, list[float]]:

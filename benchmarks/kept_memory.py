@@ -11,13 +11,13 @@ from cutlayer.training.process import keep_freed_memory
 
 
 def kept_side(rows: int) -> Callable[[], float]:
-    """As a training run has it."""
+    """With the memory settings of a training run."""
     keep_freed_memory()
     return given_back_side(rows)
 
 
 def given_back_side(rows: int) -> Callable[[], float]:
-    """As the C library comes; the seconds are of rows / 128 steps."""
+    """With the defaults of the C library; the seconds are of rows / 128 steps."""
     step, numbers = plain_step(), count()
 
     def once() -> float:

@@ -20,7 +20,7 @@ from cutlayer.kernels.lattice import lattice_gaussian
 from cutlayer.training.process import keep_freed_memory
 
 NORMALS = 1 << 20
-"""Of one draw: a message of 8192 x 128."""
+"""Shape of a draw: a message of 8192 x 128."""
 
 DRAWS = 16
 _KEY = bytes(range(32))

@@ -81,7 +81,7 @@ def compare(
 
 
 class _Worker:
-    """A process that runs one side when told to."""
+    """A process that runs one side on request."""
 
     def __init__(self, context: Any, build: Callable[..., Timed], arguments: tuple[Any, ...], threads: int) -> None:
         self.pipe, other = context.Pipe()

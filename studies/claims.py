@@ -17,7 +17,7 @@ RULES = (
 
 
 class Verdict(StrEnum):
-    """What the results say about a claim."""
+    """Verdict of the results on a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold here"
@@ -92,7 +92,7 @@ def any_holds(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def summary(claims: Sequence[Claim]) -> str:
-    """How many claims got which verdict, and by which rules.
+    """Number of claims by verdict, and the rules.
 
     >>> summary([Claim("a", "1", "1", Verdict.HOLDS)]).partition(chr(10))[0]
     'Of 1 claims, 1 holds.'

@@ -16,7 +16,7 @@ UNDEFENDED = "undefended"
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What one training gave.
+    """Results of a training.
 
     Attributes:
         group: Data set and network, such as `Criteo`.
@@ -151,7 +151,7 @@ class Results:
         return mean_of(a - b for a, b in pairs if a is not None and b is not None)
 
     def loss(self, condition: Condition, base: str = UNDEFENDED) -> Mean | None:
-        """How much of the test metric a setting costs, against the same group's `base`."""
+        """Loss of test metric of a setting, against the `base` of the same group."""
         return self.difference((condition[0], base), condition, metric)
 
     def column(self, value: Value) -> Callable[[Condition], Mean | None]:

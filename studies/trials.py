@@ -1,4 +1,4 @@
-"""What a study is: trainings that are run once each, and a page that compares their results with a paper."""
+"""Studies: trainings that run once each, and a page that compares their results with a paper."""
 
 from __future__ import annotations
 

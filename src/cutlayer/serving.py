@@ -27,7 +27,7 @@ Embed = Callable[[Tensor], Tensor]
 
 
 class Serving:
-    """What one passive party of a finished run releases for predictions.
+    """Releases of a passive party of a finished run for predictions.
 
     A prediction releases every row that it is asked for once, with noise of its own. The rows of a prediction have no
     ids that distinguish them from those of another, so the account takes each prediction for one more release of every
@@ -121,7 +121,7 @@ class Serving:
 
 
 def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: bytes | None) -> dict[str, Serving]:
-    """What each passive party releases for a prediction, after all of them have agreed to it.
+    """Releases of each passive party for a prediction, once all of them have one left.
 
     Args:
         job: Job of the run.
@@ -132,7 +132,7 @@ def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: b
     Raises:
         ConfigError, BudgetExceeded: one of the parties has no prediction left; nothing is released by any.
     """
-    servings = {name: Serving(job, folder, name, width, supplied) for name, width in widths.items()}
-    for serving in servings.values():
+    parties = {name: Serving(job, folder, name, width, supplied) for name, width in widths.items()}
+    for serving in parties.values():
         serving.check()
-    return servings
+    return parties

@@ -1,1 +1,1 @@
-"""What a total privacy budget of embeddings buys, spent in every epoch or once."""
+"""Utility under a total privacy budget of embeddings, spent in every epoch or once."""

@@ -96,7 +96,7 @@ def _sentence(claims: BudgetClaims, group: str, fit: OnceFit) -> str:
 
 
 def _costlier(claims: BudgetClaims, group: str, fit: OnceFit) -> str:
-    """Which of the two costs more, where the interval of their paired difference resolves it."""
+    """The more costly of the two, if the interval of their paired difference resolves it."""
     width = GROUPS[group].width
     more = claims.noise_beyond_fit(group, noiseless(fit, width), budgeted(fit.name, GOAL, width))
     if above(more, 0.0) is Verdict.HOLDS:
@@ -142,7 +142,7 @@ def _table(
 
 
 def _spent(results: Results, group: str, setting: str) -> tuple[str, ...]:
-    """What the ledger says of a setting; the same at every width and for every seed."""
+    """The ledger's statement on a setting, the same at every width and for every seed."""
     known = [result.measured for result in results.all((group, setting)) if "why" in result.measured]
     if not known:
         return ("–",) * 4
@@ -193,7 +193,7 @@ def _bounds() -> str:
 
 
 def _left_out(group: str) -> str:
-    """Which widths a method was not run at, and why."""
+    """The widths that a method was not run at, with the reasons."""
     missing = [(fit.name, width) for fit in FITS for width in WIDTHS if width not in widths(group, fit.name)]
     listed = ", ".join(f"`{name}` at width {width}" for name, width in missing)
     rule = f"a passive party has {GROUPS[group].columns} columns, one for each category, and no more components"

@@ -149,17 +149,17 @@ def attack_results(features: Sequence[FeatureResult]) -> dict[str, dict[str, dic
         features: Results of all attacks on features.
     """
     results: dict[str, dict[str, dict[str, float | None]]] = {}
-    for one in features:
-        name = one.attack if one.attack == "membership" else f"{one.attack}, {_release(one.release)}"
-        values = {"value": one.value, "baseline": one.baseline, **one.metrics}
-        results.setdefault(name, {})[one.party] = values
+    for result in features:
+        name = result.attack if result.attack == "membership" else f"{result.attack}, {_release(result.release)}"
+        values = {"value": result.value, "baseline": result.baseline, **result.metrics}
+        results.setdefault(name, {})[result.party] = values
     return results
 
 
 def _pictures(features: Sequence[FeatureResult], party: str) -> dict[str, list[Mapping[str, Any]]]:
     """Reconstructed images of one party, by release."""
-    own = [one for one in features if one.pictures and one.party == party]
-    return {_release(one.release): [picture.model_dump() for picture in one.pictures] for one in own}
+    own = [result for result in features if result.pictures and result.party == party]
+    return {_release(result.release): [picture.model_dump() for picture in result.pictures] for result in own}
 
 
 def _release(description: str) -> str:

@@ -1,4 +1,4 @@
-"""What theory says of label differential privacy, judged by the results of the label-dp study."""
+"""Predictions of theory about label differential privacy, judged by the results of the label-dp study."""
 
 from __future__ import annotations
 

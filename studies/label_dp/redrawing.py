@@ -1,4 +1,4 @@
-"""What drawing the labels again in every epoch would cost.
+"""Cost of drawing the labels again in every epoch.
 
 Runs draw each label once and cannot do otherwise. So this trains the same network on all columns in one place, without
 a cut, from the weights and on the batches of the run of the same job, and draws the labels itself: once, or in every

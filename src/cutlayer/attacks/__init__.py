@@ -113,7 +113,7 @@ def resolve(
 
 
 def _secret_of(attack: type[Attack[Any, Any]]) -> Literal["labels", "features"]:
-    """What attacks of a family look for: `labels`, the active party's, or `features`, a passive party's.
+    """Target of a family of attacks: `labels` of the active party, or `features` of a passive party.
 
     Raises:
         ConfigError: The attack is of no family that an audit runs.

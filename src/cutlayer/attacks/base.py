@@ -71,5 +71,5 @@ class Attack(ABC, Generic[View, Result]):
         """Attack; random draws come from torch's global generator, which `__call__` has seeded."""
 
     def finish(self, result: Result) -> Result:
-        """What the family does to every result before it is returned."""
+        """Post-process a result of the family before it is returned."""
         return result

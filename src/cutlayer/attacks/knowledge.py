@@ -1,4 +1,4 @@
-"""What an attacker is assumed to know besides its view."""
+"""Knowledge that an attacker is assumed to have in addition to its view."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from cutlayer.attacks.feature.base import FeatureView
 
 HINTS = 10
-"""Positive rows of each batch that the hint attack knows."""
+"""Number of positive rows of each batch that the hint attack knows."""
 
 KNOWN_PER_CLASS = 100
-"""Rows of each class whose labels a probe is fitted on."""
+"""Number of rows of each class whose labels a probe is fitted on."""
 
 AUXILIARY, AUXILIARY_PER_CLASS = 40, 4
 """Labels that a departed party completes its model with: in all, and at least of each class."""
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Need(StrEnum):
-    """One piece of knowledge; the report lists it with the attack's value."""
+    """A kind of knowledge; the report lists it with the attack's value."""
 
     POSITIVE_SHARE = "the share of positive rows"
     CLASS_SHARES = "the share of each class"
@@ -151,7 +151,7 @@ class Knowledge:
         return _given(self.shadow_rows, Need.SHADOW_ROWS)
 
     def known_among(self, rows: Tensor) -> Tensor:
-        """Which of `rows` (int64 (n,)) have a known label, bool (n,)."""
+        """Whether each of `rows` (int64 (n,)) has a known label, bool (n,)."""
         return torch.isin(rows, torch.tensor(list(self.known), dtype=torch.int64))
 
     def positives_among(self, rows: Tensor) -> list[int]:

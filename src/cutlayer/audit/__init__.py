@@ -1,4 +1,4 @@
-"""Which attacks on which messages, scores to leak with intervals, findings and gates."""
+"""Audits runs: attacks on messages, leaks with intervals, findings and gates."""
 
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor, Cell, Series

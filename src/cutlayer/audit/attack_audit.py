@@ -1,4 +1,4 @@
-"""What an audit of one family of attacks ends with: results, and the attacks that could not be run."""
+"""Outcome of the audit of a family of attacks: results, and the attacks that could not be run."""
 
 from __future__ import annotations
 

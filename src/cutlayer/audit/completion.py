@@ -45,7 +45,7 @@ class DepartedParty:
         self.store = run.stores[party]
 
     def view(self, folder: RunFolder) -> DepartedView:
-        """What the party holds after a run in `folder`, on the same rows."""
+        """View of the party after a run in `folder`, on the same rows."""
         return self._view(Run(self.job, folder, origin=self.run.folder).bottom(self.party), trained=True)
 
     def untrained(self) -> DepartedView:

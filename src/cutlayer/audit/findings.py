@@ -19,7 +19,7 @@ FEW_ROWS = 50
 
 @dataclass(frozen=True)
 class Context:
-    """What findings are drawn from.
+    """Results that findings are derived from.
 
     Attributes:
         utility: held-out metrics of this run and its references.

@@ -1,4 +1,4 @@
-"""Where parties may listen: for now only inside one machine."""
+"""Addresses that parties may listen at: for now only on the loopback of a machine."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from cutlayer.protections import REGISTRY as PROTECTIONS
 
 
 class Catalogue(StrEnum):
-    """What can be listed."""
+    """Kinds of things to list."""
 
     PROTECTIONS = "protections"
     ATTACKS = "attacks"

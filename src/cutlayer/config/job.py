@@ -85,7 +85,7 @@ class AuditConfig(FrozenModel):
 
 
 class BudgetConfig(FrozenModel):
-    """What a whole run may cost a party's rows: it is not started if it would cost more, and stopped before it does.
+    """Privacy budget of a party's rows for a whole run, which is not started, or is stopped, before it costs more.
 
     Attributes:
         epsilon: Maximum epsilon of the run, above 0.
@@ -183,7 +183,7 @@ class EarlyStopConfig(FrozenModel):
 
 
 class SplitConfig(FrozenModel):
-    """Which aligned rows are held out, as shares; a pure function of the seed and the number of rows."""
+    """Shares of the aligned rows that are held out; the split depends only on the seed and the number of rows."""
 
     test: float = Field(default=0.1, ge=0, lt=1)
     validation: float = Field(default=0.1, ge=0, lt=1)

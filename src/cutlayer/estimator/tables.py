@@ -1,4 +1,4 @@
-"""What is handed to an estimator, made into tables and labels, or refused in a sentence."""
+"""Turns the arguments of an estimator into tables and labels, or refuses them with an error."""
 
 from __future__ import annotations
 

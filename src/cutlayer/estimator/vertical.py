@@ -36,7 +36,7 @@ from cutlayer.training.together import Keys
 
 
 class _Vertical(BaseEstimator):  # type: ignore[misc]
-    """What the classifier and the regressor share; parameters as documented there."""
+    """Base class of the classifier and the regressor, which document the parameters."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         return allowed_models(*modules_of({"bottom": self.bottom, "top": self.top}))
 
     def _out(self) -> Path:
-        """Where the run goes; a folder made for it goes when this estimator does."""
+        """Folder of the run; a temporary folder is removed together with this estimator."""
         if self.run_dir is not None:
             if (Path(self.run_dir) / "run").exists():
                 raise RunFolderError(f"{self.run_dir} holds a run already; choose another run_dir, or remove it")

@@ -1,1 +1,1 @@
-"""The order of work: check and forecast a job, run it with everything it is compared with, audit it again."""
+"""Runs jobs: checks and forecasts them, trains them with their baselines, and audits them again."""

@@ -1,4 +1,4 @@
-"""The audit of a finished run: at its end, and again from what it recorded."""
+"""The audit of a finished run, at its end or again from its records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def conclude_audit(
     runs: Mapping[str, RunAudit],
     guarantees: Sequence[GuaranteeTest] = (),
 ) -> Audit:
-    """Attack models and features after the runs, then draw findings and gates from all results.
+    """Attack models and features after the runs, then derive findings and gates from all results.
 
     Args:
         job: the job as run.

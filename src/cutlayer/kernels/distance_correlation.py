@@ -134,7 +134,7 @@ class _Centring:
         return (products - 2.0 / self.row * float(a @ b) + float(a.sum()) * float(b.sum()) / self.total) / self.pairs
 
     def offsets(self, row_sums: Tensor) -> Tensor:
-        """What centring takes from a_ij, as o_i + o_j; shape (n,)."""
+        """Offsets o of the centring, which subtracts o_i + o_j from a_ij; shape (n,)."""
         return row_sums / self.row - 0.5 * row_sums.sum() / self.total
 
 

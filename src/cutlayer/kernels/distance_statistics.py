@@ -87,7 +87,7 @@ def normal_divergence(mean: float, variance: float, other_mean: Tensor, other_va
 
 
 class _NormalDivergence(torch.autograd.Function):
-    """Of four numbers: as tensor operations, they and their gradients would take longer than all the distances."""
+    """The same for plain numbers: tensor operations and their gradients would take longer than all the distances."""
 
     @staticmethod
     def forward(ctx: Any, other_mean: Tensor, other_variance: Tensor, mean: float, variance: float) -> Tensor:

@@ -13,7 +13,7 @@ from cutlayer.kernels.k_means import k_means
 
 _SAMPLE = 1024
 _SMALL, _LARGE = 1e-100, 1e100
-"""What lies between them can be squared and added up."""
+"""Range of magnitudes that can be squared and added up."""
 
 
 @dataclass(frozen=True, slots=True)

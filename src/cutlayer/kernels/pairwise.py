@@ -77,7 +77,7 @@ class Points:
 
     @property
     def device(self) -> torch.device:
-        """Where the rows live."""
+        """Device of the rows."""
         return self._double.device
 
     @property
@@ -98,7 +98,7 @@ class Points:
         return inverse.fill_diagonal_(0.0) if rows == cols else inverse
 
     def zero_sums(self) -> Tensor:
-        """What `add_weighted` begins with."""
+        """Initial value for `add_weighted`."""
         return torch.zeros(self.n, self.width + 1, dtype=self.working, device=self.device)
 
     def add_weighted(self, out: Tensor, weights: Tensor, rows: slice, cols: slice) -> None:

@@ -51,7 +51,7 @@ def _successors(scores: Floats, thresholds: Floats) -> Indices:
     position = np.arange(size, dtype=np.int64)
     ahead = np.empty(size)
     for level in range(len(levels) - 1, -1, -1):
-        # Positions are in range: clipping tells the gather not to check them, which costs more than the gather.
+        # Positions are in range: clipping avoids a check of them, which costs more than the gather.
         np.take(levels[level], position, out=ahead, mode="clip")
         position += (ahead < thresholds).astype(np.int64) << level
         np.minimum(position, size, out=position)

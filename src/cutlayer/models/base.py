@@ -1,4 +1,4 @@
-"""What a bottom and a top model must offer, and how every layer's output is read."""
+"""Interfaces of bottom and top models, and the capture of layer outputs."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def dense_stack(width_in: int, hidden: tuple[int, ...], activation: str, cut: Cu
 
 
 def last_activation(activation: str, cut: Cut) -> type[nn.Module]:
-    """What follows the layer that gives the embedding."""
+    """Layers after the layer that gives the embedding."""
     return nn.Identity if cut == "linear" else ACTIVATIONS[activation]
 
 

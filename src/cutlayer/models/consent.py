@@ -1,4 +1,4 @@
-"""Which modules of users this process may import: none without the consent of the person who runs it.
+"""Consent to import users' modules: none is imported unless the person who runs the process allows it.
 
 The path of a model of kind `python` is in the part of a job that all parties share, so that a partner may have written
 it. To import a module is to run it. Consent is therefore never read from a job: it comes from the command line,

@@ -1,4 +1,4 @@
-"""What the bottom models over an image share."""
+"""Base of the bottom models over an image."""
 
 from __future__ import annotations
 

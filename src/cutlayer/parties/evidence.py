@@ -108,7 +108,7 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
 
 
 def _check_counts(item: _Statement, party: str) -> None:
-    """Refuse a count without its limits, or above them: the ledger uses both."""
+    """Refuse a count without its limits, or out of range: the ledger uses both."""
     for name in COUNTED:
         counts = [item.metrics.get(f"{name}{limit}") for limit in ("", "_planned", "_allowed")]
         if counts == [None] * 3:

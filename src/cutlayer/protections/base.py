@@ -19,14 +19,14 @@ from cutlayer.tasks import Task
 
 
 class Side(StrEnum):
-    """Which party runs a protection: the one that owns what it protects."""
+    """Role of the party that runs a protection: the owner of the protected asset."""
 
     ACTIVE = "active"
     PASSIVE = "passive"
 
 
 class Asset(StrEnum):
-    """What a protection protects."""
+    """Asset that a protection protects."""
 
     LABELS = "labels"
     FEATURES = "features"
@@ -34,7 +34,7 @@ class Asset(StrEnum):
 
 
 class Mode(StrEnum):
-    """What an embedding is released for."""
+    """Purpose of a release of embeddings."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
@@ -65,25 +65,25 @@ class Noise:
         return derive(self._key, b"cutlayer noise", purpose, fingerprint(self._content_key, content))
 
     def digest(self, content: Tensor) -> str:
-        """A keyed digest of what is released, in hexadecimal; equal for equal numbers of one shape alone."""
+        """A keyed digest of released values, in hexadecimal; equal only for equal numbers of the same shape."""
         shape = json.dumps([list(content.shape), str(content.dtype)]).encode()
         digest = fingerprint(self._content_key, content)
         return derive(self._key, b"cutlayer release", shape, digest, size=16).hex()
 
     def normal(self, shape: tuple[int, ...], *, hook: str, peer: str, step: int, content: Tensor) -> Tensor:
-        """Standard normal float32 numbers, a function of the shape and of what `key` takes."""
+        """Standard normal float32 numbers, a function of the shape and of the arguments of `key`."""
         key = self.key(hook=hook, peer=peer, step=step, content=content)
         return standard_normal(key, b"normal %r" % (shape,), shape)
 
     def laplace(self, shape: tuple[int, ...], *, hook: str, peer: str, step: int, content: Tensor) -> Tensor:
-        """Laplace float32 numbers of scale 1, a function of the shape and of what `key` takes."""
+        """Laplace float32 numbers of scale 1, a function of the shape and of the arguments of `key`."""
         key = self.key(hook=hook, peer=peer, step=step, content=content)
         return standard_laplace(key, b"laplace %r" % (shape,), shape)
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a protection learns before step 0.
+    """Facts of the run that a protection receives before step 0.
 
     Attributes:
         party: name of the party that runs the protection.
@@ -120,7 +120,7 @@ class Context:
 
 @dataclass(frozen=True)
 class ActiveView:
-    """What the active party's protections see at one step: no party's inputs.
+    """View of the active party's protections at a step, without the inputs of any party.
 
     Attributes:
         mode: purpose of the release.
@@ -144,7 +144,7 @@ class ActiveView:
 
 @dataclass(frozen=True)
 class PassiveView:
-    """What a passive party's protections see at one step: no labels.
+    """View of a passive party's protections at a step, without labels.
 
     Epoch and step are the party's own numbers, and never those of a request: noise and account depend on them.
 
@@ -174,7 +174,7 @@ class PassiveView:
 
 @dataclass(frozen=True)
 class Update:
-    """One optimiser step of a passive party, before it is taken.
+    """Inputs of an optimiser step of a passive party.
 
     Attributes:
         bottom: the bottom model, whose parameters' gradients are to be set.
@@ -190,7 +190,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one protection did in a run.
+    """Evidence of a protection's work in a run.
 
     Attributes:
         protection: name of the protection.
@@ -315,7 +315,7 @@ class Protection(Generic[C]):
         return es
 
     def cut_gradient(self, view: ActiveView) -> tuple[float, Mapping[str, Tensor]]:
-        """Return the weight of the task gradient and what to add to it, per passive party."""
+        """Return the weight of the task gradient and the terms to add to it, per passive party."""
         return 1.0, {}
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
@@ -327,10 +327,10 @@ class Protection(Generic[C]):
         return None
 
     def update(self, update: Update, view: PassiveView) -> None:
-        """Set the gradients of the bottom model's parameters, in place of the backward pass."""
+        """Set the gradients of the bottom model's parameters instead of the backward pass."""
 
     def event(self, plan: ReleasePlan) -> Event:
-        """What this protection will release, known before the run starts.
+        """The planned releases of this protection, known before the run starts.
 
         Args:
             plan: how often the schedule releases each row.
@@ -346,18 +346,18 @@ class Protection(Generic[C]):
         }
 
     def begin(self) -> None:
-        """Called once the account has room for the run, before anything that the protection made is sent."""
+        """Called once the account has room for the run, before a result of the protection is sent."""
 
     def end(self) -> None:
-        """Called when the run has ended, so that its ledger states what was released."""
+        """Called when the run has ended and its ledger states the releases."""
 
     def epoch_metrics(self) -> Mapping[str, float]:
-        """Metrics of the training epoch that has just ended, for the history; called once after each."""
+        """Metrics of the latest training epoch, for the history; called once after each epoch."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values, besides the counters, that a resumed run continues from."""
+        """State for a resume, without the counters: tensors and plain values."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore the state that `state_dict` returned."""

@@ -1,4 +1,4 @@
-"""The only caller of a protection's hooks: orders them, counts what they cover, and refuses a run that they missed."""
+"""The only caller of protections: orders their hooks, counts the covered messages, and refuses uncovered ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_o
 
 
 class Chain:
-    """One party's protections, in the order of their ranks.
+    """A party's protections, in the order of their ranks.
 
     Args:
         party: name of the party.
@@ -77,7 +77,7 @@ class Chain:
             protection.begin()
 
     def check_bottom(self, bottom: BottomModel, inputs: Inputs) -> None:
-        """Test that the party's bottom model is what its protections' guarantees need.
+        """Test that the party's bottom model meets the assumptions of its protections' guarantees.
 
         Args:
             bottom: the bottom model; it is not changed.
@@ -92,7 +92,7 @@ class Chain:
                 check_row_independence(bottom, inputs, where, repeatable=protection.needs_no_random_draws)
 
     def account(self, plan: ReleasePlan, log: ReleaseLog | None = None) -> Account:
-        """Open an account of what these protections will release by a schedule.
+        """Open an account of the planned releases of these protections.
 
         Raises:
             ConfigError: an unknown event, or a budget that nothing can be counted against.
@@ -102,7 +102,7 @@ class Chain:
         return Account(self.party, events, plan, self.budget, log)
 
     def allow_repeats(self, epoch: int) -> None:
-        """Accept that the schedule is run again from an epoch on; see `Account.allow_repeats`."""
+        """Accept that the schedule is repeated from an epoch on; see `Account.allow_repeats`."""
         if self._account is not None:
             self._account.allow_repeats(epoch)
 
@@ -208,7 +208,7 @@ class Chain:
         return g
 
     def sending(self, kind: Kind, peer: str, tensor: Tensor) -> None:
-        """Called with the tensor of every message that is about to leave; counts what the protections covered.
+        """Called with the tensor of every message before it is sent; counts the covered messages.
 
         Args:
             kind: kind of the message; kinds that no protection makes pass.
@@ -259,7 +259,7 @@ class Chain:
         }
 
     def proof(self, sent: Mapping[str, int]) -> list[Evidence]:
-        """Evidence of every protection, after checking it against what was really sent.
+        """Evidence of every protection, after a check against the messages that were sent.
 
         Args:
             sent: messages by kind, and rows or steps by hook, counted by the sender and not by the chain.
@@ -278,7 +278,7 @@ class Chain:
         ]
 
     def _releases(self, protection: Protection[Any]) -> Mapping[str, float]:
-        """Releases and private steps of the row that has most, which the ledger reads from the evidence."""
+        """Maximum number of releases and private steps of a row, which the ledger reads from the evidence."""
         if self._account is None:
             return {}
         released = _overrides(protection, "embedding_out") or _overrides(protection, "gradient_out")
@@ -301,7 +301,7 @@ class Chain:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore the state that `state_dict` returned."""
         for protection in self.protections:
             saved = state["protections"][protection.name]
             protection.counts = {name: saved["counts"][name] for name in protection.counts}
@@ -312,7 +312,7 @@ class Chain:
             self._account.load_state_dict(state["account"])
 
     def _makes(self, hook: str) -> bool:
-        """Whether a protection changes what leaves at a hook: by that hook, or by terms that it added before."""
+        """Whether a protection changes the messages of a hook: by that hook, or by earlier terms."""
         return bool(self._with(hook)) or (hook == "gradient_out" and bool(self._with("cut_gradient")))
 
     def _with(self, hook: str) -> list[Protection[Any]]:

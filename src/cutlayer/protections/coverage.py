@@ -1,4 +1,4 @@
-"""What the protections of one party covered: counted by kind of message, and compared with the bytes that were sent."""
+"""Coverage of a party's protections: counts by kind of message, compared with the bytes that were sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOOK_OF: Mapping[Kind, str] = {
     Kind.RELEASE: "embedding_out",
     Kind.GRADIENT: "gradient_out",
 }
-"""Messages whose tensor a protection may have to make, and the hook that makes it."""
+"""Messages whose tensor a protection may produce, and the hook that produces it."""
 UNITS: Mapping[str, str] = {
     "labels": "rows",
     "embedding_out": "embeddings",
@@ -29,7 +29,7 @@ UNITS: Mapping[str, str] = {
     "update": "steps",
     "local_loss": "steps",
 }
-"""What is counted at each hook. Evidence states the first hook in this order at which a protection acts."""
+"""Unit of the counts of each hook. Evidence states the first hook in this order at which a protection acts."""
 _CONTENT_KEY = b"what a chain returned, not secret"[:32]
 
 
@@ -64,7 +64,7 @@ class Coverage:
         self._changed[protection, item] += changed
 
     def returned(self, hook: str, peer: str, tensor: Tensor, changed: Mapping[str, bool]) -> None:
-        """Note what the chain returned for the next message of a hook.
+        """Record the tensor that the chain returned for the next message of a hook.
 
         Args:
             hook: `embedding_out` or `gradient_out`.
@@ -75,13 +75,13 @@ class Coverage:
         self._pending[hook, peer] = _digest(tensor), dict(changed)
 
     def released_once(self, tensor: Tensor, changed: Mapping[str, bool]) -> None:
-        """Note a batch of a single release, which is sent later, perhaps after a resume and more than once."""
+        """Record a batch of a single release, which is sent later, perhaps after a resume and more than once."""
         self._released.add(_digest(tensor))
         for protection, differs in changed.items():
             self.count(protection, Kind.RELEASE.value, 1, int(differs))
 
     def sending(self, kind: Kind, peer: str, tensor: Tensor, protections: Iterable[str]) -> None:
-        """Compare a message that is about to leave with what the chain returned, and count it.
+        """Compare a message with the tensor that the chain returned, and count it.
 
         Args:
             kind: kind of the message, one of `HOOK_OF`.
@@ -147,7 +147,7 @@ class Coverage:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore the state that `state_dict` returned."""
         for counter, name in ((self._covered, "covered"), (self._changed, "changed")):
             counter.clear()
             for key, count in state[name].items():

@@ -85,7 +85,7 @@ class Predictor:
         return {"weights": self._all.detach().clone(), "adam": {name: t.clone() for name, t in moments.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore the state that `state_dict` returned."""
         with torch.no_grad():
             self._all.copy_(state["weights"])
         adam = self._adam.state_dict()
@@ -215,7 +215,7 @@ class DIMIP(Protection[DIMIPConfig]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore the state that `state_dict` returned."""
         self._sums, self._last = dict(state["sums"]), dict(state["last"])
         for party, predictor in self._predictors.items():
             predictor.load_state_dict(state["predictors"][f"of {party}"])

@@ -82,7 +82,7 @@ class DPBottom(Protection[DPBottomConfig]):
     counters = ("steps",)
 
     def update(self, update: Update, view: PassiveView) -> None:
-        """Put the noisy mean of the clipped row gradients in place of the gradient."""
+        """Replace the gradient by the noisy mean of the clipped row gradients."""
         rows = len(update.upstream)
         sigma, step = self._scale(self.context.plan, rows)
         total = torch.zeros((), dtype=torch.float64)
@@ -117,6 +117,6 @@ class DPBottom(Protection[DPBottomConfig]):
         return DPSGD(self.settings.multiplier(plan), plan.training)
 
     def metrics(self) -> Mapping[str, float]:
-        """Steps and noise. The number of clipped rows would be one more release, which nothing pays for."""
+        """Steps and noise, without the number of clipped rows, which would be a further release."""
         noise = self.settings.multiplier(self.context.plan)
         return {**super().metrics(), "clip": self.settings.clip, "noise_multiplier": noise}

@@ -214,14 +214,14 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """What the rescaling and the adjusting continue from."""
+        """State of rescaling and adjusting, for a resume."""
         return {
             "estimated": self._estimated.state_dict() if self._estimated is not None else {},
             "adjustment": self._adjustment.state_dict() if self._adjustment is not None else {},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore the state that `state_dict` returned."""
         if self._estimated is not None:
             self._estimated.load_state_dict(state["estimated"])
         if self._adjustment is not None:

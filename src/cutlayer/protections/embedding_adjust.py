@@ -117,6 +117,6 @@ class Adjustment:
         return {**self._counts, "centres": centres}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore the state that `state_dict` returned."""
         self._counts = {name: state[name] for name in self._counts}
         self._centres = state["centres"].get("last")

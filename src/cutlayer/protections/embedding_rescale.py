@@ -89,7 +89,7 @@ class EstimatedScale:
         return {"last": last, "drawn": self._drawn, "distances": self._distances}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore the state that `state_dict` returned."""
         self._mean, self._variance = state["last"] or (math.nan, math.nan)
         self._drawn, self._distances = state["drawn"], state["distances"]
 

@@ -1,4 +1,4 @@
-"""The memory of which label each row was drawn for: without it, later draws would show whose label changed."""
+"""The memory of the labels that rows were drawn for: without it, later draws would show whose label changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.kernels.noise import derive, encrypt_blocks
 
 Choice = Literal["refuse", "keep", "redraw"]
-"""What is done about labels that changed after a draw."""
+"""Action on labels that changed after a draw."""
 Words = npt.NDArray[np.uint64]
 _MAX_WAIT, _PAUSE = 60.0, 0.05
 _BEGUN, _ENDED = "begun\n", "ended\n"
@@ -31,7 +31,7 @@ _BEGUN, _ENDED = "begun\n", "ended\n"
 
 @dataclass(frozen=True)
 class Drawn:
-    """What draws depend on besides the row, its label and the secret.
+    """Inputs of the draws apart from the row, its label and the secret.
 
     Attributes:
         column: name of the label column.
@@ -223,7 +223,7 @@ class LabelMemory:
         return 0 if latest is None else latest + (choice == "redraw")
 
     def _draws_of_run(self, which: str) -> tuple[int | None, str]:
-        """Generation and name of the memory that the run was begun with; `None` in a new run."""
+        """Generation and name of the memory that the run began with; `None` in a new run."""
         try:
             noted = json.loads(self.record.read_text()) if self.record.exists() else {}
             return (int(noted[which]["generation"]), str(noted[which]["memory"])) if which in noted else (None, "")

@@ -21,7 +21,7 @@ _GROWTH = 1.5
 
 
 class MarvellConfig(FrozenModel):
-    """How hard the classes are to distinguish: exactly one of the first three.
+    """Difficulty of distinguishing the classes: exactly one of the first three.
 
     Attributes:
         sum_kl: target of KL(positive || negative) + KL(negative || positive) in nats; 0.16 to 0.64 is recommended
@@ -73,7 +73,7 @@ class _ClassNoise:
 
     @property
     def present(self) -> Tensor:
-        """Which classes get noise, bool (classes,)."""
+        """Whether each class gets noise, bool (classes,)."""
         return self.deviations.any(0)
 
     def set(self, code: int, direction: Tensor, along: float, across: float) -> None:
@@ -207,5 +207,5 @@ class Marvell(Protection[MarvellConfig]):
         return {"last": {party: vars(noise) for party, noise in self._last.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore the state that `state_dict` returned."""
         self._last = {party: _ClassNoise(**noise) for party, noise in state["last"].items()}

@@ -11,7 +11,7 @@ from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 
 class MaxNormConfig(FrozenModel):
-    """Max norm alignment has nothing to set."""
+    """Max norm alignment has no settings."""
 
 
 class MaxNorm(Protection[MaxNormConfig]):

@@ -14,7 +14,7 @@ STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
 
 @dataclass(frozen=True, order=True)
 class Target:
-    """What is attacked, and how."""
+    """A target and an attack."""
 
     party: str
     message: str

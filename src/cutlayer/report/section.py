@@ -32,7 +32,7 @@ class Cell:
 
     @property
     def lines(self) -> list[str]:
-        """What stands below the text."""
+        """Blocks below the text."""
         return [line for line in (*self.notes, *(f"{name} {value}" for name, value in self.pairs)) if line]
 
 

@@ -34,7 +34,7 @@ class RunAudit(FrozenModel):
 
 
 class Conclusions(FrozenModel):
-    """What an audit ends with, over all runs.
+    """Results of an audit over all runs.
 
     Attributes:
         completions: model completion by departed parties.

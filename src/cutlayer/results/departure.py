@@ -1,4 +1,4 @@
-"""What a model is worth when parties leave."""
+"""Utility of a model when parties leave."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Document(FrozenModel):
     mode: ClassVar[int] = 0o600
     """Permissions of the file."""
     title: ClassVar[str] = "results"
-    """What an error about the file calls it."""
+    """Name of the file in errors."""
 
     schema_version: int = SCHEMA_VERSION
 

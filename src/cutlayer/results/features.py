@@ -98,7 +98,7 @@ class FeatureResult(FrozenModel):
 
 
 def strongest(results: Iterable[FeatureResult]) -> list[FeatureResult]:
-    """Of each party's and attack's results that gain, the one farthest above its baseline."""
+    """For each party and attack, the result farthest above its baseline, if any is above it."""
     best: dict[tuple[str, str], tuple[float, FeatureResult]] = {}
     for result in results:
         key, gain = (result.party, result.attack), (result.value or 0.0) - (result.baseline or 0.0)

@@ -1,4 +1,4 @@
-"""What a protection was set to, what it did, and what is proved about it."""
+"""Settings, evidence and guarantee of a protection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutlayer.results.number import Number
 
 
 class ProtectionResult(FrozenModel):
-    """What one protection was set to, what it did, and what is proved about it.
+    """Settings, evidence and guarantee of a protection.
 
     Attributes:
         name: name of the protection.

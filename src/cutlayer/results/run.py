@@ -1,4 +1,4 @@
-"""What was run, on which data, by whom, and how each epoch went."""
+"""Records of a run: its job, data, parties and epochs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RunId:
 
     @property
     def note(self) -> str:
-        """What was trained, in a phrase."""
+        """Description of the training."""
         return _NOTES[self.kind].format(self.label)
 
 
@@ -84,7 +84,7 @@ _NOTES = {
 
 
 class RunInfo(FrozenModel):
-    """What was run, on what, and how it ended.
+    """Settings, data and end of a run.
 
     Attributes:
         id: first 12 digits of the job's digest.
@@ -128,7 +128,7 @@ class RunInfo(FrozenModel):
 
 
 class TaskInfo(FrozenModel):
-    """What the model predicts.
+    """Prediction task of a run.
 
     Attributes:
         kind: binary, multiclass or regression.

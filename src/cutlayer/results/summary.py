@@ -11,7 +11,7 @@ from cutlayer.results.utility import UtilityResult
 
 
 class Summary(Document):
-    """What is known of a run without an audit.
+    """Results of a run without its audit.
 
     Attributes:
         run: settings and schedule of the run.

@@ -65,7 +65,7 @@ class ModelUtility(FrozenModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def note(self) -> str:
-        """What was trained, in a phrase."""
+        """Description of the training."""
         return self.run.note
 
 

@@ -19,7 +19,7 @@ UNCOUNTED = (
     "The trials ran on private data, and choosing among them depends on it: no ledger counts the trials together, or "
     "the choice (Papernot and Steinke 2022)."
 )
-"""What no guarantee of a single run covers."""
+"""Limit of the guarantees of single runs."""
 
 
 @dataclass(frozen=True)

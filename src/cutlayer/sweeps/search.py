@@ -99,7 +99,7 @@ def _check_folder(out: Path) -> None:
 
 
 def _identity(job: Job, space: Space, leak: LeakKind) -> dict[str, str]:
-    """What distinguishes this sweep from others; paths of tables and keys do not, they may differ by machine."""
+    """Identity of this sweep, without paths of tables and keys, which may differ by machine."""
     content = job.model_dump(mode="json", exclude={"compare": True})
     for party in content["parties"].values():
         for key in ("secret", "address"):

@@ -1,4 +1,4 @@
-"""What is varied: lists of values and ranges, and the point that each trial of a sweep tries."""
+"""The search space: lists of values and ranges, and the point of each trial of a sweep."""
 
 from __future__ import annotations
 

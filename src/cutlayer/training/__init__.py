@@ -1,1 +1,1 @@
-"""Trains a job and leaves a run folder; trains what a run is compared with."""
+"""Trains a job and its baselines, and writes the run folder."""

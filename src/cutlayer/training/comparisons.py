@@ -41,7 +41,7 @@ def malicious_run(job: Job) -> RunId:
 
 
 def wraps_of(job: Job, run: RunId) -> Mapping[str, OptimizerHook]:
-    """What each party does to its own optimiser in that run; nothing in an honest one."""
+    """Optimiser hook of each party in a run; empty in an honest run."""
     return dict.fromkeys(job.passives, _wraps(job)[0]) if run.kind is RunKind.MALICIOUS else {}
 
 

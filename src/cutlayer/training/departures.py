@@ -1,4 +1,4 @@
-"""What a model is worth when parties leave, and the references for it."""
+"""Utility of a model when parties leave, with its references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""After a party has left: the top model is trained on with the parties that remain, their bottom models as they are."""
+"""Fine-tunes the top model after a departure; the bottom models of the remaining parties do not change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cutlayer.training.joint import fit
 from cutlayer.training.trained import Run
 
 EPOCHS = 5
-"""Long enough for a top model of a few layers that starts from a trained one."""
+"""Default number of epochs, enough for a trained top model of a few layers."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Labelled:
 
 @dataclass(frozen=True)
 class FineTuned:
-    """A top model that was trained on after parties had left.
+    """A top model that was fine-tuned after a departure.
 
     Attributes:
         top: The trained top model.
@@ -51,7 +51,7 @@ class FineTuned:
 
 
 def finetune_top(run: Run, absent: Collection[str], *, epochs: int = EPOCHS) -> FineTuned:
-    """Train the top model of a finished one-process run on without some parties.
+    """Fine-tune the top model of a finished one-process run without some parties.
 
     The embeddings are those that the remaining bottom models make of the run's training rows; protections of the
     passive side are not applied to them again. The labels are the true ones: nothing that is computed here is sent.
@@ -94,7 +94,7 @@ def tune(
     epochs: int,
     held_out: Labelled | None = None,
 ) -> int:
-    """Train a top model in place on what it answers without some parties, by the job's optimiser and batch size.
+    """Fine-tune a top model in place without some parties, with the job's optimiser and batch size.
 
     Args:
         top: Top model to train.
@@ -129,7 +129,7 @@ def tune(
 
 
 def answers(top: TopModel, embeddings: Mapping[str, Tensor], absent: Collection[str]) -> Tensor:
-    """Logits (n, outputs) without some parties, of as many rows as there are."""
+    """Logits (n, outputs) of all rows without some parties."""
     top.eval()
     present = embeddings.keys() - set(absent)
     rows = torch.arange(len(next(iter(embeddings.values()))))

@@ -1,4 +1,4 @@
-"""All bottom models and the top model in one module without a cut, and the loop that trains models outside a run."""
+"""The joint model, all bottom models and the top model without a cut, and the training loop outside a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets that never leave their owner: made once, readable by the owner alone."""
+"""Keys that never leave their owner: generated once, readable by the owner alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FINGERPRINT = b"cutlayer key"
 
 
 def load_or_make(path: Path) -> bytes:
-    """Read a 32-byte key, or make one from the operating system's randomness with mode 0600.
+    """Read a 32-byte key, or generate it from the operating system's randomness with mode 0600.
 
     Raises:
         ConfigError: the file holds something else.
@@ -62,7 +62,7 @@ def read_key(path: Path) -> bytes:
 
 
 def noise_key_path(run: Path, party: str) -> Path:
-    """Where a party of a run keeps the key of its noise, unless one was supplied."""
+    """Path of the noise key of a party of a run, unless a key was supplied."""
     return run / "checkpoint" / party / "noise.key"
 
 
@@ -99,7 +99,7 @@ def _start(run: Path, party: str) -> Path:
 
 
 def check_same_keys(path: Path, keys: tuple[bytes, ...]) -> None:
-    """Refuse to go on with other keys than the run was begun with: what was drawn under them would be drawn again.
+    """Refuse to continue with other keys than the run began with: new keys would repeat its draws differently.
 
     Args:
         path: File of the fingerprint, which the first call makes; it reveals nothing of the keys.

@@ -1,4 +1,4 @@
-"""What a run needs of its process: threads of the tensor library, random state, and memory that is used again."""
+"""Process settings of a run: threads of the tensor library, random state, and reuse of freed memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 LARGE_BATCH = 2048
-"""Below this many rows a step is too short to be worth dividing among threads."""
+"""Minimum number of rows of a step that is divided among threads."""
 
 # Of `mallopt` in glibc's malloc.h: what the top of the heap may hold free, and how large a block of the heap may be.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -49,7 +49,7 @@ def run_threads(wanted: Literal["auto"] | int, batch_size: int, processes: int =
 
 
 def _usable_cores() -> int:
-    """Cores this process may run on; systems other than Linux state only how many there are."""
+    """Number of cores for this process; of all cores on systems other than Linux."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""Keeps the history of a run and the labels that it was audited against, and passes all calls on."""
+"""Records the history of a run and the labels of its audit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRUTH = "truth.safetensors"
 
 
 class Recorder(Relay):
-    """Writes the files of one run that follow from what its active party reports.
+    """Writes the files of a run from the reports of its active party, and forwards every call.
 
     Args:
         folder: Folder of the run.
@@ -31,7 +31,7 @@ class Recorder(Relay):
         self.folder, self.active = folder, active
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
-        """Drop the history of epochs that are trained again, and write the true labels."""
+        """Remove the history of epochs that are trained again, and write the true labels."""
         self.folder.truncate_history(start)
         write_truth(self.folder.transcript(self.active), truth, training)
         self.observer.started(task, truth, training, epochs, start)

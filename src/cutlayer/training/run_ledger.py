@@ -1,4 +1,4 @@
-"""The ledger of a job: what its protections will release by the end, or have released."""
+"""The ledger of a job: the planned or actual releases of its protections."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cutlayer.protections.base import Evidence
 
 
 def chain_of(job: Job, name: str) -> Chain:
-    """A party's protections, as its part of the job has them."""
+    """A party's protections, built from its part of the job."""
     party = job.parties[name]
     return build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
 
 
 def ledger_of(job: Job) -> Ledger:
-    """What every protection of the job will have released by the end of the run, however early it stops.
+    """The planned releases of every protection of the job, as if the run never stops early.
 
     A run that stops early has released less. Its ledger stays that of the plan: when to stop depended on the data.
     """
@@ -35,7 +35,7 @@ def ledger_of(job: Job) -> Ledger:
 
 
 def ledger_after(job: Job, outcome: ActiveOutcome) -> Ledger:
-    """The ledger of a run that has ended: which draws it used, and whether it released more than was planned."""
+    """The ledger of a finished run, with its draws and with releases beyond the plan."""
     entries = ledger_of(job).entries
     return Ledger(tuple(_after(entry, job, outcome) for entry in entries))
 
@@ -92,6 +92,6 @@ def _released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
 
 
 def _stated(metrics: Mapping[str, float], name: str) -> int:
-    """What the ledger states of a count: the plan, or the limit where the plan was exceeded."""
+    """The count for the ledger: the plan, or the limit if the plan was exceeded."""
     exceeded = metrics[name] > metrics[f"{name}_planned"]
     return int(metrics[f"{name}_allowed" if exceeded else f"{name}_planned"])

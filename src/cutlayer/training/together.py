@@ -1,4 +1,4 @@
-"""Trains a job with all its parties in this process, each with nothing but its own table and its ports."""
+"""Trains a job with all its parties in this process; each party has only its own table and ports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cutlayer.training.recorder import Recorder
 
 @dataclass(frozen=True)
 class Keys:
-    """Where secrets come from.
+    """Source of the secrets.
 
     Attributes:
         folder: Folder of each party's long-lived secret, unless its private part names another file.
@@ -74,7 +74,7 @@ def local_side(
     forget_peer_progress: bool = False,
     origin: RunFolder | None = None,
 ) -> Local:
-    """One party's own side of a job: its table, protections, keys and release log.
+    """The private side of a party: its table, protections, keys and release log.
 
     Args:
         job: Job with this party's private part.
@@ -121,7 +121,7 @@ def local_side(
 
 
 def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
-    """A party's rows: those in memory, or the file that its part of the job names.
+    """A party's rows, from memory or from the file that its part of the job names.
 
     Raises:
         ConfigError: neither.

@@ -1,4 +1,4 @@
-"""A finished run: its rows with their true labels, and the models that it ended with."""
+"""A finished run: its rows with their true labels, and its final models."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Run:
         return top
 
     def checkpoint(self, party: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and state of one party at the epoch that the run ended with."""
+        """Tensors and state of a party at the final epoch of the run."""
         own = Checkpoints(self.folder.path / "checkpoint" / party, party, self.job.digest())
         return own.load_kept(best=self.job.keeps_best)
 

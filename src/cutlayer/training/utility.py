@@ -1,4 +1,4 @@
-"""How good a model is on held-out rows, with an interval, and what chance would be."""
+"""Utility of a model on held-out rows, with an interval, and the utility of chance."""
 
 from __future__ import annotations
 

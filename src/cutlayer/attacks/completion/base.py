@@ -20,12 +20,12 @@ from cutlayer.tasks import Task
 
 OptimizerHook = Callable[[torch.optim.Optimizer], torch.optim.Optimizer]
 CHUNK = 4096
-"""Rows that are embedded at a time."""
+"""Number of rows of an embedding batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class DepartedView:
-    """What a passive party holds after it left a finished training. There is no labels field.
+    """View of a passive party after it left a finished training, without labels.
 
     Attributes:
         party: Name of the party.
@@ -73,7 +73,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to complete a model.
+    """A way to complete a model.
 
     Attributes:
         name: Name in the results.
@@ -90,7 +90,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionTraining:
-    """How a completed model is trained; fixed beforehand, never by a held-out label.
+    """Training of a completed model, fixed in advance without held-out labels.
 
     Attributes:
         batch_size: Rows per step.
@@ -145,7 +145,7 @@ class CompletionAttack(Attack[DepartedView, Completion], ABC):
         return type(self)(variant, self.training)
 
     def optimizer_hook(self) -> OptimizerHook | None:
-        """What the attacker does to its own optimiser while all parties train; `None` trains honestly."""
+        """Hook on the attacker's own optimiser during the training; `None` trains honestly."""
         return None
 
     def check(self, view: DepartedView, knowledge: Knowledge) -> None:

@@ -1,4 +1,4 @@
-"""MixMatch: guessed labels made sharper, and rows mixed with one another."""
+"""MixMatch: sharpened guesses of labels, and mixed rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a departed party's model is completed: an extractor, a head on it, and two ways to train them."""
+"""Completes a departed party's model: an extractor with a head, and two ways to train them."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ from cutlayer.attacks.label.probe import FOLDS, fit
 from cutlayer.errors import NotApplicable
 
 MAX_CODES = 20
-"""Codes of the widest category that is inferred."""
+"""Maximum number of codes of an inferred category."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What is asked about one column.
+    """A question about a column.
 
     Attributes:
         column: Name of the column.
@@ -52,7 +52,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Inferred:
-    """What was inferred of one column.
+    """Inferred values of a column.
 
     Attributes:
         question: What was asked.
@@ -66,7 +66,7 @@ class Inferred:
 
 
 class Inferences(dict[str, Inferred]):
-    """What was inferred, by the name of the column."""
+    """Inferred values, by name of the column."""
 
 
 class Attribute(FeatureAttack[Inferences]):
@@ -140,7 +140,7 @@ def logistic(x: Tensor, classes: Tensor, number: int) -> Linear:
 
 
 def questions(known: Auxiliary) -> Iterator[Question]:
-    """What can be asked of these auxiliary rows, the categories first."""
+    """The questions that these auxiliary rows allow, categories first."""
     columns = known.columns
     for index, name in enumerate(columns.category_names):
         seen = sorted(set(known.codes[:, index].tolist()))

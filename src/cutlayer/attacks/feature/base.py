@@ -22,7 +22,7 @@ MIN_ROWS = 20
 
 @dataclass(frozen=True, eq=False)
 class FeatureView:
-    """What the active end of a link holds of some rows. There is no features field.
+    """View of the active party on some rows of a link, without features.
 
     Attributes:
         party: Name of the passive party whose embeddings they are.
@@ -41,7 +41,7 @@ class FeatureView:
 
 @dataclass(frozen=True, eq=False)
 class Reconstruction:
-    """Features as an attack rebuilt them.
+    """Features that an attack reconstructed.
 
     Attributes:
         rows: Row numbers of the common order, int64 (n,).

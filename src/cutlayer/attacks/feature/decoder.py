@@ -1,4 +1,4 @@
-"""The network that reads embeddings for the attacks on features, and how it is fitted on few rows."""
+"""The decoder network of the attacks on features, and its training on few rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Linear = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderTraining:
-    """How a decoder is fitted; fixed beforehand.
+    """Training of a decoder, fixed in advance.
 
     Attributes:
         hidden: Width of both hidden layers.

@@ -1,4 +1,4 @@
-"""Membership inference: shadow models show what a training row looks like, and a classifier learns it."""
+"""Membership inference: a classifier learns from shadow models to recognise training rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHADOWS = 4
 MAX_SHADOW_ROWS = 2500
 """Training rows of each shadow model, and as many other rows, that the classifier learns from."""
 MAX_SPLIT_CLASSES = 10
-"""Up to so many classes each class has coefficients of its own."""
+"""Maximum number of classes for which each class has separate coefficients."""
 
 
 class Membership(FeatureAttack[Scores]):
@@ -58,7 +58,7 @@ class Membership(FeatureAttack[Scores]):
 
 
 def row_signals(view: FeatureView, task: Task) -> Tensor:
-    """What is seen of each row, in numbers that do not depend on a model's own coordinates, float64 (n, signals).
+    """Signals of each row, in numbers that do not depend on a model's own coordinates, float64 (n, signals).
 
     Args:
         view: A view with logits and labels.

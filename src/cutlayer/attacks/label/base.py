@@ -29,7 +29,7 @@ class Target(StrEnum):
 
 @dataclass(frozen=True)
 class LabelView:
-    """What the passive end of a link holds. There is no labels field.
+    """View of the passive party on its link, without labels.
 
     Attributes:
         party: Name of the passive party.
@@ -58,7 +58,7 @@ class LabelView:
 
 @dataclass(frozen=True)
 class Scores:
-    """An attack's claim about each row it scored.
+    """Scores of an attack.
 
     Attributes:
         rows: Row numbers of the common order, int64 (n,).

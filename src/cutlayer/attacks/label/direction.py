@@ -1,4 +1,4 @@
-"""The direction attack: gradients of one class point the same way."""
+"""The direction attack: gradients of a class have similar directions."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from cutlayer.kernels.spectral import project, project_on_top
 from cutlayer.kernels.ties import merge_ties
 
 BALANCED = 0.005
-"""Within this distance of 0.5 the size of a cluster says nothing about its class."""
+"""Distance from 0.5 within which the size of a cluster does not identify its class."""
 
 _ROUNDING = 1e-9
 

@@ -29,7 +29,7 @@ _REPEATS_AT_A_TIME = 100
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What an attack is given, and the truth about the attacked rows.
+    """View and knowledge of an attack, and the truth about the attacked rows.
 
     Attributes:
         release: Which release of the rows' embeddings is attacked.

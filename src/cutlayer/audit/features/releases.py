@@ -34,7 +34,7 @@ class Release(NamedTuple):
 
 
 def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
-    """What a party sent, from its own record: the last recorded release of each row; and the mean of all its releases.
+    """Releases of a party from its own record: the last recorded release of each row; and the mean of all its releases.
 
     The second is what an attacker makes of noise that is drawn anew for every release. It is there where some row was
     recorded more than once. Both are of the same rows, and the epoch is fixed beforehand: the last. Of a party that

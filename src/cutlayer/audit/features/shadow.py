@@ -80,7 +80,7 @@ class ShadowRoom:
         return int(best[-1]) if self.job.keeps_best and best else len(lines)
 
     def view(self, party: str) -> FeatureView:
-        """What the active party sees of the attacked rows under the models of the run."""
+        """View of the active party on the attacked rows, under the models of the run."""
         model = self._model(self.attacked)
         for name, bottom in zip(self.stores, model.joint.bottoms, strict=True):
             self.run.restore(bottom, "bottom", name)
@@ -117,7 +117,7 @@ class ShadowRoom:
         return model
 
     def _view(self, model: DefendedModel, rows: Tensor, party: str) -> FeatureView:
-        """What the active party sees of some rows of a passive party."""
+        """View of the active party on some rows of a passive party."""
         embeddings, logits = [], []
         with torch.no_grad():
             for number, batch in enumerate(evaluation_batches(rows, EVALUATION_ROWS)):

@@ -78,7 +78,7 @@ def neighbour_tables(active: str, party: str, canaries: int, groups: int, key: b
 
 
 def sides_of(codes: Tensor) -> Tensor:
-    """Which of the two neighbours each row is, 1.0 or -1.0, from its codes (n, 2)."""
+    """Side of each row, 1.0 or -1.0 for the two neighbours, from its codes (n, 2)."""
     return codes[:, 1].float().remainder(2) * 2 - 1
 
 

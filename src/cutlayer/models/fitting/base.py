@@ -1,4 +1,4 @@
-"""What every way to fit a bottom model is given, and the loop that those by gradient descent share."""
+"""Inputs of every method to fit a bottom model, and the training loop of those by gradient descent."""
 
 from __future__ import annotations
 

@@ -55,5 +55,5 @@ def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: Columns)
 
 
 def no_gradients(rows: int, width: int) -> Tensor:
-    """Where the gradients of warm-up epochs go: float32 (rows, width), not a number until a row's came."""
+    """Storage for the gradients of warm-up epochs, float32 (rows, width); NaN until a row's gradient arrives."""
     return torch.full((rows, width), torch.nan)

@@ -45,7 +45,7 @@ def _bar(value: Value, base: float, domain: tuple[float, float]) -> Bar | None:
 
 
 def _base(report: Report) -> float:
-    """Where the bars begin: at chance if higher is better and chance is known, else at zero."""
+    """Start of the bars: at chance if higher is better and chance is known, else at zero."""
     if not report.utility.higher_is_better:
         return 0.0
     chance = [model.metrics.get(report.utility.metric) for model in report.utility.rows if model.name == RunKind.CHANCE]

@@ -17,7 +17,7 @@ _PICKED = "strongest variant, picked after the fact"
 
 
 def completion(report: Report) -> Section | None:
-    """What a departed party's model is worth once it is completed; `None` where no model was completed."""
+    """Utility of a departed party's completed model; `None` if no model was completed."""
     results = report.completions
     if not results:
         return None

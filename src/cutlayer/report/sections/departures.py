@@ -30,7 +30,7 @@ def departures(report: Report) -> Section | None:
 
 
 def cost(report: Report) -> str:
-    """What the top model has for absent parties."""
+    """Heads of the top model for absent parties."""
     result = report.departures
     if result.heads == 1:
         return "The top model has one head; zeros stand for the embedding of a party that is absent."

@@ -37,7 +37,7 @@ _COLUMN_METRICS = ("baseline", "mse", "baseline_mse", "accuracy", "majority")
 
 
 def features(report: Report) -> Section | None:
-    """What attacks recover of features; `None` where no attack on features was run."""
+    """Leaks of features; `None` if no attack on features was run."""
     results = report.features
     if not results:
         return None

@@ -10,7 +10,7 @@ _SEVERITIES = ("error", "warning", "note")
 
 
 def findings(report: Report) -> Section:
-    """What the checks of the audit report, and whether the gates hold."""
+    """Findings of the audit, and results of the gates."""
     listed = tuple(sorted(report.findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
     gates = table(
         "Gates: a run that crosses a limit fails",

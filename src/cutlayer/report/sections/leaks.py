@@ -35,7 +35,7 @@ _LEAD = (
 
 
 def leaks(report: Report) -> Section:
-    """What the attacks read of the labels from embeddings and cut gradients."""
+    """Leaks of the labels through embeddings and cut gradients."""
     matrix = matrix_of(report)
     blocks: list[Block] = [Paragraph("No attack was run on this job's messages.")]
     brief: list[Block] = [Paragraph("No leak was measured."), Items(report.limits)]

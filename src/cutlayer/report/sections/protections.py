@@ -19,7 +19,7 @@ _REPRODUCIBLE = (
 
 
 def protections(report: Report) -> Section:
-    """What each protection was applied to, and what it changed."""
+    """Coverage of each protection, and its changes to the messages."""
     evidence = table(
         "Evidence of each protection in this run",
         report.protections,
@@ -40,7 +40,7 @@ def protections(report: Report) -> Section:
 
 
 def guarantees(report: Report) -> Section:
-    """What is proved of each protection, and of all releases together."""
+    """Formal guarantees of each protection, and of all releases together."""
     blocks: list[Block] = [Paragraph("None: no protection was configured.")]
     totals = report.ledger.totals
     if report.protections:
@@ -59,7 +59,7 @@ def guarantees(report: Report) -> Section:
 
 
 def guarantee_tests(tests: Sequence[GuaranteeTest]) -> Section | None:
-    """What canaries show of the ledger's guarantees; `None` where none was tested."""
+    """Tests of the ledger's guarantees on canaries; `None` if none was tested."""
 
     def tone(test: GuaranteeTest) -> str:
         return "bad" if test.exceeded else ""

@@ -44,7 +44,7 @@ def _task(task: TaskInfo) -> str:
 
 
 def job(report: Report) -> Section:
-    """What identifies the run, and its job file."""
+    """Identification of the run, and its job file."""
     run = report.run
     noise = "supplied key: reproducible, not private" if run.reproducible_noise else "key from the operating system"
     facts = (
