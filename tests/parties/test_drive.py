@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from cutlayer.channel import Kind, link
-from cutlayer.errors import PeerLost
-from cutlayer.parties.drive import drive
+from cutlayer.errors import PeerLost, ProtocolError
+from cutlayer.parties.drive import drive, drive_together
 
 
 @pytest.fixture
@@ -59,3 +59,11 @@ def test_a_lost_peer_closes_the_party(ends):
     with pytest.raises(PeerLost, match="telco"):
         drive(counting(bank, closed), receive)
     assert closed == [True]
+
+
+def test_parties_that_all_wait_are_named(ends):
+    bank, telco = ends
+    closed = []
+    with pytest.raises(ProtocolError, match="nothing is on its way: bank for telco, telco for bank"):
+        drive_together({"bank": counting(bank, closed), "telco": counting(telco, closed)})
+    assert closed == [True, True]

@@ -16,9 +16,10 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.kernels.roc import roc_auc
+from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.protections import REGISTRY
 from cutlayer.training.run_ledger import ledger_of
-from tests.parties.interruptions import Dying, assert_equal, crashed_at_rename, interrupted
+from tests.parties.interruptions import Crash, Dying, assert_equal, crashed_at_rename, interrupted
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.noisy import Noisy
 from tests.parties.processes import PATIENCE, lay_out, spawn
@@ -138,6 +139,19 @@ def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any, after: 
         folder = tmp_path / str(nth)
         crashed_at_rename(JOB, GIVEN, folder, nth, after=after)
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
+
+
+def test_dying_between_the_warm_up_and_the_release_loses_no_gradient(
+    tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "save_release", die)
+        interrupted(JOB, GIVEN, tmp_path)
+    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+    assert torch.equal(released(tmp_path, TELCO)["released"], released(whole[0], TELCO)["released"])
 
 
 def test_protections_of_the_labels_cover_the_warm_up(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Noise, P
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.coverage import HOOK_OF
 from cutlayer.tasks import Task
+from tests.protections.setup import protection
 
 
 class Nothing(FrozenModel):
@@ -359,3 +360,11 @@ def test_noise_repeats_only_for_the_same_use_and_content():
     together = torch.corrcoef(torch.stack([base, *others])) - torch.eye(len(others) + 1)
     assert float(together.abs().max()) < 0.2
     assert drawn(shape=(2, 5)).shape == (2, 5)
+
+
+def test_hooks_that_are_not_overridden_change_nothing():
+    untouched = torch.ones(2, 3)
+    one = protection("max_norm", {})
+    assert one.cut_gradient(None) == (1.0, {})
+    assert one.embedding_out(untouched, None) is untouched
+    assert one.local_loss(None) is None

@@ -6,12 +6,15 @@ import torch
 from scipy.spatial.distance import cdist
 
 from cutlayer.accounting import ReleasePlan
+from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.protections import build
 from cutlayer.protections.base import Mode, PassiveView
+from tests.parties.runs import PASSIVES, raw_job, run, tables
 from tests.protections.setup import protection
 
 N = 50
+TELCO = PASSIVES[0]
 INPUTS = torch.randn(N, 6, generator=torch.Generator().manual_seed(0))
 
 
@@ -66,3 +69,16 @@ def test_it_refuses_a_bottom_model_that_takes_no_step():
 def test_bad_options_are_errors(options):
     with pytest.raises(ConfigError, match=r"privacy\.nopeek"):
         build("nopeek", options, "privacy")
+
+
+def test_the_bottom_model_learns_from_both_losses(tmp_path):
+    """With hardly any weight on the term the run is that without it; with much weight it is another."""
+
+    def losses(name, alpha):
+        raw = raw_job()
+        raw["parties"][TELCO]["privacy"] = {} if alpha is None else {"nopeek": {"alpha": alpha}}
+        return run(validated(Job, raw, ""), tables(), tmp_path / name).active.step_losses
+
+    plain = losses("plain", None)
+    assert losses("little", 1e-9) == pytest.approx(plain, abs=1e-5)
+    assert losses("much", 10.0)[1:] != pytest.approx(plain[1:], abs=1e-4)

@@ -73,7 +73,6 @@ def epsilon(mu: float, delta: float) -> float:
     >>> round(epsilon(1.0, 1e-5), 4)
     4.3772
     """
-    _check_mu(mu)
     _check_delta(delta)
     target = math.log(delta)
     if mu == math.inf:
