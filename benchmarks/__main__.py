@@ -14,6 +14,8 @@ from benchmarks import dcor_loss, distance_statistics, kept_memory, marvell_sear
 from benchmarks.dimip_step import StepCosts, dimip_step
 from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
 from benchmarks.gradient_defences import Overheads, gradient_defences
+from benchmarks.label_defences import LabelDefences, label_defences
+from benchmarks.label_embeddings import LabelEmbeddings, label_embeddings
 from benchmarks.local_training import audited_side, centralised_side, make_table, split_side
 from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.pairs import Comparison, compare
@@ -83,11 +85,19 @@ def _embedding_defences(_table: str, rows: int, repeats: int) -> EmbeddingOverhe
     return embedding_defences(rows, repeats)
 
 
+def _label_defences(_table: str, _rows: int, repeats: int) -> LabelDefences:
+    return label_defences(repeats)
+
+
+def _label_embeddings(_table: str, _rows: int, repeats: int) -> LabelEmbeddings:
+    return label_embeddings(repeats)
+
+
 def _dimip(_table: str, _rows: int, repeats: int) -> StepCosts:
     return dimip_step(repeats)
 
 
-Result = Comparison | EmbeddingOverheads | NoiseSpeeds | Overheads | StepCosts
+Result = Comparison | EmbeddingOverheads | LabelDefences | LabelEmbeddings | NoiseSpeeds | Overheads | StepCosts
 BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "local_training_8192": ("rows/s against a centralised loop, batch 8192; goal 0.95", _local_training(8192)),
     "local_training_256": ("rows/s against a centralised loop, batch 256; goal 0.85", _local_training(256)),
@@ -107,6 +117,8 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         "noise, rescaling and adjusting over the undefended step, CIFAR halves; goals 0.039, 0.18, 0.055",
         _embedding_defences,
     ),
+    "label_defences": ("utility and leak over all epochs on the demo's job, --repeats seeds", _label_defences),
+    "label_embeddings": ("utility and label leak of the forms of dcor on the demo's job", _label_embeddings),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 

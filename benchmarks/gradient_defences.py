@@ -25,7 +25,8 @@ PEER = "passive"
 DEFENCES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("max_norm", {}),
     ("marvell", {"sum_kl": 0.16}),
-    ("marvell", {"s": 8.0}),
+    ("marvell", {"sum_kl": 0.16, "form": "paper"}),
+    ("marvell", {"s": 8.0, "form": "paper"}),
     ("iso_noise", {"ratio": 1.0}),
     ("noisy_gradient", {"scale": 0.001}),
     ("noisy_gradient", {"scale": 0.001, "distribution": "gaussian"}),

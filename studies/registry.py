@@ -8,12 +8,14 @@ from pathlib import Path
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import Progress
+from studies.adaptive_audit.study import AdaptiveAuditStudy
 from studies.departures.study import DeparturesStudy
 from studies.embedding_budget.study import EmbeddingBudgetStudy
 from studies.feature_privacy.study import FeaturePrivacyStudy
 from studies.forward_leakage.study import ForwardLeakageStudy
 from studies.gradient_leakage.study import GradientLeakageStudy
 from studies.label_dp.study import LabelDPStudy
+from studies.label_free.study import LabelFreeStudy
 from studies.model_completion.study import ModelCompletionStudy
 from studies.record import Record, write_page
 from studies.trials import Study, run_trials
@@ -28,6 +30,8 @@ STUDIES: Mapping[str, type[Study]] = {
         ModelCompletionStudy,
         EmbeddingBudgetStudy,
         FeaturePrivacyStudy,
+        AdaptiveAuditStudy,
+        LabelFreeStudy,
     )
 }
 

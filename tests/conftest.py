@@ -10,7 +10,7 @@ import pytest
 
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
-"""Bytes that must be free; a whole run of the tests takes 2 GB at most."""
+"""Bytes that must be free."""
 
 SLOW = (
     "attacks/test_audit.py",

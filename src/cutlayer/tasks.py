@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from cutlayer.config.job import TaskKind
 from cutlayer.errors import Diverged
+from cutlayer.kernels.forward_correction import forward_corrected_loss
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,16 @@ class Task:
         classes: Names of the classes in the order of their codes; empty for regression.
         center: Mean of the training targets of a regression; the network learns (y - center) / scale.
         scale: Standard deviation of the training targets of a regression.
+        transition: Probability that a label of a class (row) was drawn as another (column), float64 (classes, classes),
+            where the training labels are randomised; `None` where they are true. Only `loss` reads it: predictions and
+            metrics are of the true labels.
     """
 
     kind: TaskKind
     classes: tuple[str, ...] = ()
     center: float = 0.0
     scale: float = 1.0
+    transition: Tensor | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def fitted(cls, kind: TaskKind, classes: tuple[str, ...], training: Tensor) -> Task:
@@ -56,17 +61,25 @@ class Task:
         return {"binary": 0.5, "multiclass": 1 / max(len(self.classes), 1), "regression": 0.0}[self.kind]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss over the batch.
+        """Mean loss over the batch; of randomised labels, their negative log-likelihood (`forward_corrected_loss`).
 
         Args:
             logits: float (n, outputs).
             labels: int64 (n,) class codes, or float32 (n,) targets for regression.
         """
+        if self.transition is not None:
+            return forward_corrected_loss(self._log_probabilities(logits), labels, self.transition)
         if self.kind == "multiclass":
             return functional.cross_entropy(logits, labels)
         if self.kind == "binary":
             return functional.binary_cross_entropy_with_logits(logits.squeeze(1), labels.to(logits.dtype))
         return functional.mse_loss(logits.squeeze(1), (labels - self.center) / self.scale)
+
+    def _log_probabilities(self, logits: Tensor) -> Tensor:
+        """Logarithms of the probabilities (n, classes)."""
+        if self.kind == "multiclass":
+            return functional.log_softmax(logits, dim=1)
+        return functional.logsigmoid(torch.cat([-logits, logits], dim=1))
 
     def predict(self, logits: Tensor) -> Tensor:
         """Probabilities (n, classes), or values (n,) for regression."""

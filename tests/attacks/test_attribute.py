@@ -5,7 +5,7 @@ import torch
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from cutlayer.attacks import Attribute
-from cutlayer.attacks.feature.attribute import questions
+from cutlayer.attacks.feature.attribute import MIN_PROBABILITY, best_share, probabilities, questions
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import measure_inferences
@@ -72,3 +72,18 @@ def test_columns_that_do_not_vary_cannot_be_asked_about() -> None:
     )
     with pytest.raises(NotApplicable, match="20 codes at most"):
         Attribute()(view, Knowledge(auxiliary_rows=flat))
+
+
+def test_the_share_of_least_log_loss_is_taken() -> None:
+    right = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]], dtype=torch.float64)
+    classes = torch.tensor([0, 1, 0])
+    assert best_share(right, 1 - right, classes) == 0
+    assert best_share(1 - right, right, classes) == 0.75
+    sure = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)  # wrong in the last row
+    assert 0 < best_share(sure, torch.full((3, 2), 0.5, dtype=torch.float64), classes) <= 0.75
+
+
+def test_a_regression_of_classes_becomes_probabilities() -> None:
+    made = probabilities(torch.tensor([[-0.2, 0.5, 0.5], [-1.0, -1.0, -1.0]], dtype=torch.float64))
+    assert made[0].tolist() == pytest.approx([MIN_PROBABILITY, 0.5, 0.5], abs=1e-5)
+    assert made[1].tolist() == pytest.approx([1 / 3] * 3)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from cutlayer.attacks import REGISTRY, Attack, FeatureAttack, resolve
+from cutlayer.attacks import REGISTRY, Attack, FeatureAttack, left_out, resolve
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label import direction, norm, spectral
 from cutlayer.attacks.label.base import LabelView, Target, is_finite
@@ -173,12 +173,17 @@ def test_knowledge_finds_its_rows():
     rows = torch.tensor([5, 9, 3, 7, 1])
     assert knowledge.positives_among(rows) == [0, 3]
     assert knowledge.known_among(rows).tolist() == [True, False, True, True, False]
-    assert knowledge.held() == set(Need) - {Need.AUXILIARY_FEATURES, Need.SHADOW_ROWS}
-    assert Knowledge(known={5: 1}).held() == {Need.KNOWN_POSITIVE, Need.HINTS}
+    assert knowledge.held() == set(Need) - {
+        Need.AUXILIARY_FEATURES,
+        Need.INITIAL_WEIGHTS,
+        Need.SHADOW_ROWS,
+        Need.CANDIDATE_ROWS,
+    }
+    assert Knowledge(known={5: 1}).held() == {Need.KNOWN_POSITIVE, Need.HINTS, Need.FEW_LABELS}
     assert Knowledge(class_shares=(0.2, 0.3, 0.5)).held() == {Need.CLASS_SHARES}
     assert knowledge.shares == (0.8, 0.2)
     assert Knowledge().positives_among(rows) == []
-    assert Knowledge(known={3: 0}).held() == frozenset()
+    assert Knowledge(known={3: 0}).held() == {Need.FEW_LABELS}
     with pytest.raises(NotApplicable, match="share of positive rows"):
         _ = Knowledge().share
     with pytest.raises(NotApplicable, match="share of each class"):
@@ -193,14 +198,27 @@ def test_auto_takes_what_fits_the_task():
     assert names_of(resolve("auto", "binary").labels) == ["norm", "direction", "spectral"]
     assert names_of(resolve("auto", "multiclass").labels) == ["spectral"]
     assert resolve("auto", "regression").labels == ()
+    assert names_of(resolve("auto", "regression").histories) == ["regression_labels"]
+    whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "bilinear", "feature_prior"]
+    assert names_of(resolve("auto", "binary").histories) == [*whole_run, "few_labels", "similarity"]
+    assert names_of(resolve("auto", "multiclass").histories) == ["few_labels", "similarity"]
+    assert left_out("auto", "binary") == ()
+    assert left_out(["norm", "probe"], "multiclass") == ("spectral", "few_labels", "similarity")
+
+
+def test_full_takes_what_takes_longer_too():
+    full = resolve("full", "binary")
+    assert names_of(full.labels) == ["norm", "direction", "hint", "spectral", "gradient_match", "probe"]
+    assert set(names_of(full.histories)) - set(names_of(resolve("auto", "binary").histories)) == {"aligned_match"}
+    assert (full.completions, left_out("full", "binary")) == ((), ())
 
 
 def test_what_auto_leaves_out_runs_when_named():
-    left_out = [name for name, attack in REGISTRY.items() if not attack.live and not issubclass(attack, FeatureAttack)]
+    unnamed = [name for name, attack in REGISTRY.items() if not attack.live and not issubclass(attack, FeatureAttack)]
     messages, models = ["hint", "direct", "gradient_match", "probe"], ["model_completion", "active_model_completion"]
-    assert left_out == messages + models
-    assert names_of(resolve(left_out, "binary").labels) == messages
-    assert names_of(resolve(left_out, "binary").completions) == models
+    assert unnamed == [*messages, "aligned_match", *models]
+    assert names_of(resolve(unnamed, "binary").labels) == messages
+    assert names_of(resolve(unnamed, "binary").completions) == models
     assert resolve("auto", "binary").completions == ()
     features = [name for name, attack in REGISTRY.items() if issubclass(attack, FeatureAttack)]
     assert names_of(resolve(features, "regression", "passive").features) == features
@@ -231,10 +249,10 @@ def test_an_attack_of_no_family_is_refused_and_does_not_vanish(role, monkeypatch
         (["nrom"], r"unknown attack 'nrom'; did you mean 'norm'\?"),
         (
             ["xyz"],
-            "known: active_model_completion, attribute, direct, direction, gradient_match, hint, inversion, mem",
+            "known: active_model_completion, aligned_match, attribute, bilinear, direct, direction, directions",
         ),
         (["norm", "norm"], "norm is named twice"),
-        ("norm", r"auto or a list of names, got 'norm'; write \[norm\]"),
+        ("norm", r"auto, full or a list of names, got 'norm'; write \[norm\]"),
     ],
 )
 def test_bad_names_are_refused(names, message):

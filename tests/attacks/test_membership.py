@@ -36,7 +36,7 @@ def world(gap: float) -> tuple[FeatureView, Shadows, torch.Tensor]:
         own = torch.Generator().manual_seed(number)
         return lambda rows: view(rows, gap * torch.isin(rows, inside), own)
 
-    return view(torch.arange(600), gap * member, draw), Shadows(BINARY, torch.arange(600, 1600), train), member
+    return view(torch.arange(600), gap * member, draw), Shadows(BINARY, torch.arange(600, 1600), train, 300), member
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(2.0, 0.921), (0.0, 0.5)])  # 0.921 = Phi(2 / sqrt 2)

@@ -30,7 +30,7 @@ from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 
 TELCO = PASSIVES[0]
-ALL = ["inversion", "membership", "attribute"]
+ALL = ["inversion", "exact", "membership", "lira", "attribute"]
 ROWS, RECORDED = 320, 160
 
 
@@ -38,6 +38,8 @@ ROWS, RECORDED = 320, 160
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=3, hidden=16),))
     monkeypatch.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
+    monkeypatch.setattr("cutlayer.attacks.feature.lira.SHADOW_PAIRS", 2)
+    monkeypatch.setattr("cutlayer.attacks.feature.exact.STEPS", 60)
 
 
 def job_of(audit: dict[str, Any], passives: int = 1, **more: Any) -> Job:
@@ -57,6 +59,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=3, hidden=16),))
         patched.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
+        patched.setattr("cutlayer.attacks.feature.lira.SHADOW_PAIRS", 2)
+        patched.setattr("cutlayer.attacks.feature.exact.STEPS", 60)
         noise = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.5}}
         job = job_of({"attacks": ALL, "attribute": f"{TELCO}_1"}, privacy=noise, compare=["undefended"])
         return job, run(job, tmp_path_factory.mktemp("whole"))
@@ -71,7 +75,7 @@ def test_every_attack_reads_this_run_and_its_undefended_twin(whole: tuple[Job, R
         assert inverted[0] == "epoch 2, the last recorded"
         assert re.fullmatch(r"mean of 1\.[1-9] releases", inverted[1])
         assert f"{TELCO}_1" in {part.column for part in own if part.attack == "attribute"}
-        assert [part.rows for part in own if part.attack == "membership"] == [62]  # 31 test rows
+        assert [part.rows for part in own if part.attack in ("membership", "lira")] == [62, 62]  # 31 test rows
     value = {part.run: part.value for part in parts if part.attack == "inversion" and "last" in part.release}
     assert value["undefended"] > value["this run"] + 0.2
     assert {part.party for part in parts} == {TELCO}
@@ -109,9 +113,14 @@ def test_shadow_rows_are_neither_attacked_nor_held_out_for_it(whole: tuple[Job, 
     view, again = room.view(TELCO), room.view(TELCO)
     assert torch.equal(view.embeddings, again.embeddings)
     assert view.logits is not None
-    shadow = room.shadows(TELCO).train(room.own[:100], 0)(room.attacked)
+    shadows = room.shadows(TELCO)
+    assert shadows.training_rows == len(training)
+    shadow = shadows.train(room.own[:100], 0)(room.attacked)
     assert shadow.embeddings.shape == view.embeddings.shape
     assert not torch.equal(shadow.logits, view.logits)
+    other = shadows.train(room.own[1:101], 0)(room.attacked)
+    assert not torch.equal(shadow.logits, other.logits)
+    assert torch.equal(shadows.train(room.own[:100], 0)(room.attacked).logits, shadow.logits)
     plain = ShadowRoom(Run(job_of({}), folder)).view(TELCO)
     assert (view.embeddings - plain.embeddings).std() == pytest.approx(1.0, rel=0.25)  # 0.5 times 2C, beside the clip
 
@@ -138,8 +147,9 @@ def test_a_gain_is_a_finding_and_nothing_named_is_nothing_run(tmp_path: Path) ->
 def test_between_organisations_membership_says_why_not(whole: tuple[Job, RunFolder]) -> None:
     job, folder = whole
     found = audit_features(job, {"this run": folder}, folder, None)
-    assert {one.attack for one in found.results} == {"inversion", "attribute"}
-    assert f"the top model and the labels are with {ACTIVE}" in found.skipped[f"{TELCO}/embedding/membership"]
+    assert {one.attack for one in found.results} == {"inversion", "exact", "attribute"}
+    for name in ("membership", "lira"):
+        assert f"the top model and the labels are with {ACTIVE}" in found.skipped[f"{TELCO}/embedding/{name}"]
 
 
 def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:

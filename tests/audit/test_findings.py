@@ -13,7 +13,7 @@ from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.results.finding import Finding
 from cutlayer.results.guarantee import GuaranteeTest
-from cutlayer.results.leaks import Attempt, LeakResult
+from cutlayer.results.leaks import Attempt, Baseline, LeakResult
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.utility import ModelUtility, UtilityResult
@@ -30,10 +30,17 @@ def found(
     evidence: list[ProtectionResult] | None = None,
     utility: tuple[float, float, float] = (0.8, 0.75, 0.5),
     skipped: dict[str, str] | None = None,
+    protections: tuple[str, ...] = (),
     **more: Any,
 ) -> list[Finding]:
     """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
-    own = RunAudit(leaks=[leak_result()] if leaks is None else leaks, undefined=undefined or (), skipped=skipped or {})
+    own = RunAudit(
+        protections=protections,
+        baselines=[Baseline(party="p", own_columns=0.68, model="trees", chance=0.52)],
+        leaks=[leak_result()] if leaks is None else leaks,
+        undefined=undefined or (),
+        skipped=skipped or {},
+    )
     runs = {"this run": own} | ({} if undefended is None else {"undefended": RunAudit(leaks=undefended)})
     value, low, chance = utility
     rows = (
@@ -109,6 +116,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CL106": ({"leaks": []}, {"leaks": [leak_result()]}),
     "CL108": ({"completions": [completed(0.61)]}, {"completions": [completed(0.59)]}),
     "CL109": ({"guarantees": [guarantee(1.01)]}, {"guarantees": [guarantee(1.0)]}),
+    "CL111": ({"leaks": [leak_result(0.79)]}, {"leaks": [leak_result(0.77)]}),
+    "CL112": (
+        {"protections": ("max_norm",), "leaks": [leak_result(0.64), leak_result(0.7, attack="mixture")]},
+        {"protections": ("max_norm",), "leaks": [leak_result(0.66), leak_result(0.7, attack="mixture")]},
+    ),
+    "CL113": ({"leaks": [leak_result(0.67)]}, {"leaks": [leak_result(0.69)]}),
     "CL107": ({"skipped": {"p/gradient/direction": "no positive"}}, {"skipped": {}}),
 }
 
@@ -160,7 +173,7 @@ def test_errors_come_first_then_warnings_then_notes_by_code() -> None:
 
 def test_every_code_keeps_its_severity() -> None:
     severities = {code: found(**triggers)[0].severity for code, (triggers, _) in CASES.items()}
-    assert severities == dict.fromkeys(CASES, "warning") | {"CL107": "note", "CL109": "error"}
+    assert severities == dict.fromkeys(CASES, "warning") | {"CL107": "note", "CL109": "error", "CL113": "note"}
 
 
 @pytest.mark.parametrize(
@@ -178,21 +191,41 @@ def test_a_gate_holds_the_worst_leak_against_its_limit(
     values: list[float], limit: float, passed: bool, worst: float
 ) -> None:
     leaks = [leak_result(value, attack=str(number)) for number, value in enumerate(values) if not math.isnan(value)]
-    [gate] = gates_of({"label_auc": limit}, leaks)
+    [gate] = gates_of({"label_auc": limit}, RunAudit(leaks=leaks))
     assert gate.passed is passed
     assert gate.worst == pytest.approx(worst)
     assert gate.where == max(leaks, key=lambda leak: leak.leak).label
 
 
 def test_an_unmeasured_leak_passes_no_gate() -> None:
-    [gate] = gates_of({"label_auc": 1.0}, [])
+    [gate] = gates_of({"label_auc": 1.0}, RunAudit())
     assert not gate.passed
     assert gate.worst is None
     assert gate.where == "nothing measured"
 
 
 def test_without_limits_there_are_no_gates() -> None:
-    assert gates_of({}, [leak_result()]) == ()
+    assert gates_of({}, RunAudit(leaks=[leak_result()])) == ()
+
+
+def test_the_excess_is_the_leak_beyond_the_partys_own_columns() -> None:
+    leaks = [leak_result(0.9, party="census"), leak_result(0.8, party="employer"), leak_result(1.0, party="elsewhere")]
+    own = [Baseline(party="census", own_columns=0.88), Baseline(party="employer", own_columns=0.7)]
+    [gate] = gates_of({"excess": 0.09}, RunAudit(leaks=leaks, baselines=own))
+    assert gate.worst == pytest.approx(0.1)
+    assert gate.where == "employer/gradient/norm"
+    assert not gate.passed
+    [gate] = gates_of({"excess": 0.11}, RunAudit(leaks=leaks, baselines=own))
+    assert gate.passed
+    [gate] = gates_of({"excess": 0.5}, RunAudit(leaks=leaks))
+    assert not gate.passed, "nothing was measured"
+
+
+def test_an_audit_that_leaves_attacks_out_can_fail_a_gate_and_not_pass_it() -> None:
+    [gate] = gates_of({"label_auc": 0.8}, RunAudit(leaks=[leak_result(0.7)]), ("mixture",))
+    assert (gate.passed, gate.undecided) == (False, True)
+    [gate] = gates_of({"label_auc": 0.6}, RunAudit(leaks=[leak_result(0.7)]), ("mixture",))
+    assert (gate.passed, gate.undecided) == (False, False)
 
 
 def test_every_check_has_a_code_of_its_own_and_a_case() -> None:

@@ -90,7 +90,10 @@ OUT_OF_RANGE = [
         {f"{BANK}.audit": {"fail_above": {"label_auc": 0.6}, "every": "never"}},
         "expected every: epoch or end with fail_above, got never; a gate needs a measured leak",
     ),
-    ({f"{BANK}.audit": {"attacks": "norm"}}, "parties.bank.audit.attacks: expected 'auto' or a list, got 'norm'"),
+    (
+        {f"{BANK}.audit": {"attacks": "norm"}},
+        "parties.bank.audit.attacks: expected 'auto' or 'full' or a list, got 'norm'",
+    ),
     ({f"{BANK}.audit": {"attacks": ["norm", "norm"]}}, "audit.attacks: norm is named twice; keep one"),
     ({"model.bottom": {"kind": "mlp", "hidden": []}}, "hidden: expected a list of 1 or more, got []"),
     ({"model.bottom": {"kind": "mlp", "hidden": [0]}}, "hidden.0: expected greater than or equal to 1, got 0"),

@@ -25,7 +25,7 @@ def test_run_trains_audits_and_reports(place):
     for part in (
         "Utility on 20 test rows",
         "undefended",
-        "Leak at the worst epoch",
+        "Strongest attack on each kind of message",
         f"report     {place.run_folder}/report.html",
     ):
         assert part in told.out
@@ -137,7 +137,7 @@ def test_report_is_built_again_and_repeats_the_gate(place, finished):
     markdown = place.call("report", finished, "--markdown")
     assert markdown.code == 0
     assert "### Leaks at the cut layer\n" in markdown.out
-    assert "\n| Attack | this run" in markdown.out
+    assert "\n| Message | Strongest attack | Leak |" in markdown.out
     assert place.call("audit", finished, "--fail-above", "0.501").code == 1
     assert place.call("report", finished).code == 1, "an audit's failed gate fails the report too"
 
@@ -231,7 +231,7 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     assert place.call("demo", "--out", "runs/demo-1").code == 2
     report = place.call("demo", "--out", "here", "--json").document()
     assert report["run"]["folder"] == "here"
-    assert [part["name"] for part in report["protections"]] == ["label_dp", "max_norm"]
+    assert [part["name"] for part in report["protections"]] == ["label_dp"]
 
 
 def test_the_job_a_run_keeps_can_be_run_itself(place):

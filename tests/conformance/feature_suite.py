@@ -14,7 +14,7 @@ from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
 
-from .feature_world import world_of
+from .feature_world import MODELS, world_of
 from .suite import last_bit_moved
 from .table import FeatureCase
 
@@ -27,7 +27,7 @@ def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
     assert re.search(r"\d{4}", attack.reference)
     assert "Reference:" in (attack.__doc__ or "")
     assert attack.reads == ("embedding",)
-    assert attack.needs <= {Need.AUXILIARY_FEATURES, Need.SHADOW_ROWS}
+    assert attack.needs <= {Need.AUXILIARY_FEATURES, Need.INITIAL_WEIGHTS, *MODELS}
     assert attack.needs
     assert not attack.live
 
@@ -59,10 +59,10 @@ def refuses_what_it_lacks(attack: FeatureClass, case: FeatureCase) -> None:
     """Too few rows to learn from, embeddings of other rows, and a run that diverged are `NotApplicable`, by name."""
     world, made = world_of(attack, informative=True), attack()
     view, known = world.view, world.knowledge
-    if Need.SHADOW_ROWS in attack.needs:
+    if attack.needs & MODELS:
         few = Knowledge(shadow_rows=replace(known.shadows, rows=known.shadows.rows[:30]))
     else:
-        few = Knowledge(auxiliary_rows=replace(known.auxiliary, indices=known.auxiliary.indices[:3]))
+        few = replace(known, auxiliary_rows=replace(known.auxiliary, indices=known.auxiliary.indices[:3]))
     with pytest.raises(NotApplicable, match=f"{attack.name} with knowledge of"):
         made(view, Knowledge(), 0)
     with pytest.raises(NotApplicable, match=rf"rows or more for {attack.name}"):

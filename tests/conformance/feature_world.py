@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -21,6 +22,8 @@ ROWS, KNOWN, WIDTH = 900, 300, 10
 COLUMNS = ColumnSpec((4, 6), 3, ("plan", "region"), ("age", "calls", "bill"))
 ABOUT = {"run": "this run", "party": "telco"}
 INPUTS, ATTACKED, OWN = 8, 400, 800
+MODELS = frozenset({Need.SHADOW_ROWS, Need.CANDIDATE_ROWS})
+"""Knowledge with which an attack trains models of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,19 @@ class World:
 
 def world_of(attack: type[FeatureAttack[Any]], *, informative: bool) -> World:
     """A world in which there is something to find, or nothing."""
-    return remembered(informative=informative) if Need.SHADOW_ROWS in attack.needs else exposed(informative=informative)
+    return remembered(informative=informative) if attack.needs & MODELS else exposed(informative=informative)
+
+
+class Tanh(nn.Module):
+    """The bottom model of `exposed`, with other weights."""
+
+    def __init__(self, weights: Tensor) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(weights)
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Embeddings (n, width)."""
+        return torch.tanh(encoded_matrix(COLUMNS, codes, numbers) @ self.weights)
 
 
 @cache
@@ -54,19 +69,26 @@ def exposed(*, informative: bool) -> World:
     numbers = torch.randn(ROWS, 3, generator=draw)
     codes = torch.stack([torch.randint(2, n, (ROWS,), generator=draw) for n in (4, 6)], dim=1).int()
     features = encoded_matrix(COLUMNS, codes, numbers)
-    embeddings = torch.tanh(features @ torch.randn(features.shape[1], WIDTH, generator=draw) / 2)
+    weights = torch.randn(features.shape[1], WIDTH, generator=draw) / 2
+    embeddings = torch.tanh(features @ weights)
     if not informative:
         embeddings = embeddings[torch.randperm(ROWS, generator=draw)]
     indices = torch.randperm(ROWS, generator=draw)[:KNOWN].sort().values
     known = Auxiliary(COLUMNS, indices, codes[indices], numbers[indices])
     unknown = known.unknown(ROWS)
     view = FeatureView("telco", torch.arange(ROWS) + 50, embeddings)
-    return World(view, Knowledge(auxiliary_rows=known), (codes[unknown], numbers[unknown]))
+    initial = Tanh(weights + 0.2 * torch.randn(weights.shape, generator=draw))
+    return World(view, Knowledge(auxiliary_rows=known, initial_bottom=initial), (codes[unknown], numbers[unknown]))
 
 
 @cache
-def remembered(*, informative: bool) -> World:
-    """A small network that learned its training rows by heart, labels of noise and all; or that never saw them."""
+def remembered(*, informative: bool, release: Callable[[Tensor], Tensor] = torch.clone) -> World:
+    """A small network that learned its training rows by heart, labels of noise and all; or that never saw them.
+
+    Args:
+        informative: whether the attacked rows were training rows.
+        release: what makes a released embedding of one that the bottom model computed.
+    """
     draw = torch.Generator().manual_seed(4)
     rows = torch.arange(ATTACKED + OWN)
     inputs = torch.randn(len(rows), INPUTS, generator=draw)
@@ -81,14 +103,14 @@ def remembered(*, informative: bool) -> World:
             for _ in range(120):
                 optimizer.zero_grad()
                 loss = functional.binary_cross_entropy_with_logits(
-                    top(bottom(inputs[inside]))[:, 0], labels[inside].float()
+                    top(release(bottom(inputs[inside])))[:, 0], labels[inside].float()
                 )
                 loss.backward()
                 optimizer.step()
 
         def see(at: Tensor) -> FeatureView:
             with torch.no_grad():
-                embeddings = bottom(inputs[at])
+                embeddings = release(bottom(inputs[at]))
                 return FeatureView("telco", at, embeddings, top(embeddings), labels[at])
 
         return see
@@ -96,5 +118,5 @@ def remembered(*, informative: bool) -> World:
     attacked, own, others = rows[:ATTACKED], rows[ATTACKED : 2 * ATTACKED], rows[2 * ATTACKED :]
     half = ATTACKED // 2
     inside = attacked[:half] if informative else others[:half]
-    knowledge = Knowledge(shadow_rows=Shadows(task, own, train))
+    knowledge = Knowledge(shadow_rows=Shadows(task, own, train, half))
     return World(train(inside, 99)(attacked), knowledge, torch.arange(ATTACKED) < half)

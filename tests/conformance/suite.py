@@ -21,6 +21,7 @@ from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import LabelAttack, LabelView, Scores, Target
 from cutlayer.audit import leak_interval, leak_of
+from cutlayer.audit.known_labels import strongest
 from cutlayer.channel.transcript import Step
 from cutlayer.config import FrozenModel, validated
 from cutlayer.errors import ConfigError, NotApplicable
@@ -73,6 +74,17 @@ def lowers_its_attacks(protection: ProtectionClass, case: ProtectionCase) -> Non
         before, after = _leak(ATTACKS[name](), _undefended(), target), _leak(ATTACKS[name](), defended, target)
         assert before > 0.9
         assert max(after, 1 - after) < limit, f"{name} on {target} reads {after:.3f}, undefended {before:.3f}"
+
+
+def withstands_adaptive_attacks(protection: ProtectionClass, case: ProtectionCase) -> None:
+    """Attacks chosen after reading the defence, with what a party keeps of a run, stay below what is stated of them."""
+    if not case.adaptive:
+        return
+    defended = toy.train(_chains(protection, case))
+    for name, target, limit in case.adaptive:
+        before, after = _adaptive_leak(name, _undefended(), target), _adaptive_leak(name, defended, target)
+        assert before > 0.9
+        assert after < limit, f"{name} on {target} reads {after:.3f}, undefended {before:.3f}"
 
 
 def works_after_a_departure(protection: ProtectionClass, case: ProtectionCase) -> None:
@@ -145,6 +157,7 @@ PROTECTION_CHECKS: tuple[Callable[[ProtectionClass, ProtectionCase], None], ...]
     refuses_bad_options,
     refuses_other_tasks,
     lowers_its_attacks,
+    withstands_adaptive_attacks,
     works_after_a_departure,
     keeps_shapes_and_types,
     proves_what_it_did,
@@ -329,6 +342,12 @@ def _readings(scores: Scores, run: toy.Toy) -> list[float]:
 
 def _leak(attack: LabelAttack, run: toy.Toy, target: Target) -> float:
     return leak_of(_scores(attack, run, target), run.truth).pooled_auc
+
+
+def _adaptive_leak(name: str, run: toy.Toy, target: Target) -> float:
+    known = {int(row): int(run.truth[row]) for row in range(0, toy.ROWS, toy.ROWS // 40)}
+    scores = ATTACKS[name]()(run.history().on(target), Knowledge(float(run.truth.double().mean()), known))
+    return strongest(scores, run.truth)
 
 
 def _same_messages(first: list[Step], second: list[Step]) -> None:

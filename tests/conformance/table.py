@@ -18,12 +18,15 @@ class ProtectionCase:
     Attributes:
         options: options with which it acts on the toy.
         lowers: attacks that it defends against, as (attack, target, leak AUC that it must stay below).
+        adaptive: attacks on the whole run, chosen after reading the defence, in the same form: the strongest that is
+            known on the toy. Limits near 1 say that the defence hides the label from the attacks above alone.
         refused: options that must be an error (an unknown key always is one).
         loses: maximum loss of accuracy when a party leaves, for a defence against departures, which lowers no attack.
     """
 
     options: Mapping[str, Any]
     lowers: tuple[tuple[str, Target, float], ...] = ()
+    adaptive: tuple[tuple[str, Target, float], ...] = ()
     refused: tuple[Mapping[str, Any], ...] = ()
     loses: float | None = None
 
@@ -39,6 +42,21 @@ class AttackCase:
 
     succeeds: Mapping[Target, float] = field(default_factory=dict)
     summed: bool = False
+
+
+@dataclass(frozen=True)
+class HistoryCase:
+    """How well an attack on the whole run must do.
+
+    Attributes:
+        succeeds: the leak AUC that its strongest variant must exceed on the undefended world, by target.
+        mapped: the same where messages are rotated and rescaled.
+        labels_known: it knows labels of rows, which it must not score.
+    """
+
+    succeeds: Mapping[Target, float] = field(default_factory=dict)
+    mapped: float = 0.9
+    labels_known: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,26 +91,31 @@ PROTECTIONS = {
     "dcor": ProtectionCase(
         {"alpha": 10.0},
         lowers=(("spectral", EMBEDDING, 0.8),),
+        adaptive=(("directions", EMBEDDING, 0.87),),
         refused=({}, {"alpha": 0.0}, {"alpha": 0.01, "floor": -0.1}, {"alpha": 0.01, "estimate": "squared"}),
     ),
     "dimip": ProtectionCase(
         {"lam": 1.0, "predictor_steps": 20, "lr": 0.3},  # the toy has four steps: a predictor that learns in each
         lowers=(("probe", EMBEDDING, 0.75),),
+        adaptive=(("directions", EMBEDDING, 0.8), ("few_labels", EMBEDDING, 0.75)),
         refused=({}, {"lam": 1.1}, {"lam": -0.1}, {"lam": 0.5, "single_pass": True, "predictor_steps": 2}),
     ),
     "discrete_sgd": ProtectionCase(
         {"levels": 1},
         lowers=(("norm", GRADIENT, 0.6),),
+        adaptive=(("off_norm", GRADIENT, 1.01), ("joint_spectral", GRADIENT, 1.01)),  # three levels keep the direction
         refused=({}, {"levels": 0}, {"levels": 1.5}, {"levels": 2, "bound": 0.0}),
     ),
     "dp_bottom": ProtectionCase(
         {"clip": 1.0, "noise_multiplier": 1e4},  # the toy's bottom model is good before it learns: noise must undo that
         lowers=(("spectral", EMBEDDING, 0.9),),
+        adaptive=(("directions", EMBEDDING, 0.75),),
         refused=({}, {"clip": 0.0, "noise_multiplier": 1.0}, {"clip": 1.0, "delta": 1e-5}, {"clip": 1.0}),
     ),
     "dp_embedding": ProtectionCase(
         {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5},
         lowers=(("spectral", EMBEDDING, 0.6), ("probe", EMBEDDING, 0.6)),
+        adaptive=(("directions", EMBEDDING, 0.57), ("few_labels", EMBEDDING, 0.57)),
         refused=({}, {"clip": 0.0, "noise_multiplier": 1.0}, {"clip": 1.0, "epsilon": 8.0}, {"clip": 1.0}),
     ),
     "gradient_compression": ProtectionCase(
@@ -103,27 +126,36 @@ PROTECTIONS = {
     "iso_noise": ProtectionCase(
         {"ratio": 5.0},
         lowers=(("norm", GRADIENT, 0.65), ("direction", GRADIENT, 0.65), ("spectral", GRADIENT, 0.8)),
+        adaptive=(("joint_spectral", GRADIENT, 0.7), ("off_norm", GRADIENT, 0.58)),
         refused=({}, {"ratio": 0.0}),
     ),
     "label_dp": ProtectionCase(
         {"eps": 0.5},
         lowers=(("norm", GRADIENT, 0.65), ("direction", GRADIENT, 0.65), ("spectral", GRADIENT, 0.65)),
+        adaptive=(("joint_spectral", GRADIENT, 0.63), ("similarity", GRADIENT, 0.68)),
         refused=({}, {"eps": -1.0}, {"eps": "1"}, {"eps": float("inf")}, {"eps": True}),
     ),
     "marvell": ProtectionCase(
         {"sum_kl": 0.16},
         lowers=(("norm", GRADIENT, 0.65), ("direction", GRADIENT, 0.65), ("spectral", GRADIENT, 0.65)),
+        adaptive=(("off_norm", GRADIENT, 0.57), ("bilinear", GRADIENT, 0.58), ("joint_spectral", GRADIENT, 0.65)),
         refused=({}, {"sum_kl": -0.16}, {"sum_kl": 0.16, "s": 8.0}, {"error_lower_bound": 0.5}),
     ),
-    "max_norm": ProtectionCase({}, lowers=(("norm", GRADIENT, 0.7), ("spectral", GRADIENT, 0.95))),
+    "max_norm": ProtectionCase(
+        {},
+        lowers=(("norm", GRADIENT, 0.7), ("spectral", GRADIENT, 0.95)),
+        adaptive=(("mixture", GRADIENT, 0.93), ("bilinear", GRADIENT, 0.93)),
+    ),
     "noisy_gradient": ProtectionCase(
         {"scale": 0.001},
         lowers=(("norm", GRADIENT, 0.6), ("direction", GRADIENT, 0.6), ("spectral", GRADIENT, 0.6)),
+        adaptive=(("joint_spectral", GRADIENT, 0.57), ("off_norm", GRADIENT, 0.57)),
         refused=({}, {"scale": 0.0}, {"scale": 0.001, "distribution": "uniform"}),
     ),
     "nopeek": ProtectionCase(
         {"alpha": 300.0},  # four steps are not many
         lowers=(("spectral", EMBEDDING, 0.75),),
+        adaptive=(("directions", EMBEDDING, 0.77),),
         refused=({}, {"alpha": 0.0}, {"alpha": -1.0}),
     ),
     "party_dropout": ProtectionCase(
@@ -134,6 +166,7 @@ PROTECTIONS = {
     "ppdl": ProtectionCase(
         {"theta": 0.2},
         lowers=(("norm", GRADIENT, 0.6), ("direction", GRADIENT, 0.6), ("spectral", GRADIENT, 0.6)),
+        adaptive=(("joint_spectral", GRADIENT, 0.57), ("off_norm", GRADIENT, 0.57)),
         refused=({}, {"theta": 1.5}, {"theta": 0.1, "epsilon": 0.0}, {"theta": 0.1, "gamma": -1.0}),
     ),
 }
@@ -148,6 +181,21 @@ ATTACKS = {
     "probe": AttackCase({EMBEDDING: 0.95, LAYER: 0.95}),
 }
 
+HISTORIES = {
+    "directions": HistoryCase({EMBEDDING: 0.95}),
+    "joint_spectral": HistoryCase({GRADIENT: 0.95}),
+    # Two Gaussians of other spreads overlap in the tails of the wider one; lengths tell the classes apart only partly.
+    "mixture": HistoryCase({GRADIENT: 0.7}, mapped=0.7),
+    "off_norm": HistoryCase({GRADIENT: 0.7}, mapped=0.65),
+    "bilinear": HistoryCase({GRADIENT: 0.95}),
+    # Its dummy top model reads and writes along the same directions, which the maps of both messages pull apart.
+    "aligned_match": HistoryCase({GRADIENT: 0.95}, mapped=0.75),
+    "feature_prior": HistoryCase({GRADIENT: 0.95}),
+    "few_labels": HistoryCase({GRADIENT: 0.95, EMBEDDING: 0.95}, labels_known=True),
+    "regression_labels": HistoryCase({GRADIENT: 0.9}, mapped=0.85),
+    "similarity": HistoryCase({GRADIENT: 0.95, EMBEDDING: 0.95}, labels_known=True),
+}
+
 COMPLETIONS = {
     "model_completion": CompletionCase(),
     "active_model_completion": CompletionCase(),
@@ -155,6 +203,8 @@ COMPLETIONS = {
 
 FEATURES = {
     "inversion": FeatureCase(least=0.8),
+    "exact": FeatureCase(least=0.95),
     "membership": FeatureCase(least=0.85),
+    "lira": FeatureCase(least=0.9),
     "attribute": FeatureCase(least=0.95),
 }

@@ -4,12 +4,13 @@ import pytest
 
 from cutlayer import attacks, protections
 
-from . import completion_suite, feature_suite, suite, table
+from . import completion_suite, feature_suite, history_suite, suite, table
 
 
 def test_the_table_has_a_line_for_everything_registered():
     assert table.PROTECTIONS.keys() == protections.REGISTRY.keys()
-    assert table.ATTACKS.keys() | table.COMPLETIONS.keys() | table.FEATURES.keys() == attacks.REGISTRY.keys()
+    listed = table.ATTACKS.keys() | table.HISTORIES.keys() | table.COMPLETIONS.keys() | table.FEATURES.keys()
+    assert listed == attacks.REGISTRY.keys()
     assert all(name == known.name for name, known in (protections.REGISTRY | attacks.REGISTRY).items())
 
 
@@ -23,6 +24,12 @@ def test_protection(name, check):
 @pytest.mark.parametrize("name", table.ATTACKS)
 def test_attack(name, check):
     check(attacks.REGISTRY[name], table.ATTACKS[name])
+
+
+@pytest.mark.parametrize("check", history_suite.HISTORY_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", table.HISTORIES)
+def test_attack_on_the_whole_run(name, check):
+    check(attacks.REGISTRY[name], table.HISTORIES[name])
 
 
 @pytest.mark.parametrize("check", completion_suite.COMPLETION_CHECKS, ids=lambda check: check.__name__)

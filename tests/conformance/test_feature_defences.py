@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from cutlayer.accounting import ReleasePlan
+from cutlayer.attacks.feature.exact import Exact
 from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.feature.lira import Lira
 from cutlayer.protections import build
 from cutlayer.protections.base import Mode, PassiveView
 
 from . import toy
-from .feature_world import ROWS, WIDTH, exposed
+from .feature_world import ROWS, WIDTH, exposed, remembered, world_of
 
 AT = torch.arange(ROWS)
 
@@ -21,17 +24,29 @@ def passive(name, options):
     return one
 
 
-def reached(embeddings):
+def reached(embeddings, attack=Inversion):
     world = exposed(informative=True)
-    return replace(world, view=replace(world.view, embeddings=embeddings)).measured(Inversion())
+    return replace(world, view=replace(world.view, embeddings=embeddings)).measured(attack())
 
 
-def test_noise_on_embeddings_lowers_inversion():
+@pytest.mark.parametrize("attack", [Inversion, Exact])
+def test_noise_on_embeddings_lowers_reconstruction(attack):
     bare = exposed(informative=True).view.embeddings
     view = PassiveView(Mode.TRAIN, 0, 0, AT, lambda rows: bare[rows])
     noisy = passive("dp_embedding", {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5}).embedding_out(bare, view)
-    assert reached(bare).value > 0.8
-    assert reached(noisy).value < 0.1
+    assert reached(bare, attack).value > 0.8
+    assert reached(noisy, attack).value < 0.1
+
+
+def test_noise_on_embeddings_lowers_the_likelihood_ratio():
+    private = passive("dp_embedding", {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5})
+
+    def release(embeddings):
+        at = torch.arange(len(embeddings))
+        return private.embedding_out(embeddings, PassiveView(Mode.TRAIN, 0, 0, at, lambda rows: embeddings[rows]))
+
+    assert world_of(Lira, informative=True).measured(Lira()).value > 0.85
+    assert remembered(informative=True, release=release).measured(Lira()).value < 0.6
 
 
 def test_nopeek_lowers_inversion():

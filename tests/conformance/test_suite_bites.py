@@ -7,6 +7,7 @@ import torch
 
 from cutlayer.attacks.label.base import Guess, LabelAttack, Target, step_by_step
 from cutlayer.config import FrozenModel
+from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Asset, Protection, Side
 
 from . import suite
@@ -65,6 +66,65 @@ def test_an_unregistered_defence_that_works_passes():
 def test_a_defence_without_effect_fails():
     with pytest.raises(AssertionError, match=r"norm on gradient reads 1\.000"):
         suite.lowers_its_attacks(Half, lowering(0.9))
+
+
+class Rotated(Flat):
+    """Rotate and rescale every batch of gradients anew.
+
+    Reference: nobody, 2024.
+
+    Guarantee: none, empirical.
+    """
+
+    def gradient_out(self, g, party, view):
+        self.count(sent=1)
+        draw = torch.Generator().manual_seed(view.step)
+        return 5.0 * g @ torch.linalg.qr(torch.randn(g.shape[1], g.shape[1], generator=draw)).Q
+
+
+class Whitened(Protection[HalfConfig]):
+    """Whiten every batch of embeddings, so that no direction varies more than another.
+
+    Reference: nobody, 2024.
+
+    Guarantee: none, empirical.
+    """
+
+    name = "whitened"
+    config = HalfConfig
+    side = Side.PASSIVE
+    protects = Asset.LABELS
+    reference = "nobody 2024, section 0"
+    rank = 30
+    no_guarantee = "whitening hides nothing"
+    counters = ("sent",)
+
+    def embedding_out(self, e, view):
+        self.count(sent=1)
+        moved = e - e.mean(dim=0)
+        values, vectors = torch.linalg.eigh(moved.T @ moved / len(moved))
+        return moved @ vectors / values.sqrt()
+
+
+@pytest.mark.parametrize(
+    ("mutant", "attack"),
+    [
+        (Rotated, ("joint_spectral", Target.GRADIENT, 0.9)),
+        (Rotated, ("off_norm", Target.GRADIENT, 0.9)),
+        (Rotated, ("bilinear", Target.GRADIENT, 0.9)),
+        (Whitened, ("few_labels", Target.EMBEDDING, 0.75)),
+    ],
+)
+def test_a_defence_that_only_rotates_rescales_or_whitens_fails(mutant, attack):
+    with pytest.raises(AssertionError, match=f"{attack[0]} on {attack[1]} reads"):
+        suite.withstands_adaptive_attacks(mutant, ProtectionCase({}, adaptive=(attack,)))
+
+
+def test_the_published_noise_of_marvell_fails():
+    case = ProtectionCase({"sum_kl": 0.16, "form": "paper"}, adaptive=(("off_norm", Target.GRADIENT, 0.9),))
+    suite.lowers_its_attacks(REGISTRY["marvell"], replace(case, lowers=(("norm", Target.GRADIENT, 0.65),)))
+    with pytest.raises(AssertionError, match="off_norm on gradient reads"):
+        suite.withstands_adaptive_attacks(REGISTRY["marvell"], case)
 
 
 def test_a_defence_that_changes_nothing_fails():
@@ -139,8 +199,11 @@ def test_an_attack_that_guesses_fails():
 
 
 def test_an_attack_that_sees_ghosts_in_dead_messages_fails():
+    class Ghosts(Guesser):
+        reads = (Target.EMBEDDING,)  # steps of zero gradients are left out before any attack
+
     with pytest.raises(AssertionError):
-        suite.bears_dead_messages(Guesser, AttackCase({Target.GRADIENT: 0.9}))
+        suite.bears_dead_messages(Ghosts, AttackCase({Target.EMBEDDING: 0.9}))
 
 
 def test_an_attack_that_ranks_roundings_fails():

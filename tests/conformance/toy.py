@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from cutlayer.attacks.knowledge import HINTS, Knowledge, Need
 from cutlayer.attacks.label.base import LabelView, Target
+from cutlayer.attacks.label.history import HistoryView
 from cutlayer.channel import Kind
+from cutlayer.channel.followed import FollowedEpoch
 from cutlayer.channel.transcript import Step
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, Noise, PassiveView, Update
 from cutlayer.protections.chain import Chain
@@ -42,6 +44,17 @@ class Toy:
     def view(self, target: Target) -> LabelView:
         """What the passive party holds; of the layers the first."""
         return LabelView(PASSIVE, self.task, self.steps, target, "bottom.0" if target is Target.LAYER else "")
+
+    def history(self) -> HistoryView:
+        """What the passive party holds of the whole run, which is one epoch."""
+        rows = torch.cat([step.rows for step in self.steps])
+        order, number = rows.argsort(), torch.cat([torch.full((len(step.rows),), step.step) for step in self.steps])
+        embeddings, gradients = (
+            torch.cat([getattr(step, kind)[PASSIVE] for step in self.steps])[order]
+            for kind in ("embeddings", "gradients")
+        )
+        epoch = FollowedEpoch(0, rows[order], number[order], {PASSIVE: embeddings}, {PASSIVE: gradients})
+        return HistoryView(PASSIVE, self.task, [epoch])
 
     def knowledge(self, needs: frozenset[Need]) -> Knowledge:
         """What an attack asks for and no more, as the audit hands it out, but from fixed places."""

@@ -90,7 +90,7 @@ def test_your_own_model_trains(tables: Path, monkeypatch: pytest.MonkeyPatch, cu
 
 
 def test_a_gate_stops_a_build(tables: Path, cutlayer: Callable) -> None:
-    text = block(HOW_TO / "gates.md", "gates.yaml").replace("label_auc: 0.65", "label_auc: 0.501")
+    text = block(HOW_TO / "gates.md", "gates.yaml").replace("label_auc: 0.95", "label_auc: 0.501")
     (tables / "job.yaml").write_text(text + "train: {epochs: 1}\n", encoding="utf-8")
     leaks = tables / "leaks"
     assert cutlayer("run", tables / "job.yaml", "--out", leaks)[0] == 1

@@ -21,6 +21,7 @@ from cutlayer.models.fitting.contrastive import corrupted
 
 INPUTS = Inputs((5, 3), 4)
 ROWS = 600
+WIDE = torch.tensor([70_000, 1], dtype=torch.int32)
 TRAINING = torch.arange(0, ROWS, 2)
 
 
@@ -102,11 +103,28 @@ def test_pca_refuses_what_it_cannot_set(kind: str, options: dict[str, Any], told
         fit_bottom({"kind": "pca"}, bottom_of(kind, **options), columns(), "fit")
 
 
-@pytest.mark.parametrize("kind", ["pca", "autoencoder"])
-def test_too_many_categories_are_refused(kind: str) -> None:
-    wide = Columns(Inputs((70_000,), 0), TRAINING, lambda rows: (CODES[rows, :1], NUMBERS[rows, :0]))
-    with pytest.raises(ConfigError, match="columns for fit"):
-        fit_bottom({"kind": kind}, build_bottom({"kind": "linear", "width": 2}, wide.inputs), wide, "fit")
+@pytest.mark.parametrize(
+    ("fit", "match"), [({"kind": "pca"}, "columns for fit"), ({"kind": "autoencoder", "buckets": 65_536}, "outputs")]
+)
+def test_too_many_categories_are_refused(fit: dict[str, Any], match: str) -> None:
+    wide = Columns(Inputs((70_000, 3), 0), TRAINING, lambda rows: (CODES[rows], NUMBERS[rows, :0]))
+    with pytest.raises(ConfigError, match=match):
+        fit_bottom(fit, build_bottom({"kind": "linear", "width": 2}, wide.inputs), wide, "fit")
+
+
+@pytest.mark.parametrize("kind", ["autoencoder", "contrastive", "sketch"])
+def test_wide_categories_are_fitted(kind: str) -> None:
+    wide = Columns(Inputs((300_000, 3), 4), TRAINING, lambda rows: (CODES[rows] * WIDE, NUMBERS[rows]))
+    bottom = build_bottom({"kind": "linear", "width": 2}, wide.inputs)
+    before = bottom(*wide.gather(TRAINING)).detach()
+    fit_bottom({"kind": kind} if kind == "sketch" else {"kind": kind, "epochs": 1}, bottom, wide, "fit")
+    assert not torch.equal(bottom(*wide.gather(TRAINING)), before)
+
+
+def test_wide_categories_are_reconstructed_modulo_the_buckets() -> None:
+    decoded = torch.tensor([[0.0, 9.0, 0.0, 1.0]])
+    losses = [float(reconstruction_loss(decoded, (torch.tensor([[code]]), torch.ones(1, 1)), (3,))) for code in (4, 5)]
+    assert losses[0] < 0.01 < 4 < losses[1]
 
 
 @pytest.mark.parametrize("kind", sorted(FITS))
@@ -162,7 +180,7 @@ def test_reconstruction_loss_by_hand() -> None:
     decoded[:, 8:] = 1.0
     batch = (torch.tensor([[0, 2], [4, 1]], dtype=torch.int32), torch.tensor([[1.0, 1, 1, 3], [1, 1, 1, 1]]))
     wanted = (np.log(5) + np.log(3) + (2.0**2) / 2) / 6
-    assert float(reconstruction_loss(decoded, batch, columns())) == pytest.approx(wanted, rel=1e-6)
+    assert float(reconstruction_loss(decoded, batch, INPUTS.cardinalities)) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_corruption_replaces_its_share_from_the_same_column() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from cutlayer.config import Job
+from cutlayer.jobs.execute import Progress
 from cutlayer.parties.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Trained
@@ -40,8 +43,8 @@ class Calls:
         return wrapped
 
 
-class Dying(Observer):
-    """Progress that raises at its nth step."""
+class Dying(Progress):
+    """Progress that ends the run at its nth step, by an error."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -49,7 +52,17 @@ class Dying(Observer):
     def stepped(self, epoch: int, rows: int, loss: float) -> None:
         self.left -= 1
         if self.left < 0:
-            raise Crash
+            self.die()
+
+    def die(self) -> None:
+        raise Crash
+
+
+class Killed(Dying):
+    """Progress that ends its process at the nth step as `kill -9` does: no handler and no clean-up runs."""
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def history(folder: Path) -> list[dict[str, Any]]:

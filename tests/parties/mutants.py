@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cutlayer.channel import Kind, Message, Port, link
-from cutlayer.training import together
+from cutlayer.channel import Kind, Message
+from tests.parties.runs import Transmit, wrap_links
 
 Change = Callable[[Message], list[Message]]
 
@@ -18,7 +18,7 @@ def tamper(monkeypatch: pytest.MonkeyPatch, kind: Kind, change: Change, nth: int
     """Replace the nth message of a kind, in runs in this process, by what `change` makes of it."""
     left = [nth]
 
-    def changed(transmit: Callable[[Message], None]) -> Callable[[Message], None]:
+    def changed(transmit: Transmit) -> Transmit:
         def pass_on(message: Message) -> None:
             left[0] -= message.kind == kind
             hit = message.kind == kind and left[0] == -1
@@ -27,13 +27,7 @@ def tamper(monkeypatch: pytest.MonkeyPatch, kind: Kind, change: Change, nth: int
 
         return pass_on
 
-    def linked(first: str, second: str, run: str) -> tuple[Port, Port]:
-        ends = link(first, second, run)
-        for end in ends:
-            end.transmit = changed(end.transmit)
-        return ends
-
-    monkeypatch.setattr(together, "link", linked)
+    wrap_links(monkeypatch, changed)
 
 
 def with_stamp(**stamp: Any) -> Change:

@@ -28,6 +28,7 @@ PASSIVES = ("telco", "shop", "post")
 KEY = bytes(range(32))
 MLP = {"kind": "mlp", "hidden": [8, 6]}
 TOP = {"kind": "mlp", "hidden": [5]}
+Transmit = Callable[[Message], None]
 
 
 class DropoutBottom(nn.Module):
@@ -150,22 +151,28 @@ def train_watched(job: Job, folder: RunFolder, given: Any, keys: Keys, progress:
     return Watched(**vars(trained), auditor=watcher.auditor)
 
 
+def wrap_links(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Transmit], Transmit]) -> None:
+    """Wrap what transmits the messages of the runs that follow in this process, at both ends of every link."""
+
+    def wrapped(first: str, second: str, run: str) -> tuple[Port, Port]:
+        ends = link(first, second, run)
+        for end in ends:
+            end.transmit = wrap(end.transmit)
+        return ends
+
+    monkeypatch.setattr(together, "link", wrapped)
+
+
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
     """Collect every message of the runs that follow in this process, in order, with its tensors as they were sent."""
     messages: list[Message] = []
 
-    def keeping(transmit: Callable[[Message], None]) -> Callable[[Message], None]:
+    def keeping(transmit: Transmit) -> Transmit:
         def keep(message: Message) -> None:
             messages.append(replace(message, tensors={name: t.clone() for name, t in message.tensors.items()}))
             transmit(message)
 
         return keep
 
-    def recording(first: str, second: str, run: str) -> tuple[Port, Port]:
-        ends = link(first, second, run)
-        for end in ends:
-            end.transmit = keeping(end.transmit)
-        return ends
-
-    monkeypatch.setattr(together, "link", recording)
+    wrap_links(monkeypatch, keeping)
     return messages

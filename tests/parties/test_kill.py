@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from cutlayer.parties.observer import Observer
 from cutlayer.training.together import Trained
-from tests.parties.interruptions import Calls, Crash, Dying, assert_equal, history
+from tests.parties.interruptions import Calls, Crash, Dying, Killed, assert_equal, history
 from tests.parties.processes import forked
 from tests.parties.runs import DROPOUT, KEY, make_job, run, tables
 
@@ -20,21 +19,9 @@ GIVEN = tables()
 STEPS = 4
 
 
-class Suicidal(Observer):
-    """Ends its process at the nth step as `kill -9` does: no handler and no clean-up runs."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def stepped(self, epoch: int, rows: int, loss: float) -> None:
-        self.left -= 1
-        if self.left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def run_and_die(folder: Path, steps: int, resume: bool) -> None:
     """What the child does."""
-    run(JOB, GIVEN, folder, key=KEY, resume=resume, progress=Suicidal(steps))
+    run(JOB, GIVEN, folder, key=KEY, resume=resume, progress=Killed(steps))
 
 
 @pytest.fixture(scope="module")

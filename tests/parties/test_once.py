@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from cutlayer.accounting import Entry, Total
 from cutlayer.channel import Kind, Message
 from cutlayer.config import Job, TrainConfig, validated
 from cutlayer.data.split import split_rows
@@ -35,6 +36,7 @@ TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "linear", "width": 3}
 BOTTOMS = {ACTIVE: MLP, TELCO: LINEAR, SHOP: MLP}
 GIVEN = tables(passives=2)
+T = TypeVar("T", Entry, Total)
 STEPS, EPOCHS = 4, 3
 
 
@@ -66,6 +68,11 @@ def of(messages: list[Message], *kinds: Kind) -> list[Message]:
 
 def released(folder: Path, party: str, name: str = "released") -> Tensor:
     return load_file(folder / "checkpoint" / party / "released.safetensors")[name]
+
+
+def about(entries: Sequence[T], asset: str) -> list[T]:
+    """Entries or totals of the ledger about an asset."""
+    return [entry for entry in entries if entry.protects == asset]
 
 
 def test_every_row_crosses_once_and_no_gradient_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,14 +177,14 @@ def test_the_ledger_says_one_release(tmp_path: Path) -> None:
     (evidence,) = trained.active.evidence
     assert evidence.metrics["releases"] == evidence.metrics["releases_allowed"] == 1
     assert evidence.covered == evidence.sent == 3  # one message each of training, validation and test rows
-    (total,) = ledger_after(JOB, trained.active).totals
+    (total,) = about(ledger_after(JOB, trained.active).totals, "features")
     assert total.releases == 1
-    (every,) = ledger_of(once(release="every_step")).totals
+    (every,) = about(ledger_of(once(release="every_step")).totals, "features")
     assert every.releases == EPOCHS
     assert every.epsilon is not None
     assert total.epsilon is not None
     assert total.epsilon < every.epsilon
-    (entry,) = ledger_of(JOB).entries
+    (entry,) = about(ledger_of(JOB).entries, "features")
     assert "released once; the epochs after that use it again" in entry.statement
 
 
@@ -193,7 +200,7 @@ def test_the_ledger_says_one_release(tmp_path: Path) -> None:
 def test_what_the_release_covers(fit: dict[str, Any] | None, bottom: str, condition: str) -> None:
     plan = plan_of(once(fit), TELCO)
     assert (plan.bottom, plan.condition) == (bottom, condition)
-    (total,) = ledger_of(once(fit)).totals
+    (total,) = about(ledger_of(once(fit)).totals, "features")
     assert total.condition == condition
     assert condition in total.statement
 
@@ -209,12 +216,12 @@ def test_public_ranges_and_vocabularies_lift_the_condition_on_the_encoding() -> 
     raw = once().model_dump(mode="json", exclude_unset=True)
     for include, lifted in (([*numbers, kind], True), ("all", False), ([*numbers, kind, "further"], False)):
         raw["parties"][TELCO]["features"] = {"include": include, **stated}
-        (total,) = ledger_of(validated(Job, raw, "")).totals
+        (total,) = about(ledger_of(validated(Job, raw, "")).totals, "features")
         assert (total.condition == "unconditional") == lifted
 
 
 def test_a_budget_pays_for_one_release() -> None:
-    (total,) = ledger_of(JOB).totals
+    (total,) = about(ledger_of(JOB).totals, "features")
     for factor, fits in ((1.001, True), (0.999, False)):
         assert total.epsilon is not None
         privacy = {"noisy": {"multiplier": 0.1}, "budget": {"epsilon": total.epsilon * factor}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -15,7 +14,6 @@ from cutlayer.accounting import MARKER, Ledger
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.errors import BudgetExceeded, CheckpointError, ProtocolError
-from cutlayer.jobs.execute import Progress
 from cutlayer.parties import handshake
 from cutlayer.parties.local import plan_of
 from cutlayer.parties.observer import Observer
@@ -23,7 +21,7 @@ from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of
 from tests.parties import releases
-from tests.parties.interruptions import Crash, Dying
+from tests.parties.interruptions import Crash, Dying, Killed
 from tests.parties.mutants import tamper, with_fields, with_stamp
 from tests.parties.processes import forked
 from tests.parties.releases import (
@@ -50,18 +48,6 @@ JOB = noisy_job()
 EMBEDDINGS = (Kind.EMBEDDING, Kind.EVALUATION)
 
 
-class Failing(Progress):
-    """A machine that fails at its nth step."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def stepped(self, epoch: int, rows: int, loss: float) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Crash
-
-
 def dies(base: Path, steps: int, name: str = "run", job: Job = JOB, **options: Any) -> None:
     """A run, or its continuation, that ends after some steps."""
     with pytest.raises(Crash):
@@ -71,7 +57,7 @@ def dies(base: Path, steps: int, name: str = "run", job: Job = JOB, **options: A
 def fails(base: Path, name: str, job: Job = JOB) -> None:
     """A start as by `cutlayer run` that fails in its first epoch."""
     with pytest.raises(Crash):
-        whole_run(job, base, name, Failing(2))
+        whole_run(job, base, name, Dying(2))
 
 
 def embeddings(messages: list[Message]) -> list[torch.Tensor]:
@@ -251,7 +237,7 @@ def test_a_run_that_ended_is_not_carried(tmp_path: Path) -> None:
 def test_an_error_in_the_first_epoch_keeps_noise_and_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = record(monkeypatch)
     with pytest.raises(Crash) as failed:
-        whole_run(JOB, tmp_path, "run", Failing(STEPS - 1))
+        whole_run(JOB, tmp_path, "run", Dying(STEPS - 1))
     assert failed.value.__notes__ == [
         f"rows were released before any epoch was saved; {tmp_path / 'run'} holds their noise and privacy account: "
         "continue it with --resume, a new run would pay for both"
@@ -360,21 +346,9 @@ def test_digests_are_keyed_by_the_run(tmp_path: Path) -> None:
     assert not first & second
 
 
-class Suicidal(Observer):
-    """Ends its process at the nth step as `kill -9` does."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def stepped(self, epoch: int, rows: int, loss: float) -> None:
-        self.left -= 1
-        if self.left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def run_and_die(base: Path, steps: int, resume: bool) -> None:
     """What the child does."""
-    start(JOB, base, progress=Suicidal(steps), resume=resume)
+    start(JOB, base, progress=Killed(steps), resume=resume)
 
 
 def test_a_killed_run_ends_with_the_ledger_of_its_plan(tmp_path: Path) -> None:

@@ -90,7 +90,9 @@ def test_no_message_carries_a_label_or_a_feature(
         features = {f"number {i}": store.numbers[:, i] for i in range(3)} | {"code": store.codes[:, 0]}
         assert own
         assert leaks(own, features, known) == []
-        assert not _values_of(own) & set(store.numbers.flatten().tolist())
+        # Of 2,300 times 636 pairs of float32 numbers near 1 one coincides in every 25th run; a column that crossed
+        # would show hundreds.
+        assert len(_values_of(own) & set(store.numbers.flatten().tolist())) <= 2
 
 
 def test_a_message_that_did_carry_labels_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,11 @@ from scipy import stats
 
 from cutlayer.accounting import NoFormalGuarantee, RandomizedResponse, ReleasePlan
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.randomized_response import transition_matrix
 from cutlayer.kernels.row_norms import row_norms
-from cutlayer.protections import build
-from cutlayer.protections.base import ActiveView, Context, Mode, Noise
+from cutlayer.protections import MaxNormConfig, Protection, build
+from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Noise, Side
+from cutlayer.protections.chain import Chain
 from cutlayer.tasks import Task
 
 ROWS = 20_000
@@ -63,6 +65,39 @@ def test_label_dp_flips_as_often_as_it_says(classes):
     assert protection.event(ReleasePlan(training=2)) == RandomizedResponse(eps=1.0, classes=classes, draws=1)
 
 
+@pytest.mark.parametrize("classes", [2, 5])
+def test_label_dp_states_the_matrix_of_its_draws_unless_it_is_not_to_correct(classes):
+    chain = Chain("bank", [build("label_dp", {"eps": 1.0}, "privacy"), build("max_norm", {}, "privacy")])
+    chain.setup(context(classes))
+    torch.testing.assert_close(chain.transition, transition_matrix(1.0, classes))
+    plain = Chain("bank", [build("label_dp", {"eps": 1.0, "correction": "none"}, "privacy")])
+    plain.setup(context(classes))
+    assert plain.transition is None
+    assert Chain("bank", []).transition is None
+
+
+def test_matrices_of_several_protections_of_labels_are_multiplied_in_their_order():
+    steps = [torch.tensor([[0.9, 0.1], [0.3, 0.7]]), None, torch.tensor([[1.0, 0.0], [0.5, 0.5]])]
+
+    class Drawing(Protection):
+        name, config, side, protects, reference = "drawing", MaxNormConfig, Side.ACTIVE, Asset.LABELS, ""
+        no_guarantee = "a test"
+
+        def __init__(self, step):
+            super().__init__(MaxNormConfig())
+            self.rank, self.name, self.step = step, f"drawing {step}", steps[step]
+
+        def labels(self, y, ids):
+            return y
+
+        @property
+        def transition(self):
+            return self.step
+
+    drawn = Chain("bank", [Drawing(step) for step in (2, 0, 1)]).transition
+    torch.testing.assert_close(drawn, steps[0] @ steps[2])
+
+
 def test_label_dp_draws_the_same_in_the_next_run_and_another_on_another_secret_or_column():
     y = torch.zeros(ROWS, dtype=torch.int64)
     first = label_dp(1.0).labels(y, ids())
@@ -91,14 +126,14 @@ def test_label_dp_before_any_label_has_finite_metrics():
     assert label_dp(1.0).metrics()["flipped_share"] == 0
 
 
-def max_norm(**kwargs):
-    protection = build("max_norm", None, "privacy")
+def max_norm(form="once", **kwargs):
+    protection = build("max_norm", {"form": form}, "privacy")
     protection.setup(context(**kwargs))
     return protection
 
 
 def test_max_norm_gives_every_row_the_longest_norm_and_keeps_the_mean():
-    protection = max_norm()
+    protection = max_norm("paper")
     g = torch.tensor([[3.0, 4.0], [0.3, -0.4], [-1.0, 0.0]])
     sent = torch.stack([protection.gradient_out(g, "telco", view(step)) for step in range(8000)]).double()
     squares = (sent**2).sum(2)
@@ -113,18 +148,18 @@ def test_max_norm_gives_every_row_the_longest_norm_and_keeps_the_mean():
 
 def test_max_norm_noise_differs_by_step_and_peer_and_repeats_otherwise():
     g = torch.randn(50, 4, generator=torch.Generator().manual_seed(3))
-    first = max_norm().gradient_out(g, "telco", view(5))
-    assert torch.equal(max_norm().gradient_out(g.clone(), "telco", view(5)), first)
-    assert not torch.equal(max_norm().gradient_out(g, "telco", view(6)), first)
-    assert not torch.equal(max_norm().gradient_out(g, "shop", view(5)), first)
-    assert not torch.equal(max_norm(noise=Noise(bytes(32))).gradient_out(g, "telco", view(5)), first)
+    first = max_norm("paper").gradient_out(g, "telco", view(5))
+    assert torch.equal(max_norm("paper").gradient_out(g.clone(), "telco", view(5)), first)
+    assert not torch.equal(max_norm("paper").gradient_out(g, "telco", view(6)), first)
+    assert not torch.equal(max_norm("paper").gradient_out(g, "shop", view(5)), first)
+    assert not torch.equal(max_norm("paper", noise=Noise(bytes(32))).gradient_out(g, "telco", view(5)), first)
 
 
 def test_max_norm_hides_zero_rows_and_counts_them():
     protection = max_norm()
     g = torch.zeros(6, 3)
     g[2], g[4] = torch.tensor([0.0, 2.0, 0.0]), torch.tensor([1.0, 0.0, 0.0])
-    sent = protection.gradient_out(g, "telco", view())
+    sent = protection.gradient_out(g, "telco", view(n=6))
     zero = [0, 1, 3, 5]
     torch.testing.assert_close(row_norms(sent)[zero], torch.full((4,), 2.0, dtype=torch.float64), rtol=1e-6, atol=0)
     assert len(sent[zero].unique(dim=0)) == 4

@@ -156,6 +156,13 @@ def test_confident_rows_that_share_no_group_have_no_term():
     assert one.metrics()["share_adjusted"] == 1.0
 
 
+def test_two_rows_of_one_group_have_a_term():
+    one = passive({**ADJUST, "adjust": {**TERM, "classes": 2}})
+    gradient = torch.eye(2, WIDTH)[torch.tensor([0, 0, 1])]
+    gradient[1] += 1e-3
+    assert adjusted(one, gradient, TABLE[:3].clone().requires_grad_()) is not None
+
+
 @pytest.mark.parametrize("rounds", [1, 20])
 def test_the_clusters_are_updated_as_often_as_the_rounds_say(rounds):
     draw = torch.Generator().manual_seed(3)

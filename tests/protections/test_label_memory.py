@@ -120,8 +120,8 @@ def test_a_run_that_is_resumed_keeps_its_generation(tmp_path):
     resumed, of_run = train(tmp_path, "a", y, ids)
     assert torch.equal(resumed, first)
     assert of_run.draws.endswith(" 0")
-    for choice in ("refuse", "redraw"):
-        with pytest.raises(DataError, match=f"another label in {int(changed.sum()):,}"):
+    for choice, remedy in (("refuse", "their draws would tell"), ("redraw", "the run began before they changed")):
+        with pytest.raises(DataError, match=rf"another label in {int(changed.sum()):,} of 20,000 rows; {remedy}"):
             train(tmp_path, "a", corrected, ids, choice)
     assert torch.equal(train(tmp_path, "a", corrected, ids, "keep")[0], first)
     assert torch.equal(train(tmp_path, "b", corrected, ids, "redraw")[0], train(tmp_path, "c", corrected, ids)[0])

@@ -1,4 +1,4 @@
-"""Marvell: what it adds, measured against the solver, and the batches it must not fail on."""
+"""Marvell in its published form: what it adds, measured against the solver, and the batches it must not fail on."""
 
 import math
 
@@ -13,6 +13,10 @@ from cutlayer.protections.base import Noise
 from tests.protections.setup import gradients, protection, resume, saved, view
 
 DRAWS = 400
+
+
+def marvell_of(options, **other):
+    return protection("marvell", {"form": "paper", **options}, **other)
 
 
 def naive(g, positive):
@@ -47,7 +51,7 @@ def test_each_class_gets_the_variances_of_the_optimum(share):
     g, labels = gradients(200, 6, share=share)
     u, v, d, distance, p, difference = naive(g, labels == 1)
     optimum = minimise_sum_kl(u, v, d, distance, p, 2.0 * distance)
-    drawn = noises(protection("marvell", {"s": 2.0}), g, labels)
+    drawn = noises(marvell_of({"s": 2.0}), g, labels)
     expected = {0: (optimum.lam10, optimum.lam20), 1: (optimum.lam11, optimum.lam21)}
     for code, (lam1, lam2) in expected.items():
         along, across, count = along_and_across(drawn[:, (labels == code).numpy()], difference)
@@ -67,7 +71,7 @@ def test_the_noises_of_all_rows_and_directions_are_independent():
     narrow, wide = torch.full((4, 1), -1.0), torch.full((4, 1), 1.0)
     g = torch.cat([torch.cat([narrow, 0.1 * signs], 1), torch.cat([wide, 2 * signs], 1)])
     labels = torch.tensor([0] * 4 + [1] * 4)
-    drawn = noises(protection("marvell", {"s": 2.0}), g, labels, draws=1000)
+    drawn = noises(marvell_of({"s": 2.0}), g, labels, draws=1000)
     noised = drawn.reshape(len(drawn), -1)[:, (drawn.std(0) > 1e-6).reshape(-1)]
     assert noised.shape[1] == 4 * 3 + 4
     # Noises that share their random bits need not correlate, but their squares do.
@@ -79,7 +83,7 @@ def test_the_noises_of_all_rows_and_directions_are_independent():
 @pytest.mark.parametrize("scale", [1.0, 1e-10])
 def test_the_noised_batch_has_the_sum_kl_that_was_asked_for(scale):
     g, labels = gradients(400, 8, scale=scale)
-    marvell = protection("marvell", {"sum_kl": 0.3})
+    marvell = marvell_of({"sum_kl": 0.3})
     drawn = noises(marvell, g, labels)
     u, v, d, distance, _, difference = naive(g, labels == 1)
     spread = {}
@@ -95,18 +99,18 @@ def test_the_noised_batch_has_the_sum_kl_that_was_asked_for(scale):
 
 def test_the_targets_agree():
     g, labels = gradients(300, 8)
-    sent = protection("marvell", {"sum_kl": 0.16}).gradient_out(g, "telco", view(labels))
-    bound = protection("marvell", {"error_lower_bound": 0.4}).gradient_out(g, "telco", view(labels))
+    sent = marvell_of({"sum_kl": 0.16}).gradient_out(g, "telco", view(labels))
+    bound = marvell_of({"error_lower_bound": 0.4}).gradient_out(g, "telco", view(labels))
     torch.testing.assert_close(sent, bound, rtol=1e-6, atol=0)
-    power = protection("marvell", {"sum_kl": 0.16})
+    power = marvell_of({"sum_kl": 0.16})
     power.gradient_out(g, "telco", view(labels))
-    by_s = protection("marvell", {"s": power.metrics()["mean_power_over_g"]})
+    by_s = marvell_of({"s": power.metrics()["mean_power_over_g"]})
     torch.testing.assert_close(by_s.gradient_out(g, "telco", view(labels)), sent, rtol=1e-5, atol=1e-12)
 
 
 def test_the_geometric_search_starts_at_g_grows_by_half_and_overshoots():
     g, labels = gradients(300, 8)
-    exact, geometric = (protection("marvell", {"sum_kl": 0.16, "search": s}) for s in ("exact", "geometric"))
+    exact, geometric = (marvell_of({"sum_kl": 0.16, "search": s}) for s in ("exact", "geometric"))
     for one in (exact, geometric):
         one.gradient_out(g, "telco", view(labels))
     found, needed = geometric.metrics(), exact.metrics()["mean_power_over_g"]
@@ -114,7 +118,7 @@ def test_the_geometric_search_starts_at_g_grows_by_half_and_overshoots():
     assert steps == pytest.approx(round(steps), abs=1e-9)
     assert needed <= found["mean_power_over_g"] < 1.5 * needed
     assert found["mean_sum_kl"] < 0.16
-    never_below = protection("marvell", {"sum_kl": 1e4, "search": "geometric"})
+    never_below = marvell_of({"sum_kl": 1e4, "search": "geometric"})
     assert not torch.equal(never_below.gradient_out(g, "telco", view(labels)), g)
     assert never_below.metrics()["mean_power_over_g"] == 1.0
     assert never_below.metrics()["batches_already_satisfying"] == 1
@@ -122,7 +126,7 @@ def test_the_geometric_search_starts_at_g_grows_by_half_and_overshoots():
 
 def test_a_batch_that_satisfies_the_target_is_left_and_counted():
     g, labels = gradients(300, 8)
-    marvell = protection("marvell", {"sum_kl": 1e4})
+    marvell = marvell_of({"sum_kl": 1e4})
     assert torch.equal(marvell.gradient_out(g, "telco", view(labels)), g)
     metrics = marvell.metrics()
     assert metrics["batches_already_satisfying"] == metrics["batches"] == 1
@@ -132,7 +136,7 @@ def test_a_batch_that_satisfies_the_target_is_left_and_counted():
 
 
 def test_equal_means_and_dead_parties_get_none():
-    marvell = protection("marvell", {"sum_kl": 0.16})
+    marvell = marvell_of({"sum_kl": 0.16})
     labels = torch.tensor([0, 1, 0, 1])
     for g in (torch.zeros(4, 2), torch.tensor([[1.0, 0.0], [2.0, 0.0], [-1.0, 0.0], [-2.0, 0.0]])):
         assert torch.equal(marvell.gradient_out(g, "telco", view(labels)), g)
@@ -143,7 +147,7 @@ def test_equal_means_and_dead_parties_get_none():
 def test_a_batch_of_one_class_is_withheld_until_statistics_are_known_and_then_served():
     g, labels = gradients(300, 8)
     ones = torch.ones_like(labels)
-    marvell = protection("marvell", {"sum_kl": 0.16})
+    marvell = marvell_of({"sum_kl": 0.16})
     assert not marvell.gradient_out(g, "telco", view(ones)).any()
     marvell.gradient_out(g, "telco", view(labels, 1))
     served = marvell.gradient_out(g, "telco", view(ones, 2))
@@ -158,7 +162,7 @@ def test_a_batch_of_one_class_is_withheld_until_statistics_are_known_and_then_se
 
 def test_a_batch_of_one_class_never_leaves_without_noise():
     g, labels = gradients(300, 8)
-    marvell = protection("marvell", {"sum_kl": 1e4})
+    marvell = marvell_of({"sum_kl": 1e4})
     marvell.gradient_out(g, "telco", view(labels))
     assert not marvell.gradient_out(g, "telco", view(torch.zeros_like(labels), 1)).any()
 
@@ -167,7 +171,7 @@ def test_a_class_of_one_row_and_a_batch_of_one_row():
     g, labels = gradients(50, 8)
     labels = torch.zeros_like(labels)
     labels[7] = 1
-    marvell = protection("marvell", {"sum_kl": 0.16})
+    marvell = marvell_of({"sum_kl": 0.16})
     sent = marvell.gradient_out(g, "telco", view(labels))
     assert bool(sent.isfinite().all())
     assert bool((sent != g).any(1).all())
@@ -178,7 +182,7 @@ def test_width_one_and_constant_classes():
     labels = torch.tensor([0, 0, 0, 1, 1])
     g = torch.where(labels == 1, 2.0, -1.0)[:, None]
     for width in (1, 5):
-        marvell = protection("marvell", {"sum_kl": 0.16})
+        marvell = marvell_of({"sum_kl": 0.16})
         sent = marvell.gradient_out(g.repeat(1, width), "telco", view(labels))
         noise = sent - g.repeat(1, width)
         assert bool((noise[:, :1] != 0).all())
@@ -187,7 +191,7 @@ def test_width_one_and_constant_classes():
 
 def test_several_classes_are_each_hidden_from_the_rest():
     g, labels = gradients(600, 6, classes=3)
-    marvell = protection("marvell", {"s": 2.0}, classes=3)
+    marvell = marvell_of({"s": 2.0}, classes=3)
     drawn = noises(marvell, g, labels)
     for code in range(3):
         u, v, d, distance, p, difference = naive(g, labels == code)
@@ -202,13 +206,13 @@ def test_a_class_in_the_middle_does_not_leave_the_later_classes_bare():
     # The mean of class 0 is that of all other rows: it needs no noise, and the two others do.
     g = torch.tensor([[0.0, 0.1], [0.0, -0.1], [1.0, 0.1], [1.0, -0.1], [-1.0, 0.1], [-1.0, -0.1]])
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
-    sent = protection("marvell", {"s": 2.0}, classes=3).gradient_out(g, "telco", view(labels))
+    sent = marvell_of({"s": 2.0}, classes=3).gradient_out(g, "telco", view(labels))
     assert (sent != g).any(1).tolist() == [False, False, True, True, True, True]
 
 
 def test_a_multi_class_batch_without_some_classes():
     g, labels = gradients(300, 6, classes=3)
-    marvell = protection("marvell", {"sum_kl": 0.16}, classes=5)
+    marvell = marvell_of({"sum_kl": 0.16}, classes=5)
     sent = marvell.gradient_out(g, "telco", view(labels))
     assert bool((sent != g).any(1).all())
     assert not marvell.gradient_out(g, "telco", view(torch.full_like(labels, 4), 1)).any()
@@ -217,16 +221,19 @@ def test_a_multi_class_batch_without_some_classes():
 
 def test_noise_repeats_for_the_same_key_step_and_peer_only():
     g, labels = gradients(100, 6)
-    first = protection("marvell", {"sum_kl": 0.16}).gradient_out(g, "telco", view(labels, 5))
-    assert torch.equal(protection("marvell", {"sum_kl": 0.16}).gradient_out(g.clone(), "telco", view(labels, 5)), first)
+    first = marvell_of({"sum_kl": 0.16}).gradient_out(g, "telco", view(labels, 5))
+    assert torch.equal(
+        marvell_of({"sum_kl": 0.16}).gradient_out(g.clone(), "telco", view(labels, 5)),
+        first,
+    )
     for peer, step, noise in (("telco", 6, None), ("shop", 5, None), ("telco", 5, Noise(bytes(32)))):
-        other = protection("marvell", {"sum_kl": 0.16}, **({"noise": noise} if noise else {}))
+        other = marvell_of({"sum_kl": 0.16}, **({"noise": noise} if noise else {}))
         assert not torch.equal(other.gradient_out(g, peer, view(labels, step)), first)
 
 
 def test_a_resumed_run_keeps_the_last_statistics():
     g, labels = gradients(100, 6)
-    marvell, resumed = (protection("marvell", {"sum_kl": 0.16}) for _ in range(2))
+    marvell, resumed = (marvell_of({"sum_kl": 0.16}) for _ in range(2))
     marvell.gradient_out(g, "telco", view(labels))
     resume(resumed, saved(marvell))
     ones = view(torch.ones_like(labels), 1)
@@ -240,7 +247,7 @@ def test_gradients_that_are_no_numbers_are_not_sent():
     g, labels = gradients(50, 4)
     g[3, 2] = math.nan
     with pytest.raises(DataError):
-        protection("marvell", {"sum_kl": 0.16}).gradient_out(g, "telco", view(labels))
+        marvell_of({"sum_kl": 0.16}).gradient_out(g, "telco", view(labels))
 
 
 @pytest.mark.parametrize(
@@ -250,6 +257,8 @@ def test_gradients_that_are_no_numbers_are_not_sent():
         ({"sum_kl": 1.0, "s": 1.0}, "got sum_kl and s"),
         ({"sum_kl": -0.16}, "greater than 0, got -0.16; a sum_kl of 0.16 to 0.64 is the range the authors recommend"),
         ({"s": 1.0, "search": "geometric"}, "a fixed s searches for nothing"),
+        ({"s": 1.0}, "sum_kl or error_lower_bound in the shared form, got s; write form: paper with it"),
+        ({"sum_kl": 1.0, "search": "geometric"}, "got search; write form: paper with it"),
     ],
 )
 def test_refusals_say_what_is_recommended(options, message):
@@ -259,9 +268,9 @@ def test_refusals_say_what_is_recommended(options, message):
 
 def test_a_regression_and_a_second_noise_are_refused():
     with pytest.raises(NotApplicable, match="marvell"):
-        protection("marvell", {"s": 1.0}, kind="regression")
+        marvell_of({"s": 1.0}, kind="regression")
     with pytest.raises(ConfigError, match="keep one of them"):
-        build_chain("bank", "active", {"marvell": {"s": 1.0}, "max_norm": None}, "privacy")
+        build_chain("bank", "active", {"marvell": {"sum_kl": 1.0}, "max_norm": None}, "privacy")
 
 
 def test_one_noise_per_message():

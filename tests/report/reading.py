@@ -82,11 +82,10 @@ def section_of(report: Report, anchor: str) -> Section | None:
 
 
 def table_of(report: Report, anchor: str) -> Table:
-    """The table that the terminal and Markdown show of a section."""
+    """The first table that the terminal and Markdown show of a section."""
     section = section_of(report, anchor)
     assert section is not None
-    (table,) = (block for block in section.brief if isinstance(block, Table))
-    return table
+    return next(block for block in section.brief if isinstance(block, Table))
 
 
 def cells_of(table: Table, name: str) -> list[str]:

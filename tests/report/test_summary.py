@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.report import Report
 from cutlayer.report.rounding import auc, metric
 from cutlayer.report.sections import answers, verdict
@@ -22,6 +23,16 @@ def test_the_verdict_has_the_worst_leak_and_the_utility_each_beside_the_undefend
         f"Worst leak {auc(worst.leak)} (undefended {auc(baseline.leak)}), "
         f"test AUC {utility['this run']} (undefended {utility['undefended']})"
     )
+
+
+def test_a_leak_of_a_party_that_no_label_reaches_is_that_of_its_own_columns(report: Report) -> None:
+    worst = worst_of(report, "this run")
+    entry = Entry("label_free", "bank", "labels", (worst.party,), LabelFree())
+    free = report.model_copy(update={"ledger": Ledger((entry,)), "protections": ()})
+    assert verdict(free).startswith(f"Worst leak {auc(worst.leak)} from the own columns of {worst.party} alone (")
+    undefended = free.model_copy(update={"leaks": (worst,)})
+    assert verdict(undefended).startswith(f"Worst leak {auc(worst.leak)} from the own columns of {worst.party} alone, ")
+    assert "with no protection" in verdict(undefended.model_copy(update={"ledger": Ledger(())}))
 
 
 def test_the_same_attack_on_the_undefended_run_is_stated(report: Report) -> None:

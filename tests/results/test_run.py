@@ -54,5 +54,8 @@ def test_streams_keep_their_numbers() -> None:
         "AUXILIARY_ROWS": 5,
         "SHADOW_ROWS": 6,
         "RELEASED_ROWS": 7,
+        "OWN_COLUMNS": 8,
+        "PERMUTED_LABELS": 9,
+        "KNOWN_LABELS": 10,
         "DIAGNOSTICS": 11,
     }

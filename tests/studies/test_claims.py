@@ -188,6 +188,31 @@ def test_the_cost_of_redrawing_is_judged_against_theory() -> None:
     assert verdict(claims, "eps 2: a vote") == NOT_RUN
 
 
+@pytest.mark.parametrize(("best", "expected"), [(0.71, HOLDS), (0.70, FAILS)])
+def test_learning_from_drawn_labels_is_judged_by_half_of_the_cost(best: float, expected: Verdict) -> None:
+    """Undefended 0.72, with label DP 0.69: half of the cost is 0.705."""
+    metrics = {
+        "undefended": (0.72, 0.51),
+        "eps 1": (0.69, 0.58),
+        "eps 1, corrected loss": (0.69, 0.54),
+        "eps 1, corrected loss, weight decay": (best, 0.52),
+    }
+    results = [
+        TrialResult("Criteo, learning", setting, seed, test + seed / 1e4, 1.0, {}, {}, measured_losses(loss, seed))
+        for setting, (test, loss) in metrics.items()
+        for seed in (1, 2, 3)
+    ]
+    claims = label_dp_claims(Results(results))
+    assert verdict(claims, "less than half") == expected
+    assert verdict(claims, "Criteo", "lowers the log loss") == HOLDS
+    assert verdict(claims, "handwritten", "lowers the log loss") == NOT_RUN
+    assert verdict(claims, "below that of a constant") == HOLDS
+
+
+def measured_losses(loss: float, seed: int) -> dict[str, float]:
+    return {"log_loss": loss + seed / 1e4, "constant_log_loss": 0.57}
+
+
 def test_of_several_parties_the_one_that_learns_most_counts() -> None:
     def trial(attack: str, auc: float, named: float | None = None) -> LeakResult:
         others = {} if named is None else {"best_assignment": named}

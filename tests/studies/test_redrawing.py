@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cutlayer.config import Job, validated
+from cutlayer.config import Job, OptimizerConfig, validated
 from cutlayer.errors import DataError
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.training.together import Keys
 from studies.datasets import with_epochs, with_positives
-from studies.label_dp.claims import majority_accuracy, one_draw_auc
+from studies.label_dp.claims import STAGED, majority_accuracy, one_draw_auc
 from studies.label_dp.redrawing import train_with_draws
+from studies.label_dp.stages import train_in_stages
 from studies.label_dp.study import LabelDPStudy
 from studies.trials import Trial, study_key
 
@@ -80,6 +82,33 @@ def test_the_study_trains_in_one_place_what_is_named_so(monkeypatch: pytest.Monk
         found = LabelDPStudy().train(Trial("Criteo, centralised", setting, 1, job()), tmp_path, Progress())
         assert found["setting"] == setting
     assert asked == [(0.5, False), (2.0, True)]
+
+
+def test_stages_repeat_draw_each_row_once_and_use_the_prior() -> None:
+    slow = job("multiclass")
+    train = slow.train.model_copy(update={"optimizer": OptimizerConfig(lr=0.02)})
+    wide = slow.model_copy(update={"train": train})
+    one, again = (train_in_stages(wide, tables(3), 1.0, 1) for _ in range(2))
+    assert one["measured"] == again["measured"]
+    assert one["measured"]["right"] == pytest.approx(math.e / (math.e + 2), abs=0.04)
+    assert one["measured"]["classes"] == 3
+    two = train_in_stages(wide, tables(3), 1.0, 2)
+    assert two["measured"]["classes"] < 3, "a prior that is not flat leaves classes out"
+    assert two["measured"]["right"] > one["measured"]["right"] + 0.02
+    assert two["metric"] > 0.5
+
+
+def test_the_study_names_what_it_trains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[float, int]] = []
+
+    def pretend(job: Job, tables: dict[str, Any], eps: float, stages: int) -> dict[str, Any]:
+        asked.append((eps, stages))
+        return {"metric": 0.7, "seconds": 1.0, "measured": {}}
+
+    monkeypatch.setattr("studies.label_dp.study.train_in_stages", pretend)
+    for setting in ("eps 1, one stage", "eps 2, two stages"):
+        LabelDPStudy().train(Trial(STAGED, setting, 1, job()), tmp_path, Progress())
+    assert asked == [(1.0, 1), (2.0, 2)]
 
 
 def one_file(folder: Path) -> Job:

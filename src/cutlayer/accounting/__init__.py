@@ -6,6 +6,7 @@ from cutlayer.accounting.events import (
     DPSGD,
     Event,
     GaussianRelease,
+    LabelFree,
     NoFormalGuarantee,
     RandomizedResponse,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Entry",
     "Event",
     "GaussianRelease",
+    "LabelFree",
     "Ledger",
     "NoFormalGuarantee",
     "Occasion",

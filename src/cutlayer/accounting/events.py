@@ -86,6 +86,15 @@ class DPSGD:
 
 
 @dataclass(frozen=True)
+class LabelFree:
+    """No message to the receivers depends on a label; neighbours differ in any number of labels.
+
+    The receivers release each row once, and are sent no gradient, so that what they hold and send is a function of
+    their own columns and keys. The times at which messages are sent are not covered.
+    """
+
+
+@dataclass(frozen=True)
 class NoFormalGuarantee:
     """No theorem bounds the leak through this protection; only the audit measures it.
 
@@ -96,8 +105,8 @@ class NoFormalGuarantee:
     why: str
 
 
-Event = RandomizedResponse | GaussianRelease | DPSGD | NoFormalGuarantee
-Formal = RandomizedResponse | GaussianRelease | DPSGD
+Event = RandomizedResponse | GaussianRelease | DPSGD | LabelFree | NoFormalGuarantee
+Formal = RandomizedResponse | GaussianRelease | DPSGD | LabelFree
 """Events that a theorem covers."""
 
 

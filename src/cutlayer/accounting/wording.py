@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, NoFormalGuarantee, RandomizedResponse
+from cutlayer.accounting.events import (
+    DPSGD,
+    Event,
+    GaussianRelease,
+    LabelFree,
+    NoFormalGuarantee,
+    RandomizedResponse,
+)
 from cutlayer.accounting.plan import ReleasePlan
 
 if TYPE_CHECKING:
     from cutlayer.accounting.ledger import Total
+
+LABEL_FREE = (
+    "no message depends on a label, so the excess of any attack over the receiver's own features is zero by "
+    "construction (each row is released once, before training, and no gradient is sent; timing is not covered)"
+)
+STOP_BIT = (
+    "the epoch at which early stopping ends the run depends on labels, and is the only message that does; without "
+    "train.early_stop there is none"
+)
 
 
 def of_event(event: Event) -> str:
@@ -20,6 +36,8 @@ def of_event(event: Event) -> str:
             return _release(event)
         case DPSGD():
             return _training(event)
+        case LabelFree():
+            return LABEL_FREE
         case NoFormalGuarantee():
             return f"none, empirical: {event.why}"
 

@@ -12,15 +12,28 @@ from cutlayer.attacks.completion.base import CompletionAttack
 from cutlayer.attacks.completion.passive import ModelCompletion
 from cutlayer.attacks.feature.attribute import Attribute
 from cutlayer.attacks.feature.base import FeatureAttack
+from cutlayer.attacks.feature.exact import Exact
 from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.feature.lira import Lira
 from cutlayer.attacks.feature.membership import Membership
+from cutlayer.attacks.label.aligned_match import AlignedMatch
 from cutlayer.attacks.label.base import LabelAttack
+from cutlayer.attacks.label.bilinear import Bilinear
 from cutlayer.attacks.label.direct import Direct
 from cutlayer.attacks.label.direction import Direction
+from cutlayer.attacks.label.directions import Directions
+from cutlayer.attacks.label.feature_prior import FeaturePrior
+from cutlayer.attacks.label.few_labels import FewLabels
 from cutlayer.attacks.label.gradient_match import GradientMatch
 from cutlayer.attacks.label.hint import Hint
+from cutlayer.attacks.label.history import HistoryAttack
+from cutlayer.attacks.label.joint_spectral import JointSpectral
+from cutlayer.attacks.label.mixture import Mixture
 from cutlayer.attacks.label.norm import Norm
+from cutlayer.attacks.label.off_norm import OffNorm
 from cutlayer.attacks.label.probe import Probe
+from cutlayer.attacks.label.regression_labels import RegressionLabels
+from cutlayer.attacks.label.similarity import Similarity
 from cutlayer.attacks.label.spectral import Spectral
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
@@ -28,22 +41,36 @@ from cutlayer.errors import ConfigError
 __all__ = [
     "REGISTRY",
     "ActiveModelCompletion",
+    "AlignedMatch",
     "Attack",
     "Attribute",
+    "Bilinear",
     "CompletionAttack",
     "Direct",
     "Direction",
+    "Directions",
+    "Exact",
     "FeatureAttack",
+    "FeaturePrior",
+    "FewLabels",
     "GradientMatch",
     "Hint",
+    "HistoryAttack",
     "Inversion",
+    "JointSpectral",
     "LabelAttack",
+    "Lira",
     "Membership",
+    "Mixture",
     "ModelCompletion",
     "Norm",
+    "OffNorm",
     "Probe",
+    "RegressionLabels",
     "Resolved",
+    "Similarity",
     "Spectral",
+    "left_out",
     "resolve",
 ]
 
@@ -55,10 +82,22 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     Direct,
     GradientMatch,
     Probe,
+    Directions,
+    JointSpectral,
+    Mixture,
+    OffNorm,
+    Bilinear,
+    AlignedMatch,
+    FeaturePrior,
+    FewLabels,
+    Similarity,
+    RegressionLabels,
     ModelCompletion,
     ActiveModelCompletion,
     Inversion,
+    Exact,
     Membership,
+    Lira,
     Attribute,
 )
 
@@ -66,22 +105,28 @@ REGISTRY: Mapping[str, type[Attack[Any, Any]]] = {attack.name: attack for attack
 """All attacks by their name in `audit.attacks`."""
 
 
+Catalogue = Literal["auto", "full"]
+"""Attacks by default: those that are cheap, or those that take longer as well."""
+
+
 @dataclass(frozen=True)
 class Resolved:
     """The attacks that one party's audit runs, by family."""
 
     labels: tuple[LabelAttack, ...]
+    histories: tuple[HistoryAttack, ...]
     completions: tuple[CompletionAttack, ...]
     features: tuple[FeatureAttack[Any], ...]
 
 
 def resolve(
-    names: Literal["auto"] | Sequence[str], task_kind: str, role: Literal["active", "passive"] = "active"
+    names: Catalogue | Sequence[str], task_kind: str, role: Literal["active", "passive"] = "active"
 ) -> Resolved:
     """The attacks that a party's audit runs. The active party audits its labels, a passive party its features.
 
     Args:
-        names: Registered names, each at most once; `auto` takes all live attacks that are defined for the task.
+        names: Registered names, each at most once. `auto` takes all live attacks that are defined for the task, and
+            `full` the thorough ones as well.
         task_kind: `binary`, `multiclass` or `regression`.
         role: Role of the party whose audit names them.
 
@@ -99,17 +144,30 @@ def resolve(
     cutlayer.errors.ConfigError: audit.attacks: norm looks for labels; name it in the active party's audit
     """
     secret = "labels" if role == "active" else "features"
-    if names == "auto":
-        live = [attack for attack in REGISTRY.values() if attack.live and _secret_of(attack) == secret]
-        kinds = [attack for attack in live if task_kind in attack.tasks]
+    if names in ("auto", "full"):
+        taken = [attack for attack in REGISTRY.values() if attack.live or (names == "full" and attack.thorough)]
+        kinds = [attack for attack in taken if _secret_of(attack) == secret and task_kind in attack.tasks]
     else:
         kinds = _named(names, task_kind, secret)
     made = [kind() for kind in kinds]
     return Resolved(
         tuple(attack for attack in made if isinstance(attack, LabelAttack)),
+        tuple(attack for attack in made if isinstance(attack, HistoryAttack)),
         tuple(attack for attack in made if isinstance(attack, CompletionAttack)),
         tuple(attack for attack in made if isinstance(attack, FeatureAttack)),
     )
+
+
+def left_out(names: Catalogue | Sequence[str], task_kind: str) -> tuple[str, ...]:
+    """Attacks on labels of the default catalogue for a task that an audit does not name.
+
+    >>> left_out("auto", "binary")
+    ()
+    """
+    if names in ("auto", "full"):
+        return ()
+    live = (attack for attack in REGISTRY.values() if attack.live and _secret_of(attack) == "labels")
+    return tuple(attack.name for attack in live if task_kind in attack.tasks and attack.name not in names)
 
 
 def _secret_of(attack: type[Attack[Any, Any]]) -> Literal["labels", "features"]:
@@ -118,17 +176,17 @@ def _secret_of(attack: type[Attack[Any, Any]]) -> Literal["labels", "features"]:
     Raises:
         ConfigError: The attack is of no family that an audit runs.
     """
-    if issubclass(attack, LabelAttack | CompletionAttack):
+    if issubclass(attack, LabelAttack | HistoryAttack | CompletionAttack):
         return "labels"
     if issubclass(attack, FeatureAttack):
         return "features"
     wanted = f"audit.attacks: {attack.name} of a family that an audit runs"
-    raise ConfigError.expected(wanted, "none of LabelAttack, CompletionAttack, FeatureAttack")
+    raise ConfigError.expected(wanted, "none of LabelAttack, HistoryAttack, CompletionAttack, FeatureAttack")
 
 
 def _named(names: Sequence[str], task_kind: str, secret: str) -> list[type[Attack[Any, Any]]]:
     if isinstance(names, str):
-        raise ConfigError.expected("audit.attacks: auto or a list of names", repr(names), f"write [{names}]")
+        raise ConfigError.expected("audit.attacks: auto, full or a list of names", repr(names), f"write [{names}]")
     for index, name in enumerate(names):
         if name not in REGISTRY:
             raise ConfigError(f"audit.attacks: unknown attack {name!r}{near_miss(name, list(REGISTRY))}")

@@ -26,7 +26,8 @@ class Attack(ABC, Generic[View, Result]):
         reads: What the attack reads of its view.
         needs: Knowledge that it must be given.
         tasks: Kinds of task that it is defined for.
-        live: Whether `auto` includes it: cheap enough for every epoch, and defined at any cut.
+        live: Whether `auto` includes it: cheap, and defined at any cut.
+        thorough: Whether `full` includes it although `auto` does not.
     """
 
     name: ClassVar[str]
@@ -35,6 +36,7 @@ class Attack(ABC, Generic[View, Result]):
     needs: ClassVar[frozenset[Need]] = frozenset()
     tasks: ClassVar[frozenset[str]]
     live: ClassVar[bool] = False
+    thorough: ClassVar[bool] = False
 
     @final
     def __call__(self, view: View, knowledge: Knowledge, seed: int = 0) -> Result:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.errors import NotApplicable
@@ -43,11 +43,21 @@ class Need(StrEnum):
     KNOWN_POSITIVE = "one positive row in each batch"
     HINTS = f"up to {HINTS} positive rows in each batch"
     KNOWN_LABELS = f"the labels of up to {KNOWN_PER_CLASS} rows of each class"
+    ONE_PER_CLASS = "the label of one row of each class"
+    FEW_LABELS = "the labels of a few rows, up to 200"
     AUXILIARY_LABELS = (
         f"the labels of about {AUXILIARY} training rows, or {AUXILIARY_PER_CLASS} of each class if more; then of all"
     )
 
     AUXILIARY_FEATURES = f"the features of up to {AUXILIARY_ROWS:,} training rows, half of the sampled ones at most"
+    INITIAL_WEIGHTS = (
+        f"the features of up to {AUXILIARY_ROWS:,} training rows, half of the sampled ones at most, and the bottom "
+        "model's design and initial weights"
+    )
+    CANDIDATE_ROWS = (
+        f"all parties' columns and labels of the attacked rows and of up to {SHADOW_ROWS:,} other rows of the "
+        "population, and the models' design, initial weights and schedule"
+    )
     SHADOW_ROWS = (
         f"all parties' columns and labels of up to {SHADOW_ROWS:,} other rows of the population, and the models' "
         "design, initial weights and schedule"
@@ -84,13 +94,15 @@ class Shadows:
     Attributes:
         task: Task of the job.
         rows: Row numbers of the attacker's own rows, int64 (n,); none of them is attacked.
-        train: From some of these rows and a number to a function that gives the view of any rows, as it would be if the
-            job's models had been trained on the former.
+        train: From some of these rows (or attacked rows, where the attacker knows them) and a number to a function that
+            gives the view of any rows, as it would be if the job's models had been trained on the former.
+        training_rows: Number of rows that the job's models were trained on.
     """
 
     task: Task
     rows: Tensor
     train: Callable[[Tensor, int], Callable[[Tensor], FeatureView]]
+    training_rows: int
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,7 @@ class Knowledge:
         class_shares: Share of each class in the population, by class code; a binary task has `positive_share`.
         auxiliary_rows: Rows whose features are known.
         shadow_rows: Rows for shadow models.
+        initial_bottom: Bottom model of the attacked party with its initial weights.
     """
 
     positive_share: float | None = None
@@ -110,6 +123,7 @@ class Knowledge:
     class_shares: tuple[float, ...] = ()
     auxiliary_rows: Auxiliary | None = None
     shadow_rows: Shadows | None = None
+    initial_bottom: nn.Module | None = None
 
     def held(self) -> frozenset[Need]:
         """The needs that this knowledge meets."""
@@ -121,9 +135,13 @@ class Knowledge:
             Need.KNOWN_POSITIVE: positive,
             Need.HINTS: positive,
             Need.KNOWN_LABELS: several,
+            Need.ONE_PER_CLASS: several,
+            Need.FEW_LABELS: bool(self.known),
             Need.AUXILIARY_LABELS: several,
             Need.AUXILIARY_FEATURES: self.auxiliary_rows is not None,
+            Need.INITIAL_WEIGHTS: self.auxiliary_rows is not None and self.initial_bottom is not None,
             Need.SHADOW_ROWS: self.shadow_rows is not None,
+            Need.CANDIDATE_ROWS: self.shadow_rows is not None,
         }
         return frozenset(need for need, met in meets.items() if met)
 
@@ -144,6 +162,11 @@ class Knowledge:
     def auxiliary(self) -> Auxiliary:
         """The rows of known features; `NotApplicable` if there are none."""
         return _given(self.auxiliary_rows, Need.AUXILIARY_FEATURES)
+
+    @property
+    def initial(self) -> nn.Module:
+        """The initial bottom model; `NotApplicable` if it is not known."""
+        return _given(self.initial_bottom, Need.INITIAL_WEIGHTS)
 
     @property
     def shadows(self) -> Shadows:

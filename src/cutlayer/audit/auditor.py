@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Knowledge, Need
 from cutlayer.attacks.label.base import LabelAttack, LabelView, Scores, Target
+from cutlayer.audit.known_labels import class_shares, knowledge_of
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
@@ -93,7 +94,7 @@ class Auditor:
     ) -> None:
         self.task, self.attacks, self.active, self.seed = task, attacks, active, seed
         self.truth = truth == 1 if task.kind == "binary" else truth
-        self.shares = _shares(self.truth[training], task)
+        self.shares = class_shares(self.truth[training], task)
         self.series: dict[Cell, Series] = {}
         self.skipped: dict[str, str] = {}
 
@@ -201,8 +202,7 @@ class Auditor:
             known |= self._hints(steps, self._draw(epoch))
         if Need.KNOWN_LABELS in needs:
             known |= self._labels(torch.cat([step.rows_of(target) for step in steps]), self._draw(epoch))
-        binary = self.task.kind == "binary"
-        return Knowledge(self.shares[1], known) if binary else Knowledge(None, known, self.shares)
+        return knowledge_of(self.shares, self.task, known)
 
     def _draw(self, epoch: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, epoch])
@@ -226,11 +226,3 @@ class Auditor:
             for code, members in groups
             for row in draw.permutation(members)[: min(KNOWN_PER_CLASS, len(members) // 2)]
         }
-
-
-def _shares(truth: Tensor, task: Task) -> tuple[float, ...]:
-    """Share of each class among rows of the given labels (n,); empty for regression."""
-    if task.kind == "regression":
-        return ()
-    codes = range(2 if task.kind == "binary" else len(task.classes))
-    return tuple(float((truth == code).double().mean()) for code in codes)

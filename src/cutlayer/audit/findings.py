@@ -17,6 +17,19 @@ FEW_ROWS = 50
 """Below this many rows of a class an AUC's interval is too wide to distinguish 0.5 from 0.6."""
 
 
+EXPOSED = 0.05
+"""Excess over the party's own columns, at the lower end of the interval, from which on labels count as exposed."""
+HIDDEN = 0.05
+"""Difference between two attacks on the same messages above which a protection hides the label from one alone."""
+PUBLISHED_AGAINST = {
+    "dcor": (("embedding", "spectral"),),
+    "marvell": (("gradient", "norm"), ("gradient", "spectral")),
+    "max_norm": (("gradient", "norm"),),
+    "iso_noise": (("gradient", "norm"),),
+}
+"""Message and attack that a protection was published against, by its name."""
+
+
 @dataclass(frozen=True)
 class Context:
     """Results that findings are derived from.
@@ -105,6 +118,46 @@ def _nothing(context: Context) -> Iterator[str]:
     results = (own.leaks, own.undefined, _completions(context), _features(context))
     if not any(results):
         yield "no attack ran on this run's messages; what leaked is unknown"
+
+
+def _exposed(context: Context) -> Iterator[str]:
+    own = context.audit.runs[RunKind.THIS_RUN]
+    for party in dict.fromkeys(leak.party for leak in own.leaks):
+        worst = max((leak for leak in own.leaks if leak.party == party), key=lambda leak: leak.leak)
+        baseline = own.baseline(party)
+        columns = baseline.own_columns if baseline else None
+        floor = max(columns or 0.5, (baseline.chance if baseline else None) or 0.5)
+        if worst.low is not None and worst.low > floor + EXPOSED:
+            against = "chance is 0.5" if columns is None else f"its own columns tell {columns:.3f}"
+            yield (
+                f"{worst.label} reads {worst.leak:.3f} ({worst.low:.3f} to {worst.high:.3f}) of the labels; {against}"
+            )
+
+
+def _below_own_columns(context: Context) -> Iterator[str]:
+    own = context.audit.runs[RunKind.THIS_RUN]
+    for baseline in own.baselines:
+        leaks = [leak.leak for leak in own.leaks if leak.party == baseline.party]
+        if leaks and baseline.own_columns is not None and max(leaks) < baseline.own_columns:
+            yield (
+                f"no attack on the messages of {baseline.party} reads more than {max(leaks):.3f}; the party's own "
+                f"columns tell {baseline.own_columns:.3f} ({baseline.model} on all labels)"
+            )
+
+
+def _hidden_from_one(context: Context) -> Iterator[str]:
+    own = context.audit.runs[RunKind.THIS_RUN]
+    for name in own.protections:
+        for message, attack in PUBLISHED_AGAINST.get(name, ()):
+            for party in dict.fromkeys(leak.party for leak in own.leaks):
+                leaks = [leak for leak in own.leaks if (leak.party, leak.message) == (party, message)]
+                aimed = [leak.leak for leak in leaks if leak.attack == attack]
+                worst = max(leaks, key=lambda leak: leak.leak, default=None)
+                if aimed and worst is not None and worst.leak > aimed[0] + HIDDEN:
+                    yield (
+                        f"{name} was published against {attack}, which reads {aimed[0]:.3f} of the {message}s of "
+                        f"{party}; {worst.attack} reads {worst.leak:.3f} of the same messages"
+                    )
 
 
 def _skipped(context: Context) -> Iterator[str]:
@@ -210,6 +263,27 @@ CHECKS = (
         "embeddings reveal features",
         "add a protection of that passive party's features, or a narrower cut",
         _recovered,
+    ),
+    Check(
+        "CL111",
+        "warning",
+        "labels are exposed",
+        "protect the labels; `cutlayer list protections` names the ways, docs/how-to/protect-labels compares them",
+        _exposed,
+    ),
+    Check(
+        "CL112",
+        "warning",
+        "hidden from one attack only",
+        "judge the protection by the strongest attack; choose one that lowers it",
+        _hidden_from_one,
+    ),
+    Check(
+        "CL113",
+        "note",
+        "no attack reads more than the party's own columns tell",
+        "read the excess, not the leak; the columns tell as much without any message",
+        _below_own_columns,
     ),
 )
 """All findings there are, in the order of their codes."""

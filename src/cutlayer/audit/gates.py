@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
+from cutlayer.results.audit import RunAudit
 from cutlayer.results.finding import Gate
-from cutlayer.results.leaks import LeakResult
+
+GateName = Literal["label_auc", "excess"]
 
 
-def gates_of(limits: Mapping[Literal["label_auc"], float], leaks: Sequence[LeakResult]) -> tuple[Gate, ...]:
-    """Compare the worst leak with the limits; where nothing was measured, no gate passes.
+def gates_of(limits: Mapping[GateName, float], audit: RunAudit, missing: tuple[str, ...] = ()) -> tuple[Gate, ...]:
+    """Compare the worst leak, and its excess over the party's own columns, with the limits.
+
+    Where nothing was measured, no gate passes; an audit that leaves attacks out can fail a gate and cannot pass it.
 
     Args:
-        limits: largest leak that passes, by name of the gate.
-        leaks: leaks of messages in this run.
+        limits: Largest value that passes, by name of the gate.
+        audit: Attacks on labels in this run.
+        missing: Attacks of the default catalogue that were left out.
     """
-    worst = max(leaks, key=lambda leak: leak.leak, default=None)
-    value, where = (worst.leak, worst.label) if worst else (None, "nothing measured")
-    return tuple(
-        Gate(name=name, limit=limit, worst=value, where=where, passed=value is not None and value <= limit)
-        for name, limit in limits.items()
+    values = {"label_auc": {leak.label: leak.leak for leak in audit.leaks}, "excess": audit.excesses()}
+    return tuple(_gate(name, limit, values[name], missing) for name, limit in limits.items())
+
+
+def _gate(name: str, limit: float, values: Mapping[str, float], missing: tuple[str, ...]) -> Gate:
+    where = max(values, key=lambda label: values[label], default="nothing measured")
+    worst = values.get(where)
+    within = worst is not None and worst <= limit
+    return Gate(
+        name=name,
+        limit=limit,
+        worst=worst,
+        where=where,
+        passed=within and not missing,
+        undecided=within and bool(missing),
     )

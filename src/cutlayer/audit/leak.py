@@ -1,6 +1,7 @@
 """Leak of an attack's scores: the AUC of each batch, averaged and folded to 0.5 to 1, with a bootstrap interval.
 
-In a multi-class task every AUC is the mean over the classes of one class against the rest.
+In a multi-class task every AUC is the mean over the classes of one class against the rest. In a regression it is the
+concordance: the chance that of two rows the one with the larger label scores higher.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.nn import functional
 
 from cutlayer.attacks.label.base import Scores
 from cutlayer.kernels.bootstrap import auc_replicates, macro_auc_replicates
+from cutlayer.kernels.concordance import concordance, concordance_interval
 from cutlayer.kernels.roc import macro_auc, roc_auc
 
 BEST_ASSIGNMENT = "best_assignment"
@@ -32,7 +34,8 @@ class Leak:
         batch_auc: Mean of the AUCs of the sampled steps that hold both classes, 0 to 1.
         pooled_auc: AUC over all scored rows, 0 to 1.
         rows: Number of scored rows.
-        positives: Number of positive rows; in a multi-class task, of rows of the rarest class.
+        positives: Number of positive rows; in a multi-class task, of rows of the rarest class; in a regression, of rows
+            above the median.
         batches: Number of sampled steps that hold both classes.
         other_aucs: Pooled AUC of the other scores that the paper defines, by name.
         hard_auc: Pooled AUC of the attack's hard labels; `None` if it predicts none.
@@ -72,10 +75,12 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
 
     Args:
         scores: Scores of an attack.
-        truth: True labels by row number of the common order: bool (N,), true where the row is positive, or class
-            codes, int64 (N,), in a multi-class task.
+        truth: True labels by row number of the common order: bool (N,), true where the row is positive; class codes,
+            int64 (N,), in a multi-class task; targets, float (N,), in a regression.
     """
     actual = truth[scores.rows]
+    if truth.is_floating_point():
+        return _regression_leak(scores, actual)
     several = scores.values.dim() == 2
     parts = _parts(scores)
     values = [_auc(scores.values[part], actual[part]) for part in parts]
@@ -106,6 +111,9 @@ def leak_interval(
     begins at 0.5 if it includes chance. Steps with a single class are skipped, as in `leak_of`; NaN if all are.
     """
     actual = truth[scores.rows]
+    if truth.is_floating_point():
+        low, high = concordance_interval(folded(concordance(scores.values, actual)), len(actual))
+        return max(low, 0.5), high
     replicates = auc_replicates if scores.values.dim() == 1 else macro_auc_replicates
     drawn: list[npt.NDArray[np.float64]] = []
     for number, part in enumerate(_parts(scores)):
@@ -124,6 +132,13 @@ def leak_interval(
     tail = (1 - level) / 2
     low, high = np.quantile(means, [tail, 1 - tail]).clip(min=0.5)
     return float(low), float(high)
+
+
+def _regression_leak(scores: Scores, actual: Tensor) -> Leak:
+    value = concordance(scores.values, actual)
+    others = {name: concordance(values, actual) for name, values in scores.also.items()}
+    above = int((actual > actual.median()).sum()) if len(actual) else 0
+    return Leak(value, value, len(actual), above, int(not np.isnan(value)), other_aucs=others)
 
 
 def _auc(values: Tensor, actual: Tensor) -> float:

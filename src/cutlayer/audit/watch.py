@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from cutlayer.attacks import resolve
 from cutlayer.audit.auditor import Auditor
+from cutlayer.channel.followed import write_kept
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
-from cutlayer.parties.observer import Observer, Relay
+from cutlayer.parties.observer import Observer, Relay, WatchedParty
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 
@@ -28,13 +29,13 @@ class Watcher(Relay):
         super().__init__(progress)
         self.job, self.folder = job, folder
         self.every = job.parties[job.active].audit.every
-        self.passives: Mapping[str, Callable[[], Sequence[Step]]] = {}
+        self.passives: Mapping[str, WatchedParty] = {}
         self.auditor: Auditor | None = None
 
-    def connected(self, steps: Mapping[str, Callable[[], Sequence[Step]]]) -> None:
+    def connected(self, parties: Mapping[str, WatchedParty]) -> None:
         """Attack what the passive parties recorded as well, such as their layers."""
-        self.passives = steps
-        super().connected(steps)
+        self.passives = parties
+        super().connected(parties)
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Set up the auditor; after a resume it first reads what was recorded."""
@@ -50,8 +51,14 @@ class Watcher(Relay):
         """Attack the epoch's sampled steps."""
         if self.every != "epoch" or self.auditor is None:
             return {}
-        recorded = {name: read() for name, read in self.passives.items()}
+        recorded = {name: party.steps() for name, party in self.passives.items()}
         return self.auditor.take(epoch, {self.job.active: steps, **recorded})
+
+    def followed(self, epoch: int, rows: Tensor) -> None:
+        """Record what every passive party's current weights make of the followed rows."""
+        for name, party in self.passives.items():
+            write_kept(self.folder.transcript(name), epoch, party.embed(rows))
+        super().followed(epoch, rows)
 
     def finished(self) -> None:
         """Attack the whole transcript, if nothing was attacked during training."""

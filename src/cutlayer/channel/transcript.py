@@ -15,7 +15,7 @@ from cutlayer.tensor_file import read_tensors, write_tensors
 
 LAYER_ROWS = 2048
 """Rows of a sampled step whose layer outputs are recorded: enough for an AUC, a quarter of a large batch's memory."""
-_ENTRY = 120
+ENTRY_BYTES = 120
 """Maximum number of bytes that a tensor's dtype, shape and offsets take in the header of a safetensors file."""
 
 
@@ -124,7 +124,7 @@ class Transcript:
 
 def file_bytes(steps: list[Step]) -> int:
     """Upper bound on the size in bytes of the file of these steps."""
-    return sum(tensor.nbytes + len(name.encode()) + _ENTRY for name, tensor in _named(steps).items()) + _ENTRY
+    return sum(tensor.nbytes + len(name.encode()) + ENTRY_BYTES for name, tensor in _named(steps).items()) + ENTRY_BYTES
 
 
 def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:

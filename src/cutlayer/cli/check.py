@@ -49,6 +49,9 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
     for line in result.guarantees:
         name, _, statement = line.partition(": ")
         yield name, statement
+    for line in result.notes:
+        name, _, note = line.partition(": ")
+        yield f"[yellow]note[/] {name}", note
     for total in result.totals:
         yield "in total", total.statement
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cutlayer.attacks import REGISTRY as ATTACKS
+from cutlayer.attacks import Attack, HistoryAttack, LabelAttack
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -44,6 +45,15 @@ def list_(what: Annotated[Catalogue, typer.Argument(help="Which catalogue.")], j
         console.print(Padding(grid, (0, 0, 0, 2)))
 
 
+def _when(attack: type[Attack[Any, Any]]) -> str:
+    """When the audit runs an attack, and so what it costs."""
+    if issubclass(attack, LabelAttack):
+        return "in every epoch, on sampled steps"
+    if issubclass(attack, HistoryAttack):
+        return "after the run, on the messages of the followed rows in every epoch"
+    return "after the run, by training models"
+
+
 def _entries(what: Catalogue) -> Iterator[dict[str, Any]]:
     if what is Catalogue.PROTECTIONS:
         for name, protection in sorted(PROTECTIONS.items()):
@@ -53,7 +63,9 @@ def _entries(what: Catalogue) -> Iterator[dict[str, Any]]:
     elif what is Catalogue.ATTACKS:
         for name, attack in sorted(ATTACKS.items()):
             known = {"reads": [str(target) for target in attack.reads], "knows": sorted(attack.needs)}
-            yield {"name": name, **known, "tasks": sorted(attack.tasks), "reference": attack.reference}
+            catalogue = "auto, full" if attack.live else "full" if attack.thorough else "none; name it"
+            audited = {"catalogue": catalogue, "runs": _when(attack)}
+            yield {"name": name, **known, **audited, "tasks": sorted(attack.tasks), "reference": attack.reference}
     else:
         for place, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
             for name, model in kinds.items():

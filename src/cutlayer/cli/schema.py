@@ -9,7 +9,7 @@ import typer
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.config import BudgetConfig, Job
-from cutlayer.config.job import BUDGET
+from cutlayer.config.job import BUDGET, LABEL_FREE, LabelFreeConfig
 from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.models.fitting import FITS
 from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -50,10 +50,12 @@ def job_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {
             BUDGET: {"$ref": f"#/$defs/{BUDGET}"},
+            LABEL_FREE: {"anyOf": [{"$ref": f"#/$defs/{LABEL_FREE}"}, {"type": "null"}]},
             **{name: {"anyOf": [{"$ref": f"#/$defs/protection_{name}"}, {"type": "null"}]} for name in PROTECTIONS},
         },
     }
     definitions[BUDGET] = BudgetConfig.model_json_schema()
+    definitions[LABEL_FREE] = LabelFreeConfig.model_json_schema()
     definitions["PartyConfig"]["properties"]["privacy"] = privacy
     for name, fit in FITS.items():
         definitions[f"fit_{name}"] = {**fit.config.model_json_schema(), "required": ["kind"]}

@@ -48,32 +48,54 @@ def party_name(name: str) -> str:
 PartyName = Annotated[str, AfterValidator(party_name)]
 
 
+class GatesConfig(FrozenModel):
+    """Limits on what attacks on labels may read; a worse value gives exit code 1.
+
+    Attributes:
+        label_auc: Largest leak, max(AUC, 1 - AUC).
+        excess: Largest leak minus what the party's own columns tell; measured only where all parties run together.
+    """
+
+    label_auc: float | None = Field(default=None, gt=0.5, le=1)
+    excess: float | None = Field(default=None, gt=0, le=0.5)
+
+    @property
+    def limits(self) -> Mapping[Literal["label_auc", "excess"], float]:
+        """The limits that are set, by name."""
+        named: tuple[Literal["label_auc", "excess"], ...] = ("label_auc", "excess")
+        return {name: limit for name in named if (limit := getattr(self, name)) is not None}
+
+
 class AuditConfig(FrozenModel):
     """Attacks that a party runs against its own secret, on the messages it sent and received.
 
     Attributes:
-        attacks: Names, or `auto`. At the active party, whose labels are attacked, `auto` is all attacks that fit the
-            task, are cheap enough for every epoch and apply to any cut. At a passive party, whose features are
-            attacked, it is none.
+        attacks: Names, or a catalogue. At the active party, whose labels are attacked, `auto` is all attacks that fit
+            the task, are cheap and apply to any cut; `full` has those that take longer as well. At a passive party,
+            whose features are attacked, both are none.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
         rows: Approximate number of rows of whole sampled steps that are recorded in each epoch.
+        followed: Number of training rows whose messages are recorded in every epoch: what a party that keeps all
+            messages has of each row. At the active party alone.
         layers: Whether to attack every layer's output too (only where all parties run in one process).
-        max_megabytes: Maximum size of a party's transcript on disk; epochs are thinned to stay under it.
-        fail_above: Gates, such as `{label_auc: 0.6}`; a worse leak gives exit code 1.
+        max_megabytes: Maximum size of a party's transcript on disk, half of it for whole steps and half for followed
+            rows; epochs are thinned to stay under it.
+        fail_above: Gates, such as `{label_auc: 0.6, excess: 0.05}`.
         attribute: Column that the attack of that name reports on, besides the column that it infers best.
     """
 
-    attacks: Literal["auto"] | tuple[str, ...] = "auto"
+    attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
     every: Literal["epoch", "end", "never"] = "epoch"
     rows: int = Field(default=8192, ge=64)
+    followed: int = Field(default=8192, ge=64)
     layers: bool = True
     max_megabytes: int = Field(default=512, ge=1)
-    fail_above: Mapping[Literal["label_auc"], Annotated[float, Field(gt=0.5, le=1)]] = Field(default_factory=dict)
+    fail_above: GatesConfig = GatesConfig()
     attribute: str | None = None
 
     @model_validator(mode="after")
     def _gates_are_measured(self) -> AuditConfig:
-        if self.fail_above and self.every == "never":
+        if self.fail_above.limits and self.every == "never":
             raise ValueError("every: epoch or end with fail_above, got never; a gate needs a measured leak")
         return self
 
@@ -96,8 +118,16 @@ class BudgetConfig(FrozenModel):
     delta: float = Field(default=1e-5, gt=0, lt=1, strict=True)
 
 
-BUDGET = "budget"
-"""The key of `privacy` that is not a protection."""
+BUDGET, LABEL_FREE = "budget", "label_free"
+"""The keys of `privacy` that are not protections: they limit the job, and change no message."""
+
+
+class LabelFreeConfig(FrozenModel):
+    """The active party's condition that no message to a passive party may depend on a label; it has no settings.
+
+    All passive parties must release once, without warm-up epochs. The epoch at which early stopping ends the run is the
+    exception: it depends on labels.
+    """
 
 
 class PrivatePart(FrozenModel):
@@ -108,7 +138,7 @@ class PrivatePart(FrozenModel):
         id: Name of the id column, or `@row` for row numbers.
         label: Name of the label column, at the active party.
         features: Columns that are features, and their encoding.
-        privacy: Settings of each protection, by name; and of the budget.
+        privacy: Settings of each protection, by name; and of the budget, and of the condition `label_free`.
         audit: Attacks that this party runs, and what it records for them.
         fit: Fit of the bottom model of a passive party that releases once, by kind; without it the model keeps its
             random initial weights.
@@ -131,8 +161,8 @@ class PrivatePart(FrozenModel):
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:
-        """Settings of each protection, by name: `privacy` without the budget."""
-        return {name: options for name, options in self.privacy.items() if name != BUDGET}
+        """Settings of each protection, by name: `privacy` without the keys that are none."""
+        return {name: options for name, options in self.privacy.items() if name not in (BUDGET, LABEL_FREE)}
 
 
 class PrivateFile(PrivatePart):
@@ -231,6 +261,10 @@ class TrainConfig(FrozenModel):
         """Whether a passive party releases its rows a single time."""
         release = self.release.get(party) if isinstance(self.release, Mapping) else self.release
         return release == "once"
+
+    def is_label_free(self, party: str) -> bool:
+        """Whether a passive party is sent nothing that depends on a label but the end of an early-stopped run."""
+        return self.releases_once(party) and not self.warmup_epochs
 
     @field_validator("release", mode="before")
     @classmethod

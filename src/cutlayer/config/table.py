@@ -101,11 +101,15 @@ class NumbersConfig(FrozenModel):
         scale: `standard` (mean 0, deviation 1), `minmax` (0 to 1, clipped outside the training range) or `none`.
         missing: Value of a missing number: the training rows' mean or median (of the transformed numbers) or zero,
             put in before scaling is fitted and applied; `error` refuses the table.
+        quantiles: Number of intervals of equal share of the training rows, or of equal width of a stated range. Each
+            numeric column then is a categorical column too: its interval, or missing. 1 only flags missing numbers; 0
+            adds no column.
     """
 
     transform: Literal["none", "log1p"] = "none"
     scale: Literal["standard", "minmax", "none"] = "standard"
     missing: Literal["mean", "median", "zero", "error"] = "mean"
+    quantiles: int = Field(default=0, ge=0, le=1000)
 
 
 class CategoriesConfig(FrozenModel):

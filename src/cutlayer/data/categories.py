@@ -66,6 +66,11 @@ class CategoryEncoder(FrozenModel):
         """
         return cls(name=name, cardinality=FIRST + len(values), values=tuple(sorted(values)), missing=config.missing)
 
+    @property
+    def title(self) -> str:
+        """Name of the column of codes."""
+        return self.name
+
     def apply(self, text: pa.ChunkedArray) -> npt.NDArray[np.int32]:
         """Codes of values.
 

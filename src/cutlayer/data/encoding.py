@@ -17,6 +17,7 @@ from cutlayer.data.columns import category_text, feature_names, kind_of, number_
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageEncoder, ImageSpec, images_of
 from cutlayer.data.numbers import NumberEncoder
+from cutlayer.data.quantiles import QuantileEncoder
 from cutlayer.errors import DataError
 from cutlayer.models import Inputs
 
@@ -72,11 +73,15 @@ class Encoder(FrozenModel):
     """The fitted encoders of all of a party's feature columns, frozen."""
 
     format: Literal["cutlayer-encoder-1"] = "cutlayer-encoder-1"
-    encoders: tuple[Annotated[CategoryEncoder | NumberEncoder | ImageEncoder, Field(discriminator="kind")], ...]
+    encoders: tuple[
+        Annotated[CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder, Field(discriminator="kind")], ...
+    ]
 
     @classmethod
     def fit(cls, table: pa.Table, features: FeaturesConfig, where: str, rows: Rows | None = None) -> Encoder:
-        """Fit one encoder per feature column; one with a stated range or vocabulary sees no row.
+        """Fit one encoder per feature column, and another for the quantiles of a number where these are asked for.
+
+        An encoder with a stated range or vocabulary sees no row.
 
         Args:
             table: holds the feature columns; id and label must not be among them.
@@ -89,7 +94,7 @@ class Encoder(FrozenModel):
                 column that is not numeric; or two columns hold images.
         """
         names = feature_names(table.column_names, features, where)
-        fitted = tuple(_fitted(table, name, features, where, rows) for name in names)
+        fitted = tuple(encoder for name in names for encoder in _fitted(table, name, features, where, rows))
         images = [encoder.name for encoder in fitted if isinstance(encoder, ImageEncoder)]
         if len(images) > 1:
             raise fault(where, "one image column", ", ".join(images), "leave the rest out with features.exclude")
@@ -115,12 +120,12 @@ class Encoder(FrozenModel):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all feature columns."""
-        return tuple(encoder.name for encoder in self.encoders)
+        return tuple(dict.fromkeys(encoder.name for encoder in self.encoders))
 
     @property
-    def categories(self) -> tuple[CategoryEncoder, ...]:
+    def categories(self) -> tuple[CategoryEncoder | QuantileEncoder, ...]:
         """Encoders of the columns of `Encoded.codes`."""
-        return tuple(encoder for encoder in self.encoders if isinstance(encoder, CategoryEncoder))
+        return tuple(encoder for encoder in self.encoders if isinstance(encoder, CategoryEncoder | QuantileEncoder))
 
     @property
     def numbers(self) -> tuple[NumberEncoder, ...]:
@@ -138,7 +143,7 @@ class Encoder(FrozenModel):
         return ColumnSpec(
             cardinalities=tuple(encoder.cardinality for encoder in self.categories),
             numeric=len(self.numbers),
-            category_names=tuple(encoder.name for encoder in self.categories),
+            category_names=tuple(encoder.title for encoder in self.categories),
             number_names=tuple(encoder.name for encoder in self.numbers),
             image=self.image.spec if self.image else None,
         )
@@ -211,22 +216,36 @@ def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
 
 def _fitted(
     table: pa.Table, name: str, features: FeaturesConfig, where: str, rows: Rows | None
-) -> CategoryEncoder | NumberEncoder | ImageEncoder:
+) -> Iterator[CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder]:
+    """The encoders of a column: two for a number with quantiles, else one."""
     if name in features.vocabulary:
-        return CategoryEncoder.stated(name, features.vocabulary[name], features.categories)
-    if name not in features.categorical:
-        kind = kind_of(name, table.schema.field(name).type, where)
-        if name in features.ranges:
-            if kind != "number":
-                raise fault(where, f"a range for numbers, in column {name!r}", kind, "state a vocabulary, or neither")
-            return NumberEncoder.stated(name, features.ranges[name], features.numbers)
-        if kind == "image":
-            return ImageEncoder.fit(name, images_of(table.column(name), name, where), rows)
-        if kind == "number":
-            values = number_values(_taken(table, name, rows), name, where)
-            return NumberEncoder.fit(name, _finite(values, name, where, rows), features.numbers, where)
-    text = category_text(_taken(table, name, rows), name, where)
-    return CategoryEncoder.fit(name, text, features.categories)
+        yield CategoryEncoder.stated(name, features.vocabulary[name], features.categories)
+        return
+    kind = "category" if name in features.categorical else kind_of(name, table.schema.field(name).type, where)
+    if name in features.ranges and kind != "number":
+        raise fault(where, f"a range for numbers, in column {name!r}", kind, "state a vocabulary, or neither")
+    if kind == "category":
+        text = category_text(_taken(table, name, rows), name, where)
+        yield CategoryEncoder.fit(name, text, features.categories)
+    elif kind == "image":
+        yield ImageEncoder.fit(name, images_of(table.column(name), name, where), rows)
+    else:
+        yield from _fitted_number(table, name, features, where, rows)
+
+
+def _fitted_number(
+    table: pa.Table, name: str, features: FeaturesConfig, where: str, rows: Rows | None
+) -> Iterator[NumberEncoder | QuantileEncoder]:
+    numbers = features.numbers
+    if name in features.ranges:
+        yield NumberEncoder.stated(name, features.ranges[name], numbers)
+        if numbers.quantiles:
+            yield QuantileEncoder.stated(name, features.ranges[name], numbers.quantiles)
+        return
+    values = _finite(number_values(_taken(table, name, rows), name, where), name, where, rows)
+    yield NumberEncoder.fit(name, values, numbers, where)
+    if numbers.quantiles:
+        yield QuantileEncoder.fit(name, values, numbers.quantiles)
 
 
 def _taken(table: pa.Table, name: str, rows: Rows | None) -> pa.ChunkedArray:
@@ -234,7 +253,11 @@ def _taken(table: pa.Table, name: str, rows: Rows | None) -> pa.ChunkedArray:
     return column if rows is None else column.take(pa.array(rows))
 
 
-def _coded(category: CategoryEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None) -> npt.NDArray[np.int32]:
+def _coded(
+    category: CategoryEncoder | QuantileEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None
+) -> npt.NDArray[np.int32]:
+    if isinstance(category, QuantileEncoder):
+        return category.apply(_finite(number_values(column, category.name, where), category.name, where, rows))
     text = category_text(column, category.name, where)
     if category.missing == "error" and text.null_count:
         raise _missing(category.name, text.is_null().to_numpy(), where, rows, "categories.missing: code")

@@ -193,7 +193,7 @@ class PartyTable:
     def _resolved(self, features: FeaturesConfig) -> FeaturesConfig:
         """The same settings with names written out, so that they do not depend on further columns of the table."""
         if self._encoder:
-            codes = self._encoder.columns.category_names
+            codes = tuple(encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
         reserved = {name for name in (self._id, self.label) if name is not None}
         names = feature_names(self._source.names, features, self.where, reserved)

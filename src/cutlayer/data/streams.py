@@ -18,4 +18,7 @@ class Stream(IntEnum):
     AUXILIARY_ROWS = 5
     SHADOW_ROWS = 6
     RELEASED_ROWS = 7
+    OWN_COLUMNS = 8
+    PERMUTED_LABELS = 9
+    KNOWN_LABELS = 10
     DIAGNOSTICS = 11

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cutlayer.attacks import REGISTRY, FeatureAttack, resolve
+from cutlayer.attacks import REGISTRY, FeatureAttack, HistoryAttack, left_out, resolve
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.completion import audit_completions
 from cutlayer.audit.features import audit_features
 from cutlayer.audit.findings import Context, findings_of
 from cutlayer.audit.gates import gates_of
+from cutlayer.audit.history import audit_history, own_columns
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
+from cutlayer.config.job import GatesConfig
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
 from cutlayer.results.audit import Audit, RunAudit
@@ -41,8 +43,9 @@ def conclude_audit(
     """
     folders = {label: folder.of_run(label) for label in runs}
     task = Task(job.task, summary.task.classes)
-    attacks = resolve(job.parties[job.active].audit.attacks, job.task).completions
-    completed = audit_completions(job, folders, folder, attacks, task)
+    attacks = resolve(job.parties[job.active].audit.attacks, job.task)
+    runs = _with_history(job, folder, folders, runs, task, attacks.histories)
+    completed = audit_completions(job, folders, folder, attacks.completions, task)
     compared = {label: own for label, own in folders.items() if label in (RunKind.THIS_RUN, RunKind.UNDEFENDED)}
     features = audit_features(job, compared, folder, task.classes)
     own = runs[RunKind.THIS_RUN]
@@ -52,10 +55,25 @@ def conclude_audit(
         completions=tuple(completed.results),
         features=tuple(features.results),
         guarantees=tuple(guarantees),
+        left_out=left_out(job.parties[job.active].audit.attacks, job.task),
     )
     findings = findings_of(Context(summary.utility, summary.protections, audit))
-    gates = gates_of(job.parties[job.active].audit.fail_above, own.leaks)
+    gates = gates_of(job.parties[job.active].audit.fail_above.limits, own, audit.left_out)
     return audit.model_copy(update={"findings": findings, "gates": gates})
+
+
+def _with_history(
+    job: Job,
+    folder: RunFolder,
+    folders: Mapping[str, RunFolder],
+    runs: Mapping[str, RunAudit],
+    task: Task,
+    attacks: Sequence[HistoryAttack],
+) -> dict[str, RunAudit]:
+    """The audits with the attacks on the whole runs."""
+    opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
+    own = own_columns(opened[RunKind.THIS_RUN]) if attacks else {}
+    return {label: audit_history(opened[label], label, audit, attacks, own) for label, audit in runs.items()}
 
 
 def audit_again(
@@ -117,5 +135,7 @@ def _with_gate(job: Job, limit: float | None) -> Job:
     if not 0.5 < limit <= 1:
         raise ConfigError.expected("--fail-above in (0.5, 1]", limit, "0.5 is chance")
     active = job.parties[job.active]
-    gated = active.model_copy(update={"audit": active.audit.model_copy(update={"fail_above": {"label_auc": limit}})})
+    gated = active.model_copy(
+        update={"audit": active.audit.model_copy(update={"fail_above": GatesConfig(label_auc=limit)})}
+    )
     return job.model_copy(update={"parties": {**job.parties, job.active: gated}})

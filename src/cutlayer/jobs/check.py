@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutlayer.attacks import resolve
-from cutlayer.config import Job, near_miss
+from cutlayer.config import Job, near_miss, validated
+from cutlayer.config.job import LABEL_FREE, LabelFreeConfig
 from cutlayer.errors import ConfigError
 from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit
 from cutlayer.parties.local import plan_of
 from cutlayer.protections import Chain
+from cutlayer.protections.base import Asset
 from cutlayer.protections.chain import hooks_of
 from cutlayer.training.run_ledger import chain_of
 
@@ -33,6 +35,7 @@ def check_job(job: Job, only: str | None = None) -> None:
     for where, path in imports_of(job, only).items():
         check_allowed(path, where)
     check_release(job)
+    check_label_free(job)
     for name, party in job.parties.items():
         chain = chain_of(job, name)
         chain.account(plan_of(job, name))
@@ -48,12 +51,13 @@ def check_job(job: Job, only: str | None = None) -> None:
             raise ConfigError.expected(wanted, party.serving, "set it at the passive parties")
         if party.role == "passive":
             resolve(party.audit.attacks, job.task, "passive")
-        if party.role == "passive" and party.audit.fail_above:
+        if party.role == "passive" and party.audit.fail_above.limits:
             raise ConfigError(
                 f"parties.{name}.audit.fail_above: only the active party, which holds the labels, can measure label_auc"
             )
     audit = job.parties[job.active].audit
-    if not resolve(audit.attacks, job.task).labels and audit.fail_above:
+    attacks = resolve(audit.attacks, job.task)
+    if not (attacks.labels or attacks.histories) and audit.fail_above.limits:
         wanted = f"an attack that measures what parties.{job.active}.audit.fail_above limits"
         raise ConfigError.expected(
             wanted, f"none for task {job.task}", "name such an attack in audit.attacks, or leave the gate out"
@@ -97,11 +101,58 @@ def check_release(job: Job) -> None:
             raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)
 
 
+def check_label_free(job: Job) -> None:
+    """Validate the active party's condition that no message to a passive party may depend on a label.
+
+    Raises:
+        ConfigError: a passive party is sent gradients, or a passive party states the condition.
+    """
+    for name in job.passives:
+        if LABEL_FREE in job.parties[name].privacy:
+            wanted = f"{LABEL_FREE} at the active party, which has the labels"
+            raise ConfigError.expected(wanted, f"it at {name}", f"move it to parties.{job.active}.privacy")
+    privacy, where = job.parties[job.active].privacy, f"parties.{job.active}.privacy.{LABEL_FREE}"
+    if LABEL_FREE not in privacy:
+        return
+    validated(LabelFreeConfig, privacy[LABEL_FREE], where)
+    trained = [name for name in job.passives if not job.train.is_label_free(name)]
+    if trained:
+        when = "in warm-up epochs" if job.train.releases_once(trained[0]) else "in every step"
+        remedy = "write train.release: once, without warmup_epochs"
+        raise ConfigError.expected(f"{where}: no party that is sent gradients", f"{trained[0]} {when}", remedy)
+
+
 def _check_gradients(job: Job, chain: Chain) -> None:
     """Raise if a protection acts on cut gradients although no party receives any."""
-    if job.train.warmup_epochs or not all(job.train.releases_once(name) for name in job.passives):
+    if _sends_gradients(job):
         return
     for protection in chain.protections:
         if {"cut_gradient", "gradient_out"} & set(hooks_of(protection)):
             where = f"parties.{chain.party}.privacy.{protection.name}"
             raise ConfigError(f"{where}: nothing to protect, parties that release once get no gradient; remove it")
+
+
+def _sends_gradients(job: Job) -> bool:
+    """Whether any party receives cut gradients."""
+    return bool(job.train.warmup_epochs) or not all(job.train.releases_once(name) for name in job.passives)
+
+
+def notes_of(job: Job) -> tuple[str, ...]:
+    """Notes on the leaks of a valid job, each after the name of the protection that it is about.
+
+    A term on the embeddings (`dcor`) protects no gradient: without another protection of labels, those that its party
+    is sent reveal them.
+    """
+    notes = list[str]()
+    for name in job.parties:
+        chain = chain_of(job, name)
+        hooks = {protection.name: set(hooks_of(protection)) for protection in chain.protections}
+        hidden = any({"gradient_out", "labels"} & own for own in hooks.values())
+        for protection in chain.protections:
+            notes += [f"{protection.name}: {note}" for note in protection.notes(job.train.epochs)]
+            if protection.protects is Asset.LABELS and "cut_gradient" in hooks[protection.name] and not hidden:
+                notes.append(
+                    f"{protection.name}: acts on embeddings only, and the cut gradients of the same party reveal every "
+                    "label; add a protection of gradients or label_dp"
+                )
+    return tuple(notes)

@@ -19,7 +19,7 @@ from cutlayer.data.batches import Schedule
 from cutlayer.data.party_data import PartyTable, Prepared
 from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
-from cutlayer.jobs.check import check_job, imports_of
+from cutlayer.jobs.check import check_job, imports_of, notes_of
 from cutlayer.models import tapped
 from cutlayer.tasks import Task
 from cutlayer.training.joint import JointModel, fit
@@ -83,6 +83,7 @@ class Forecast(FrozenModel):
         transcript_bytes: Maximum size of all transcripts.
         seconds_per_epoch: Estimated time of an epoch.
         guarantees: Statement of each protection.
+        notes: Notes on the leaks that the settings imply, each after the name of its protection.
         totals: Total cost of each party in privacy, if its protections have one.
         imports: Classes of users that building the models imports, as `package.module:Class`, by path in the job.
     """
@@ -100,6 +101,7 @@ class Forecast(FrozenModel):
     transcript_bytes: int
     seconds_per_epoch: float
     guarantees: tuple[str, ...]
+    notes: tuple[str, ...]
     totals: tuple[Total, ...]
     imports: Mapping[str, str]
 
@@ -148,6 +150,7 @@ def _forecast(job: Job, threads: int) -> Forecast:
         transcript_bytes=_transcript(job, model, columns, schedule.steps_per_epoch),
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
+        notes=notes_of(job),
         totals=ledger.totals,
         imports=imports_of(job),
     )
@@ -169,6 +172,8 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
     with torch.random.fork_rng(devices=[]):  # the check draws a few rows
         for (name, store), bottom in zip(stores.items(), model.bottoms, strict=True):
             chain_of(job, name).check_bottom(bottom, store.columns.inputs)  # type: ignore[arg-type]
+            # Trained by no step: a wide bottom model would take most of the time.
+            bottom.requires_grad_(name == job.active or not job.train.releases_once(name))
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
         starts.append(time.perf_counter())

@@ -27,6 +27,17 @@ def flip_probability(eps: float, classes: int) -> float:
     return weight / (1 + weight)
 
 
+def transition_matrix(eps: float, classes: int) -> Tensor:
+    """Probability that a label of a class (row) is drawn as another (column): float64 (classes, classes).
+
+    >>> transition_matrix(0.0, 2).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
+    flip = flip_probability(eps, classes)
+    same = torch.eye(classes, dtype=torch.float64)
+    return same * (1 - flip) + (1 - same) * (flip / (classes - 1))
+
+
 def flip_threshold(eps: float, classes: int) -> int:
     """Number of the 2^64 values of a word that replace a label: the least for which eps-differential privacy is exact.
 
@@ -86,8 +97,8 @@ def randomized_response(
     unknown to the receiver, and AES-256 is taken for a random function. It is of one label for each row: the draws for
     two labels of a row under one secret and name show a change, since every other row repeats its own.
     """
-    _check(codes, digests, classes, eps)
-    purposes = [_purpose(column, eps, classes, code, draws) for code in range(classes)]
+    check_draw(codes, digests, classes, eps)
+    purposes = [draw_purpose(column, eps, classes, code, draws) for code in range(classes)]
     keys = [derive(secret, b"cutlayer randomized response", *purpose) for purpose in purposes]
     threshold = np.uint64(flip_threshold(eps, classes))
     out = codes.clone()
@@ -97,7 +108,8 @@ def randomized_response(
     return out
 
 
-def _purpose(column: str, eps: float, classes: int, code: int, draws: str) -> tuple[bytes, ...]:
+def draw_purpose(column: str, eps: float, classes: int, code: int, draws: str) -> tuple[bytes, ...]:
+    """What a draw depends on besides the row and the secret, as bytes to derive its key from."""
     drawn = column.encode(), float(eps).hex().encode(), str(classes).encode(), str(code).encode()
     return (*drawn, draws.encode()) if draws else drawn
 
@@ -119,7 +131,8 @@ def _draw(
         codes[rows[flips]] = other + (other >= code)
 
 
-def _check(codes: Tensor, digests: Tensor, classes: int, eps: float) -> None:
+def check_draw(codes: Tensor, digests: Tensor, classes: int, eps: float) -> None:
+    """Raise an error if labels cannot be drawn, as `randomized_response` states."""
     if not (eps >= 0 and math.isfinite(eps)):
         raise ConfigError.expected("eps >= 0", eps, "0 is a coin flip, 1 flips 27 % of binary labels")
     if classes < 2:

@@ -74,6 +74,8 @@ class ActiveParty:
             yield from self._save(epoch, best)
             leak = self.observer.leaks(epoch, self.transcript.steps)
             self.transcript.close(epoch)
+            if self.follower is not None and self.follower.close(epoch):
+                self.observer.followed(epoch, self.follower.rows)
             rate = len(self.split.train) / seconds
             self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates))
             self._commit(epoch)
@@ -113,7 +115,8 @@ class ActiveParty:
         if start >= job.train.warmup_epochs:
             yield from self._collect_releases()
         self.sampling = local.sampling(job, self.schedule.steps_per_epoch)
-        self.transcript = Transcript(local.folder / "transcript" / local.name, self.sampling)
+        self.transcript = Transcript(local.transcript, self.sampling)
+        self.follower = local.follower(self.split.part("train"), self.sampling)
         self.stopping = EarlyStopping()
         if local.resume and local.forget_peer_progress:
             self.state.chain.allow_repeats(start)
@@ -189,6 +192,8 @@ class ActiveParty:
         self.labels = torch.full_like(self.truth, -1)
         self.labels[train] = chain.labels(self.truth[train], ids)
         chain.setup(replace(context, labels=self.labels), log)
+        # Apart from `task`, which evaluates on the true labels of held-out rows.
+        self.training_task = replace(self.task, transition=chain.transition)
         self.state.sent["labels"] = len(train)
         self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)
 
@@ -212,7 +217,7 @@ class ActiveParty:
         with tapped(
             self.state.modules if self.local.records_layers(self.sampling, step) else None, LAYER_ROWS
         ) as layers:
-            loss = self.top.objective(self._ordered(rows, view), view.labels, self.task)
+            loss = self.top.objective(self._ordered(rows, view), view.labels, self.training_task)
         value = loss.item()
         check_loss(value, self.local.name, epoch, step)
         self.optimizer.zero_grad()
@@ -225,8 +230,10 @@ class ActiveParty:
         for name, port in self.gradient_ports.items():
             port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": gradients[name]})
         self.optimizer.step()
+        seen = {name: embedding.detach() for name, embedding in received.items()}
+        if self.follower is not None:
+            self.follower.add(epoch, step, rows, seen, gradients)
         if self.local.records(self.sampling, step):
-            seen = {name: embedding.detach() for name, embedding in received.items()}
             self.transcript.add(Step(epoch, step, rows, seen, gradients, layers))
         return value
 
@@ -294,8 +301,11 @@ class ActiveParty:
         snapshot = self.state.snapshot()
         # Before the peers are asked: they store two epochs, and a failure here must not remove the older.
         check_weights(snapshot[0], self.local.name, epoch)
-        for port in self.ports.values():
-            port.send(Kind.EPOCH_END, epoch=epoch, fields={"stop": self.stopping.stop, "best": best})
+        for name, port in self.ports.items():
+            # Whether the epoch is the best depends on labels. A bottom model that no longer changes is always the best.
+            fixed = name in self.released_embeddings and epoch >= self.job.train.warmup_epochs
+            fields = {"stop": self.stopping.stop, "best": best or fixed}
+            port.send(Kind.EPOCH_END, epoch=epoch, fields=fields)
         for port in self.ports.values():
             yield from receive(port, Kind.COMMITTED, epoch)
         self.checkpoints.save(epoch, snapshot, best=best)

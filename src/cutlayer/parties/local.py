@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cutlayer.accounting import MARKER, ReleaseLog, ReleasePlan
 from cutlayer.accounting.plan import Bottom, Encoding
+from cutlayer.channel.followed import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job, LimitsConfig
 from cutlayer.data.ids import Digests
@@ -123,9 +124,26 @@ class Local:
 
     def sampling(self, job: Job, steps_per_epoch: int) -> Sampling:
         """The choice of the steps that this party records."""
-        limit = self.audit.max_megabytes * 2**20
+        limit = self.audit.max_megabytes * 2**20 // 2  # the other half is for the followed rows
         train = job.train
         return Sampling.of(steps_per_epoch, train.batch_size, self.audit.rows, train.epochs, limit)
+
+    def follower(self, training: Tensor, sampling: Sampling) -> Follower | None:
+        """The record of the followed rows, drawn by this run's key; `None` where nothing is recorded.
+
+        Args:
+            training: Row numbers of the training rows, int64.
+            sampling: Chooses the epochs that are written.
+        """
+        if self.audit.every == "never":
+            return None
+        seed = int.from_bytes(derive(self.noise_key, b"followed rows", size=16))
+        return Follower(self.transcript, draw_followed(training, self.audit.followed, seed), sampling)
+
+    @property
+    def transcript(self) -> Path:
+        """Folder of this party's transcript."""
+        return self.folder / "transcript" / self.name
 
     def records(self, sampling: Sampling, step: int) -> bool:
         """Whether this party records a step of an epoch."""

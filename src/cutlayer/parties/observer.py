@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from torch import Tensor
 
@@ -38,15 +39,21 @@ class EpochRecord:
     protections: Mapping[str, float] = field(default_factory=dict)
 
 
+class WatchedParty(Protocol):
+    """A passive party in the same process, as an audit sees it."""
+
+    def steps(self) -> Sequence[Step]:
+        """Sampled steps of the current epoch."""
+
+    def embed(self, rows: Tensor) -> Tensor:
+        """Embeddings of rows (int64 (n,)) by the party's current weights, float32 (n, width)."""
+
+
 class Observer:
     """Watches the active party; every method does nothing unless overridden."""
 
-    def connected(self, steps: Mapping[str, Callable[[], Sequence[Step]]]) -> None:
-        """Called before `started` where all parties run in this process.
-
-        Args:
-            steps: Reads the sampled steps of a passive party's current epoch, by party.
-        """
+    def connected(self, parties: Mapping[str, WatchedParty]) -> None:
+        """Called before `started` where all parties run in this process, with the passive parties by name."""
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Called before step 0.
@@ -65,6 +72,9 @@ class Observer:
     def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
         """Called at the end of an epoch with its sampled steps; returns leaks for the history."""
         return {}
+
+    def followed(self, epoch: int, rows: Tensor) -> None:
+        """Called when the messages of the followed rows (int64 (n,)) in an epoch were recorded."""
 
     def ended(self, record: EpochRecord) -> None:
         """Called when all parties have saved the epoch, just before it is committed.
@@ -86,9 +96,9 @@ class Relay(Observer):
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
 
-    def connected(self, steps: Mapping[str, Callable[[], Sequence[Step]]]) -> None:
+    def connected(self, parties: Mapping[str, WatchedParty]) -> None:
         """Forward the call."""
-        self.observer.connected(steps)
+        self.observer.connected(parties)
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Forward the call."""
@@ -101,6 +111,10 @@ class Relay(Observer):
     def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
         """Forward the call."""
         return self.observer.leaks(epoch, steps)
+
+    def followed(self, epoch: int, rows: Tensor) -> None:
+        """Forward the call."""
+        self.observer.followed(epoch, rows)
 
     def ended(self, record: EpochRecord) -> None:
         """Forward the call."""

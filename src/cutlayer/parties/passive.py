@@ -82,6 +82,22 @@ class PassiveParty:
         """Sampled steps of the epoch under way: this party's view, for an audit in the same process."""
         return self.transcript.steps
 
+    def embed(self, rows: Tensor) -> Tensor:
+        """Embeddings of rows by the current weights, without protections: what this party can compute at any time.
+
+        Args:
+            rows: Row numbers of the common order, int64 (n,).
+
+        Returns:
+            float32 (n, width); feature maps are flattened.
+        """
+        training = self.bottom.training
+        self.bottom.eval()
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            embedded = torch.cat([self._embed(part).flatten(1) for part in torch.split(rows, EVALUATION_ROWS)])
+        self.bottom.train(training)
+        return embedded
+
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
         saved, forget = self.checkpoints.whole() if local.resume else [], local.forget_peer_progress
@@ -103,7 +119,7 @@ class PassiveParty:
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
         self._set_up_chain(prepared.order_digest)
         self.sampling = local.sampling(job, self.schedule.steps_per_epoch)
-        self.transcript = Transcript(local.folder / "transcript" / local.name, self.sampling)
+        self.transcript = Transcript(local.transcript, self.sampling)
         self.stopped, self.best_epoch = False, -1
         if agreement.start:
             # After the chain is set up: this restores the state of its protections, and the random state.

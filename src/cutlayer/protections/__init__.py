@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutlayer.config import BudgetConfig, near_miss, validated
-from cutlayer.config.job import BUDGET, Role
+from cutlayer.config.job import BUDGET, LABEL_FREE, Role
 from cutlayer.errors import ConfigError
 from cutlayer.protections.base import Protection
 from cutlayer.protections.chain import Chain
@@ -117,7 +117,7 @@ def build_chain(party: str, role: Role, privacy: Mapping[str, Mapping[str, Any] 
     Raises:
         ConfigError: an error of `build`, a protection of the other role, or protections that exclude each other.
     """
-    protections = [build(name, raw, where) for name, raw in privacy.items() if name != BUDGET]
+    protections = [build(name, raw, where) for name, raw in privacy.items() if name not in (BUDGET, LABEL_FREE)]
     for protection in protections:
         if protection.side != role:
             fitting = sorted(name for name, known in REGISTRY.items() if known.side == role)

@@ -306,6 +306,15 @@ class Protection(Generic[C]):
         """
         return None
 
+    @property
+    def transition(self) -> Tensor | None:
+        """Transition matrix that the task loss corrects the labels for; `None` for no correction.
+
+        Float64 (classes, classes): the probability that `labels` returns a class (column) for another (row). Called
+        after `setup`.
+        """
+        return None
+
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Protect an embedding (n, width) about to be released; differentiable."""
         return e
@@ -336,6 +345,14 @@ class Protection(Generic[C]):
             plan: how often the schedule releases each row.
         """
         return NoFormalGuarantee(self.no_guarantee)
+
+    def notes(self, epochs: int) -> Sequence[str]:
+        """Sentences on the leak that the settings alone imply, for `cutlayer check`.
+
+        Args:
+            epochs: number of epochs in the schedule, each of which releases a training row once.
+        """
+        return ()
 
     def metrics(self) -> Mapping[str, float]:
         """The protection's own evidence: its counters, then the means."""

@@ -133,6 +133,15 @@ class Chain:
         """Names of the labels' draws, of each protection that draws labels; see `Protection.draws`."""
         return tuple(protection.draws for protection in self._with("labels"))
 
+    @property
+    def transition(self) -> Tensor | None:
+        """Transition matrix from the true labels to those that `labels` returns; see `Protection.transition`."""
+        whole: Tensor | None = None
+        for step in (protection.transition for protection in self._with("labels")):
+            if step is not None:
+                whole = step if whole is None else whole @ step
+        return whole
+
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Protect an embedding about to be released, and count it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,8 @@ from cutlayer.accounting import Event, RandomizedResponse, ReleasePlan
 from cutlayer.config import FrozenModel, validated
 from cutlayer.data.ids import DIGEST_BYTES, row_digests
 from cutlayer.errors import DataError
-from cutlayer.kernels.randomized_response import flip_probability, randomized_response
+from cutlayer.kernels.prior_response import likely_classes, randomized_response_with_prior
+from cutlayer.kernels.randomized_response import flip_probability, randomized_response, transition_matrix
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.label_memory import Choice, Drawn, Recalled
 
@@ -33,10 +34,14 @@ class LabelDPConfig(FrozenModel):
         changed_labels: action if a row's label differs from the label that an earlier training drew for.
             `refuse`: stop before anything is sent. `keep`: the row keeps its old draw. `redraw`: each new training
             draws every row anew, and the eps of all of them add up.
+        correction: loss of the training on drawn labels. `forward` states their likelihood, so that predictions are
+            calibrated for the true label. `none` takes drawn labels for true ones; predictions then tend to the
+            probabilities of the drawn label.
     """
 
     eps: float = Field(ge=0, strict=True)
     changed_labels: Choice = "refuse"
+    correction: Literal["forward", "none"] = "forward"
 
 
 class LabelDP(Protection[LabelDPConfig]):
@@ -46,6 +51,9 @@ class LabelDP(Protection[LabelDPConfig]):
     binary label flips with probability 1 / (1 + e^eps). The draw is a keyed function of the row's id: the same in every
     epoch, after a resume and in the next training on the same secret. Evaluation rows keep their true labels.
 
+    The task loss corrects for the known flip rate: the model learns the true label's probability, and the loss is the
+    likelihood of the drawn labels (`forward_corrected_loss`). It reads the drawn labels only, so eps is the same.
+
     A label that is corrected between two trainings would be the only one whose draw changes, and the change would show
     with certainty (the known limit of memoised randomised response). So a run remembers under its secret which label
     each row was drawn for, and `changed_labels` says what is done about a change. A run with a supplied key remembers
@@ -53,7 +61,7 @@ class LabelDP(Protection[LabelDPConfig]):
 
     Reference: Warner 1965, Randomized response; Ghazi et al. 2021, Deep learning with label differential privacy
     (arXiv 2102.06062), section 1, for training on it; MindSpore Federated's label_dp has the same probabilities but
-    redraws in every batch.
+    redraws in every batch. Patrini et al. 2017 (arXiv 1609.03683), section 4.2, for the loss.
 
     Guarantee: eps-label differential privacy per row for the whole run, however many epochs (neighbours differ in one
     row's label; all else is post-processing), while the secret stays with the label's owner. Over several trainings it
@@ -107,6 +115,11 @@ class LabelDP(Protection[LabelDPConfig]):
         """Name of the memory and its generation; `None` with a supplied key, and for rows without ids."""
         return None if self._recalled is None else self._recalled.draws
 
+    @property
+    def transition(self) -> Tensor | None:
+        """Probabilities of the drawn classes (columns) given the true ones (rows); `None` without correction."""
+        return transition_matrix(self.settings.eps, self.classes) if self.settings.correction == "forward" else None
+
     def begin(self) -> None:
         """Record that the draws are about to be used."""
         if self._recalled is not None and self.context.label_memory is not None:
@@ -122,29 +135,41 @@ class LabelDP(Protection[LabelDPConfig]):
         """Independent draws of one row's label: this run's, and those of runs that did not end."""
         return 1 + (self._recalled.unfinished if self._recalled is not None else 0)
 
-    def __call__(self, labels: Labels, ids: Sequence[Any] | npt.NDArray[Any] | None = None) -> Labels:
+    def __call__(
+        self, labels: Labels, ids: Sequence[Any] | npt.NDArray[Any] | None = None, prior: npt.ArrayLike | None = None
+    ) -> Labels:
         """Protect labels outside a run.
 
         With `ids` the draw is a function of key, id, eps and label: the same ids under the same key repeat it, and all
         calls together cost eps per row. Without, every call is a fresh draw: k calls on the same rows cost k eps, and a
         majority vote over them recovers the labels.
 
+        With a prior, each label is drawn from the classes that are likely in its row (RRWithPrior, Ghazi et al. 2021,
+        algorithm 2). More labels of several classes are then right at the same eps. A prior of two classes gains
+        nothing but constants: no eps-private draw of a binary label is more informative than randomised response.
+
         Args:
             labels: array or tensor of shape (n,) or (n, 1) with 0 and 1, or one-hot (n, classes).
             ids: n distinct row ids, integers or text.
+            prior: probabilities (n, classes) of each row's classes before its label is seen. They must not depend on
+                these labels, not through class shares either: use public shares, or predictions of a model that was
+                trained on other rows. The same ids with another prior are another draw, and the eps of both add up.
 
         Returns:
             Protected labels of the same type, dtype and shape.
 
         Raises:
-            DataError: the labels have another form, or the ids do not fit.
+            DataError: the labels have another form, or the ids or the prior do not fit.
             ConfigError: the key is shorter than 16 bytes.
         """
         values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         codes, classes = _recognised(values)
-        drawn = randomized_response(
-            torch.from_numpy(codes), _digests(ids, len(codes)), classes, self.settings.eps, self._key, ""
-        ).numpy()
+        truth, digests, eps = torch.from_numpy(codes), _digests(ids, len(codes)), self.settings.eps
+        if prior is None:
+            drawn = randomized_response(truth, digests, classes, eps, self._key, "").numpy()
+        else:
+            likely = likely_classes(_checked_prior(prior, len(codes), classes), eps)
+            drawn = randomized_response_with_prior(truth, digests, likely, eps, self._key, "").numpy()
         one_hot = values.ndim == 2 and values.shape[1] > 1
         out = (np.eye(classes)[drawn] if one_hot else drawn.reshape(values.shape)).astype(values.dtype)
         return torch.from_numpy(out).to(labels.device) if isinstance(labels, Tensor) else out
@@ -176,6 +201,13 @@ def _recognised(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
     if shape[1] == 0 or not bool((values.sum(1) == 1).all()):
         raise DataError.expected(wanted, f"rows of shape {shape} that do not hold exactly one 1")
     return values.argmax(1).astype(np.int64), shape[1]
+
+
+def _checked_prior(prior: npt.ArrayLike, rows: int, classes: int) -> Tensor:
+    values = torch.from_numpy(np.array(prior, dtype=np.float64))
+    if values.shape != (rows, classes):
+        raise DataError.expected(f"a prior of shape {(rows, classes)}", f"shape {tuple(values.shape)}")
+    return values
 
 
 def _digests(ids: Sequence[Any] | npt.NDArray[Any] | None, count: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -14,6 +14,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.kernels.class_statistics import ClassStatistics, Contrast, class_statistics, one_against_rest
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise import standard_normal
+from cutlayer.kernels.shared_noise import class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
 _RANGE = "a sum_kl of 0.16 to 0.64 is the range the authors recommend"
@@ -24,20 +25,24 @@ class MarvellConfig(FrozenModel):
     """Difficulty of distinguishing the classes: exactly one of the first three.
 
     Attributes:
-        sum_kl: target of KL(positive || negative) + KL(negative || positive) in nats; 0.16 to 0.64 is recommended
-            (leak AUC 0.5 to 0.6 at a loss of test AUC under 0.02), 3.6 hides little, 0.01 costs about 0.04.
+        sum_kl: target of KL(positive || negative) + KL(negative || positive) in nats: of all releases of a row in the
+            run together, and with `form: paper` of each release. The leak AUC of a divergence is Phi(sqrt(sum_kl / 2)):
+            0.556 at 0.04, 0.611 at 0.16, 0.714 at 0.64, 0.910 at 3.6.
         error_lower_bound: L in (0, 0.5), of the mean of a detector's false positive and false negative rates; the
             target is then (2 - 4 L)^2.
-        s: power of the noise over the squared distance of the class means, without a target (the paper uses 0.1 to 4,
-            the study of forward leakage 8).
-        search: `exact`: the smallest power that reaches the target. `geometric`: the published search, from `s` = 1
-            upwards by 1.5, which overshoots and adds noise where none is needed.
+        form: `shared`: one noise for all classes, shaped by the gradients' second moment. `paper`: the published noise
+            of each class, which marks the class.
+        s: with `form: paper`, power of the noise over the squared distance of the class means, without a target (the
+            paper uses 0.1 to 4, the study of forward leakage 8).
+        search: with `form: paper`. `exact`: the smallest power that reaches the target. `geometric`: the published
+            search, from `s` = 1 upwards by 1.5, which overshoots and adds noise where none is needed.
     """
 
     sum_kl: float | None = Field(default=None, gt=0, strict=True, description=_RANGE)
     error_lower_bound: float | None = Field(
         default=None, gt=0, lt=0.5, strict=True, description="0.3 to 0.4 is sum_kl 0.64 to 0.16"
     )
+    form: Literal["shared", "paper"] = "shared"
     s: float | None = Field(default=None, gt=0, strict=True, description="the paper uses 0.1 to 4")
     search: Literal["exact", "geometric"] = "exact"
 
@@ -49,6 +54,9 @@ class MarvellConfig(FrozenModel):
             raise ValueError(f"exactly one of sum_kl, error_lower_bound and s, got {got}; {_RANGE}")
         if self.s is not None and self.search != "exact":
             raise ValueError("search with sum_kl or error_lower_bound, got it with s; a fixed s searches for nothing")
+        if self.form == "shared" and (self.s is not None or self.search != "exact"):
+            got = "s" if self.s is not None else "search"
+            raise ValueError(f"sum_kl or error_lower_bound in the shared form, got {got}; write form: paper with it")
         return self
 
     @property
@@ -57,6 +65,10 @@ class MarvellConfig(FrozenModel):
         if self.error_lower_bound is not None:
             return (2.0 - 4.0 * self.error_lower_bound) ** 2
         return self.sum_kl
+
+    def per_release(self, epochs: int) -> float | None:
+        """SumKL to reach in each release of a row, of which there is one in every epoch; `None` with a fixed `s`."""
+        return self.target / epochs if self.target is not None and self.form == "shared" else self.target
 
 
 @dataclass(frozen=True)
@@ -91,28 +103,45 @@ class _ClassNoise:
 
 
 class Marvell(Protection[MarvellConfig]):
-    """Add to each class's gradients the noise that minimises sumKL between the classes under a bound on its power.
+    """Add noise that leaves a given sumKL between the classes, at the smallest power.
 
-    With u, v the mean variances per coordinate of the negatives' and positives' gradients of the batch, g the squared
-    distance of their means, p the positive share and d the width, the optimum of the paper's four-variable programme
-    gives class x the noise eps sqrt(lam1x - lam2x) along the unit vector of the difference of means plus
-    sqrt(lam2x) N(0, I). Labels are the protected ones, so under label DP this is post-processing of them.
+    `form: shared`, the default, is ours. All rows of a batch get noise of one covariance, the solution of
 
-    Where it differs from the published code (github.com/OscarcarLi/label-protection): the optimum is exact, not the end
-    of an alternation from a random start; the power is the smallest that reaches the target, where theirs goes from g
-    up by 1.5 and overshoots (`search: geometric` does the same, with the exact optimum); where the clean batch
-    satisfies the target nothing is added and evidence says so, where theirs adds noise of power g. Their code divides
-    by zero on a batch of one class: here such a batch gets the noise of the last batch that needed some, and before
-    that the gradient is withheld (zeros). g = 0, as of a party that the model ignores, needs no noise.
+        minimise tr(Sigma)  subject to  mean over rows of 4 g_i' Sigma^-1 g_i = sum_kl / epochs,
 
-    With more than two classes, which the paper does not treat, a row gets the noise of the positives in its own class
+    each class with the same weight: Sigma = c D^1/2 with D = 4 mean_x E[g g' | class x], see `kernels.shared_noise`.
+    The divergence is that of g_i and -g_i, so it holds against an attacker who knows every gradient but for its sign,
+    as one who knows w(e_i) of g_i = (p_i - y_i) w(e_i) does, and noise goes into every direction in which w varies.
+    Divergences of a row's releases add up, so the run's is `sum_kl`, to one party; parties that collude add theirs up.
+    An absent class counts with its last second moment; a batch is withheld (zeros) until two classes were seen.
+
+    `form: paper` is the published mechanism, for each release. With u, v the mean variances per coordinate of the
+    negatives' and positives' gradients of the batch, g the squared distance of their means, p the positive share and d
+    the width, the optimum of the paper's four-variable programme gives class x the noise eps sqrt(lam1x - lam2x) along
+    the unit vector of the difference of means plus sqrt(lam2x) N(0, I). **It exposes the labels**: real gradients have
+    about rank one, the optimum gives isotropic noise to one class only, and so the length of a gradient off the batch's
+    first singular direction names the class (AUC 1.000 on Adult at sum_kl 0.16, without a known label). Without that,
+    T releases of a row leak Phi(sqrt(T sum_kl / 2)). It is for comparison with the literature.
+
+    Where the paper's form differs from the published code (github.com/OscarcarLi/label-protection): the optimum is
+    exact, not the end of an alternation from a random start; the power is the smallest that reaches the target, where
+    theirs goes from g up by 1.5 and overshoots (`search: geometric` does the same, with the exact optimum); where the
+    clean batch satisfies the target nothing is added and evidence says so, where theirs adds noise of power g. Their
+    code divides by zero on a batch of one class: here such a batch gets the noise of the last batch that needed some,
+    and before that the gradient is withheld (zeros). g = 0, as of a party that the model ignores, needs no noise. With
+    more than two classes, which the paper does not treat, a row gets the noise of the positives in its own class
     against all other classes together.
 
-    Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
-    section 4.2 and theorem 2.
+    Labels are the protected ones, so under label DP this is post-processing of them.
 
-    Guarantee: none, empirical. The bound on a detector's error, 1/2 - sqrt(sumKL)/4, holds for one row of one batch
-    whose classes are isotropic Gaussians; real gradients are not, and a row returns in every epoch.
+    Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
+    section 4.2 and theorem 2, for the paper's form.
+
+    Guarantee: none, empirical. The shared form's divergence is a mean over the rows of a batch, so single rows may be
+    exposed more; it is that of gradients for a given model, and what later models reveal of a label is not in it.
+    An attacker who knows p_i besides w(e_i) faces w(e_i) instead of 2 g_i, which is longer where p_i is near y_i. The
+    paper's bound on a detector's error, 1/2 - sqrt(sumKL)/4, holds for one row of one batch whose classes are isotropic
+    Gaussians.
     """
 
     name = "marvell"
@@ -123,7 +152,7 @@ class Marvell(Protection[MarvellConfig]):
     rank = 20
     excludes = frozenset({"max_norm", "iso_noise", "noisy_gradient", "ppdl"})
     tasks = frozenset({"binary", "multiclass"})
-    no_guarantee = "Marvell's bound on detection holds for Gaussian gradients and one release of a row"
+    no_guarantee = "Marvell's divergence is a mean over the rows of a batch, for a given model"
     counters = (
         "batches",
         "batches_already_satisfying",
@@ -135,11 +164,14 @@ class Marvell(Protection[MarvellConfig]):
 
     def __init__(self, settings: MarvellConfig) -> None:
         super().__init__(settings)
-        self._last: dict[str, _ClassNoise] = {}
+        self._last: dict[str, _ClassNoise] = {}  # of the paper's form
+        self._moments: dict[str, Tensor] = {}  # of the shared form: float64 (classes, width, width) by party
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Hide the classes in the cut gradient (n, width) of `party`."""
         self.count(batches=1)
+        if self.settings.form == "shared":
+            return self._with_shared_noise(g, party, view)
         statistics = class_statistics(g, view.labels, self.classes)
         if len(statistics.present) < 2:
             noise = self._last.get(party)
@@ -151,6 +183,42 @@ class Marvell(Protection[MarvellConfig]):
             noise = self._fit(statistics)
             self._last[party] = self._last[party].updated(noise) if party in self._last else noise
         return self._perturbed(g, noise, party, view)
+
+    def notes(self, epochs: int) -> Sequence[str]:
+        """Leak of the run's divergence, and the weakness of the paper's form."""
+        per_release, notes = self.settings.per_release(epochs), list[str]()
+        if per_release is not None:
+            notes.append(
+                f"sum_kl {per_release:.3g} per release, over {epochs:,} epochs, leaks an AUC of "
+                f"{leak_of_sum_kl(epochs * per_release):.3f}; embeddings and a party's own columns may leak more"
+            )
+        if self.settings.form == "paper":
+            notes.append(
+                "the noise of form: paper differs by class and so reveals it; that of the default form does not"
+            )
+        return notes
+
+    def _with_shared_noise(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
+        present = torch.bincount(view.labels, minlength=self.classes) > 0
+        moments = class_second_moments(g, view.labels, self.classes)
+        if party in self._moments:
+            moments = torch.where(present[:, None, None], moments, self._moments[party])
+        self._moments[party] = moments
+        seen = present | moments.flatten(1).any(1)
+        if int(seen.sum()) < 2:
+            self.count(one_class_batches_withheld=1)
+            return torch.zeros_like(g)
+        self.count(one_class_batches_served=int(present.sum()) < 2)
+        mean = moments.sum(0) / int(seen.sum())
+        target = self.settings.per_release(self.context.epochs)
+        if target is None or not bool(mean.any()):
+            self.count(batches_without_difference=1)
+            return g
+        factor = shared_noise(mean, target)
+        power, length = float(factor.square().sum()), float(mean.trace())
+        self.count(solved=1, sum_kl=target, power_over_g=power / length)
+        key = self.context.noise.key(hook="marvell shared", peer=party, step=view.step, content=g)
+        return (g.double() + standard_normal(key, b"shared", tuple(g.shape)).double() @ factor.T).to(g.dtype)
 
     def _fit(self, statistics: ClassStatistics) -> _ClassNoise:
         """The noise of every class that has rows."""
@@ -203,9 +271,10 @@ class Marvell(Protection[MarvellConfig]):
         return sent.index_add_(0, rows, isotropic)
 
     def state_dict(self) -> dict[str, Any]:
-        """The last noise of every party."""
-        return {"last": {party: vars(noise) for party, noise in self._last.items()}}
+        """The last noise of every party, or the last second moments."""
+        return {"last": {party: vars(noise) for party, noise in self._last.items()}, "moments": dict(self._moments)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         self._last = {party: _ClassNoise(**noise) for party, noise in state["last"].items()}
+        self._moments = dict(state["moments"])

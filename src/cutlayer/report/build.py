@@ -8,7 +8,7 @@ from pathlib import Path
 from cutlayer.errors import RunFolderError
 from cutlayer.results.audit import Conclusions
 from cutlayer.results.report import Report
-from cutlayer.results.run import EpochResult
+from cutlayer.results.run import EpochResult, RunKind
 from cutlayer.training.folder import RunFolder
 
 
@@ -24,6 +24,8 @@ def build(path: Path) -> Report:
         **dict(summary.model_copy(update={"run": summary.run.model_copy(update={"folder": str(path)})})),
         history=tuple(epoch for label in audit.runs for epoch in _history(folder, label)),
         leaks=tuple(leak for run in audit.runs.values() for leak in run.leaks),
+        baselines=audit.runs[RunKind.THIS_RUN].baselines,
+        curves=audit.runs[RunKind.THIS_RUN].curves,
         layers=tuple(layer for run in audit.runs.values() for layer in run.layers),
         **{name: getattr(audit, name) for name in Conclusions.model_fields},
         limits=tuple(

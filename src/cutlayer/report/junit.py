@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 from cutlayer.durable import write_whole
-from cutlayer.report.rounding import metric, plain
+from cutlayer.report.rounding import apart, plain
 from cutlayer.results.finding import Gate
 from cutlayer.results.report import Report
 
@@ -38,11 +38,15 @@ def write_junit(report: Report, path: Path | str) -> Path:
 
 
 def _case(gate: Gate, job: str) -> Xml.Element:
-    name = plain(f"{gate.name} <= {metric(gate.limit)}")
+    worst, limit = apart(gate.worst, gate.limit)
+    name = plain(f"{gate.name} <= {limit}")
     case = Xml.Element("testcase", classname=plain(f"cutlayer.gates.{job}"), name=name, time="0")
-    text = plain(f"{gate.name}: worst {metric(gate.worst)}, limit {metric(gate.limit)} ({gate.where})")
+    text = plain(f"{gate.name}: worst {worst}, limit {limit} ({gate.where})")
     if gate.passed:
         Xml.SubElement(case, "system-out").text = text
+    elif gate.undecided:
+        failure = Xml.SubElement(case, "failure", type="GateUndecided", message=text)
+        failure.text = "expected all attacks of the default catalogue, got an audit that leaves some out"
     else:
         failure = Xml.SubElement(case, "failure", type="GateFailed", message=text)
         failure.text = f"expected at most {gate.limit!r}, got {gate.worst!r} ({plain(gate.where)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutlayer.results.leaks import LeakResult
+from cutlayer.results.leaks import Baseline, LeakResult
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -34,20 +34,35 @@ class Matrix:
         runs: Runs in the order of all tables and charts, each with its protections in words.
         targets: Targets by party, message and attack.
         cells: Leaks by run and target.
+        baselines: What the leaks of this run compare with, by party.
     """
 
     runs: Mapping[str, str]
     targets: tuple[Target, ...]
     cells: Mapping[tuple[str, Target], LeakResult]
+    baselines: Mapping[str, Baseline]
 
     def cell(self, run: str, target: Target) -> LeakResult | None:
         """The leak of one run at one target."""
         return self.cells.get((run, target))
 
-    def worst(self, run: str) -> LeakResult | None:
-        """The cell of a run with the largest leak."""
-        own = [leak for (name, _), leak in self.cells.items() if name == run]
+    def worst(self, run: str, party: str = "", message: str = "") -> LeakResult | None:
+        """The cell of a run with the largest leak; of one party's messages of one kind where these are given."""
+        wanted = {run, party or None, message or None}
+        own = [leak for leak in self.cells.values() if wanted - {None} <= {leak.run, leak.party, leak.message}]
         return max(own, key=lambda leak: leak.leak, default=None)
+
+    @property
+    def excesses(self) -> list[float]:
+        """Each leak of this run minus what the columns of its party tell, where that was measured."""
+        own = [leak for leak in self.cells.values() if leak.run == RunKind.THIS_RUN]
+        known = [(leak.leak, self.own_columns(leak)) for leak in own]
+        return [leak - columns for leak, columns in known if columns is not None]
+
+    def own_columns(self, leak: LeakResult) -> float | None:
+        """What the columns of the leak's party tell, if it was measured."""
+        baseline = self.baselines.get(leak.party)
+        return None if baseline is None else baseline.own_columns
 
 
 def matrix_of(report: Report) -> Matrix:
@@ -66,7 +81,7 @@ def matrix_of(report: Report) -> Matrix:
     names = ordered(leak.run for leak in report.leaks)
     # A run that is named like its protections needs no note.
     runs = {run: "" if protections[run] == run else protections[run] for run in names}
-    return Matrix(runs, tuple(targets), cells)
+    return Matrix(runs, tuple(targets), cells, {baseline.party: baseline for baseline in report.baselines})
 
 
 def target_of(leak: LeakResult) -> Target:

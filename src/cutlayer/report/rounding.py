@@ -57,6 +57,18 @@ def metric(value: float | None) -> str:
     return text.replace("-", "−", 1) if value < 0 else text
 
 
+def apart(value: float | None, limit: float) -> tuple[str, str]:
+    """A value and its limit with as many digits as show which is larger.
+
+    >>> apart(0.6004, 0.6), apart(0.6, 0.6), apart(None, 0.6)
+    (('0.6004', '0.6000'), ('0.600', '0.600'), ('n/a', '0.600'))
+    """
+    digits = 3
+    while value is not None and value != limit and digits < 12 and f"{value:.{digits}f}" == f"{limit:.{digits}f}":
+        digits += 1
+    return NOT_AVAILABLE if value is None else f"{value:.{digits}f}", f"{limit:.{digits}f}"
+
+
 def difference(value: float) -> str:
     """A signed difference of two metrics.
 
@@ -64,6 +76,15 @@ def difference(value: float) -> str:
     ('+0.012', '−0.012', '0.000')
     """
     return f"+{metric(value)}" if value > 0 else metric(value)
+
+
+def excess(value: float) -> str:
+    """A signed difference of two leaks, to three digits.
+
+    >>> excess(0.0123), excess(-0.0001), excess(-0.0123)
+    ('+0.012', '0.000', '−0.012')
+    """
+    return difference(round(value, 3) + 0.0)  # never -0.000
 
 
 def amount(value: float | None) -> str:

@@ -12,7 +12,7 @@ from cutlayer.results.document import Document
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.finding import Finding, Gate
 from cutlayer.results.guarantee import GuaranteeTest
-from cutlayer.results.leaks import Attempt, LayerLeak, LeakResult
+from cutlayer.results.leaks import Attempt, Baseline, LabelCurve, LayerLeak, LeakResult
 
 
 class RunAudit(FrozenModel):
@@ -24,13 +24,27 @@ class RunAudit(FrozenModel):
         layers: leaks of layers at their worst epochs.
         undefined: attacks on messages whose leak is undefined: no sampled batch held both classes.
         skipped: attacks that could not be run, by label, with the reason.
+        baselines: what the leaks of each passive party compare with.
+        curves: leaks by the number of labels that the attacker knows.
     """
 
     protections: tuple[str, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
+    curves: tuple[LabelCurve, ...] = ()
     leaks: tuple[LeakResult, ...] = ()
     layers: tuple[LayerLeak, ...] = ()
     undefined: tuple[Attempt, ...] = ()
     skipped: Mapping[str, str] = Field(default_factory=dict)
+
+    def baseline(self, party: str) -> Baseline | None:
+        """What the leaks of a party compare with, if it was measured."""
+        return next((baseline for baseline in self.baselines if baseline.party == party), None)
+
+    def excesses(self) -> dict[str, float]:
+        """Each leak minus what the party's own columns tell, by label; without parties whose columns are elsewhere."""
+        own = {baseline.party: baseline.own_columns for baseline in self.baselines}
+        known = [(leak, own.get(leak.party)) for leak in self.leaks]
+        return {leak.label: leak.leak - columns for leak, columns in known if columns is not None}
 
 
 class Conclusions(FrozenModel):
@@ -42,6 +56,7 @@ class Conclusions(FrozenModel):
         guarantees: guarantees that were tested with canaries.
         gates: limits and the worst values against them.
         findings: coded checks for the reviewer, errors first.
+        left_out: attacks of the default catalogue that were not asked for; where there are any, no gate passes.
     """
 
     completions: tuple[CompletionResult, ...] = ()
@@ -49,6 +64,7 @@ class Conclusions(FrozenModel):
     guarantees: tuple[GuaranteeTest, ...] = ()
     gates: tuple[Gate, ...] = ()
     findings: tuple[Finding, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:

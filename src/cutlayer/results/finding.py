@@ -18,7 +18,8 @@ class Gate(FrozenModel):
         limit: largest value that passes.
         worst: value of the strongest attack; `None` where nothing was measured, which fails the gate.
         where: `party/message/attack` of that attack.
-        passed: whether the worst value is within the limit.
+        passed: whether the worst value is within the limit, and no attack of the default catalogue was left out.
+        undecided: whether the worst value is within the limit, but attacks were left out: such a gate does not pass.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Gate(FrozenModel):
     worst: Number
     where: str
     passed: bool
+    undecided: bool = False
 
 
 class Finding(FrozenModel):

@@ -37,8 +37,58 @@ class Attempt(FrozenModel):
         return f"{self.party}/{self.message}/{self.attack}"
 
 
+class Baseline(FrozenModel):
+    """What a party's leaks compare with.
+
+    Attributes:
+        party: name of the passive party.
+        own_columns: leak of the party's own columns, by models fitted on all labels of the training rows; `None` where
+            its columns are elsewhere.
+        model: name of the model that reaches it.
+        chance: the largest leak of the attacks on the whole run where the labels are permuted, on average.
+    """
+
+    party: str
+    own_columns: Number = None
+    model: str = ""
+    chance: Number = None
+
+
+class CurvePoint(FrozenModel):
+    """The leak with so many known labels.
+
+    Attributes:
+        labels: number of rows whose labels the attacker knows.
+        leak: mean over draws of those rows of max(AUC, 1 - AUC), 0.5 (chance) to 1.
+        deviation: standard deviation over the draws.
+        own_columns: leak of the party's own columns to the same classifier with the same rows; `None` where they are
+            elsewhere.
+    """
+
+    labels: int
+    leak: float
+    deviation: Number = None
+    own_columns: Number = None
+
+
+class LabelCurve(FrozenModel):
+    """The leak of a message by the number of labels that the attacker knows.
+
+    Attributes:
+        party: name of the passive party.
+        message: kind of message.
+        attack: name of the attack.
+        points: the leak by number of labels, ascending.
+    """
+
+    party: str
+    message: Literal["gradient", "embedding"]
+    attack: str
+    points: tuple[CurvePoint, ...] = ()
+
+
 class LeakResult(Attempt):
-    """The leak of one attack at its worst epoch: one cell of the matrix of protections, attacks and messages.
+    """The leak of one attack at its worst epoch, or over the whole run: one cell of the matrix of the audit.
 
     Attributes:
         protections: names of the protections that were active in the run.
@@ -57,6 +107,10 @@ class LeakResult(Attempt):
         hard_auc: AUC of those decisions.
         assigned_accuracy: accuracy after each batch's decided classes were renamed in the way that fits best.
         knowledge: names of the facts that the attacker was given.
+        whole_run: whether the attack scores each row once, from the messages of all epochs.
+        variant: name of the strongest of the attack's scores; empty for its first.
+        true_positive_rate: share of the positives that the attack finds at 1 % false positives; `None` where it was not
+            measured.
     """
 
     protections: tuple[str, ...] = ()
@@ -75,6 +129,9 @@ class LeakResult(Attempt):
     hard_auc: Number = None
     assigned_accuracy: Number = None
     knowledge: tuple[str, ...] = ()
+    whole_run: bool = False
+    variant: str = ""
+    true_positive_rate: Number = None
 
 
 class LayerLeak(FrozenModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from cutlayer.results.audit import Conclusions
-from cutlayer.results.leaks import LayerLeak, LeakResult
+from cutlayer.results.leaks import Baseline, LabelCurve, LayerLeak, LeakResult
 from cutlayer.results.run import EpochResult
 from cutlayer.results.summary import Summary
 
@@ -16,6 +16,8 @@ class Report(Summary, Conclusions):
     Attributes:
         history: all epochs of this run and of the runs it is compared with.
         leaks: leaks of messages, in all runs.
+        baselines: what the leaks of each passive party in this run compare with.
+        curves: leaks in this run by the number of labels that the attacker knows.
         layers: leaks of layers, in all runs.
         limits: attacks that could not be run, and why.
         job: the job as run, YAML.
@@ -27,6 +29,8 @@ class Report(Summary, Conclusions):
 
     history: tuple[EpochResult, ...] = ()
     leaks: tuple[LeakResult, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
+    curves: tuple[LabelCurve, ...] = ()
     layers: tuple[LayerLeak, ...] = ()
     limits: tuple[str, ...] = ()
     job: str = ""

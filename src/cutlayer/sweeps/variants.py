@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cutlayer.attacks import resolve
+from cutlayer.attacks import Attack, resolve
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.load import absolute, load_job, read_yaml
 from cutlayer.errors import ConfigError
@@ -85,7 +85,8 @@ def check_measured(job: Job, messages: tuple[str, ...]) -> None:
     where = f"parties.{job.active}.audit"
     if audit.every == "never":
         raise ConfigError.expected(f"{where}.every: epoch or end", "never", "a sweep needs a measured leak")
-    attacks = resolve(audit.attacks, job.task).labels
+    resolved = resolve(audit.attacks, job.task)
+    attacks: tuple[Attack[Any, Any], ...] = (*resolved.labels, *resolved.histories)
     if not any(str(target) in messages for attack in attacks for target in attack.reads):
         raise ConfigError.expected(
             f"an attack on the {' or '.join(messages)} messages of a {job.task} job in {where}.attacks",

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cutlayer.accounting import DELTA, DPSGD, Entry, Event, GaussianRelease, Ledger, RandomizedResponse, ReleasePlan
+from cutlayer.accounting import (
+    DELTA,
+    DPSGD,
+    Entry,
+    Event,
+    GaussianRelease,
+    LabelFree,
+    Ledger,
+    NoFormalGuarantee,
+    RandomizedResponse,
+    ReleasePlan,
+)
+from cutlayer.accounting.wording import STOP_BIT
 from cutlayer.config import Job
+from cutlayer.config.job import LABEL_FREE
 from cutlayer.parties.local import plan_of
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections import Chain, Protection, build_chain
@@ -31,7 +44,14 @@ def ledger_of(job: Job) -> Ledger:
         towards = job.passives if party.role == "active" else (job.active,)
         chain, plan = chain_of(job, name), plan_of(job, name)
         entries += [_entry(protection, chain, towards, plan) for protection in chain.protections]
-    return Ledger(tuple(entries))
+    return Ledger((*entries, *_label_free(job)))
+
+
+def _label_free(job: Job) -> Iterator[Entry]:
+    """The entry for the passive parties that are sent no message which depends on a label, if there are any."""
+    if towards := tuple(name for name in job.passives if job.train.is_label_free(name)):
+        event = NoFormalGuarantee(STOP_BIT) if job.train.early_stop else LabelFree()
+        yield Entry(LABEL_FREE, job.active, "labels", towards, event)
 
 
 def ledger_after(job: Job, outcome: ActiveOutcome) -> Ledger:

@@ -184,7 +184,7 @@ def train_together(
     sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
     recorder = Recorder(folder, job.active, observer)
-    recorder.connected({name: party.steps for name, party in passives.items()})
+    recorder.connected(passives)
     leader = ActiveParty(job, sides[job.active], {port.peer: port for port in ends[job.active]}, recorder)
     # Every party draws from a random state of its own: swapped in whenever it is resumed, it gives the numbers that the
     # party would draw in a process of its own.

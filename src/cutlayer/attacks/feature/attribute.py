@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
 from cutlayer.attacks.feature.decoder import Linear, fit_decoder
+from cutlayer.attacks.feature.kernel_ridge import fit_kernel_ridge
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.probe import FOLDS, fit
@@ -18,6 +19,12 @@ from cutlayer.errors import NotApplicable
 
 MAX_CODES = 20
 """Maximum number of codes of an inferred category."""
+
+
+MIN_PROBABILITY = 1e-6
+"""Minimum probability that a regression may give a class."""
+SHARES = (0.0, 0.25, 0.5, 0.75)
+"""Weights of the kernel ridge regression that are tried; never all, since it ranks no rows of probability 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +80,8 @@ class Attribute(FeatureAttack[Inferences]):
     """Infer single columns from the embedding: each category of up to 20 codes, and if a number is above its median.
 
     A classifier is fitted for each column by cross-entropy on the auxiliary rows: a logistic regression, then a
-    perceptron that starts from it; a fifth of the rows chooses the epoch.
+    perceptron that starts from it; a fifth of the rows chooses the epoch. Its probabilities are averaged with those of
+    a kernel ridge regression of the classes, with the weight of least log loss on the rows that chose the epoch.
     Pixels are left to `inversion`. A column that is constant among the auxiliary rows is left out.
 
     Reference: Song and Shmatikov, Overlearning reveals sensitive attributes (ICLR 2020, arXiv 1905.11742), section 3.1:
@@ -93,25 +101,72 @@ class Attribute(FeatureAttack[Inferences]):
     def run(self, view: FeatureView, knowledge: Knowledge) -> Inferences:
         """Fit and apply one classifier per column."""
         known = knowledge.auxiliary
-        return Inferences((question.column, _infer(view, known, question)) for question in questions(known))
+        asked = list(questions(known))
+        classes = [question.classes(known.codes, known.numbers) for question in asked]
+        hot = [functional.one_hot(own, max(2, int(own.max()) + 1)) for own in classes]
+        # One fit for all columns: they share the kernels, whose decomposition takes the time.
+        targets = torch.cat(hot, dim=1)
+        kernels = fit_kernel_ridge(
+            view.embeddings[known.indices],
+            targets,
+            {str(entry): slice(entry, entry + 1) for entry in range(targets.shape[1])},
+        )
+        widths = [part.shape[1] for part in hot]
+        parts = torch.split(kernels(view.embeddings[known.unknown(len(view.rows))]), widths, dim=1)
+        pairs = zip(torch.split(kernels.left_out, widths, dim=1), parts, strict=True)
+        return Inferences(
+            (question.column, _infer(view, known, question, *pair)) for question, pair in zip(asked, pairs, strict=True)
+        )
 
 
-def _infer(view: FeatureView, known: Auxiliary, question: Question) -> Inferred:
+def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Tensor, kernels: Tensor) -> Inferred:
+    """Classify the rows that are not auxiliary.
+
+    Args:
+        view: The view.
+        known: The auxiliary rows.
+        question: The question.
+        left_out: Kernel ridge regression of the classes of each auxiliary row, fitted without it, (m, classes).
+        kernels: The same of the other rows, (n, classes).
+    """
     classes = question.classes(known.codes, known.numbers)
     counts = torch.bincount(classes, minlength=2)
 
     def start(x: Tensor, targets: Tensor) -> Linear:
         return logistic(x, targets, len(counts))
 
-    model = fit_decoder(view.embeddings[known.indices], classes, start, functional.cross_entropy)
-    attacked = known.unknown(len(view.rows))
+    embeddings = view.embeddings[known.indices]
+    model = fit_decoder(embeddings, classes, start, functional.cross_entropy)
+    attacked, judged = known.unknown(len(view.rows)), model.validation
     with torch.no_grad():
-        logs = model(view.embeddings[attacked]).double().log_softmax(dim=1)
+        own, other = (model(part).double().softmax(dim=1) for part in (embeddings[judged], view.embeddings[attacked]))
+    share = best_share(own, probabilities(left_out[judged]), classes[judged])
+    logs = ((1 - share) * other + share * probabilities(kernels)).log()
     values = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
     batch = torch.zeros(len(attacked), dtype=torch.int64)
     scale = torch.ones(len(attacked), dtype=torch.float64)
     scores = Scores(view.rows[attacked], values, batch, logs.argmax(dim=1), scale=scale).with_ties()
     return Inferred(question, scores, int(counts.argmax()))
+
+
+def probabilities(regressed: Tensor) -> Tensor:
+    """Class probabilities from a regression of one-hot classes: at least `MIN_PROBABILITY`, of sum 1, (n, classes)."""
+    positive = regressed.clamp_min(MIN_PROBABILITY)
+    return positive / positive.sum(dim=1, keepdim=True)
+
+
+def best_share(first: Tensor, second: Tensor, classes: Tensor) -> float:
+    """Weight of the second of two classifiers in the average with the least log loss, of `SHARES`.
+
+    Args:
+        first: Class probabilities, float64 (n, classes).
+        second: Those of the other classifier.
+        classes: Class of each row, int64 (n,).
+    """
+    rows = torch.arange(len(classes))
+    chances = [((1 - share) * first + share * second)[rows, classes] for share in SHARES]
+    losses = [float(-chance.clamp_min(MIN_PROBABILITY).log().mean()) for chance in chances]
+    return SHARES[losses.index(min(losses))]
 
 
 def logistic(x: Tensor, classes: Tensor, number: int) -> Linear:

@@ -45,10 +45,12 @@ class Decoder(nn.Module):
         standard: Scales the embeddings.
         start: Weight (outputs, width) and bias (outputs,) of the linear map.
         hidden: Width of both hidden layers.
+        validation: Indices of the known rows that choose the epoch and nothing else, int64.
     """
 
-    def __init__(self, standard: Standardised, start: Linear, hidden: int) -> None:
+    def __init__(self, standard: Standardised, start: Linear, hidden: int, validation: Tensor) -> None:
         super().__init__()
+        self.validation = validation
         weight, bias = start
         outputs, width = weight.shape
         self.standard = standard
@@ -88,7 +90,7 @@ def fit_decoder(
     held_out = max(1, int(len(order) * training.validation_share))
     validation, train = order[:held_out], order[held_out:]
     standard = Standardised(embeddings)
-    model = Decoder(standard, start(standard(embeddings[train]), targets[train]), training.hidden)
+    model = Decoder(standard, start(standard(embeddings[train]), targets[train]), training.hidden, validation)
 
     def validation_loss() -> float:
         with torch.no_grad():

@@ -15,6 +15,7 @@ from cutlayer.attacks.feature.base import (
     encoded_slices,
 )
 from cutlayer.attacks.feature.decoder import Linear, fit_decoder
+from cutlayer.attacks.feature.kernel_ridge import fit_kernel_ridge
 from cutlayer.attacks.knowledge import Knowledge
 
 STRENGTHS = np.logspace(-2, 6, 17)
@@ -27,10 +28,12 @@ class Inversion(FeatureAttack[Reconstruction]):
     The decoder, a ridge regression and a perceptron that starts from it, is fitted to the numbers, the pixels and the
     one-hot categories of the auxiliary rows by squared error, each column weighted by the inverse of its variance, so
     that no column outweighs another. Its output for a category is about the probability of each of its codes. A fifth
-    of the auxiliary rows chooses the epoch; the rows that are rebuilt choose nothing. Outputs are clamped to the range
-    of the auxiliary rows. The bottom model's weights are not known to the attacker.
+    of the auxiliary rows chooses the epoch; the rows that are rebuilt choose nothing. For each column the decoder is
+    then averaged with a kernel ridge regression, with the weight that is best on the rows that chose the epoch. Outputs
+    are clamped to the range of the auxiliary rows. The bottom model's weights are not known to the attacker.
 
-    Where this differs from the papers: images are rebuilt by the same perceptron and not by transposed convolutions.
+    Where this differs from the papers: images are rebuilt by the same perceptron and not by transposed convolutions,
+    and the kernel ridge regression, which does better with few known rows, is ours.
 
     Reference: He, Zhang and Lee, Model inversion attacks against collaborative inference (ACSAC 2019), section 5.2, the
     inverse network; Mi et al. 2023 (arXiv 2308.02362), section 5, which attacks embeddings by it.
@@ -43,16 +46,40 @@ class Inversion(FeatureAttack[Reconstruction]):
         """Fit on the auxiliary rows, rebuild all other rows."""
         known = knowledge.auxiliary
         targets = encoded_matrix(known.columns, known.codes, known.numbers)
-        weights = column_weights(targets, encoded_slices(known.columns))
+        slices = encoded_slices(known.columns)
+        weights = column_weights(targets, slices)
 
         def loss(rebuilt: Tensor, wanted: Tensor) -> Tensor:
             return ((rebuilt - wanted).square() * weights).sum(dim=1).mean()
 
-        decoder = fit_decoder(view.embeddings[known.indices], targets, ridge, loss)
+        embeddings = view.embeddings[known.indices]
+        decoder = fit_decoder(embeddings, targets, ridge, loss)
+        kernels = fit_kernel_ridge(embeddings, targets, slices)
         attacked = known.unknown(len(view.rows))
+        judged = decoder.validation
         with torch.no_grad():
-            rebuilt = decoder(view.embeddings[attacked])
+            decoded, rebuilt = decoder(embeddings[judged]), decoder(view.embeddings[attacked])
+        left_out = kernels.left_out[judged].float()
+        share = kernel_shares(decoded, left_out, targets[judged], slices)
+        rebuilt += share * (kernels(view.embeddings[attacked]).float() - rebuilt)
         return Reconstruction(view.rows[attacked], rebuilt.clamp(targets.amin(dim=0), targets.amax(dim=0)))
+
+
+def kernel_shares(decoded: Tensor, kernels: Tensor, targets: Tensor, slices: dict[str, slice]) -> Tensor:
+    """Weight of the second of two predictions in the average with the least squared error, by column, (entries,).
+
+    Args:
+        decoded: Predictions of rows that the decoder was not fitted to, (n, entries).
+        kernels: Predictions of a kernel ridge regression without each row, (n, entries).
+        targets: Encoded features of these rows, (n, entries).
+        slices: Entries of each column.
+    """
+    shares = torch.zeros(targets.shape[1])
+    step, missing = kernels - decoded, targets - decoded
+    for entries in slices.values():
+        size = step[:, entries].square().sum().clamp_min(1e-12)
+        shares[entries] = ((step * missing)[:, entries].sum() / size).clamp(0, 1)
+    return shares
 
 
 def ridge(x: Tensor, targets: Tensor) -> Linear:

@@ -48,11 +48,13 @@ class LabelView:
     def finite_steps(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Number, matrix (n, d) and rows (n,) of each step whose matrix is finite (training has not diverged).
 
+        Gradients that are all zero are left out: the party was dropped in that step, and nothing was sent to read.
+
         Feature maps are flattened to one vector per row.
         """
         for number, step in enumerate(self.steps):
             matrix = step.matrix(self.party, self.target, self.layer).flatten(1)
-            if is_finite(matrix):
+            if is_finite(matrix) and (self.target is not Target.GRADIENT or bool(matrix.any())):
                 yield number, matrix, step.rows_of(self.target)
 
 

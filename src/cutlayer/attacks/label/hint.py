@@ -24,6 +24,7 @@ class Hint(LabelAttack):
 
     name = "hint"
     live = False
+    thorough = True
     reference = "ByteDance technical report of Li, Sun et al. 2021 (arXiv 2102.08504), hint attack"
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.HINTS})

@@ -45,6 +45,7 @@ class Probe(LabelAttack):
     needs = frozenset({Need.KNOWN_LABELS})
     tasks = frozenset({"binary", "multiclass"})
     live = False
+    thorough = True
 
     def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Fit on the known rows, score all other rows.
@@ -131,6 +132,6 @@ def read(model: Any, x: npt.NDArray[np.float64], classes: int) -> Guess:
         odds = torch.from_numpy(model.decision_function(x))
         return Guess(odds, hard=odds > 0, scale=1.0)
     logs = torch.from_numpy(model.predict_log_proba(x)).clamp_min(torch.finfo(torch.float64).min)
-    values = torch.full((len(x), classes), torch.finfo(torch.float64).min, dtype=torch.float64)
+    values = torch.full((len(logs), classes), torch.finfo(torch.float64).min, dtype=torch.float64)
     values[:, torch.from_numpy(model.classes_)] = logs
     return Guess(values, hard=values.argmax(dim=1), scale=1.0)

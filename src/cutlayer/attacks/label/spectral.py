@@ -60,17 +60,23 @@ def guess(x: Tensor, positive_share: float) -> Guess:
     scale = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
     s = merge_ties(project(x), scale)  # before clustering: rows equal up to rounding belong together
     upper = upper_of_two(s)
-    positive_is_upper = _upper_fits(s, upper, positive_share)
+    fits = positive_is_upper(s, upper, positive_share)
     return Guess(
-        values=s if positive_is_upper else -s,
-        hard=upper if positive_is_upper else ~upper,
+        values=s if fits else -s,
+        hard=upper if fits else ~upper,
         also={"absolute": s.abs()},
         scale=scale,
     )
 
 
-def _upper_fits(s: Tensor, upper: Tensor, positive_share: float) -> bool:
-    """Whether the upper cluster is the positive one."""
+def positive_is_upper(s: Tensor, upper: Tensor, positive_share: float) -> bool:
+    """Whether the upper cluster of scores is the positive one, by the rule of `Spectral`.
+
+    Args:
+        s: Scores, float (n,).
+        upper: Whether each row is in the upper cluster, bool (n,).
+        positive_share: Share of positive rows, in (0, 1).
+    """
     if not bool(upper.any()):
         return True
     if abs(positive_share - 0.5) <= BALANCED + _ROUNDING:

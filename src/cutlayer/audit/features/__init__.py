@@ -6,6 +6,7 @@ The truth is the party's own, so it audits itself: from its encoded rows and its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -24,8 +25,11 @@ from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
 from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
+from cutlayer.models import build_bottom
+from cutlayer.parties.random_state import drawn_under
 from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
 
 APART = "the top model and the labels are with {}; this needs all parties in one process"
@@ -60,9 +64,12 @@ def audit_features(
             continue
         for name, run in runs.items():
             # What an attack is run on follows from the knowledge that it needs.
+            of_models = partial(shadow_cases, job, party, partial(room, name))
             cases: Mapping[Need, Callable[[], Iterable[Case]]] = {
                 Need.AUXILIARY_FEATURES: cache(partial(release_cases, job, run, folder, party)),
-                Need.SHADOW_ROWS: partial(shadow_cases, job, party, partial(room, name)),
+                Need.INITIAL_WEIGHTS: partial(white_box_cases, job, run, folder, party),
+                Need.SHADOW_ROWS: of_models,
+                Need.CANDIDATE_ROWS: of_models,
             }
             for attack in attacks:
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
@@ -104,8 +111,22 @@ def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> li
     return cases
 
 
+def white_box_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> list[Case]:
+    """The cases of `release_cases`, with the initial weights of the party's bottom model.
+
+    Raises:
+        NotApplicable: Nothing was recorded, or the party released once.
+    """
+    if job.train.releases_once(party):
+        raise NotApplicable(ONCE.format(party))
+    cases = release_cases(job, run, folder, party)
+    with drawn_under(starting_keys(folder.path, [party])[party]):
+        bottom = build_bottom(job.model.bottom_of(party), Store.open(folder.data(party)).columns.inputs)
+    return [replace(case, knowledge=replace(case.knowledge, initial_bottom=bottom)) for case in cases]
+
+
 def shadow_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[Case]:
-    """The one case of membership: training rows and held-out rows, under the final models of a run.
+    """The one case of attacks on membership: training rows and held-out rows, under the final models of a run.
 
     Raises:
         NotApplicable: The other parties ran elsewhere, or a party released once.

@@ -59,7 +59,7 @@ class ShadowRoom:
         self.keys = starting_keys(run.origin.path, run.job.parties)
         self.labels, self.task = run.truth, run.task
         self._choose(run.training)
-        self._shadows: dict[int, DefendedModel] = {}
+        self._shadows: dict[tuple[int, bytes], DefendedModel] = {}
 
     def _choose(self, training: Tensor) -> None:
         """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
@@ -94,12 +94,13 @@ class ShadowRoom:
 
         def train(inside: Tensor, number: int) -> Callable[[Tensor], FeatureView]:
             # The same halves come again for every party, so each shadow is trained once.
-            if number not in self._shadows:
-                self._shadows[number] = self._shadow(inside, number)
-            shadow = self._shadows[number]
+            key = number, inside.numpy().tobytes()
+            if key not in self._shadows:
+                self._shadows[key] = self._shadow(inside, number)
+            shadow = self._shadows[key]
             return lambda rows: self._view(shadow, rows, party)
 
-        return Shadows(self.task, self.own, train)
+        return Shadows(self.task, self.own, train, len(self.run.training))
 
     def _shadow(self, inside: Tensor, number: int) -> DefendedModel:
         """Train one shadow on some rows, by the job's schedule."""

@@ -14,6 +14,7 @@ from cutlayer.models.fitting.base import Columns
 from cutlayer.models.fitting.contrastive import ContrastiveFit, fit_contrastive
 from cutlayer.models.fitting.gradients import GradientsFit, fit_gradients, no_gradients
 from cutlayer.models.fitting.pca import PcaFit, fit_pca
+from cutlayer.models.fitting.sketch import SketchFit, fit_sketch
 
 __all__ = ["FITS", "Columns", "check_fit", "fit_bottom", "is_independent", "no_gradients"]
 
@@ -47,6 +48,7 @@ def _leave(_settings: NoFit, _bottom: BottomModel, _columns: Columns) -> tuple[f
 FITS: Mapping[str, Fit] = {
     "none": Fit(NoFit, _leave),
     "pca": Fit(PcaFit, fit_pca, "linear"),
+    "sketch": Fit(SketchFit, fit_sketch, "linear"),
     "autoencoder": Fit(AutoencoderFit, fit_autoencoder),
     "contrastive": Fit(ContrastiveFit, fit_contrastive),
     "gradients": Fit(GradientsFit, fit_gradients, needs_warmup=True),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -18,48 +19,53 @@ class AutoencoderFit(DescentConfig):
 
     Attributes:
         hidden: widths of the decoder's layers.
+        buckets: maximum number of classes of a category for the decoder; it reconstructs the code of a wider column
+            modulo this number.
     """
 
     kind: Literal["autoencoder"] = "autoencoder"
     hidden: tuple[Width, ...] = (64,)
+    buckets: int = Field(default=1024, ge=2, le=MAX_WIDTH)
 
 
 def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
     """Train bottom model and decoder on the reconstruction loss, the mean over the columns.
 
-    The loss of a number is the squared error as encoded; that of a category is the cross-entropy in nats.
+    The loss of a number is the squared error as encoded; that of a category is the cross-entropy in nats, of its code
+    modulo `buckets`. So the decoder's size does not grow with the number of categories.
 
     Returns:
         Mean loss of every epoch.
 
     Raises:
-        ConfigError: too many categories. Diverged: the loss is not finite.
+        ConfigError: too many columns. Diverged: the loss is not finite.
     """
-    if columns.total > MAX_WIDTH:
-        remedy = "lower features.categories.max_codes"
-        raise ConfigError.expected(f"at most {MAX_WIDTH:,} columns for fit autoencoder", f"{columns.total:,}", remedy)
+    classes = tuple(min(count, settings.buckets) for count in columns.inputs.cardinalities)
+    outputs = sum(classes) + columns.inputs.numbers
+    if outputs > MAX_WIDTH:
+        wanted = f"at most {MAX_WIDTH:,} outputs of the decoder for fit autoencoder"
+        raise ConfigError.expected(wanted, f"{outputs:,}", "lower fit.buckets")
     widths = (bottom.width, *settings.hidden)
-    decoder = nn.Sequential(
-        dense_stack(bottom.width, settings.hidden, "relu"), nn.Linear(widths[-1], columns.total, bias=True)
-    )
+    decoder = nn.Sequential(dense_stack(bottom.width, settings.hidden, "relu"), nn.Linear(widths[-1], outputs))
 
     def loss_of(rows: Tensor) -> Tensor:
         batch = columns.gather(rows)
-        return reconstruction_loss(decoder(bottom(*batch)), batch, columns)
+        return reconstruction_loss(decoder(bottom(*batch)), batch, classes)
 
     return descend([bottom, decoder], columns, settings, loss_of, "fit autoencoder")
 
 
-def reconstruction_loss(decoded: Tensor, batch: Batch, columns: Columns) -> Tensor:
-    """Mean over columns and rows of squared error (numbers) and cross-entropy (categories).
+def reconstruction_loss(decoded: Tensor, batch: Batch, classes: tuple[int, ...]) -> Tensor:
+    """Mean over columns and rows of squared error (numbers) and cross-entropy (categories, modulo their classes).
 
     Args:
-        decoded: (n, d): logits of the categories, column after column, then the numbers.
+        decoded: (n, d): logits of the classes, column after column, then the numbers.
+        batch: codes and numbers of the same rows.
+        classes: number of classes of each categorical column.
     """
     codes, numbers = batch
-    cards = columns.inputs.cardinalities
-    logits, values = decoded[:, : sum(cards)], decoded[:, sum(cards) :]
-    parts = [functional.mse_loss(values, numbers, reduction="sum") / len(numbers)] if columns.inputs.numbers else []
-    for index, scores in enumerate(torch.split(logits, list(cards), dim=1) if cards else ()):
-        parts.append(functional.cross_entropy(scores, codes[:, index].long()))
-    return torch.stack(parts).sum() / (len(cards) + columns.inputs.numbers)
+    logits, values = decoded[:, : sum(classes)], decoded[:, sum(classes) :]
+    parts = [functional.mse_loss(values, numbers, reduction="sum") / len(numbers)] if numbers.shape[1] else []
+    for index, scores in enumerate(torch.split(logits, list(classes), dim=1) if classes else ()):
+        parts.append(functional.cross_entropy(scores, codes[:, index].long() % classes[index]))
+    return torch.stack(parts).sum() / (len(classes) + numbers.shape[1])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from cutlayer.accounting import LabelFree
 from cutlayer.report.matrix import matrix_of
-from cutlayer.report.rounding import auc, metric, name_of
+from cutlayer.report.rounding import auc, excess, metric, name_of, times
 from cutlayer.report.section import Answer, Section
 from cutlayer.report.sections.completion import completion
 from cutlayer.report.sections.departures import departures
@@ -44,17 +45,30 @@ def answers(report: Report) -> tuple[Answer, ...]:
     return tuple(answer for section in sections_of(report) for answer in section.answers)
 
 
+def _label_free(report: Report) -> set[str]:
+    """Names of the passive parties that are sent no message which depends on a label."""
+    entries = (entry for entry in report.ledger.entries if isinstance(entry.event, LabelFree))
+    return {name for entry in entries for name in entry.towards}
+
+
 def verdict(report: Report) -> str:
     """Worst leak and utility of this run, each with the undefended baseline's where there is one."""
     matrix = matrix_of(report)
     worst, baseline = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
         return "No leak was measured in this run"
-    sentence = f"Worst leak {auc(worst.leak)}"
+    label_free = worst.party in _label_free(report)
+    sentence = f"Worst leak {auc(worst.leak)}" + f" from the own columns of {worst.party} alone" * label_free
+    if report.left_out:
+        sentence = (
+            f"Partial audit, {times(len(report.left_out), 'attack')} left out: {sentence[0].lower()}{sentence[1:]}"
+        )
     if baseline is not None:
         sentence += f" (undefended {auc(baseline.leak)})"
-    elif not report.protections:
+    elif not report.protections and not label_free:
         sentence += ", with no protection"
+    if matrix.excesses and not label_free:
+        sentence += f", up to {excess(max(matrix.excesses))} above a party's own columns"
     utilities = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}
     own, undefended = utilities.get(RunKind.THIS_RUN), utilities.get(RunKind.UNDEFENDED)
     if own is None:

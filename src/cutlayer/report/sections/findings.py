@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from cutlayer.report.rounding import metric, times
+from cutlayer.report.rounding import apart, times
 from cutlayer.report.section import Answer, Block, Cell, Findings, Paragraph, Section, number, table
+from cutlayer.results.finding import Gate
 from cutlayer.results.report import Report
 
 _SEVERITIES = ("error", "warning", "note")
@@ -16,9 +17,9 @@ def findings(report: Report) -> Section:
         "Gates: a run that crosses a limit fails",
         report.gates,
         ("Gate", lambda gate: Cell(gate.name, (gate.where,))),
-        ("Result", lambda gate: Cell("✓ passed", tone="good") if gate.passed else Cell("✕ FAILED", tone="bad")),
-        (number("Worst"), lambda gate: metric(gate.worst)),
-        (number("Limit"), lambda gate: metric(gate.limit)),
+        ("Result", _result),
+        (number("Worst"), lambda gate: _compared(gate)[0]),
+        (number("Limit"), lambda gate: _compared(gate)[1]),
         layout="stack",
     )
     # The terminal ends with the findings, where they stay in sight.
@@ -28,13 +29,30 @@ def findings(report: Report) -> Section:
     return Section("findings", "Findings and gates", blocks, brief, "Findings", answers)
 
 
+def _result(gate: Gate) -> Cell:
+    if gate.passed:
+        return Cell("✓ passed", tone="good")
+    return Cell("✕ NOT DECIDED" if gate.undecided else "✕ FAILED", tone="bad")
+
+
+def _compared(gate: Gate) -> tuple[str, str]:
+    """Worst value and limit, with as many digits as tell them apart."""
+    return apart(gate.worst, gate.limit)
+
+
 def _gates_answer(report: Report) -> Answer:
     failed = [gate for gate in report.gates if not gate.passed]
     if not report.gates:
         return Answer("Gates", "None was set: no leak can fail this run.")
     if not failed:
         return Answer("Gates", f"Passed: {times(len(report.gates), 'gate')} held.", "good")
-    reasons = [f"{gate.name} is {metric(gate.worst)} ({gate.where}), limit {metric(gate.limit)}" for gate in failed]
+    reasons = [
+        f"{gate.name} is {worst} ({gate.where}), limit {limit}" for gate in failed for worst, limit in [_compared(gate)]
+    ]
+    if all(gate.undecided for gate in failed):
+        return Answer(
+            "Gates", f"Not decided, {times(len(report.left_out), 'attack')} left out: {'; '.join(reasons)}.", "bad"
+        )
     return Answer("Gates", f"Failed, {len(failed)} of {len(report.gates)}: {'; '.join(reasons)}.", "bad")
 
 

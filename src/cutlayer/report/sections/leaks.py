@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from cutlayer.report import charts
+from dataclasses import replace
+
+from cutlayer.report import charts, rounding
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
-from cutlayer.report.matrix import Matrix, covers_chance, matrix_of, strength, target_of
+from cutlayer.report.matrix import Matrix, Target, covers_chance, matrix_of, strength, target_of
 from cutlayer.report.rounding import auc, count, interval, times
 from cutlayer.report.section import (
     Answer,
@@ -21,16 +23,15 @@ from cutlayer.report.section import (
     number,
     table,
 )
-from cutlayer.results.leaks import LeakResult
+from cutlayer.results.leaks import LabelCurve, LeakResult
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
-BRIEF_RUNS = 4
-"""Number of runs that fit beside each other in a terminal."""
 _LEAD = (
     "Each value is the leak of an attack on the very messages that were sent: max(AUC, 1\u00a0−\u00a0AUC) of its "
-    "scores against the true labels, 0.5 for chance and 1 for every label. An attacker keeps everything it has seen, "
-    "so the worst epoch counts; being the largest of several, it lies somewhat above 0.5 even where nothing leaks."
+    "scores against the true labels, 0.5 for chance and 1 for every label. An attacker keeps everything it has seen: "
+    "attacks on the whole run score each row once from all its epochs (run), the others count at their worst epoch. A "
+    "party's own columns tell something without any message; the excess is what an attack reads beyond that."
 )
 
 
@@ -43,65 +44,140 @@ def leaks(report: Report) -> Section:
         values = tuple(_values(matrix, run) for run in matrix.runs)
         blocks = [
             Paragraph(_LEAD, "lead"),
+            _strongest(matrix),
             _matrix(matrix),
+            *_curves(report),
             *_panels(report),
             Fold("Every value of the matrix", values),
         ]
-        brief = [Paragraph("Leak at the worst epoch (e), 95 % interval below: 0.5 is chance, 1 every label")]
-        brief += _brief(matrix)
+        brief = [
+            Paragraph("Strongest attack on each kind of message, 95 % interval below: 0.5 is chance, 1 every label"),
+            _strongest(matrix),
+        ]
+        if len(matrix.runs) > 1:
+            brief += _by_run(matrix)
         if report.limits:
             brief.append(Paragraph(f"Not measured: {len(report.limits)}; the report says what and why."))
+    if report.left_out:
+        names = ", ".join(report.left_out)
+        partial = Paragraph(f"This audit leaves out attacks of the default catalogue: {names}. No gate passes on it.")
+        blocks, brief = [partial, *blocks], [*brief, partial]
     if report.limits:
         blocks.append(Items(report.limits, "What was not measured, and why"))
     answer = Answer("Worst leak", _answer(report, matrix))
     return Section("leaks", "Leaks at the cut layer", tuple(blocks), brief, "Leaks", (answer,))
 
 
+def _strongest(matrix: Matrix) -> Table:
+    """The strongest attack on each kind of message of each party, and what its leak compares with."""
+    pairs = list(dict.fromkeys((target.party, target.message) for target in matrix.targets))
+    worst = {pair: leak for pair in pairs if (leak := matrix.worst(RunKind.THIS_RUN, *pair)) is not None}
+
+    def undefended(pair: tuple[str, str]) -> str:
+        baseline = matrix.worst(RunKind.UNDEFENDED, *pair)
+        return "n/a" if baseline is None else auc(baseline.leak)
+
+    def excess(pair: tuple[str, str]) -> Cell:
+        columns = matrix.own_columns(worst[pair])
+        return Cell("n/a") if columns is None else Cell(rounding.excess(worst[pair].leak - columns))
+
+    def chance(pair: tuple[str, str]) -> str:
+        baseline = matrix.baselines.get(pair[0])
+        return "n/a" if baseline is None else auc(baseline.chance)
+
+    return table(
+        "Strongest attack on each party's messages in this run, with 95\u00a0% intervals: 0.5 is chance, 1 every label",
+        list(worst),
+        ("Message", lambda pair: Cell(f"{pair[1]}s", (pair[0],))),
+        ("Strongest attack", lambda pair: Cell(worst[pair].attack, _variant(worst[pair]))),
+        (number("Leak"), lambda pair: _cell(worst[pair])),
+        (number("Undefended"), undefended),
+        (number("Own columns"), lambda pair: auc(matrix.own_columns(worst[pair]))),
+        (number("Excess"), excess),
+        (number("TPR at 1 % FPR", page_only=True), lambda pair: auc(worst[pair].true_positive_rate)),
+        (number("Permuted labels", page_only=True), chance),
+        layout="stack",
+    )
+
+
+def _variant(leak: LeakResult) -> tuple[str, ...]:
+    return (leak.variant.replace("_", " "),) if leak.variant else ()
+
+
+def _cell(leak: LeakResult | None, *notes: str) -> Cell:
+    if leak is None:
+        return Cell("not run", tone="muted")
+    return Cell(auc(leak.leak), (interval(leak.low, leak.high), *notes), tone=f"h{strength(leak.leak)}")
+
+
 def _matrix(matrix: Matrix) -> Table:
+    """A row for each attack on a message, a column for each run."""
     worst = matrix.worst(RunKind.THIS_RUN)
 
-    def cell(leak: LeakResult | None) -> Cell:
+    def at(run: str, target: Target) -> Cell:
+        leak = matrix.cell(run, target)
         if leak is None:
-            return Cell("not run", tone="muted")
-        epoch = f"epoch {leak.epoch}" + (", ≈ chance" if covers_chance(leak) else "")
-        notes, tone = (interval(leak.low, leak.high), epoch), f"h{strength(leak.leak)}"
-        if leak is worst:
-            return Cell(auc(leak.leak), (*notes, "worst of run"), tone=f"{tone} worst")
-        return Cell(auc(leak.leak), notes, tone=tone)
+            return _cell(None)
+        when = ("whole run" if leak.whole_run else f"epoch {leak.epoch}") + (
+            ", ≈ chance" if covers_chance(leak) else ""
+        )
+        if leak is not worst:
+            return _cell(leak, when)
+        cell = _cell(leak, when, "worst of run")
+        return replace(cell, tone=f"{cell.tone} worst")
 
     columns = [
-        (number(target.attack, target.party, target.message), lambda run, at=target: cell(matrix.cell(run, at)))
-        for target in matrix.targets
+        (Column(run, "number", note=note), lambda target, run=run: at(run, target)) for run, note in matrix.runs.items()
     ]
     return table(
-        "Leak by protection, party, message and attack, with 95\u00a0% bootstrap intervals and the worst epoch",
-        matrix.runs,
-        (Column("Run and its protections", groups=("", "")), lambda run: Cell(run, (matrix.runs[run],))),
+        "Leak by party, message, attack and run, with 95\u00a0% bootstrap intervals",
+        matrix.targets,
+        ("Attack", lambda target: Cell(target.attack, (f"{target.message}s of {target.party}",))),
         *columns,
-        own=lambda run: run == RunKind.THIS_RUN,
         layout="matrix",
     )
 
 
-def _brief(matrix: Matrix) -> list[Table]:
-    """The matrix on its side, so that it fits 80 columns: a row per target, a column per run."""
+def _by_run(matrix: Matrix) -> list[Block]:
+    """For each party a row for each run, and a column for the worst leak of each kind of message."""
+    blocks: list[Block] = []
+    for party in dict.fromkeys(target.party for target in matrix.targets):
+        messages = dict.fromkeys(target.message for target in matrix.targets if target.party == party)
+        columns = [
+            (number(f"{message}s"), lambda run, at=(party, message): _cell(matrix.worst(run, *at)))
+            for message in messages
+        ]
+        runs = ("Run", lambda run: Cell(run, (matrix.runs[run],)))
+        shown = table("Worst leak by run", matrix.runs, runs, *columns, own=lambda run: run == RunKind.THIS_RUN)
+        blocks += [Paragraph(f"Worst leak of the messages of {party}, by run"), shown]
+    return blocks
 
-    def cell(leak: LeakResult | None) -> Cell:
-        if leak is None:
-            return Cell("not run", tone="muted")
-        bounds, tone = interval(leak.low, leak.high), f"h{strength(leak.leak)}"
-        return Cell(f"{auc(leak.leak)} e{leak.epoch}", (bounds,), tone=tone)
 
-    attack = ("Attack", lambda target: Cell(target.attack, (f"{target.message} {target.party}",)))
-    columns = [
-        (Column(run, note=note), lambda target, run=run: cell(matrix.cell(run, target)))
-        for run, note in matrix.runs.items()
-    ]
-    starts = range(0, len(columns), BRIEF_RUNS)
-    return [
-        table("Leak by attack and run", matrix.targets, attack, *columns[start : start + BRIEF_RUNS])
-        for start in starts
-    ]
+def _curves(report: Report) -> list[Table]:
+    """Leak by the number of labels that the attacker knows."""
+    counts = sorted({point.labels for curve in report.curves for point in curve.points})
+
+    def at(curve: LabelCurve, labels: int) -> Cell:
+        point = next((point for point in curve.points if point.labels == labels), None)
+        if point is None:
+            return Cell("n/a")
+        own = "" if point.own_columns is None else f"columns {auc(point.own_columns)}"
+        return Cell(auc(point.leak), (own,) if own else (), tone=f"h{strength(point.leak)}")
+
+    columns = [(number(str(labels)), lambda curve, labels=labels: at(curve, labels)) for labels in counts]
+    return (
+        [
+            table(
+                "Leak by the number of labels that the attacker knows; below it, of the party's own columns alone",
+                report.curves,
+                ("Message", lambda curve: Cell(f"{curve.message}s", (curve.party,))),
+                *columns,
+                layout="matrix",
+            )
+        ]
+        if counts
+        else []
+    )
 
 
 def _panels(report: Report) -> list[Panels]:
@@ -153,11 +229,15 @@ def _answer(report: Report, matrix: Matrix) -> str:
     worst, undefended = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
         return f"Nothing was measured: {report.limits[0] if report.limits else 'no attack was run.'}"
+    epochs = times(worst.epochs_seen, "epoch")
+    when = f"over {epochs}" if worst.whole_run else f"at the worst of {epochs} (epoch {worst.epoch})"
     text = (
-        f"{worst.attack} on the {worst.message}s of {worst.party}, at the worst of "
-        f"{times(worst.epochs_seen, 'epoch')} (epoch {worst.epoch}): "
+        f"{worst.attack} on the {worst.message}s of {worst.party}, {when}: "
         f"{auc(worst.leak)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."
     )
+    columns = matrix.own_columns(worst)
+    if columns is not None:
+        text += f" The party's own columns tell {auc(columns)}."
     if covers_chance(worst):
         text += " The interval includes chance."
     same = matrix.cell(RunKind.UNDEFENDED, target_of(worst))

@@ -43,9 +43,9 @@ def guarantees(report: Report) -> Section:
     """Formal guarantees of each protection, and of all releases together."""
     blocks: list[Block] = [Paragraph("None: no protection was configured.")]
     totals = report.ledger.totals
-    if report.protections:
+    if report.protections or totals:
         lead = "What is proved for the whole run, for any attacker. It is independent of the measured leaks."
-        blocks = [Paragraph(lead, "lead"), _formal(report)]
+        blocks = [Paragraph(lead, "lead"), *([_formal(report)] if report.protections else ())]
         if totals:
             text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
             blocks += [Paragraph(text), _totals(report)]

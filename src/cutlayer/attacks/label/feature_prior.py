@@ -1,0 +1,82 @@
+"""The feature prior: what the gradients tell, and what the party's own columns predict from it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy import sparse
+from sklearn.linear_model import Ridge
+from torch import Tensor
+
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores, unit_variance
+from cutlayer.attacks.label.joint_spectral import joint_scores
+from cutlayer.attacks.label.mixture import log_odds
+from cutlayer.errors import NotApplicable
+
+FOLDS = 5
+RIDGE = 30.0
+_CERTAIN = 8.0  # log-odds beyond this count as certain
+
+
+class FeaturePrior(HistoryAttack):
+    """Score a row by what its gradients tell plus what the party's own columns predict.
+
+    The labels that `joint_spectral` and `mixture` infer are pseudo-labels for a ridge regression on the party's own
+    encoded columns, cross-fitted so that no row's own pseudo-label is in its prediction. Both are standardised and
+    added: the prediction is *added*, since a gradient goes with p - y and so has the prediction taken out. A label
+    drawn by randomised response is read off the gradients; the columns then tell which draws are likely to be flipped.
+    Variants: the same on the mixture's log-odds, and the prediction alone (`prior`).
+
+    Reference: Wu et al., Does label differential privacy prevent label inference attacks? (arXiv 2202.12968), section
+    3, for the use of features as a prior.
+    """
+
+    name = "feature_prior"
+    reference = "Wu et al. 2022 (arXiv 2202.12968), section 3"
+    reads = (Target.GRADIENT,)
+    needs = frozenset({Need.POSITIVE_SHARE})
+
+    def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
+        """Score the followed rows.
+
+        Raises:
+            NotApplicable: The party's columns are not at hand.
+        """
+        if view.columns is None:
+            raise NotApplicable.expected("the party's own columns", "none here", "audit where all parties run together")
+        share, seen = knowledge.share, view.gradients.seen
+        by_epoch = joint_scores(view, share)[0]
+        total = oriented(by_epoch.sum(dim=1), share)
+        odds = log_odds(by_epoch, seen, share)
+        one_dimensional = log_odds(total[:, None], seen, share)
+        prior = cross_fitted(view.columns, torch.sigmoid(one_dimensional.clamp(-_CERTAIN, _CERTAIN)), seen)
+        other_prior = cross_fitted(view.columns, torch.sigmoid(odds.clamp(-_CERTAIN, _CERTAIN)), seen)
+        return run_scores(
+            view,
+            unit_variance(total) + unit_variance(prior),
+            seen,
+            mixture=unit_variance(odds.clamp(-_CERTAIN, _CERTAIN)) + unit_variance(other_prior),
+            prior=prior,
+            mixture_prior=other_prior,
+        )
+
+
+def cross_fitted(columns: sparse.csr_matrix, targets: Tensor, seen: Tensor) -> Tensor:
+    """Ridge predictions of each row, fitted on the seen rows of the other folds, float64 (n,).
+
+    Args:
+        columns: Encoded columns, sparse (n, c).
+        targets: Pseudo-labels, float (n,).
+        seen: Rows that have a pseudo-label, bool (n,).
+    """
+    fold = np.random.default_rng(0).integers(FOLDS, size=len(targets))
+    wanted, usable = targets.double().numpy(), seen.numpy()
+    predictions = np.zeros(len(wanted))
+    for own in range(FOLDS):
+        others, members = usable & (fold != own), fold == own
+        if others.any() and members.any():
+            model = Ridge(RIDGE, solver="sparse_cg", max_iter=60, tol=1e-3).fit(columns[others], wanted[others])
+            predictions[members] = model.predict(columns[members])
+    return torch.from_numpy(predictions)

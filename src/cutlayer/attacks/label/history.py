@@ -1,0 +1,207 @@
+"""The family of attacks on labels that read the messages of the same rows in every epoch."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from cutlayer.attacks.base import Attack
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label.base import Scores, Target, is_finite
+from cutlayer.attacks.label.spectral import positive_is_upper
+from cutlayer.channel.followed import NO_STEP, FollowedEpoch
+from cutlayer.errors import NotApplicable
+from cutlayer.kernels.k_means import upper_of_two
+from cutlayer.tasks import Task
+
+T = TypeVar("T")
+
+MIN_BLOCK = 64
+"""Followed rows that a block of consecutive steps has at least, so that its directions can be estimated."""
+
+
+@dataclass(frozen=True, eq=False)
+class HistoryView:
+    """View of a passive party on its link over the whole run, for the followed rows, without labels.
+
+    Attributes:
+        party: Name of the passive party.
+        task: Kind and classes; the names of the classes are no secret, the rows' labels are.
+        epochs: The recorded epochs, in order, each with the same rows.
+        kept: The party's own embeddings of these rows, by the weights it had at the end of an epoch, float (n, d) by
+            epoch; empty where only the messages are at hand.
+        columns: The party's own encoded columns of these rows, sparse (n, c), or `None` where they are not at hand.
+        target: The message that an attack on several of them reads.
+    """
+
+    party: str
+    task: Task
+    epochs: Sequence[FollowedEpoch]
+    kept: dict[int, Tensor] = field(default_factory=dict)
+    columns: sparse.csr_matrix | None = None
+    target: Target = Target.GRADIENT
+    _results: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def rows(self) -> Tensor:
+        """Row numbers of the followed rows, int64 (n,)."""
+        return self.epochs[0].rows
+
+    def matrices(self, target: Target) -> list[tuple[FollowedEpoch, Tensor]]:
+        """The epochs in which such messages crossed, with their matrices (n, d); finite ones alone."""
+        found = []
+        for epoch in self.epochs:
+            matrices = epoch.embeddings if target is Target.EMBEDDING else epoch.gradients
+            if self.party in matrices and is_finite(matrices[self.party]):
+                found.append((epoch, matrices[self.party]))
+        return found
+
+    def on(self, target: Target) -> HistoryView:
+        """The same view with another target; both share what is computed once."""
+        return replace(self, target=target)
+
+    @property
+    def gradients(self) -> Gradients:
+        """The gradients of the epochs in which any was not zero.
+
+        Raises:
+            NotApplicable: There is none.
+        """
+        sent = [(epoch, matrix) for epoch, matrix in self.matrices(Target.GRADIENT) if bool(matrix.any())]
+        if not sent:
+            raise NotApplicable.expected("cut gradients that are not all zero", "none")
+        return self.once("gradients", lambda: Gradients.of(sent))
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The result of `compute`, computed once for all attacks on this view."""
+        if key not in self._results:
+            self._results[key] = compute()
+        result: T = self._results[key]
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """The cut gradients of the followed rows in several epochs.
+
+    Attributes:
+        epochs: Numbers of the epochs in the run, from 0.
+        matrices: Gradients of each epoch, float (n, d), each block centred and scaled to a root mean square length of
+            1; zeros for a row without a gradient.
+        blocks: For each epoch, the indices of the rows of each block of consecutive steps.
+        present: Whether a row had a gradient, bool (n, epochs). A gradient of exact zeros is none: the party was
+            dropped in that step, and such a row says nothing.
+    """
+
+    epochs: tuple[int, ...]
+    matrices: tuple[Tensor, ...]
+    blocks: tuple[tuple[Tensor, ...], ...]
+    present: Tensor
+
+    @classmethod
+    def of(cls, sent: Sequence[tuple[FollowedEpoch, Tensor]]) -> Gradients:
+        """Gather the gradients of these epochs."""
+        present = torch.stack([(epoch.steps != NO_STEP) & matrix.any(dim=1) for epoch, matrix in sent], dim=1)
+        least = max(MIN_BLOCK, 2 * sent[0][1].shape[1])
+        blocks = [_blocks(epoch.steps, present[:, number], least) for number, (epoch, _) in enumerate(sent)]
+        scaled = [_scaled(matrix, parts) for (_, matrix), parts in zip(sent, blocks, strict=True)]
+        return cls(tuple(epoch.epoch for epoch, _ in sent), tuple(scaled), tuple(blocks), present)
+
+    @property
+    def seen(self) -> Tensor:
+        """Whether a row had a gradient in any epoch, bool (n,)."""
+        return self.present.any(dim=1)
+
+    def whole_epochs(self) -> tuple[tuple[Tensor, ...], ...]:
+        """One block for each epoch."""
+        return tuple((self.present[:, number].nonzero().flatten(),) for number in range(len(self.epochs)))
+
+
+class HistoryAttack(Attack[HistoryView, Scores], ABC):
+    """Scores the followed rows once for the whole run.
+
+    Class attributes:
+        reads: The messages that the attack is defined for, each with a result of its own.
+    """
+
+    reads: ClassVar[tuple[Target, ...]]
+    tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
+    live: ClassVar[bool] = True
+
+    def check(self, view: HistoryView, knowledge: Knowledge) -> None:
+        """Raise `NotApplicable` if the task or the knowledge does not fit."""
+        self.check_task(view.task.kind)
+        super().check(view, knowledge)
+
+    def finish(self, result: Scores) -> Scores:
+        """Merge ties."""
+        return result.with_ties()
+
+
+def run_scores(view: HistoryView, values: Tensor, seen: Tensor | None = None, **also: Tensor) -> Scores:
+    """Scores of the whole run.
+
+    Args:
+        view: The attacked view.
+        values: Scores of all followed rows, float (n,) or (n, classes).
+        seen: Rows that are scored, bool (n,); all by default.
+        also: Other scores of the same rows, by variant.
+    """
+    seen = torch.ones(len(values), dtype=torch.bool) if seen is None else seen
+    rows = view.rows[seen]
+    other = {name: scores[seen].double() for name, scores in also.items()}
+    return Scores(rows, values[seen].double(), torch.zeros(len(rows), dtype=torch.int64), also=other)
+
+
+def oriented(scores: Tensor, share: float) -> Tensor:
+    """Scores (n,) with the sign that makes the cluster of the positives' size the upper one."""
+    return scores if positive_is_upper(scores, upper_of_two(scores), share) else -scores
+
+
+def unit_variance(scores: Tensor) -> Tensor:
+    """Scores divided by their standard deviation, unless they are all equal."""
+    return scores / (float(scores.std(correction=0)) or 1.0)
+
+
+def agreement(scores: Tensor) -> float:
+    """Mean correlation of the scores (n, epochs) of different epochs; 0 for a single epoch."""
+    epochs = scores.shape[1]
+    if epochs < 2:
+        return 0.0
+    moved = scores - scores.mean(dim=0)
+    moved = moved / torch.linalg.vector_norm(moved, dim=0).clamp_min(torch.finfo(torch.float64).tiny)
+    return float((moved.sum(dim=1).square().sum() - epochs) / (epochs * (epochs - 1)))
+
+
+def _blocks(steps: Tensor, present: Tensor, least: int) -> tuple[Tensor, ...]:
+    """Indices of the present rows by consecutive steps, each block of `least` rows at least where there are so many."""
+    indices = present.nonzero().flatten()
+    indices = indices[steps[indices].argsort(stable=True)]
+    _, counts = torch.unique_consecutive(steps[indices], return_counts=True)
+    sizes: list[int] = []
+    for count in counts.tolist():
+        if sizes and sizes[-1] < least:
+            sizes[-1] += count
+        else:
+            sizes.append(count)
+    if len(sizes) > 1 and sizes[-1] < least:
+        last = sizes.pop()
+        sizes[-1] += last
+    return torch.split(indices, sizes) if sizes else ()
+
+
+def _scaled(matrix: Tensor, blocks: Sequence[Tensor]) -> Tensor:
+    """Each block centred, with a root mean square length of 1."""
+    scaled = torch.zeros(matrix.shape)
+    for part in blocks:
+        block = matrix[part]
+        block = block / (float(block.abs().max()) or 1.0)  # first, so that squares near 1e-30 do not vanish
+        block = block - block.mean(dim=0)
+        scaled[part] = block / (float(block.square().sum(dim=1).mean().sqrt()) or 1.0)
+    return scaled

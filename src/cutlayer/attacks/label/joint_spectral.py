@@ -1,0 +1,83 @@
+"""The joint spectral attack: the direction in which each batch agrees with the other epochs of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.history import (
+    Gradients,
+    HistoryAttack,
+    HistoryView,
+    agreement,
+    oriented,
+    run_scores,
+    unit_variance,
+)
+from cutlayer.kernels.spectral import project
+
+ROUNDS = 10
+
+
+class JointSpectral(HistoryAttack):
+    """Score a row by its gradients along the directions that agree over the epochs.
+
+    From the top singular direction of every batch, each round fits the direction of a batch to what the rows' other
+    epochs score: z_i = sum over the epochs s_it, v_tb = G_tb' z_(-t), s_tb = G_tb v_tb over its standard deviation.
+    Noise that is drawn anew in every epoch averages out, and a sign that is arbitrary in each batch becomes one for the
+    run. Directions are fitted to single batches, and to whole epochs; the score is that whose epochs agree more, and
+    the variant `other_blocks` the other. With one epoch it is the spectral attack.
+
+    Reference: the singular direction of Sun et al. 2022 (arXiv 2203.01451), section 3, over several releases of a row;
+    the leave-one-epoch-out rounds are this project's.
+    """
+
+    name = "joint_spectral"
+    reference = "Sun et al. 2022 (arXiv 2203.01451), section 3, over all epochs"
+    reads = (Target.GRADIENT,)
+    needs = frozenset({Need.POSITIVE_SHARE})
+
+    def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
+        """Score the followed rows."""
+        variants = [by_epoch.sum(dim=1) for by_epoch in joint_scores(view, knowledge.share)]
+        best, other = (oriented(scores, knowledge.share) for scores in variants)
+        return run_scores(view, best, view.gradients.seen, other_blocks=other)
+
+
+def joint_scores(view: HistoryView, share: float) -> tuple[Tensor, Tensor]:
+    """Scores by epoch, float64 (n, epochs), with directions of batches and of epochs: those that agree more first."""
+
+    def compute() -> tuple[Tensor, Tensor]:
+        gradients = view.gradients
+        variants = [_rounds(gradients, blocks, share) for blocks in (gradients.blocks, gradients.whole_epochs())]
+        first, second = sorted(variants, key=agreement, reverse=True)
+        return first, second
+
+    return view.once("joint_spectral", compute)
+
+
+def _rounds(gradients: Gradients, blocks: Sequence[Sequence[Tensor]], share: float) -> Tensor:
+    scores = torch.zeros(gradients.present.shape, dtype=torch.float64)
+    for epoch, parts in enumerate(blocks):
+        for part in parts:
+            scores[part, epoch] = oriented(unit_variance(project(gradients.matrices[epoch][part])), share)
+        if epoch and float(scores[:, epoch] @ scores[:, 0]) < 0:
+            scores[:, epoch] *= -1
+    if scores.shape[1] == 1:
+        return scores
+    for _ in range(ROUNDS):
+        total = scores.sum(dim=1)
+        updated = torch.zeros_like(scores)
+        for epoch, parts in enumerate(blocks):
+            rest = total - scores[:, epoch]
+            for part in parts:
+                matrix = gradients.matrices[epoch][part]
+                direction = matrix.T @ (rest[part] - rest[part].mean()).float()
+                direction /= float(torch.linalg.vector_norm(direction)) or 1.0
+                updated[part, epoch] = unit_variance((matrix @ direction).double())
+        scores = updated
+    return scores

@@ -1,0 +1,78 @@
+"""The similarity attack: messages of a class point the same way."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
+from cutlayer.errors import NotApplicable
+
+ROUNDS = 10
+
+
+class Similarity(HistoryAttack):
+    """Score a row for each class by its cosine with a row of that class, averaged over the epochs.
+
+    The party knows the label of one row of each class. Gradients are taken as sent, embeddings centred. The variant
+    `distance` uses the Euclidean distance, and `clusters` replaces the known rows by the centres that spherical k-means
+    finds from them in every epoch.
+
+    Reference: Liu et al., Similarity-based label inference attack against training and inference of split learning
+    (arXiv 2203.05222), section 4: cosine and Euclidean distance, with one known row of each class or by clustering.
+    """
+
+    name = "similarity"
+    reference = "Liu et al. 2022 (arXiv 2203.05222), section 4"
+    reads = (Target.GRADIENT, Target.EMBEDDING)
+    needs = frozenset({Need.ONE_PER_CLASS})
+    tasks = frozenset({"binary", "multiclass"})
+
+    def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
+        """Score the followed rows.
+
+        Raises:
+            NotApplicable: In no epoch does a known row of each class have a message.
+        """
+        binary = view.task.kind == "binary"
+        classes = 2 if binary else len(view.task.classes)
+        known, labels = knowledge.labels_among(view.rows)
+        sums: dict[str, Tensor] = {}
+        seen = torch.zeros(len(view.rows), dtype=torch.bool)
+        for _, matrix in view.matrices(view.target):
+            present = matrix.any(dim=1)
+            usable = present[known]
+            if set(labels[usable].tolist()) < set(labels.tolist()):
+                continue
+            seen |= present
+            for name, scores in _by_class(matrix.double(), known[usable], labels[usable], classes, view.target).items():
+                sums[name] = sums.get(name, torch.zeros_like(scores)) + scores * present[:, None]
+        if not sums:
+            raise NotApplicable.expected("an epoch in which a known row of each class has a message", "none")
+        unknown = seen & ~knowledge.known_among(view.rows)
+        values = {name: s[:, 1] - s[:, 0] if binary else s for name, s in sums.items()}
+        return run_scores(view, values.pop("cosine"), unknown, **values)
+
+
+def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, target: Target) -> dict[str, Tensor]:
+    """Scores for each class (n, classes) by variant; a class without a known row scores lowest."""
+    matrix = matrix / (float(matrix.abs().max()) or 1.0)
+    matrix = matrix - matrix.mean(dim=0) if target is Target.EMBEDDING else matrix
+    unit = functional.normalize(matrix, dim=1)
+    absent = torch.full((len(matrix), classes), -2.0, dtype=torch.float64)
+    means, centres = absent.clone(), torch.zeros(classes, matrix.shape[1], dtype=torch.float64)
+    distance = absent.clone()
+    for code in sorted(set(labels.tolist())):
+        own = known[labels == code]
+        centres[code] = functional.normalize(unit[own].mean(dim=0), dim=0)
+        means[:, code] = unit @ centres[code]
+        gap = torch.linalg.vector_norm(matrix - matrix[own].mean(dim=0), dim=1)
+        distance[:, code] = -gap / (float(gap.mean()) or 1.0)
+    for _ in range(ROUNDS):
+        nearest = (unit @ centres.T).argmax(dim=1)
+        sums = torch.zeros_like(centres).index_add_(0, nearest, unit)
+        centres = torch.where(sums.any(dim=1, keepdim=True), functional.normalize(sums, dim=1), centres)
+    return {"cosine": means, "distance": distance, "clusters": unit @ centres.T}

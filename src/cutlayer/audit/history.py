@@ -1,0 +1,223 @@
+"""Attacks on labels that read the followed rows over the whole run, and what their results compare with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+
+from cutlayer.attacks.knowledge import Need
+from cutlayer.attacks.label.base import Scores
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView
+from cutlayer.audit.known_labels import by_variant, granted, label_curve, variant_of
+from cutlayer.audit.leak import Leak, folded, leak_interval
+from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_columns
+from cutlayer.channel.followed import FollowedEpoch, read_followed, read_kept
+from cutlayer.data.streams import Stream
+from cutlayer.errors import NotApplicable
+from cutlayer.kernels.roc import true_positive_rate
+from cutlayer.results.audit import RunAudit
+from cutlayer.results.leaks import Attempt, Baseline, LabelCurve, LeakResult
+from cutlayer.training.trained import Run
+
+FALSE_POSITIVE_RATE = 0.01
+PERMUTATIONS = 50
+"""Permutations of the labels that the optimism of the catalogue is measured on."""
+
+
+def audit_history(
+    run: Run, label: str, audit: RunAudit, attacks: Sequence[HistoryAttack], own: Mapping[str, OwnColumns]
+) -> RunAudit:
+    """Attack the followed rows of one run and add the results to its audit.
+
+    Args:
+        run: The run.
+        label: Label of the run.
+        audit: Results of the attacks on single epochs.
+        attacks: Attacks on the whole run.
+        own: What each passive party's own columns tell, where they are at hand.
+    """
+    epochs = list(read_followed(run.folder.transcript(run.job.active)))
+    found = [_PartyAudit.of(run, label, party, epochs, audit, attacks) for party in run.job.passives if epochs]
+    seed, truth = run.job.train.seed, truth_of(run)
+    baselines = [_baseline(part.party, own, permuted_leak(part.scored, truth, seed)) for part in found]
+    return audit.model_copy(
+        update={
+            "leaks": (*audit.leaks, *(leak for part in found for leak in part.leaks)),
+            "undefined": (*audit.undefined, *(attempt for part in found for attempt in part.undefined)),
+            "curves": tuple(curve for part in found for curve in part.curves),
+            "skipped": {**audit.skipped, **{name: why for part in found for name, why in part.skipped.items()}},
+            "baselines": tuple(baselines),
+        }
+    )
+
+
+@dataclass
+class _PartyAudit:
+    """Results of the attacks on one party's messages.
+
+    Attributes:
+        party: Name of the passive party.
+        leaks: Leaks.
+        undefined: Attacks whose leak is undefined, since the rows are of one class.
+        curves: Leaks by the number of known labels.
+        skipped: Why attacks could not be run, by label.
+        scored: All scores.
+    """
+
+    party: str
+    leaks: list[LeakResult] = field(default_factory=list)
+    undefined: list[Attempt] = field(default_factory=list)
+    curves: list[LabelCurve] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    scored: list[Scores] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        label: str,
+        party: str,
+        epochs: Sequence[FollowedEpoch],
+        audit: RunAudit,
+        attacks: Sequence[HistoryAttack],
+    ) -> _PartyAudit:
+        """Attack one party's messages."""
+        made, view = cls(party), _view(run, party, epochs)
+        for attack in attacks:
+            for target in attack.reads:
+                about: dict[str, object] = {"run": label, "party": party, "message": str(target), "attack": attack.name}
+                try:
+                    made.add(run, view.on(target), attack, about | {"protections": audit.protections})
+                except NotApplicable as reason:
+                    made.skipped[f"{party}/{target}/{attack.name}"] = str(reason)
+        return made
+
+    def add(self, run: Run, view: HistoryView, attack: HistoryAttack, about: Mapping[str, object]) -> None:
+        """Run one attack and add its result."""
+        truth = truth_of(run)
+        tried, reason = [], None
+        for known in granted(run, truth, view.rows, attack.needs):
+            try:
+                tried.append(attack(view, known))
+            except NotApplicable as missing:  # a draw of rows without messages
+                reason = missing
+        if not tried and reason is not None:
+            raise reason
+        self.scored.extend(tried)
+        measured = [by_variant(scores, truth) for scores in tried]
+        if any(math.isnan(max(leak.value for leak in leaks.values())) for leaks in measured):
+            rarest = measured[0][""].positives
+            subject = {name: about[name] for name in ("run", "party", "message", "attack")}
+            self.undefined.append(Attempt.model_validate(subject | {"rows": len(tried[0].rows), "positives": rarest}))
+            return
+        about = {**about, "knowledge": sorted(attack.needs)}
+        self.leaks.append(_result(tried[0], measured, truth, about, view.epochs, run.job.train.seed))
+        if Need.FEW_LABELS in attack.needs:
+            self.curves.append(label_curve(run, truth, view, attack))
+
+
+def truth_of(run: Run) -> Tensor:
+    """True labels by row: whether positive in a binary task, class codes, or the targets of a regression."""
+    return run.truth == 1 if run.task.kind == "binary" else run.truth
+
+
+def own_columns(run: Run) -> dict[str, OwnColumns]:
+    """What the columns of each passive party that are at hand tell of the labels."""
+    classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
+    return {
+        party: predict_from_columns(run.stores[party], run.training, truth_of(run), classes, run.job.train.seed)
+        for party in run.job.passives
+        if party in run.stores
+    }
+
+
+def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
+    """Mean over permutations of the labels of the largest leak of all scores: what the catalogue reads of nothing.
+
+    The largest of many AUCs is above 0.5 by chance alone; this is by how much. NaN where nothing was scored, and where
+    the task is not binary.
+
+    Args:
+        scored: Scores of all attacks on one party.
+        truth: True labels by row, bool (N,).
+        seed: Seed of the permutations.
+    """
+    draw = np.random.default_rng([seed, Stream.PERMUTED_LABELS])
+    largest = np.full(PERMUTATIONS, math.nan)
+    for scores in scored:
+        if scores.values.dim() != 1 or truth.is_floating_point():
+            continue
+        actual = truth[scores.rows].double().numpy()
+        variants = torch.stack([scores.values, *scores.also.values()]).numpy()
+        ranks = rankdata(variants, axis=1)
+        permuted = np.stack([draw.permutation(actual) for _ in range(PERMUTATIONS)], axis=1)
+        positives = float(actual.sum())
+        pairs = positives * (len(actual) - positives)
+        if not pairs:
+            continue
+        aucs = (ranks @ permuted - positives * (positives + 1) / 2) / pairs
+        largest = np.fmax(largest, (0.5 + np.abs(aucs - 0.5)).max(axis=0))
+    return float(largest.mean())
+
+
+def _view(run: Run, party: str, epochs: Sequence[FollowedEpoch]) -> HistoryView:
+    kept = read_kept(run.folder.transcript(party))
+    columns = sparse_columns(run.stores[party], epochs[0].rows) if party in run.stores else None
+    return HistoryView(party, run.task, epochs, kept, columns)
+
+
+def _result(
+    first: Scores,
+    measured: Sequence[Mapping[str, Leak]],
+    truth: Tensor,
+    about: Mapping[str, object],
+    epochs: Sequence[FollowedEpoch],
+    seed: int,
+) -> LeakResult:
+    """The leak of the strongest variant: the mean over draws of the known rows, with the interval of the first draw."""
+    means = {name: float(np.mean([leaks[name].value for leaks in measured])) for name in measured[0]}
+    best = max(means, key=lambda name: np.nan_to_num(means[name]))
+    leak, chosen = measured[0][best], variant_of(first, best)
+    low, high = leak_interval(chosen, truth, seed)
+    shift = means[best] - leak.value
+    return LeakResult.model_validate(
+        {
+            **about,
+            "leak": means[best],
+            "low": max(low + shift, 0.5),
+            "high": min(high + shift, 1.0),
+            "epoch": epochs[-1].epoch + 1,
+            "epochs_seen": len(epochs),
+            "whole_run": True,
+            "variant": best,
+            "rows": leak.rows,
+            "positives": leak.positives,
+            "pooled_auc": leak.pooled_auc,
+            "batch_auc": leak.batch_auc,
+            "batches": 1,
+            "first_epoch_leak": None,
+            "true_positive_rate": _true_positive_rate(chosen, truth, leak.batch_auc),
+            "other_aucs": {name: mean for name, mean in means.items() if name},
+        }
+    )
+
+
+def _true_positive_rate(scores: Scores, truth: Tensor, auc: float) -> float | None:
+    """Share of the positives at 1 % false positives, of scores of this AUC; `None` in tasks that are not binary."""
+    if scores.values.dim() != 1 or truth.is_floating_point():
+        return None
+    ranked = scores.values if auc >= 0.5 else -scores.values
+    return true_positive_rate(ranked, truth[scores.rows], FALSE_POSITIVE_RATE)
+
+
+def _baseline(party: str, own: Mapping[str, OwnColumns], chance: float) -> Baseline:
+    columns = own.get(party)
+    if columns is None:
+        return Baseline(party=party, chance=chance)
+    return Baseline(party=party, own_columns=folded(columns.auc), model=columns.model, chance=chance)

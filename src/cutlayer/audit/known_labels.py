@@ -1,0 +1,123 @@
+"""What an attacker on the whole run is assumed to know, drawn at random, and its leak by how many labels it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label.base import Scores
+from cutlayer.attacks.label.few_labels import fit_and_read
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
+from cutlayer.audit.leak import Leak, leak_of
+from cutlayer.data.streams import Stream
+from cutlayer.errors import NotApplicable
+from cutlayer.results.leaks import CurvePoint, LabelCurve
+from cutlayer.tasks import Task
+from cutlayer.training.trained import Run
+
+COUNTS = (1, 2, 5, 10, 20, 40, 200)
+"""Numbers of known labels."""
+DRAWS = 3
+"""Draws of the known rows that a leak is the mean of."""
+
+
+def granted(run: Run, truth: Tensor, rows: Tensor, needs: frozenset[Need]) -> list[Knowledge]:
+    """Exactly what an attack needs: the class shares of the training rows, and labels of rows drawn at random.
+
+    Args:
+        run: The run.
+        truth: True labels by row, bool, or class codes.
+        rows: The followed rows, int64 (n,).
+        needs: Needs of the attack.
+
+    Returns:
+        `DRAWS` draws where labels are known, else one.
+    """
+    if Need.FEW_LABELS in needs:
+        most = min(max(COUNTS), len(rows) // 2)
+        return [_with_labels(run, truth, rows, most, draw) for draw in range(DRAWS)]
+    if Need.ONE_PER_CLASS in needs:
+        return [_with_labels(run, truth, rows, 0, draw) for draw in range(DRAWS)]
+    return [knowledge_of(class_shares(truth[run.training], run.task), run.task, {})]
+
+
+def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttack) -> LabelCurve:
+    """The leak of an attack by the number of labels that it knows, and of the party's own columns with as many.
+
+    Args:
+        run: The run.
+        truth: True labels by row, bool, or class codes.
+        view: The attacked view, with its target.
+        attack: An attack that needs a few labels.
+    """
+    points = []
+    for count in (count for count in COUNTS if count <= len(view.rows) // 2):
+        leaks, own = [], []
+        for draw in range(DRAWS):
+            knowledge = _with_labels(run, truth, view.rows, count, draw)
+            try:
+                leaks.append(strongest(attack(view, knowledge), truth))
+            except NotApplicable:
+                continue
+            own.append(_own_leak(view, knowledge, truth))
+        if leaks:
+            columns = float(np.mean([leak for leak in own if leak is not None])) if None not in own else None
+            spread = float(np.std(leaks, ddof=1)) if len(leaks) > 1 else None
+            points.append(CurvePoint(labels=count, leak=float(np.mean(leaks)), deviation=spread, own_columns=columns))
+    return LabelCurve(party=view.party, message=str(view.target), attack=attack.name, points=tuple(points))
+
+
+def by_variant(scores: Scores, truth: Tensor) -> dict[str, Leak]:
+    """The leak of each of an attack's scores, its first under the empty name."""
+    return {name: leak_of(variant_of(scores, name), truth) for name in ("", *scores.also)}
+
+
+def variant_of(scores: Scores, name: str) -> Scores:
+    """One of an attack's scores on its own."""
+    return replace(scores, values=scores.also[name] if name else scores.values, also={})
+
+
+def strongest(scores: Scores, truth: Tensor) -> float:
+    """The largest leak of an attack's scores."""
+    return max(leak.value for leak in by_variant(scores, truth).values())
+
+
+def _own_leak(view: HistoryView, knowledge: Knowledge, truth: Tensor) -> float | None:
+    """Leak of the party's own columns to the same classifier with the same known rows."""
+    if view.columns is None:
+        return None
+    outputs = 1 if view.task.kind == "binary" else len(view.task.classes)
+    guess = fit_and_read(view.columns, torch.stack(knowledge.labels_among(view.rows)), outputs)
+    unknown = ~knowledge.known_among(view.rows)
+    return leak_of(run_scores(view, guess.values, unknown), truth).value
+
+
+def class_shares(truth: Tensor, task: Task) -> tuple[float, ...]:
+    """Share of each class among rows of the given labels (n,); empty for regression."""
+    if task.kind == "regression":
+        return ()
+    codes = range(2 if task.kind == "binary" else len(task.classes))
+    return tuple(float((truth == code).double().mean()) for code in codes)
+
+
+def knowledge_of(shares: tuple[float, ...], task: Task, known: Mapping[int, int]) -> Knowledge:
+    """Knowledge of the class shares, and of the labels of some rows."""
+    return Knowledge(shares[1], known) if task.kind == "binary" else Knowledge(None, known, shares)
+
+
+def _with_labels(run: Run, truth: Tensor, rows: Tensor, count: int, draw: int) -> Knowledge:
+    """Knowledge of so many rows' labels: one of each class first, from the rarest, then any."""
+    chance = np.random.default_rng([run.job.train.seed, Stream.KNOWN_LABELS, count, draw])
+    order = chance.permutation(len(rows))
+    labels = truth[rows].long().numpy()[order]
+    classes = np.unique(labels)
+    rare_first = classes[np.argsort([int((labels == code).sum()) for code in classes], kind="stable")]
+    first = [int(np.flatnonzero(labels == code)[0]) for code in rare_first]
+    chosen = list(dict.fromkeys([*first, *range(len(rows))]))[: count or len(first)]
+    known = {int(rows[order[index]]): int(labels[index]) for index in chosen}
+    return knowledge_of(class_shares(truth[run.training], run.task), run.task, known)

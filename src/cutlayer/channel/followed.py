@@ -1,0 +1,172 @@
+"""The messages of a fixed sample of rows in every epoch: what a party that keeps all messages knows of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.channel.transcript import ENTRY_BYTES, Sampling
+from cutlayer.durable import make_folder
+from cutlayer.errors import DataError
+from cutlayer.tensor_file import read_tensors, write_tensors
+
+NO_STEP = -1
+"""Step of a row that was in no batch of an epoch, because the last incomplete batch is left out."""
+
+
+@dataclass(frozen=True)
+class FollowedEpoch:
+    """The messages of the followed rows in one epoch, exactly as they crossed.
+
+    Attributes:
+        epoch: Number of the epoch, from 0.
+        rows: Row numbers in the common order, int64 (n,), ascending and the same in every epoch.
+        steps: Step of each row's batch within the epoch, int64 (n,); `NO_STEP` for a row without messages.
+        embeddings: Embeddings by passive party, float32 (n, width); zeros for a row without messages.
+        gradients: Cut gradients by passive party, float32 (n, width); zeros for a row without messages.
+    """
+
+    epoch: int
+    rows: Tensor
+    steps: Tensor
+    embeddings: Mapping[str, Tensor] = field(default_factory=dict)
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def draw_followed(training: Tensor, count: int, seed: int) -> Tensor:
+    """Draw the rows that are followed.
+
+    Args:
+        training: Row numbers of the training rows, int64.
+        count: Number of rows; all training rows if there are fewer.
+        seed: Secret seed, so that no other party knows which of its rows are audited.
+
+    Returns:
+        Row numbers, int64, ascending.
+    """
+    chosen = np.random.default_rng(seed).permutation(len(training))[:count]
+    return training[torch.from_numpy(chosen)].sort().values
+
+
+class Follower:
+    """Collects the messages of the followed rows: the current epoch in memory, the recorded epochs on disk.
+
+    Args:
+        folder: Folder of the files.
+        rows: Row numbers of the followed rows, int64 (n,), ascending.
+        sampling: Chooses the epochs that are written.
+    """
+
+    def __init__(self, folder: Path, rows: Tensor, sampling: Sampling) -> None:
+        self.folder, self.rows, self.sampling = folder, rows, sampling
+        self.current: FollowedEpoch | None = None
+
+    def add(
+        self,
+        epoch: int,
+        step: int,
+        rows: Tensor,
+        embeddings: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
+    ) -> None:
+        """Add the messages of one step; the first step of an epoch replaces the previous epoch.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            step: Number of the step within the epoch, from 0.
+            rows: Row numbers of the batch, int64 (b,).
+            embeddings: Embeddings by passive party, float32 (b, ...); feature maps are flattened.
+            gradients: Cut gradients by passive party, float32 (b, ...).
+        """
+        if self.current is None or self.current.epoch != epoch:
+            self.current = FollowedEpoch(
+                epoch,
+                self.rows,
+                torch.full((len(self.rows),), NO_STEP),
+                {name: self._empty(matrix) for name, matrix in embeddings.items()},
+                {name: self._empty(matrix) for name, matrix in gradients.items()},
+            )
+        indices = torch.searchsorted(self.rows, rows).clamp_max(len(self.rows) - 1)
+        followed = self.rows[indices] == rows
+        places = indices[followed]
+        self.current.steps[places] = step
+        for stored, sent in ((self.current.embeddings, embeddings), (self.current.gradients, gradients)):
+            for name, matrix in sent.items():
+                stored[name][places] = matrix.detach()[followed].flatten(1).cpu()
+
+    def close(self, epoch: int) -> bool:
+        """Write the epoch if the sampling chooses it; whether it was written."""
+        written = self.current is not None and self.sampling.writes(epoch, _nbytes(self.current))
+        if written and self.current is not None:
+            write_followed(self.folder, self.current)
+        return written
+
+    def _empty(self, like: Tensor) -> Tensor:
+        return torch.zeros(len(self.rows), like[0].numel())
+
+
+def write_followed(folder: Path, epoch: FollowedEpoch) -> None:
+    """Write one epoch to one safetensors file."""
+    make_folder(folder)
+    tensors = {"rows": epoch.rows, "steps": epoch.steps}
+    tensors |= {f"embedding/{name}": matrix for name, matrix in epoch.embeddings.items()}
+    tensors |= {f"gradient/{name}": matrix for name, matrix in epoch.gradients.items()}
+    write_tensors(folder / f"followed-{epoch.epoch:04d}.safetensors", tensors, {"epoch": str(epoch.epoch)})
+
+
+def read_followed(folder: Path) -> Iterator[FollowedEpoch]:
+    """Read back every recorded epoch of one party, in order.
+
+    Raises:
+        DataError: A file is damaged.
+    """
+    for path in sorted(folder.glob("followed-*.safetensors")):
+        try:
+            tensors, header = read_tensors(path)
+            groups: dict[str, dict[str, Tensor]] = {"embedding": {}, "gradient": {}}
+            for key, tensor in tensors.items():
+                kind, _, name = key.partition("/")
+                if name:
+                    groups[kind][name] = tensor
+            yield FollowedEpoch(int(header["epoch"]), tensors["rows"], tensors["steps"], *groups.values())
+        except (LookupError, TypeError, ValueError) as damage:
+            raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
+
+
+def _nbytes(epoch: FollowedEpoch) -> int:
+    """Upper bound on the size of the file of this epoch, in bytes."""
+    matrices = [epoch.rows, epoch.steps, *epoch.embeddings.values(), *epoch.gradients.values()]
+    return sum(matrix.nbytes + 2 * ENTRY_BYTES for matrix in matrices)
+
+
+def write_kept(folder: Path, epoch: int, embeddings: Tensor) -> None:
+    """Write the embeddings of the followed rows by a party's own weights at the end of an epoch.
+
+    Args:
+        folder: Folder of the passive party's transcript.
+        epoch: Number of the epoch, from 0.
+        embeddings: float32 (n, width), in the order of the followed rows.
+    """
+    make_folder(folder)
+    write_tensors(folder / f"kept-{epoch:04d}.safetensors", {"embedding": embeddings}, {"epoch": str(epoch)})
+
+
+def read_kept(folder: Path) -> dict[int, Tensor]:
+    """Embeddings by a party's own weights, float32 (n, width), by epoch; empty where none were recorded.
+
+    Raises:
+        DataError: A file is damaged.
+    """
+    kept = {}
+    for path in sorted(folder.glob("kept-*.safetensors")):
+        try:
+            tensors, header = read_tensors(path)
+            kept[int(header["epoch"])] = tensors["embedding"]
+        except (LookupError, TypeError, ValueError) as damage:
+            raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
+    return kept

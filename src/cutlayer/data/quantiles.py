@@ -1,0 +1,67 @@
+"""A numeric column as codes: 0 missing, 1 unknown (never used), then its quantile among the training rows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.config import FrozenModel
+from cutlayer.data.categories import FIRST, MISSING
+
+Floats = npt.NDArray[np.float64]
+
+
+class QuantileEncoder(FrozenModel):
+    """The fitted quantiles of a numeric column; plain values, so that they can be saved as JSON.
+
+    Attributes:
+        name: Name of the numeric column.
+        edges: Lower ends of all intervals but the first, ascending: values below `edges[0]` have code 2, values from
+            `edges[0]` to below `edges[1]` have code 3, and so on.
+    """
+
+    kind: Literal["quantile"] = "quantile"
+    name: str
+    edges: tuple[float, ...] = ()
+
+    @classmethod
+    def fit(cls, name: str, values: Floats, count: int) -> QuantileEncoder:
+        """Fit the edges.
+
+        Args:
+            name: Name of the column.
+            values: Training rows only, float64 (n,), NaN where missing.
+            count: Number of intervals of equal share; equal edges, as of a column of few values, count once.
+        """
+        present = values[~np.isnan(values)]
+        shares = np.arange(1, count) / count
+        edges = np.unique(np.quantile(present, shares, method="higher")) if len(present) else np.empty(0)
+        return cls(name=name, edges=tuple(edges[edges > present.min()].tolist() if len(edges) else ()))
+
+    @classmethod
+    def stated(cls, name: str, span: tuple[float, float], count: int) -> QuantileEncoder:
+        """Intervals of equal width over a public range, without a look at the rows.
+
+        Args:
+            name: Name of the column.
+            span: Lowest and highest value, finite and ascending.
+            count: Number of intervals.
+        """
+        return cls(name=name, edges=tuple(np.linspace(*span, count + 1)[1:-1].tolist()))
+
+    @property
+    def title(self) -> str:
+        """Name of the column of codes, distinct from that of the column of numbers."""
+        return f"{self.name} (quantile)"
+
+    @property
+    def cardinality(self) -> int:
+        """Number of codes."""
+        return FIRST + len(self.edges) + 1
+
+    def apply(self, values: Floats) -> npt.NDArray[np.int32]:
+        """Codes int32 (n,) of values float64 (n,), NaN where missing."""
+        codes = FIRST + np.searchsorted(np.array(self.edges), values, side="right")
+        return np.where(np.isnan(values), MISSING, codes).astype(np.int32)

@@ -1,0 +1,147 @@
+"""A random sketch of the encoded columns, as the weights of a linear bottom model; any number of codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.config import FrozenModel
+from cutlayer.errors import ConfigError
+from cutlayer.models.base import BottomModel
+from cutlayer.models.fitting.base import Batch, Columns
+from cutlayer.models.linear import LinearBottom
+
+_CHUNK = 8192
+
+
+class SketchFit(FrozenModel):
+    """A random sketch; the bottom model must be `linear`.
+
+    Attributes:
+        min_count: number of training rows from which a category has a vector of its own.
+    """
+
+    kind: Literal["sketch"] = "sketch"
+    min_count: int = Field(default=3, ge=1)
+
+
+def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
+    """Set a linear bottom model to a random rotation of the numbers, the categories' log counts and a category sketch.
+
+    Numbers, and log(1 + count) of each row's category in each categorical column, are standardised over the training
+    rows. The category sketch of a row is the sum of a fixed random vector for each of its categories that `min_count`
+    training rows or more share. Over all these categories the vectors have orthogonal columns: with no more categories
+    than columns they are the one-hot columns, rotated. It has the columns that numbers and log counts leave of the cut,
+    and a quarter of the cut at least. Numbers, log counts and category sketch, side by side, are turned by a random
+    matrix: a rotation where they have the cut's width, a projection where they have more columns.
+
+    The embedding has mean 0 and mean square 1 over the training rows. Rows that were not seen in the fit are embedded
+    likewise; an unknown category has a count of 0, and no vector.
+
+    All random numbers are drawn from the party's own random state. The map is affine in numbers and one-hot
+    categories: whoever holds the columns of as many rows as the cut is wide can solve for it. It hides no feature.
+
+    Returns:
+        Nothing: there is no loss.
+
+    Raises:
+        ConfigError: another kind of bottom model, or columns that are all constant.
+
+    Reference: Weinberger et al. 2009, Feature hashing for large scale multitask learning (arXiv 0902.2206), for sums of
+    random vectors as a stand-in for one-hot columns; Dasgupta 2000, Experiments with random projection, for the turn.
+    The combination is this project's.
+    """
+    if not isinstance(bottom, LinearBottom):
+        raise ConfigError.expected("a bottom model of kind linear for fit sketch", type(bottom).__name__)
+    counts, owner = _counts(columns)
+    logs = counts.log1p()
+    scales = torch.cat([_number_scales(columns), _log_count_scales(columns, counts, logs, owner)])
+    weights = _weights(counts >= settings.min_count, logs, owner, scales, bottom.width)
+    bottom.assign(weights, torch.zeros(bottom.width))
+    mean, deviation = _moments(bottom, columns)
+    bottom.assign(weights / deviation, -mean / deviation)
+    return ()
+
+
+def orthogonal(rows: int, columns: int) -> Tensor:
+    """A uniformly random matrix (rows, columns) whose columns are orthonormal, or its rows if there are fewer."""
+    q, r = torch.linalg.qr(torch.randn(max(rows, columns), min(rows, columns)))
+    matrix: Tensor = q * torch.where(r.diag() < 0, -1.0, 1.0)
+    return matrix if rows >= columns else matrix.T
+
+
+def _weights(frequent: Tensor, logs: Tensor, owner: Tensor, scales: Tensor, width: int) -> Tensor:
+    """Weights of codes and numbers, float32 (codes + numbers, width), for `LinearBottom.assign`.
+
+    Args:
+        frequent: Codes with a vector, bool (codes,).
+        logs: Logarithm of each code's count.
+        owner: Index of the categorical column that each code is of.
+        scales: Factor of each number, then of the log count of each categorical column.
+        width: Number of columns of the embedding.
+    """
+    known, dense, numbers = int(frequent.sum()), len(scales), len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
+    sketched = min(known, max(width - dense, math.ceil(width / 4)))
+    turn = orthogonal(dense + sketched, width)
+    codes = (logs * scales[numbers:][owner])[:, None] * turn[numbers:dense][owner]
+    if sketched:
+        # Of length 1 on average, as one-hot columns are.
+        vectors = orthogonal(known, sketched) * math.sqrt(known / sketched)
+        codes[frequent] += vectors @ turn[dense:]
+    return torch.cat([codes, scales[:numbers, None] * turn[:numbers]])
+
+
+def _counts(columns: Columns) -> tuple[Tensor, Tensor]:
+    """Training rows of each code, float32, all columns one after the other; and the column that each code is of."""
+    cards = torch.tensor(columns.inputs.cardinalities, dtype=torch.int64)
+    starts, total = cards.cumsum(0) - cards, int(cards.sum())
+    counts = torch.zeros(total, dtype=torch.int64)
+    for codes, _ in _batches(columns):
+        counts += torch.bincount((codes + starts).flatten(), minlength=total)
+    return counts.float(), torch.repeat_interleave(cards)
+
+
+def _number_scales(columns: Columns) -> Tensor:
+    """The inverse deviation of each number over the training rows; 0 of a constant one."""
+    parts = [numbers.double() for _, numbers in _batches(columns)]
+    mean = torch.stack([part.sum(0) for part in parts]).sum(0) / len(columns.rows)
+    square = torch.stack([(part - mean).square().sum(0) for part in parts]).sum(0) / len(columns.rows)
+    return _inverse(square)
+
+
+def _log_count_scales(columns: Columns, counts: Tensor, logs: Tensor, owner: Tensor) -> Tensor:
+    """The inverse deviation over the training rows of the log count of each categorical column."""
+    shares = counts.double() / len(columns.rows)
+    sums = torch.zeros(len(columns.inputs.cardinalities), dtype=torch.float64)
+    mean = sums.index_add(0, owner, shares * logs)
+    return _inverse(sums.index_add(0, owner, shares * (logs - mean[owner]).square()))
+
+
+def _inverse(variances: Tensor) -> Tensor:
+    """One over the deviation, float32; 0 of a constant column."""
+    return torch.where(variances > 1e-12, variances.clamp(min=1e-12).rsqrt(), 0.0).float()
+
+
+def _moments(bottom: LinearBottom, columns: Columns) -> tuple[Tensor, Tensor]:
+    """Mean of each column of the embedding, float32 (width,), and its root mean square about the mean, of all columns.
+
+    Raises:
+        ConfigError: the embedding is constant.
+    """
+    with torch.no_grad():
+        parts = [bottom(*batch).double() for batch in _batches(columns)]
+    mean = torch.stack([part.sum(0) for part in parts]).sum(0) / len(columns.rows)
+    square = torch.stack([(part - mean).square().sum() for part in parts]).sum() / (len(columns.rows) * bottom.width)
+    if not float(square) > 0:
+        raise ConfigError.expected("a column that varies over the training rows, for fit sketch", "constant ones alone")
+    return mean.float(), square.sqrt().float()
+
+
+def _batches(columns: Columns) -> Iterator[Batch]:
+    for rows in torch.split(columns.rows, _CHUNK):
+        yield columns.gather(rows)

@@ -1,0 +1,122 @@
+"""The page of the adaptive-audit study."""
+
+from __future__ import annotations
+
+from studies.adaptive_audit.settings import LABEL_FREE, READINGS, SETTINGS, Reading
+from studies.claims import Claim, Verdict, above, below
+from studies.page import ClaimsTable, Page, Section, table
+from studies.results import UNDEFENDED, Results, TrialResult, Value, formatted, metric
+
+TOLERANCE = 0.02
+"""How far the default audit may read below the outside code, and how much a label-free run may cost or exceed."""
+
+
+def adaptive_page(results: Results) -> Page:
+    """Claims, then a table for each data set."""
+    claims = [_claim(results, group, reading) for group, readings in READINGS.items() for reading in readings]
+    claims += [claim for group in READINGS for claim in (*_label_free(results, group), _null(results, group))]
+    return Page((Section("Claims", (ClaimsTable(tuple(claims)),)), *(_group(results, group) for group in SETTINGS)))
+
+
+def strongest(message: str) -> Value:
+    """Leak of the strongest attack on a message of the judged party."""
+
+    def value(result: TrialResult) -> float | None:
+        cell = result.measured["strongest"].get(message)
+        return None if cell is None else float(cell["leak"])
+
+    return value
+
+
+def with_labels(message: str, labels: int) -> Value:
+    """Leak of a message to a classifier with so many labels."""
+
+    def value(result: TrialResult) -> float | None:
+        leak = result.measured["curves"].get(message, {}).get(str(labels))
+        return None if leak is None else float(leak)
+
+    return value
+
+
+def worst(result: TrialResult) -> float | None:
+    """Leak of the strongest attack on either message."""
+    return max((cell["leak"] for cell in result.measured["strongest"].values()), default=None)
+
+
+def excess(result: TrialResult) -> float | None:
+    """The worst leak minus what the party's own columns tell."""
+    own, leak = result.measured.get("own_columns"), worst(result)
+    return None if own is None or leak is None else leak - own
+
+
+def own_columns(result: TrialResult) -> float | None:
+    """What the party's own columns tell."""
+    own: float | None = result.measured.get("own_columns")
+    return own
+
+
+def chance(result: TrialResult) -> float | None:
+    """The largest leak of the catalogue under permuted labels."""
+    value: float | None = result.measured.get("chance")
+    return value
+
+
+def _claim(results: Results, group: str, reading: Reading) -> Claim:
+    value = with_labels(reading.message, reading.labels) if reading.labels else strongest(reading.message)
+    ours = results.mean((group, reading.setting), value)
+    known = f" with {reading.labels} labels" if reading.labels else ""
+    what = f"{group}, {reading.setting}, {reading.message}s{known}"
+    text = f"{what}: the audit reads at most {TOLERANCE} less than the outside code"
+    return Claim(text, f"{reading.leak:.3f}", formatted(ours), above(ours, reading.leak - TOLERANCE))
+
+
+def _label_free(results: Results, group: str) -> list[Claim]:
+    beyond = results.mean((group, LABEL_FREE), excess)
+    lost = results.difference((group, UNDEFENDED), (group, LABEL_FREE), metric)
+    claims = (
+        (f"{group}, label_free: the leak exceeds the own columns by less than {TOLERANCE}", beyond),
+        (f"{group}, label_free: test AUC lost against undefended is below {TOLERANCE}", lost),
+    )
+    return [Claim(text, "–", formatted(value), below(value, TOLERANCE)) for text, value in claims]
+
+
+def _null(results: Results, group: str) -> Claim:
+    values = results.mean((group, UNDEFENDED), chance)
+    verdict: Verdict = below(values, 0.5 + TOLERANCE)
+    return Claim(f"{group}: with permuted labels the catalogue reads less than 0.52", "–", formatted(values), verdict)
+
+
+def _group(results: Results, group: str) -> Section:
+    columns: dict[str, Value] = {
+        "embedding": strongest("embedding"),
+        "gradient": strongest("gradient"),
+        "embedding, 20 labels": with_labels("embedding", 20),
+        "own columns": own_columns,
+        "excess": excess,
+        "permuted": chance,
+    }
+    published = {
+        "`spectral` on embeddings": lambda result: _published(result, "embedding/spectral"),
+        "`norm` on gradients": lambda result: _published(result, "gradient/norm"),
+    }
+    return Section(
+        group,
+        (
+            "`embedding` and `gradient`: leak of the strongest attack of the default catalogue on that message. "
+            "`spectral` and `norm` are attacks that the defences were published against, at the worst party and epoch.",
+            table(
+                "defence",
+                results.conditions(group),
+                {
+                    "test AUC": results.column(metric),
+                    "lost (paired)": results.loss_column(),
+                    **results.columns(published | columns),
+                },
+            ),
+        ),
+    )
+
+
+def _published(result: TrialResult, key: str) -> float | None:
+    auc = result.leaks[key]["auc"] if key in result.leaks else None
+    return None if auc is None else max(auc, 1 - auc)

@@ -1,0 +1,121 @@
+"""The defences that are audited, and what other code read of the same jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutlayer.attacks import Attack, resolve
+from cutlayer.config import Job, validated
+from cutlayer.demo import demo_job
+from studies.datasets import criteo
+from studies.results import UNDEFENDED
+
+_AUTO: tuple[Attack[Any, Any], ...] = (*resolve("auto", "binary").labels, *resolve("auto", "binary").histories)
+ADULT, CRITEO = "Adult", "Criteo"
+LABEL_FREE = "label_free"
+_DCOR = {"dcor": {"alpha": 0.03, "floor": 0.05}}
+_MARVELL, _MAX_NORM = {"marvell": {"sum_kl": 0.16, "form": "paper"}}, {"max_norm": {"form": "paper"}}
+
+DEFENCES: Mapping[str, Mapping[str, Any]] = {
+    UNDEFENDED: {},
+    "dcor 0.03, floor 0.05": _DCOR,
+    "marvell 0.16, paper": _MARVELL,
+    "marvell 0.16": {"marvell": {"sum_kl": 0.16}},
+    "max_norm, paper": _MAX_NORM,
+    "max_norm": {"max_norm": {}},
+    "label_dp 1": {"label_dp": {"eps": 1.0}},
+    "dcor + marvell, paper": {**_DCOR, **_MARVELL},
+    "dimip 0.3": {"dimip": {"lam": 0.3}},
+    "label_dp 2 + max_norm, paper": {"label_dp": {"eps": 2.0}, **_MAX_NORM},
+    LABEL_FREE: {},
+}
+SETTINGS: Mapping[str, tuple[str, ...]] = {ADULT: tuple(DEFENCES), CRITEO: (*tuple(DEFENCES)[:7], LABEL_FREE)}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What code written outside the project read of a defence, from one training, by its strongest adaptive attack.
+
+    Attributes:
+        setting: Name of the defence.
+        message: Kind of message.
+        leak: AUC, 0.5 to 1.
+        labels: Number of labels that it knew; 0 for none.
+    """
+
+    setting: str
+    message: str
+    leak: float
+    labels: int = 0
+
+
+READINGS: Mapping[str, tuple[Reading, ...]] = {
+    ADULT: (
+        Reading("dcor 0.03, floor 0.05", "embedding", 0.862),
+        Reading("dcor 0.03, floor 0.05", "gradient", 1.0),
+        Reading("marvell 0.16, paper", "gradient", 1.0),
+        Reading("max_norm, paper", "gradient", 0.955),
+        Reading("dcor + marvell, paper", "gradient", 1.0),
+        Reading("dcor + marvell, paper", "embedding", 0.863),
+        Reading("dimip 0.3", "embedding", 0.837, labels=20),
+        Reading("label_dp 1", "gradient", 0.898),
+        Reading("label_dp 2 + max_norm, paper", "gradient", 0.922),
+    ),
+    CRITEO: (
+        Reading("dcor 0.03, floor 0.05", "embedding", 0.759),
+        Reading("dcor 0.03, floor 0.05", "embedding", 0.724, labels=20),
+        Reading("marvell 0.16, paper", "gradient", 1.0),
+        Reading("max_norm, paper", "gradient", 1.0),
+        Reading("label_dp 1", "gradient", 0.786),
+    ),
+}
+ATTACKS = (*(attack.name for attack in _AUTO), "aligned_match")
+"""The default catalogue, and the attack of the full one that reads most of max norm alignment."""
+PARTY = {ADULT: "census_office", CRITEO: "publisher"}
+"""The party whose messages are judged: the one with the stronger columns."""
+
+
+def job_of(group: str, setting: str, data: Path, seed: int) -> Job:
+    """The job of one training, audited by the default catalogue.
+
+    Args:
+        group: Data set.
+        setting: Name of a defence.
+        data: Folder of data sets.
+        seed: Seed of the job.
+    """
+    if group == CRITEO:
+        raw = criteo(data, seed, DEFENCES[setting], ("norm",)).model_dump()
+    else:
+        raw = demo_job().model_dump()
+        raw["train"]["seed"], raw["train"]["threads"] = seed, 1
+    active = next(name for name, party in raw["parties"].items() if party["role"] == "active")
+    raw["parties"][active] |= {"privacy": dict(DEFENCES[setting]), "audit": {"attacks": ATTACKS, "layers": False}}
+    raw["compare"] = []
+    if setting == LABEL_FREE:
+        _release_once(raw, group)
+    return validated(Job, raw, f"the study's job {group}, {setting}")
+
+
+def _release_once(raw: dict[str, Any], group: str) -> None:
+    """Let every passive party release a sketch of its columns once."""
+    width = 32 if group == ADULT else 128
+    linear, bottom = {"kind": "linear", "width": width}, raw["model"]["bottom"]
+    raw["train"]["release"] = "once"
+    parties = raw["parties"].items()
+    raw["model"]["bottom"] = {name: linear if party["role"] == "passive" else bottom for name, party in parties}
+    for party in raw["parties"].values():
+        if party["role"] == "passive":
+            party["fit"] = {"kind": "sketch"}
+            features = party["features"]
+            if group == ADULT:
+                features["numbers"] = {"quantiles": 10}
+            else:
+                party["fit"]["min_count"] = 3
+                features["numbers"] = {"transform": "log1p"}
+    if group == CRITEO:
+        raw["model"]["top"] = {"kind": "mlp", "hidden": [128, 128]}
+        raw["train"] |= {"batch_size": 512, "epochs": 8}

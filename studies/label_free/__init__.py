@@ -1,0 +1,1 @@
+"""Label-independent releases against end-to-end training: utility, label leak and feature leak."""

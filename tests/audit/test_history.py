@@ -1,0 +1,103 @@
+"""The audit of the whole run on a real one: what is recorded, what it is compared with, and what chance reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cutlayer.attacks import resolve
+from cutlayer.attacks.label.base import Scores
+from cutlayer.audit.history import audit_history, own_columns, permuted_leak
+from cutlayer.channel import Kind
+from cutlayer.channel.followed import read_followed, read_kept
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.results.audit import RunAudit
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys
+from cutlayer.training.trained import Run
+from tests.parties.runs import ACTIVE, KEY, make_job, record, run, tables
+
+GIVEN = tables(passives=2)
+FOLLOWED = 64
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("history")
+    job = make_job(passives=2, audit={"rows": 64}, epochs=3)
+    return execute(job, folder / "run", Options(Keys(folder, KEY), tables=GIVEN), Progress())
+
+
+def test_the_record_is_what_crossed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = record(monkeypatch)
+    job = make_job(passives=2, audit={"rows": 64, "followed": FOLLOWED}, epochs=2)
+    run(job, GIVEN, tmp_path)
+    sent = [message for message in messages if message.kind is Kind.GRADIENT and message.epoch == 1]
+    crossed = {tuple(row.tolist()) for message in sent for row in message.tensors["gradient"]}
+    first, second = read_followed(RunFolder(tmp_path).transcript(ACTIVE))
+    assert len(first.rows) == FOLLOWED
+    assert torch.equal(first.rows, second.rows)
+    for gradients in second.gradients.values():
+        present = gradients[second.steps >= 0]
+        assert len(present)
+        assert all(tuple(row.tolist()) in crossed for row in present)
+
+
+def test_kept_embeddings_are_those_of_the_final_model(finished: RunFolder) -> None:
+    opened = Run(make_job(passives=2, epochs=3), finished)
+    epochs = list(read_followed(finished.transcript(ACTIVE)))
+    for party in ("telco", "shop"):
+        kept = read_kept(finished.transcript(party))
+        assert sorted(kept) == [epoch.epoch for epoch in epochs] == [0, 1, 2]
+        assert not torch.equal(kept[0], kept[2])
+        with torch.no_grad():
+            final = opened.bottom(party)(*opened.stores[party].gather(epochs[-1].rows))
+        torch.testing.assert_close(kept[2], final)
+
+
+def test_every_attack_of_the_catalogue_has_a_result_or_a_reason(finished: RunFolder) -> None:
+    audit = finished.audit.runs["this run"]
+    for attack in resolve("auto", "binary").histories:
+        for target in attack.reads:
+            for party in ("telco", "shop"):
+                label = f"{party}/{target}/{attack.name}"
+                assert label in {leak.label for leak in audit.leaks} or label in audit.skipped, label
+    assert audit.undefined == ()
+    assert {baseline.party for baseline in audit.baselines} == {"telco", "shop"}
+    for baseline in audit.baselines:
+        assert baseline.own_columns is not None
+        assert 0.5 <= baseline.own_columns <= 1
+        assert baseline.chance is not None
+        assert 0.5 < baseline.chance < 0.75, "few rows: the largest of many is far above 0.5"
+    curves = {(curve.party, curve.message): curve for curve in audit.curves}
+    assert curves.keys() == {(party, message) for party in ("telco", "shop") for message in ("gradient", "embedding")}
+    for curve in curves.values():
+        assert [point.labels for point in curve.points][:4] == [1, 2, 5, 10]
+
+
+def test_a_random_score_reads_what_permuted_labels_say() -> None:
+    """The measured chance of one score, and of a hundred, is what fresh random scores reach."""
+    draw = torch.Generator().manual_seed(0)
+    truth = torch.rand(3000, generator=draw) < 0.3
+    rows, batch = torch.arange(3000), torch.zeros(3000, dtype=torch.int64)
+
+    def scores(count: int) -> Scores:
+        values = torch.randn(count, 3000, generator=draw, dtype=torch.float64)
+        return Scores(rows, values[0], batch, also={str(index): values[index] for index in range(1, count)})
+
+    one, many = permuted_leak([scores(1)], truth, 1), permuted_leak([scores(100)], truth, 1)
+    # The AUC of 900 against 2,100 rows has a standard deviation of 0.0115: the mean of |N| is 0.8 of it, that of the
+    # largest of a hundred 2.7.
+    assert one == pytest.approx(0.5 + 0.8 * 0.0115, abs=0.003)
+    assert many == pytest.approx(0.5 + 2.7 * 0.0115, abs=0.004)
+
+
+def test_without_recorded_rows_nothing_is_added(finished: RunFolder, tmp_path: Path) -> None:
+    opened = Run(make_job(passives=2, epochs=3), finished)
+    before = RunAudit()
+    empty = RunFolder(tmp_path)
+    moved = Run(opened.job, empty, origin=finished, classes=("0", "1"))
+    moved.__dict__["_labels"] = (opened.truth, opened.training)
+    assert audit_history(moved, "this run", before, resolve("auto", "binary").histories, own_columns(opened)) == before

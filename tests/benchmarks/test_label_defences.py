@@ -1,0 +1,40 @@
+"""The benchmark of label defences reads an undefended run whole, and the labels of none that were permuted."""
+
+import torch
+
+from benchmarks import label_defences, label_embeddings, release_attacks
+
+
+def test_an_undefended_run_is_read_whole(monkeypatch):
+    short = label_defences.demo_job()
+    short = short.model_copy(update={"train": short.train.model_copy(update={"epochs": 2})})
+    monkeypatch.setattr(label_defences, "demo_job", lambda: short)
+    monkeypatch.setattr(label_defences, "SETTINGS", {"undefended": {}})
+    (read,) = label_defences.label_defences(1).settings
+    assert read.test_auc > 0.88
+    assert read.leaks["joint"] > 0.99
+    assert read.leaks["bilinear"] > 0.99
+    assert read.known_half > 0.99
+
+
+def test_messages_without_a_signal_are_at_chance():
+    draw = torch.Generator().manual_seed(0)
+    labels = (torch.rand(4000, generator=draw) < 0.3).long()
+    batches = [list(torch.randperm(4000, generator=draw).split(500)) for _ in range(3)]
+    g, e = (torch.randn(3, 4000, 8, generator=draw) for _ in range(2))
+    of = release_attacks.Releases(g, e, batches)
+    read = release_attacks.without_labels(of, labels)
+    assert all(0.5 <= value < 0.54 for value in read.values())
+    assert release_attacks.leak(release_attacks.known_half(of, labels), labels[1::2]) < 0.55
+    assert release_attacks.leak(labels + 0.1 * torch.rand(4000), labels) == 1.0
+
+
+def test_embeddings_that_hide_a_label_in_a_direction_of_little_variance_are_read():
+    draw = torch.Generator().manual_seed(0)
+    labels = (torch.rand(3000, generator=draw) < 0.3).long()
+    e = torch.randn(3000, 6, generator=draw, dtype=torch.float64) * torch.tensor([9.0, 3.0, 1.0, 1.0, 1.0, 1e-3])
+    assert max(label_embeddings.embedding_leaks(e, labels).values()) < 0.55
+    e[:, 5] += 3e-3 * labels
+    read = label_embeddings.embedding_leaks(e @ torch.linalg.qr(torch.randn(6, 6, generator=draw).double()).Q, labels)
+    assert min(read[name] for name in ("best_direction", "probe_200", "probe_half")) > 0.9
+    assert read["probe_20"] > 0.75

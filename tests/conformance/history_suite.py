@@ -1,0 +1,153 @@
+"""The checks of attacks on the whole run. Each takes the class under test and its line of the table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label.base import Scores
+from cutlayer.attacks.label.history import HistoryAttack
+from cutlayer.audit.known_labels import by_variant, strongest
+from cutlayer.errors import NotApplicable
+from cutlayer.tasks import Task
+
+from .history_world import ROWS, WIDTH, World, regression, undefended
+from .suite import last_bit_moved
+from .table import HistoryCase
+
+AttackClass = type[HistoryAttack]
+
+
+def states_its_terms(attack: AttackClass, case: HistoryCase) -> None:
+    """Name, paper, targets, and a line of the table for every target."""
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", attack.name)
+    assert "Reference:" in (attack.__doc__ or "")
+    assert attack.tasks <= {"binary", "multiclass", "regression"}
+    assert set(case.succeeds) == set(attack.reads)
+
+
+def succeeds_undefended(attack: AttackClass, case: HistoryCase) -> None:
+    """It reads the labels off an undefended run, whichever class is the rare one."""
+    for world in _worlds(attack):
+        for target, limit in case.succeeds.items():
+            assert strongest(_scores(attack, world, target), world.truth) > limit
+
+
+def survives_an_invertible_map(attack: AttackClass, case: HistoryCase) -> None:
+    """A defence that only rotates and rescales the messages, anew in every epoch, hides nothing from it."""
+    for world in _worlds(attack):
+        turned = world.changed(_turned)
+        for target in attack.reads:
+            assert strongest(_scores(attack, turned, target), world.truth) > case.mapped
+
+
+def is_near_chance_on_random_labels(attack: AttackClass, case: HistoryCase) -> None:
+    """Labels that have nothing to do with the messages are not found in them."""
+    for world in _worlds(attack):
+        random = world.truth[torch.randperm(ROWS, generator=torch.Generator().manual_seed(99))]
+        for target in attack.reads:
+            for leak in by_variant(_scores(attack, world, target), random).values():
+                assert leak.value < 0.56  # four standard errors of the rarest class
+
+
+def returns_well_formed_scores(attack: AttackClass, case: HistoryCase) -> None:
+    """Finite float64 scores of each row at most once, known rows left out, the same when asked again."""
+    for world in _worlds(attack):
+        for target in attack.reads:
+            scores, again = _scores(attack, world, target), _scores(attack, world, target)
+            several = () if world.view.task.kind != "multiclass" else (len(world.view.task.classes),)
+            assert scores.values.dtype == torch.float64
+            assert bool(scores.values.isfinite().all())
+            assert scores.values.shape == (len(scores.rows), *several)
+            assert len(scores.rows) == len(scores.rows.unique()) >= ROWS - 40
+            assert torch.equal(scores.values, again.values)
+            if case.labels_known:
+                assert not world.knowledge().known.keys() & set(scores.rows.tolist())
+
+
+def refuses_what_it_lacks(attack: AttackClass, case: HistoryCase) -> None:
+    """Missing knowledge, another task and missing messages are `NotApplicable`."""
+    world = _worlds(attack)[0]
+    if attack.needs:
+        with pytest.raises(NotApplicable, match=f"{attack.name} with knowledge of"):
+            attack()(world.view, Knowledge())
+    for kind in {"binary", "multiclass", "regression"} - attack.tasks:
+        with pytest.raises(NotApplicable, match=attack.name):
+            attack()(replace(world.view, task=Task(kind, ("0", "1", "2"))), world.knowledge())
+    silent = world.view.epochs[0]
+    silent = replace(silent, embeddings={}, gradients={})
+    for target in attack.reads:
+        with pytest.raises(NotApplicable):
+            attack()(replace(world.view, epochs=[silent], kept={}, target=target, _results={}), world.knowledge())
+
+
+def bears_dead_messages(attack: AttackClass, case: HistoryCase) -> None:
+    """Zeros and NaN in the messages of an epoch, and zero rows, give neither a crash nor a NaN."""
+
+    def first_epoch(value: float) -> Callable[[Tensor, int, str], Tensor]:
+        return lambda matrix, epoch, _: torch.full_like(matrix, value) if epoch == 0 else matrix
+
+    def zero_rows(matrix: Tensor, epoch: int, message: str) -> Tensor:
+        return matrix * (torch.arange(ROWS) % 3 != epoch % 3)[:, None]
+
+    for world, change in product(_worlds(attack), (first_epoch(0.0), first_epoch(float("nan")), zero_rows)):
+        for target in attack.reads:
+            scores = _scores(attack, world.changed(change), target)
+            assert bool(scores.values.isfinite().all())
+
+
+def scores_every_scale(attack: AttackClass, case: HistoryCase) -> None:
+    """Messages near 1e-20 carry the same ranking."""
+    for world in _worlds(attack):
+        tiny = world.changed(lambda matrix, epoch, message: matrix * 2.0**-70)
+        for target in attack.reads:
+            exact = strongest(_scores(attack, world, target), world.truth)
+            assert strongest(_scores(attack, tiny, target), world.truth) == pytest.approx(exact, abs=0.01)
+
+
+def ignores_the_last_bit(attack: AttackClass, case: HistoryCase) -> None:
+    """Messages moved by one unit in the last place, in tensors of another alignment, give the same leak."""
+    for world in _worlds(attack)[::2]:
+        moved = world.changed(lambda matrix, epoch, message: last_bit_moved(matrix))
+        for target in attack.reads:
+            exact = strongest(_scores(attack, world, target), world.truth)
+            assert strongest(_scores(attack, moved, target), world.truth) == pytest.approx(exact, abs=0.005)
+
+
+HISTORY_CHECKS: tuple[Callable[[AttackClass, HistoryCase], None], ...] = (
+    states_its_terms,
+    succeeds_undefended,
+    survives_an_invertible_map,
+    is_near_chance_on_random_labels,
+    returns_well_formed_scores,
+    refuses_what_it_lacks,
+    bears_dead_messages,
+    scores_every_scale,
+    ignores_the_last_bit,
+)
+
+
+def _worlds(attack: AttackClass) -> list[World]:
+    binary = [undefended(share) for share in (0.25, 0.75) if "binary" in attack.tasks]
+    return (
+        binary
+        + [undefended(classes=3)] * ("multiclass" in attack.tasks)
+        + [regression()] * ("regression" in attack.tasks)
+    )
+
+
+def _scores(attack: AttackClass, world: World, target: str) -> Scores:
+    return attack()(replace(world.view, target=target, _results={}), world.knowledge())
+
+
+def _turned(matrix: Tensor, epoch: int, message: str) -> Tensor:
+    draw = torch.Generator().manual_seed(epoch + 17 * (message == "gradient"))
+    rotation = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=draw)).Q
+    return 3.0 * matrix @ rotation * (1 + epoch) + (1.0 if message == "embedding" else 0.0)

@@ -1,0 +1,101 @@
+"""Several epochs of messages with labels in them, made by formula: g = (p - y) w(e) of a top model that learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label.history import HistoryView
+from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.tasks import Task
+
+PARTY = "telco"
+ROWS, WIDTH, EPOCHS, STEPS = 1200, 8, 4, 3
+
+
+@dataclass(frozen=True)
+class World:
+    """The view of a passive party and the truth about it.
+
+    Attributes:
+        view: The messages of all epochs.
+        truth: Labels of all rows, bool or class codes (n,).
+        share: Share of the positives.
+    """
+
+    view: HistoryView
+    truth: Tensor
+    share: float
+
+    def knowledge(self, draw: int = 0) -> Knowledge:
+        """Everything that an attack may need: shares, and the labels of 40 rows."""
+        order = np.random.default_rng(draw).permutation(ROWS)[:40]
+        known = {int(row): int(self.truth[row]) for row in order}
+        if self.view.task.kind != "multiclass":
+            return Knowledge(self.share, known)
+        shares = torch.bincount(self.truth) / ROWS
+        return Knowledge(None, known, tuple(shares.tolist()))
+
+    def changed(self, change: Callable[[Tensor, int, str], Tensor]) -> World:
+        """The world with every matrix replaced by `change(matrix, epoch, message)`."""
+        epochs = [
+            replace(
+                epoch,
+                embeddings={PARTY: change(epoch.embeddings[PARTY], epoch.epoch, "embedding")},
+                gradients={PARTY: change(epoch.gradients[PARTY], epoch.epoch, "gradient")},
+            )
+            for epoch in self.view.epochs
+        ]
+        kept = {number: change(matrix, number, "embedding") for number, matrix in self.view.kept.items()}
+        return replace(self, view=replace(self.view, epochs=epochs, kept=kept, _results={}))
+
+
+@cache
+def undefended(share: float = 0.25, classes: int = 2) -> World:
+    """A network that learns over four epochs; its embeddings separate the classes more in each."""
+    draw = torch.Generator().manual_seed(5)
+    if classes == 2:
+        truth = torch.rand(ROWS, generator=draw) < share
+    else:
+        truth = torch.randint(classes, (ROWS,), generator=draw)
+    codes = truth.long()
+    means = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=draw)).Q[:classes]
+    noise = torch.randn(ROWS, WIDTH, generator=draw)
+    epochs, kept = [], {}
+    for number in range(EPOCHS):
+        embeddings = (0.5 + number) * means[codes] + 0.5 * noise
+        steps = torch.arange(ROWS)[torch.randperm(ROWS, generator=draw)] % STEPS
+        top = means.T @ torch.eye(classes) * (1 + number / 2)
+        spread = 0.3 * torch.randn(ROWS, classes, generator=draw)
+        residual = torch.softmax(embeddings @ top + spread, dim=1) - torch.nn.functional.one_hot(codes, classes)
+        gradients = residual @ top.T / ROWS
+        epochs.append(FollowedEpoch(number, torch.arange(ROWS), steps, {PARTY: embeddings}, {PARTY: gradients}))
+        kept[number] = embeddings
+    columns = sparse.csr_matrix((0.8 * means[codes] + torch.randn(ROWS, WIDTH, generator=draw)).numpy())
+    task = Task("binary", ("0", "1")) if classes == 2 else Task("multiclass", tuple(map(str, range(classes))))
+    return World(HistoryView(PARTY, task, epochs, kept, columns), truth, float((truth == 1).double().mean()))
+
+
+@cache
+def regression() -> World:
+    """A linear regression by gradient descent; its residual shrinks over four epochs."""
+    draw = torch.Generator().manual_seed(6)
+    x = torch.randn(ROWS, WIDTH, generator=draw)
+    truth = x[:, 0] + torch.randn(ROWS, generator=draw)
+    epochs, kept = [], {}
+    for number in range(EPOCHS):
+        steps = torch.arange(ROWS)[torch.randperm(ROWS, generator=draw)] % STEPS
+        weight = torch.randn(WIDTH, generator=draw)
+        residual = number / EPOCHS * x[:, 0] - truth
+        gradients = residual[:, None] * (weight + 0.1 * x)
+        epochs.append(FollowedEpoch(number, torch.arange(ROWS), steps, {PARTY: x}, {PARTY: gradients}))
+        kept[number] = x
+    view = HistoryView(PARTY, Task("regression"), epochs, kept, sparse.csr_matrix(x.numpy()))
+    return World(view, truth, 0.5)

@@ -1,0 +1,205 @@
+"""Nothing that depends on a label crosses to a party that releases once, and the job says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from cutlayer.accounting import LabelFree, Ledger, NoFormalGuarantee
+from cutlayer.channel import Kind, Message
+from cutlayer.config import Job, validated
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.check import check_job
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.run_ledger import ledger_of
+from cutlayer.training.trained import Run
+from tests.parties.interruptions import Dying, assert_equal, interrupted
+from tests.parties.processes import PATIENCE, lay_out, spawn
+from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, raw_job, record, run, tables
+
+TELCO, SHOP = PASSIVES[:2]
+LINEAR = {"kind": "linear", "width": 3}
+GIVEN = tables(passives=2)
+EARLY = {"patience": 1, "min_delta": 0.001}
+
+
+def raw(**options: Any) -> dict[str, Any]:
+    """Two passive parties that release a sketch once."""
+    settings = {"epochs": 5, "release": "once", "bottom": {ACTIVE: MLP, TELCO: LINEAR, SHOP: LINEAR}} | options
+    made = raw_job(passives=2, **settings)
+    for name in (TELCO, SHOP):
+        if settings["release"] == "once":
+            made["parties"][name]["fit"] = {"kind": "sketch"}
+            made["parties"][name]["features"] = {"numbers": {"quantiles": 3}}
+    return made
+
+
+def label_free(**options: Any) -> Job:
+    return validated(Job, raw(**options), "")
+
+
+def permuted(given: Mapping[str, pa.Table], seed: int) -> dict[str, pa.Table]:
+    """The same tables with the labels of all rows in another order."""
+    owner = given[ACTIVE]
+    order = np.random.default_rng(seed).permutation(owner.num_rows)
+    place = owner.schema.get_field_index("label")
+    return {**given, ACTIVE: owner.set_column(place, "label", owner.column("label").take(pa.array(order)))}
+
+
+def content(message: Message) -> dict[str, bytes]:
+    return {name: tensor.numpy().tobytes() for name, tensor in message.tensors.items()}
+
+
+def crossed(messages: list[Message], party: str) -> list[tuple[Any, ...]]:
+    """Everything in the messages that a party sent or received, in order."""
+    return [
+        (m.kind, m.sender, m.receiver, m.epoch, m.step, m.sequence, m.rows, dict(m.fields), content(m))
+        for m in messages
+        if party in (m.sender, m.receiver)
+    ]
+
+
+def both(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch, party: str = TELCO) -> list[list[tuple[Any, ...]]]:
+    """What crosses at a party with the true labels, and with permuted ones."""
+    found = []
+    for name, given in (("true", GIVEN), ("permuted", permuted(GIVEN, 4))):
+        with monkeypatch.context() as patched:
+            messages = record(patched)
+            run(job, given, folder / name)
+        found.append(crossed(messages, party))
+    return found
+
+
+def test_permuted_labels_change_no_bit_of_any_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag of the best epoch included, which depends on labels at a party that is sent gradients."""
+    true, other = both(label_free(), tmp_path, monkeypatch)
+    assert len(true) > 20
+    assert true == other
+    top = [load_file(tmp_path / name / "checkpoint" / ACTIVE / "best.safetensors") for name in ("true", "permuted")]
+    assert not all(torch.equal(top[0][key], top[1][key]) for key in top[0] if key.startswith("module/"))
+
+
+def test_labels_show_in_what_a_party_is_sent_in_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail: another party's gradients differ, and so do its best epochs or its embeddings."""
+    job = label_free(release={TELCO: "once"})
+    assert both(job, tmp_path / "once", monkeypatch, TELCO)[0] == both(job, tmp_path / "again", monkeypatch, TELCO)[1]
+    true, other = both(job, tmp_path / "steps", monkeypatch, SHOP)
+    assert true != other
+
+
+def test_early_stopping_sends_the_epoch_of_the_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = label_free(epochs=12, early_stop=EARLY)
+    true, other = both(job, tmp_path, monkeypatch)
+    ends = [[message for message in messages if message[0] == Kind.EPOCH_END] for messages in (true, other)]
+    assert len(ends[0]) != len(ends[1])  # these labels stop at different epochs
+    shared = min(true.index(ends[0][-1]), other.index(ends[1][-1]))
+    assert true[:shared] == other[:shared]
+    assert {message[7]["best"] for message in (*ends[0], *ends[1])} == {True}
+
+
+def test_the_ledger_states_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = ledger_of(label_free())
+    (entry,) = ledger.entries
+    assert (entry.protection, entry.party, entry.towards) == ("label_free", ACTIVE, (TELCO, SHOP))
+    assert entry.event == LabelFree()
+    assert "zero by construction" in entry.statement
+    (total,) = ledger.totals
+    assert (total.epsilon, total.delta) == (0.0, 0.0)
+    assert Ledger.from_json(ledger.to_json()) == ledger
+    (stopped,) = ledger_of(label_free(early_stop=EARLY)).entries
+    assert isinstance(stopped.event, NoFormalGuarantee)
+    assert "early stopping" in stopped.statement
+    (half,) = ledger_of(label_free(release={TELCO: "once"})).entries
+    assert half.towards == (TELCO,)
+    assert not ledger_of(label_free(release="every_step")).entries
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"release": "every_step"}, "privacy.label_free: no party that is sent gradients, got telco in every step"),
+        ({"release": {TELCO: "once"}}, "got shop in every step; write train.release: once"),
+        ({"warmup_epochs": 1}, "got telco in warm-up epochs; .* without warmup_epochs"),
+    ],
+)
+def test_the_condition_is_refused_where_a_party_is_sent_gradients(options: dict[str, Any], match: str) -> None:
+    made = raw(**options)
+    check_job(validated(Job, made, ""))
+    made["parties"][ACTIVE]["privacy"] = {"label_free": None}
+    with pytest.raises(ConfigError, match=match):
+        check_job(validated(Job, made, ""))
+
+
+def test_the_condition_has_no_settings_and_is_the_label_owners() -> None:
+    check_job(label_free(privacy={"label_free": None}))
+    check_job(label_free(privacy={"label_free": {}, "label_dp": {"eps": 1.0}}))
+    with pytest.raises(ConfigError, match=r"privacy\.label_free\.eps: unknown key"):
+        check_job(label_free(privacy={"label_free": {"eps": 1}}))
+    made = raw()
+    made["parties"][TELCO]["privacy"] = {"label_free": {}}
+    with pytest.raises(ConfigError, match=r"label_free at the active party.*got it at telco; move it to parties\.bank"):
+        check_job(validated(Job, made, ""))
+
+
+@pytest.mark.parametrize("width", [0, 70_000])
+def test_a_cut_of_no_width_is_refused(width: int) -> None:
+    with pytest.raises(ConfigError, match=r"model\.bottom.*width"):
+        check_job(label_free(bottom={ACTIVE: MLP, TELCO: {"kind": "linear", "width": width}, SHOP: LINEAR}))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(label_free(), GIVEN, folder)
+
+
+def test_a_resume_has_the_same_embeddings(tmp_path: Path, whole: Any) -> None:
+    interrupted(label_free(), GIVEN, tmp_path, Dying(6))
+    assert_equal(tmp_path, run(label_free(), GIVEN, tmp_path, resume=True), *whole, label_free())
+    assert torch.equal(released(tmp_path, TELCO), released(whole[0], TELCO))
+
+
+def test_processes_have_the_same_embeddings(tmp_path: Path, whole: Any) -> None:
+    sites = lay_out(tmp_path, raw(), GIVEN)
+    processes = {name: spawn(site) for name, site in sites.items()}
+    output = {name: process.communicate(timeout=PATIENCE) for name, process in processes.items()}
+    assert {process.returncode for process in processes.values()} == {0}, output
+    assert torch.equal(released(sites[TELCO].run, TELCO), released(whole[0], TELCO))
+
+
+def test_serving_embeds_a_row_as_it_was_released_and_takes_rows_that_are_new(whole: Any) -> None:
+    """A prediction encodes by the stored encoder and the stored weights; unknown values and missing ones have codes."""
+    folder, trained = whole
+    stored = Run(label_free(), RunFolder(folder), classes=trained.active.task.classes)
+    bottom = stored.bottom(TELCO)
+    encoder = Encoder.from_json((RunFolder(folder).data(TELCO) / "encoder.json").read_text())
+    store = PartyTable(TELCO, GIVEN[TELCO], "id", encoder=encoder).encode_all()
+    everything = torch.arange(store.rows)
+    embedded: Tensor = bottom(*store.gather(everything)).detach()
+    sent = released(folder, TELCO)
+    distances = torch.cdist(sent, embedded, compute_mode="donot_use_mm_for_euclid_dist").min(dim=1).values
+    assert float(distances.max()) < 1e-5
+    names = GIVEN[TELCO].column_names
+    new = {name: pa.array([1, 2] if name == "id" else ["z", None] if "kind" in name else [1e9, None]) for name in names}
+    strange = PartyTable(TELCO, pa.table(new), "id", encoder=encoder).encode_all()
+    assert bool(bottom(*strange.gather(torch.arange(2))).isfinite().all())
+
+
+def released(folder: Path, party: str) -> Tensor:
+    return load_file(folder / "checkpoint" / party / "released.safetensors")["released"]
+
+
+def test_the_key_of_the_test_is_used(whole: Any, tmp_path: Path) -> None:
+    """Another key turns the rows another way: the embeddings above are equal because the keys are."""
+    run(label_free(), GIVEN, tmp_path, key=KEY[::-1])
+    assert not torch.allclose(released(tmp_path, TELCO), released(whole[0], TELCO), atol=0.1)
