@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from cutlayer.config.job import TaskKind
 from cutlayer.data.columns import category_text, decoded, is_text, number_values, without_nan
 from cutlayer.data.faults import fault
 
+LabelKind = Literal["text", "integer", "number", "boolean"]
 _MEASURED = 100
 _KINDS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
@@ -27,10 +29,12 @@ class Labels:
         values: int64 (n,) class codes, or float32 (n,) targets of a regression.
         classes: names of the classes by code, in ascending order of the label values; of a binary task the second,
             greater one is the positive class. Empty for regression.
+        kind: type of the labels in the table.
     """
 
     values: Tensor
     classes: tuple[str, ...]
+    kind: LabelKind = "text"
 
 
 def encode_labels(
@@ -75,7 +79,7 @@ def encode_labels(
     if task == "multiclass" and _is_measured(column, len(classes)):
         raise fault(where, "classes", f"{len(classes)} different numbers ({_some(classes)})", "set task: regression")
     codes = pc.index_in(column, value_set=distinct).to_numpy()
-    return Labels(torch.from_numpy(codes.astype(np.int64)), classes)
+    return Labels(torch.from_numpy(codes.astype(np.int64)), classes, _kind_of(column.type))
 
 
 def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
@@ -103,7 +107,15 @@ def _targets(column: pa.ChunkedArray, where: str, rows: npt.NDArray[np.int64] | 
         raise fault(where, "finite labels", f"{column[row].as_py()} in {_row(row, rows)}", "fix or drop the row")
     if bool((values == values[:1]).all()):
         raise fault(where, "different labels", f"{values[0].item():g} in all rows", "is it the right column?")
-    return Labels(values, ())
+    return Labels(values, (), _kind_of(column.type))
+
+
+def _kind_of(kind: pa.DataType) -> LabelKind:
+    if is_text(kind):
+        return "text"
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    return "integer" if pa.types.is_integer(kind) else "number"
 
 
 def _is_measured(column: pa.ChunkedArray, distinct: int) -> bool:

@@ -123,6 +123,16 @@ class PartyTable:
         """Memory of the rows and the digests of their ids, in bytes; less once the rows of a file are released."""
         return self.digests.nbytes + (0 if self._table is None else self._table.nbytes)
 
+    def ids(self, positions: Positions) -> pa.ChunkedArray:
+        """Ids of some rows as the table has them, (m,); numbers of the rows where it has no id column.
+
+        Args:
+            positions: Row numbers in this table, int64 (m,).
+        """
+        if self._id is None:
+            return pa.chunked_array([pa.array(positions)])
+        return decoded(self._columns().column(self._id)).take(pa.array(positions))
+
     def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, RunFolderError
-from cutlayer.estimator.prediction import Evaluation, Models
+from cutlayer.estimator.prediction import Evaluation, embed, encode
 from cutlayer.estimator.privacy import Protections, privacy_of
 from cutlayer.estimator.tables import LABEL, Tables, check_mapping, check_rows, labels_of, read, with_labels
 from cutlayer.jobs.audit import audit_again
@@ -30,6 +30,7 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import allowed_models, modules_of
 from cutlayer.report import Report, build
 from cutlayer.serving import servings
+from cutlayer.serving.models import Models
 from cutlayer.training.finetuning import EPOCHS, Labelled, tune
 from cutlayer.training.keys import LENGTH
 from cutlayer.training.together import Keys
@@ -103,7 +104,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             self.report_ = build(folder.path)
             if job.task != "regression":
                 self.classes_ = np.unique(labels)
-            self.models_ = Models.load(job, folder, self.report_.task.classes)
+            self.models_ = Models.load(job, folder)
             self.encoders_ = self.models_.encoders
             self._supplied = key
         return self
@@ -229,7 +230,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
     def _predict(self, X: Tables, absent: Collection[str], *, protected: bool) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "folder_")
         gone = self.models_.absent(absent)
-        stores = self.models_.encode(X, gone)
+        stores = encode(self.models_, X, gone)
         logits = self.models_.answer(self._embed(stores, protected=protected), gone)
         predicted: npt.NDArray[np.float64] = self.models_.task.predict(logits.double()).numpy()
         return predicted
@@ -238,10 +239,10 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         """Embeddings as the parties release them for a prediction, or bare ones."""
         job, models = self.job_, self.models_
         widths = {name: models.widths[name] for name in job.passives if name in stores}
-        return models.embed(stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
+        return embed(models, stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
 
     def _labelled(self, X: Tables, y: Any, gone: Collection[str], *, protected: bool) -> Labelled:
-        labels, stores = labels_of(y), self.models_.encode(X, gone)
+        labels, stores = labels_of(y), encode(self.models_, X, gone)
         counts = {len(labels), *(store.rows for store in stores.values())}
         if len(counts) > 1:
             got = ", ".join(f"{count:,}" for count in sorted(counts))

@@ -31,6 +31,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.process import run_threads
 from cutlayer.training.references import Reference, train_reference
+from cutlayer.training.test_predictions import write_test_predictions
 from cutlayer.training.together import Keys, Trained, open_table, train_together
 from cutlayer.training.trained import Run
 from cutlayer.training.utility import chance, interval
@@ -190,7 +191,7 @@ def _compared(
 def describe(
     job: Job, run: RunId, folder: RunFolder, trained: Trained, auditor: Auditor | None, threads: int, options: Options
 ) -> Described:
-    """Summary and audit of one run.
+    """Summary and audit of one run; of the job's own run, its test predictions are written too.
 
     Args:
         job: Job of the run.
@@ -202,6 +203,8 @@ def describe(
         options: Options that the job was run with.
     """
     summary = summary_of(job, run, folder, trained, threads, reproducible=options.keys.supplied is not None)
+    if run.kind is RunKind.THIS_RUN:
+        write_test_predictions(folder, trained.active)
     protections = protections_of(job)
     audit = auditor.results(run.label, protections) if auditor else RunAudit(protections=tuple(protections))
     return Described(summary, audit)

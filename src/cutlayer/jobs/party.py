@@ -30,6 +30,7 @@ from cutlayer.parties.random_state import isolated
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
@@ -98,6 +99,7 @@ def _lead(
         party = ActiveParty(job, local, links.ports, recorder)
         outcome = _driven(party.run(), links, local.starting_key)
     recorder.finished()
+    record_active(folder, party)
     trained = Trained(
         active=outcome,
         passives={},  # their outcomes stay with them
@@ -114,6 +116,7 @@ def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: fl
     with connect(address, local.name, job.active, timeout=timeout) as link:
         party = PassiveParty(job, local, link.port)
         outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key, timeout + GRACE)
+    record_passive(folder, party)
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     audit = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)

@@ -84,7 +84,7 @@ class ActiveParty:
                 yield from self._collect_releases()
         if self.job.keeps_best:
             self.state.load_weights(self.checkpoints.load_best(self.stopping.best_epoch))
-        part = "test" if len(self.split.test) else self.part
+        part = self._reported
         metrics, logits = yield from self._evaluate(part, -1, self._absent_sets())
         evidence = yield from self._finish()
         # After the last message: the account of a run that dies before it stays open, and later runs count it.
@@ -104,6 +104,8 @@ class ActiveParty:
             )
         self.part = "validation" if len(self.split.validation) else "test"
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+        # Before the table is released from memory, which `prepare` does.
+        self.reported_ids = local.table.ids(agreement.positions[self.split.part(self._reported)])
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         widths = yield from agree_order_active(job, self.ports, prepared.digests)
         # After the orders were compared: labels are drawn and parameters initialised for the common rows only.
@@ -152,7 +154,7 @@ class ActiveParty:
         if prepared.labels is None:
             raise DataError(f"{self.local.name} is the active party and needs a label column")
         name, model = self.local.name, self.job.model
-        self.truth = prepared.labels.values
+        self.truth, self.label_kind = prepared.labels.values, prepared.labels.kind
         self.task = Task.fitted(self.job.task, prepared.labels.classes, self.truth[self.split.part("train")])
         self.store = prepared.store
         self.inputs = self.store.columns.inputs if self.store else Inputs()
@@ -269,6 +271,11 @@ class ActiveParty:
             seen[self.local.name] = self.state.modules["bottom"](codes, numbers)
         return {name: seen[name] for name in self.widths}
 
+    @property
+    def _reported(self) -> str:
+        """The part of the rows that the run is measured on at its end."""
+        return "test" if len(self.split.test) else self.part
+
     def _absent_sets(self) -> tuple[Names, ...]:
         """Sets of parties whose absence is evaluated; without features of its own, this party needs one to stay."""
         passives = self.job.passives
@@ -345,6 +352,7 @@ class ActiveParty:
             metrics=metrics,
             logits=logits[()],
             labels=self.truth[self.split.part(part)],
+            ids=self.reported_ids,
             evidence=evidence,
             parameters=self.state.parameters,
             numeric=self.inputs.numbers,

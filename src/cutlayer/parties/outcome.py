@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from torch import Tensor
 
 from cutlayer.data.split import Split
@@ -28,6 +29,7 @@ class ActiveOutcome:
         metrics: Metrics of the task on these rows, by name.
         logits: Logits of these rows, (n, outputs).
         labels: True labels of these rows, (n,).
+        ids: Ids of these rows as the active party's table has them, (n,).
         evidence: Evidence of the protections of all parties.
         parameters: Number of trained numbers at the active party.
         numeric: Number of numeric columns of the active party.
@@ -50,6 +52,7 @@ class ActiveOutcome:
     metrics: Mapping[str, float]
     logits: Tensor
     labels: Tensor
+    ids: pa.ChunkedArray
     evidence: tuple[Evidence, ...]
     parameters: int
     numeric: int

@@ -1,5 +1,5 @@
 """Predictions of a trained model: releases of passive parties for them, and the online service between organisations."""
 
-from cutlayer.serving.release import Embed, Serving, servings
+from cutlayer.serving.release import Embed, Prediction, Serving, servings
 
-__all__ = ["Embed", "Serving", "servings"]
+__all__ = ["Embed", "Prediction", "Serving", "servings"]

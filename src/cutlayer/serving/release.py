@@ -13,17 +13,60 @@ from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.durable import locked
-from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
 from cutlayer.parties.local import EVALUATION_ROWS, context_of, plan_of
 from cutlayer.parties.state import chain_state
+from cutlayer.protections import Chain
 from cutlayer.protections.base import Mode, PassiveView
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import noise_key_path, read_key
+from cutlayer.training.keys import LENGTH, check_same_keys, noise_key_path, read_key
+from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.run_ledger import chain_of
-from cutlayer.training.trained import Run
+from cutlayer.training.trained import checkpoint_of
 
 Embed = Callable[[Tensor], Tensor]
 """Runs the bottom model on some of the rows asked for, int64 (m,) -> (m, width)."""
+
+
+class Prediction:
+    """A prediction that was counted: it releases every row once, in batches of the party's own numbering.
+
+    Args:
+        chain: Protections of the party, set up for predictions.
+        active: Name of the active party.
+        number: Number of the prediction, from 0.
+    """
+
+    def __init__(self, chain: Chain, active: str, number: int) -> None:
+        self._chain, self._active, self._number = chain, active, number
+        self._batches, self._next = 0, 0
+
+    def release(self, embed: Embed, rows: Tensor) -> Tensor:
+        """Release rows that were not released in this prediction before.
+
+        Args:
+            embed: Runs the bottom model on some of these rows.
+            rows: Row numbers of the prediction, int64 (n,), ascending and above all that were released.
+
+        Returns:
+            What the active party receives, float32 (n, width).
+
+        Raises:
+            ProtocolError: rows in another order: one of them might be released twice, and counted once.
+        """
+        if len(rows):
+            if int(rows[0]) < self._next or not bool((rows[1:] > rows[:-1]).all()):
+                wanted = f"ascending rows from {self._next:,} on, each once in a prediction"
+                raise ProtocolError.expected(wanted, f"rows from {int(rows[0]):,} on")
+            self._next = int(rows[-1]) + 1
+        parts = []
+        for batch in evaluation_batches(rows, EVALUATION_ROWS):
+            view = PassiveView(Mode.SERVE, self._number, self._batches, batch, embed)
+            released = self._chain.embedding_out(embed(batch), view)
+            self._chain.sending(Kind.EVALUATION, self._active, released)
+            self._batches += 1
+            parts.append(released)
+        return torch.cat(parts) if parts else embed(rows)
 
 
 class Serving:
@@ -48,12 +91,13 @@ class Serving:
         self.counted = any(
             isinstance(protection.event(self.plan), GaussianRelease) for protection in self.chain.protections
         )
-        run = Run(job, folder)
-        own, state = folder.path / "checkpoint" / party, run.checkpoint(party)
+        record, state = ModelRecord.read(record_path(folder, party)), checkpoint_of(job, folder, party)
+        own = folder.path / "checkpoint" / party
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
         self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
-        key = supplied or read_key(noise_key_path(folder.path, party))
-        self.chain.setup(context_of(job, party, {party: width}, run.training, key, key), self._log)
+        key = _noise_key(folder, party, supplied) if self.chain.protections else bytes(LENGTH)
+        context = context_of(job, party, {party: width}, record.training_rows(job), key, key)
+        self.chain.setup(context, self._log)
         self.chain.load_state_dict(chain_state(state))
 
     @property
@@ -84,8 +128,24 @@ class Serving:
                 "the cost of those; nothing was released; train with more"
             )
 
+    @contextmanager
+    def prediction(self) -> Iterator[Prediction]:
+        """Count a prediction, whose rows are released batch by batch while the context is open.
+
+        Raises:
+            ConfigError, BudgetExceeded: as `check`; nothing is released then.
+            RunFolderError: another process makes a prediction at this moment.
+        """
+        with torch.no_grad(), self._alone():
+            self.check()
+            try:
+                yield Prediction(self.chain, self.job.active, self.made)
+            finally:
+                # The log of a finished run ends with the record of its end, or a later run takes it for unfinished.
+                self.chain.close_account()
+
     def release(self, embed: Embed, rows: int) -> Tensor:
-        """Count a prediction, and release its rows.
+        """Make a prediction of rows that are all in memory.
 
         Args:
             embed: Runs the bottom model on the rows asked for.
@@ -95,20 +155,10 @@ class Serving:
             What the active party receives, float32 (rows, width).
 
         Raises:
-            ConfigError, BudgetExceeded: as `check`; nothing is released then.
-            RunFolderError: another process makes a prediction at this moment.
+            ConfigError, BudgetExceeded, RunFolderError: as `prediction`.
         """
-        with torch.no_grad(), self._alone():
-            self.check()
-            parts, number = [], self.made
-            for step, batch in enumerate(evaluation_batches(torch.arange(rows), EVALUATION_ROWS)):
-                view = PassiveView(Mode.SERVE, number, step, batch, embed)
-                released = self.chain.embedding_out(embed(batch), view)
-                self.chain.sending(Kind.EVALUATION, self.job.active, released)
-                parts.append(released)
-            # The log of a finished run ends with the record of its end, or a later run would take it for unfinished.
-            self.chain.close_account()
-            return torch.cat(parts) if parts else embed(torch.arange(0))
+        with self.prediction() as prediction:
+            return prediction.release(embed, torch.arange(rows))
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -136,3 +186,19 @@ def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: b
     for serving in parties.values():
         serving.check()
     return parties
+
+
+def _noise_key(folder: RunFolder, party: str, supplied: bytes | None) -> bytes:
+    """The key of a party's noise in a run.
+
+    Raises:
+        ConfigError: the run was made with a supplied key, and none is supplied now.
+        CheckpointError: another key is supplied.
+    """
+    path = noise_key_path(folder.path, party)
+    if supplied is not None:
+        check_same_keys(path.with_name("keys.fingerprint"), (supplied, supplied))
+        return supplied
+    if not path.exists():
+        raise ConfigError.expected(f"the key of the noise of {party}", f"none at {path}", "name the --key of the run")
+    return read_key(path)

@@ -24,6 +24,7 @@ from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory import LabelMemory
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import check_same_keys, load_or_derive_start, load_or_make, noise_key_path
+from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.recorder import Recorder
 
 
@@ -191,6 +192,9 @@ def train_together(
     parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
     results = drive_together({name: isolated(party, sides[name].starting_key) for name, party in parties.items()})
     recorder.finished()
+    record_active(folder, leader)
+    for passive in passives.values():
+        record_passive(folder, passive)
     return Trained(
         active=results[job.active],
         passives={name: results[name] for name in job.passives},

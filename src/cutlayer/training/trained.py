@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,7 +11,7 @@ from cutlayer.config import Job
 from cutlayer.data.split import Split, split_rows
 from cutlayer.data.store import Store
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.checkpoint import Checkpoints, State
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
@@ -85,18 +84,30 @@ class Run:
         self.restore(top, "top", self.job.active)
         return top
 
-    def checkpoint(self, party: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def checkpoint(self, party: str) -> State:
         """Tensors and state of a party at the final epoch of the run."""
-        own = Checkpoints(self.folder.path / "checkpoint" / party, party, self.job.digest())
-        return own.load_kept(best=self.job.keeps_best)
+        return checkpoint_of(self.job, self.folder, party)
 
     def restore(self, module: nn.Module, name: str, party: str) -> None:
         """Load the weights that the run ended with into `module`, which `party` calls `name`."""
-        tensors, _ = self.checkpoint(party)
-        prefix = f"module/{name}."
-        module.load_state_dict({k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)})
-        module.eval()
+        restore(module, name, self.checkpoint(party))
 
     @cached_property
     def _labels(self) -> tuple[Tensor, Tensor]:
         return read_truth(self.folder.transcript(self.job.active))
+
+
+def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:
+    """Tensors and state of a party at the final epoch of a finished run.
+
+    Raises:
+        CheckpointError: missing, damaged, or of another job.
+    """
+    return Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_kept(best=job.keeps_best)
+
+
+def restore(module: nn.Module, name: str, state: State) -> None:
+    """Load weights from a checkpoint into `module`, which its party calls `name`; then set evaluation mode."""
+    prefix = f"module/{name}."
+    module.load_state_dict({k.removeprefix(prefix): t for k, t in state[0].items() if k.startswith(prefix)})
+    module.eval()

@@ -1,0 +1,137 @@
+"""Predictions in a Parquet file: one row per id, written in pieces, so that they need not fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import parquet
+from torch import Tensor
+
+from cutlayer.durable import sync_file, sync_folder
+from cutlayer.errors import ConfigError
+from cutlayer.tasks import Task
+
+ID, CONTRIBUTED = "id", "contributed"
+PROBABILITY, VALUE = "probability", "value"
+ENDING = ".parquet"
+
+
+def score_columns(task: Task) -> tuple[str, ...]:
+    """Names of the columns of a prediction.
+
+    >>> score_columns(Task("binary", ("no", "yes"))), score_columns(Task("multiclass", ("a", "b", "c")))
+    (('probability',), ('probability_a', 'probability_b', 'probability_c'))
+    """
+    if task.kind == "regression":
+        return (VALUE,)
+    if task.kind == "binary":
+        return (PROBABILITY,)
+    return tuple(f"{PROBABILITY}_{name}" for name in task.classes)
+
+
+def scores_of(task: Task, logits: Tensor) -> npt.NDArray[np.float64]:
+    """Predictions in the columns of `score_columns`, float64 (n, columns).
+
+    Args:
+        task: Task of the run.
+        logits: Logits (n, outputs) of the top model.
+    """
+    predicted: npt.NDArray[np.float64] = task.predict(logits.double()).numpy()
+    if task.kind == "regression":
+        return predicted[:, np.newaxis]
+    return predicted[:, 1:] if task.kind == "binary" else predicted
+
+
+class ScoreWriter:
+    """Writes predictions piece by piece.
+
+    The columns are `id` with the ids as the table has them; `probability` of the second class of a binary task,
+    `probability_CLASS` for each class of a multi-class task, or `value` of a regression, float64; and `contributed`,
+    the list of the parties whose features the prediction rests on.
+
+    Args:
+        path: Path of the file.
+        task: Task of the run.
+        ids: Arrow type of the ids.
+        parties: Names of the parties that have features, in the job's order.
+    """
+
+    def __init__(self, path: Path, task: Task, ids: pa.DataType, parties: Sequence[str]) -> None:
+        self.parties, self.rows = tuple(parties), 0
+        self.counts = dict.fromkeys(self.parties, 0)
+        self._names = score_columns(task)
+        numbers = [pa.field(name, pa.float64(), nullable=False) for name in self._names]
+        named = pa.field(CONTRIBUTED, pa.list_(pa.dictionary(pa.int8(), pa.string())), nullable=False)
+        self._schema = pa.schema([pa.field(ID, ids, nullable=False), *numbers, named])
+        self._file = parquet.ParquetWriter(path, self._schema)
+
+    def write(
+        self, ids: pa.Array, scores: npt.NDArray[np.float64], present: Mapping[str, npt.NDArray[np.bool_]]
+    ) -> None:
+        """Write a row group.
+
+        Args:
+            ids: Ids of the rows, (n,).
+            scores: As `scores_of`, (n, columns).
+            present: Which rows each party contributed to, (n,), by name.
+        """
+        mask = np.column_stack([present[name] for name in self.parties])
+        offsets = np.concatenate([[0], mask.sum(axis=1).cumsum()]).astype(np.int32)
+        indices = pa.array(np.nonzero(mask)[1].astype(np.int8))
+        named = pa.DictionaryArray.from_arrays(indices, pa.array(self.parties, pa.string()))
+        lists = pa.ListArray.from_arrays(pa.array(offsets), named)
+        columns = [pa.array(np.ascontiguousarray(column)) for column in scores.T]
+        self._file.write_table(pa.table([ids, *columns, lists], schema=self._schema))
+        self.rows += len(scores)
+        for name, count in zip(self.parties, mask.sum(axis=0).tolist(), strict=True):
+            self.counts[name] += count
+
+    def close(self) -> None:
+        """Complete the file."""
+        self._file.close()
+
+
+@contextmanager
+def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str]) -> Iterator[ScoreWriter]:
+    """Open a `ScoreWriter` whose file appears whole, readable by its owner alone, or not at all.
+
+    Args:
+        path: Path of the file; its folder exists. Another file there is replaced.
+        task: As in `ScoreWriter`.
+        ids: As in `ScoreWriter`.
+        parties: As in `ScoreWriter`.
+
+    Raises:
+        ConfigError: the name does not end in .parquet.
+    """
+    check_scores_path(path)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.touch(mode=0o600)
+        writer = ScoreWriter(partial, task, ids, parties)
+        try:
+            yield writer
+        finally:
+            writer.close()
+        sync_file(partial)
+        partial.replace(path)
+        sync_folder(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def check_scores_path(path: Path) -> None:
+    """Raise unless predictions can be written to a path.
+
+    Raises:
+        ConfigError: the name does not end in .parquet, or its folder does not exist.
+    """
+    if path.suffix != ENDING:
+        raise ConfigError.expected(f"a name that ends in {ENDING} for the predictions", path.name)
+    if not path.parent.is_dir():
+        raise ConfigError.expected(f"a folder at {path.parent} for the predictions", "none", "make it first")

@@ -1,0 +1,185 @@
+"""The trained models of a run, loaded from its folder: one party's part, or all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from cutlayer.config import Job
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.store import Store
+from cutlayer.errors import RunFolderError
+from cutlayer.models import BottomModel, TopModel, build_bottom, build_top
+from cutlayer.parties.checkpoint import State
+from cutlayer.tasks import Task
+from cutlayer.training.finetuning import checked_absent
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.model_record import ModelRecord, record_path
+from cutlayer.training.trained import checkpoint_of, restore
+
+
+@dataclass(frozen=True)
+class PartyModel:
+    """One party's part of a trained model, in evaluation mode.
+
+    Attributes:
+        record: Record of the training.
+        encoder: Fitted encoder of the party's columns; `None` where it has none.
+        bottom: Bottom model; `None` where the party has no columns.
+        top: Top model; `None` at a passive party.
+    """
+
+    record: ModelRecord
+    encoder: Encoder | None
+    bottom: BottomModel | None
+    top: TopModel | None = None
+
+    @classmethod
+    def load(cls, job: Job, folder: RunFolder, party: str) -> PartyModel:
+        """Load a party's part from the folder of a finished run.
+
+        Args:
+            job: Job of the run; of the private parts none is read.
+            folder: Folder of the run.
+            party: Name of the party.
+
+        Raises:
+            RunFolderError: the folder does not have this party's part of a finished run.
+            CheckpointError: the weights are missing, damaged, or of another job.
+            ConfigError: a user's model that was not allowed.
+        """
+        record, state = _record(folder, party), checkpoint_of(job, folder, party)
+        with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then replaced
+            encoder, bottom = _bottom(job, folder, party, state)
+            return cls(record, encoder, bottom, _top(job, record, state))
+
+    @property
+    def task(self) -> Task:
+        """Task of the top model.
+
+        Raises:
+            RunFolderError: this is the part of a passive party, which does not know it.
+        """
+        if self.record.task is None:
+            raise RunFolderError.expected("the part of the active party", f"that of {self.record.party}")
+        return self.record.task.task
+
+
+def _record(folder: RunFolder, party: str) -> ModelRecord:
+    path = record_path(folder, party)
+    if not path.exists():
+        raise RunFolderError.expected(
+            f"{party}'s part of a finished run at {folder.path}",
+            f"no {path.relative_to(folder.path)}",
+            "a run between organisations leaves each part with its party: use party predict there; a run that has not "
+            "ended leaves none",
+        )
+    return ModelRecord.read(path)
+
+
+def _bottom(job: Job, folder: RunFolder, party: str, state: State) -> tuple[Encoder, BottomModel] | tuple[None, None]:
+    path = folder.data(party) / "encoder.json"
+    if not any(name.startswith("module/bottom.") for name in state[0]) and not path.exists():
+        return None, None
+    try:
+        encoder = Encoder.from_json(path.read_text(encoding="utf-8"), f"{path}")
+    except OSError as failure:
+        raise RunFolderError.expected(f"the encoder of {party} at {path}", failure.strerror) from None
+    bottom = build_bottom(job.model.bottom_of(party), encoder.columns.inputs, f"model.bottom ({party})")
+    restore(bottom, "bottom", state)
+    return encoder, bottom
+
+
+def _top(job: Job, record: ModelRecord, state: State) -> TopModel | None:
+    if record.task is None:
+        return None
+    top = build_top(job.model.top, record.widths, record.task.task.outputs, may_leave=job.passives)
+    restore(top, "top", state)
+    return top
+
+
+@dataclass(frozen=True)
+class Models:
+    """The trained parts of all parties.
+
+    Attributes:
+        active: Name of the active party.
+        encoders: Encoders of the parties that have features, by name in the job's order.
+        bottoms: Bottom models of the same parties.
+        task: Task of the run.
+        top: Top model.
+        tuned: Top models that were fine-tuned after a departure, by the departed parties.
+    """
+
+    active: str
+    encoders: Mapping[str, Encoder]
+    bottoms: Mapping[str, BottomModel]
+    task: Task
+    top: TopModel
+    tuned: dict[frozenset[str], TopModel] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, job: Job, folder: RunFolder) -> Models:
+        """Load the trained models and fitted encoders of all parties from a run folder.
+
+        Raises:
+            RunFolderError: the folder does not have the parts of all parties.
+        """
+        parts = {name: PartyModel.load(job, folder, name) for name in job.parties}
+        active = parts[job.active]
+        if active.top is None:
+            raise RunFolderError.expected(f"a top model of {job.active} in {folder.path}", "none", "run the job again")
+        _check_same_training(parts)
+        encoders = {name: part.encoder for name, part in parts.items() if part.encoder is not None}
+        bottoms = {name: part.bottom for name, part in parts.items() if part.bottom is not None}
+        return cls(job.active, encoders, bottoms, active.task, active.top)
+
+    def absent(self, names: Collection[str], epochs: int = 1) -> tuple[str, ...]:
+        """The absent parties in the job's order; see `checked_absent`."""
+        return checked_absent(names, [*self.encoders], self.active, epochs)
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Width of the embedding of each party that has features, in the job's order."""
+        return {name: bottom.width for name, bottom in self.bottoms.items()}
+
+    def answer(self, embeddings: Mapping[str, Tensor], absent: Collection[str]) -> Tensor:
+        """Logits (n, outputs), of the top model that was fine-tuned for just these absent parties if there is one.
+
+        Args:
+            embeddings: Embeddings (n, width) of all parties that have features, in the job's order; of absent parties
+                only the shape counts.
+            absent: Passive parties whose embeddings do not count.
+        """
+        with torch.no_grad():
+            if not absent:
+                logits: Tensor = self.top(embeddings)
+                return logits
+            top = self.tuned.get(frozenset(absent), self.top)
+            return top.answer(embeddings, embeddings.keys() - set(absent))
+
+
+def _check_same_training(parts: Mapping[str, PartyModel]) -> None:
+    """Raise unless all parts come from one training."""
+    if len({part.record.training for part in parts.values()}) > 1:
+        got = ", ".join(f"{name} {part.record.training}" for name, part in parts.items())
+        raise RunFolderError.expected("the parts of one training", got, "restore the run folder, or run the job again")
+
+
+def embedding_of(bottom: BottomModel, store: Store, first: int = 0) -> Callable[[Tensor], Tensor]:
+    """The bottom model on rows of a store: int64 (m,) -> (m, width).
+
+    Args:
+        bottom: Bottom model.
+        store: Encoded rows.
+        first: Number that the first row of the store goes by.
+    """
+
+    def embed(rows: Tensor) -> Tensor:
+        embedding: Tensor = bottom(*store.gather(rows - first if first else rows))
+        return embedding
+
+    return embed

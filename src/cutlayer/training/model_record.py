@@ -1,0 +1,103 @@
+"""What a party records of its trained model besides the weights, so that the model can be used later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.config import Job
+from cutlayer.config.job import TaskKind
+from cutlayer.data.labels import LabelKind
+from cutlayer.data.split import split_rows
+from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.passive import PassiveParty
+from cutlayer.results.document import Document
+from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+
+
+class TrainedTask(Document):
+    """The task of a trained top model; it is derived from labels, so it stays with the active party.
+
+    Attributes:
+        kind: Kind of the labels.
+        classes: Names of the classes in the order of their codes; empty for regression.
+        labels: Type of the labels in the table.
+        center: As in `Task`.
+        scale: As in `Task`.
+    """
+
+    kind: TaskKind
+    classes: tuple[str, ...] = ()
+    labels: LabelKind = "text"
+    center: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def task(self) -> Task:
+        """The task, to predict and evaluate with."""
+        return Task(self.kind, self.classes, self.center, self.scale)
+
+
+class ModelRecord(Document):
+    """A party's `model.json`, written at the end of a training.
+
+    Attributes:
+        party: Name of the party.
+        job: Digest of the shared job.
+        training: Id of the training, equal at all parties: halves of different trainings do not fit together.
+        rows: Number of common rows.
+        widths: Number of columns of the embeddings that the party makes or receives, by party in the job's order.
+        task: Task, at the active party.
+    """
+
+    title: ClassVar[str] = "the record of a trained model"
+
+    party: str
+    job: str
+    training: str
+    rows: int = Field(ge=1)
+    widths: Mapping[str, int]
+    task: TrainedTask | None = None
+
+    def training_rows(self, job: Job) -> Tensor:
+        """Row numbers of the training rows in the common order, int64."""
+        return split_rows(self.rows, job.train.split, job.train.seed).part("train")
+
+
+def record_path(folder: RunFolder, party: str) -> Path:
+    """Path of a party's record in a run folder."""
+    return folder.path / "checkpoint" / party / "model.json"
+
+
+def record_passive(folder: RunFolder, party: PassiveParty) -> None:
+    """Write the record of a passive party that has ended its training."""
+    name = party.local.name
+    record = ModelRecord(
+        party=name,
+        job=party.job.digest(),
+        training=party.port.run,
+        rows=party.store.rows,
+        widths={name: party.bottom.width},
+    )
+    record.write(record_path(folder, name))
+
+
+def record_active(folder: RunFolder, party: ActiveParty) -> None:
+    """Write the record of an active party that has ended its training."""
+    task = party.task
+    record = ModelRecord(
+        party=party.local.name,
+        job=party.job.digest(),
+        training=next(iter(party.ports.values())).run,
+        rows=len(party.truth),
+        widths=party.widths,
+        task=TrainedTask(
+            kind=task.kind, classes=task.classes, labels=party.label_kind, center=task.center, scale=task.scale
+        ),
+    )
+    record.write(record_path(folder, party.local.name))
