@@ -105,7 +105,7 @@ class ActiveParty:
         self.part = "validation" if len(self.split.validation) else "test"
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
         # Before the table is released from memory, which `prepare` does.
-        self.reported_ids = local.table.ids(agreement.positions[self.split.part(self._reported)])
+        self.reported_ids = local.table.ids(agreement.positions[self.split.part(self._reported).numpy()])
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         widths = yield from agree_order_active(job, self.ports, prepared.digests)
         # After the orders were compared: labels are drawn and parameters initialised for the common rows only.

@@ -1,4 +1,4 @@
-"""Predictions of a trained model: releases of passive parties for them, and the online service between organisations."""
+"""Predictions of a trained model: releases of passive parties for them, in files and online between organisations."""
 
 from cutlayer.serving.release import Embed, Prediction, Serving, servings
 

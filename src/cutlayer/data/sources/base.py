@@ -67,6 +67,30 @@ class Source(ABC):
             raise fault(self.where, "a table with rows", "no row")
         return _without_views(table).combine_chunks()
 
+    def chunks(self, names: Sequence[str], size: int, as_text: Collection[str] = ()) -> Iterator[pa.Table]:
+        """Read these columns, some rows at a time; files of formats that allow it are never in memory as a whole.
+
+        Args:
+            names: Columns to read, in this order.
+            size: Maximum number of rows of a piece.
+            as_text: Columns of a CSV file that stay text whatever their values are.
+
+        Yields:
+            Pieces of 1 to `size` rows, together all rows in their order; a CSV file's columns are all text.
+
+        Raises:
+            DataError: the table has no such column, or the file cannot be read.
+        """
+        for name in names:
+            self.require(name)
+        for piece in self._pieces(list(names), size, as_text):
+            for start in range(0, piece.num_rows, size):
+                yield _without_views(piece.slice(start, size))
+
+    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        """Pieces of any number of rows, the whole table in one by default."""
+        yield self._read(names, as_text)
+
     def read_all(self) -> pa.Table:
         """Read every column; see `read`."""
         return self.read(self.names)
@@ -96,6 +120,14 @@ class FileSource(Source):
     def _read(self, names: list[str], as_text: Collection[str]) -> pa.Table:
         with self._readable():
             return self.read_columns(names, as_text)
+
+    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        with self._readable():
+            yield from self.read_pieces(names, size, as_text)
+
+    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        """Columns of these names in this order, about `size` rows at a time; all rows at once by default."""
+        yield self.read_columns(names, as_text)
 
     @abstractmethod
     def read_names(self) -> Sequence[str]:

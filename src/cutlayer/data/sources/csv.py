@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +13,8 @@ from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource
 
 _EXACT = 2.0**53
+_BLOCK = 8 * 2**20
+"""Bytes of a file that is read in pieces: some 100,000 rows of ten columns."""
 
 
 class CsvSource(FileSource):
@@ -41,18 +43,47 @@ class CsvSource(FileSource):
             config.path,
             read_options=csv.ReadOptions(column_names=list(self.names), skip_rows=0 if headless else 1),
             parse_options=_layout(config),
-            convert_options=csv.ConvertOptions(
-                include_columns=names,
-                column_types=dict.fromkeys(names, pa.string()),
-                null_values=list(config.missing),
-                strings_can_be_null=True,
-            ),
+            convert_options=self._conversion(names),
         )
         trimmed = {name: _trimmed(table.column(name), config.missing) for name in names}
         table = pa.table({name: text if name in as_text else typed(text) for name, text in trimmed.items()})
-        if table.num_rows and headless and all(table.column(name)[0].as_py() == name for name in names):
-            raise fault(self.where, "no header where table.columns is given", "their names in the first row", "drop it")
+        self._check_headless(table, names)
         return table
+
+    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        """The same as text, a block of the file at a time: types depend on all rows, and are the reader's to decide."""
+        config, headless = self.config, self.config.columns is not None
+        options = csv.ReadOptions(
+            column_names=list(self.names), skip_rows=0 if headless else 1, block_size=_BLOCK, use_threads=False
+        )
+        first = True
+        with csv.open_csv(
+            config.path,
+            read_options=options,
+            parse_options=_layout(config),
+            convert_options=self._conversion(names),
+        ) as reader:
+            for batch in reader:
+                piece = pa.Table.from_batches([batch])
+                trimmed = pa.table({name: _trimmed(piece.column(name), config.missing) for name in names})
+                if first:
+                    self._check_headless(trimmed, names)
+                first = False
+                yield trimmed
+
+    def _conversion(self, names: list[str]) -> csv.ConvertOptions:
+        return csv.ConvertOptions(
+            include_columns=names,
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=list(self.config.missing),
+            strings_can_be_null=True,
+        )
+
+    def _check_headless(self, table: pa.Table, names: list[str]) -> None:
+        """Raise if the first row holds the names of the columns although these were given."""
+        given = self.config.columns is not None
+        if table.num_rows and given and all(table.column(name)[0].as_py() == name for name in names):
+            raise fault(self.where, "no header where table.columns is given", "their names in the first row", "drop it")
 
 
 def typed(text: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,0 +1,108 @@
+"""`cutlayer predict`: predictions of a finished run, all parties here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.report import RunPath
+from cutlayer.cli.run import AllowModel, KeyFile
+from cutlayer.config import Job, TableConfig, near_miss, validated
+from cutlayer.config.load import load_job
+from cutlayer.errors import ConfigError
+from cutlayer.models import allowed_models
+from cutlayer.serving.predict import Predicted, Request
+from cutlayer.serving.predict import predict as predict_rows
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import read_key
+from cutlayer.training.process import run_threads
+
+Out = Annotated[Path, typer.Option("--out", help="The Parquet file to write.", show_default=False)]
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", help="PARTY=FILE, new rows of a party; may be repeated. Default: the run's test rows."),
+]
+Absent = Annotated[
+    list[str] | None, typer.Option("--absent", help="A passive party that does not answer; may be repeated.")
+]
+Partial = Annotated[
+    bool,
+    typer.Option("--partial", help="Predict rows that a party does not have without it, instead of leaving them out."),
+]
+
+
+@app.command()
+def predict(
+    path: RunPath,
+    out: Out,
+    data: Data = None,
+    absent: Absent = None,
+    partial: Partial = False,
+    key: KeyFile = None,
+    allow_model: AllowModel = None,
+    json: Json = False,
+) -> None:
+    """Predict rows with the models of a finished run: one row per id, with the parties that contributed."""
+    folder = RunFolder.open(path)
+    job = load_job(folder.path / "job.yaml")
+    tables = tables_of(job, data or ())
+    request = Request(tables, absent or (), partial, read_key(key) if key else None)
+    with allowed_models(*allow_model or ()), run_threads(job.train.threads, 1):
+        done = predict_rows(job, folder, out, request)
+    if json:
+        emit({**asdict(done), "out": str(done.out)})
+    else:
+        show(done)
+
+
+def tables_of(job: Job, given: list[str] | tuple[()]) -> dict[str, TableConfig]:
+    """Tables from `PARTY=FILE`, laid out as those that the job was trained on.
+
+    Raises:
+        ConfigError: another form, an unknown party, or a party twice.
+    """
+    tables: dict[str, TableConfig] = {}
+    for text in given:
+        name, sign, path = text.partition("=")
+        if not sign or not path:
+            raise ConfigError.expected("--data as PARTY=FILE", repr(text), "such as --data telco=new.parquet")
+        if name not in job.parties:
+            raise ConfigError(f"--data: no party is called {name!r}{near_miss(name, [*job.parties])}")
+        if name in tables:
+            raise ConfigError.expected(f"--data for {name} once", "it twice", "give one file")
+        tables[name] = table_like(job.parties[name].table, Path(path))
+    return tables
+
+
+def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
+    """The table at a path, with the settings of another where it is of the same format.
+
+    Args:
+        trained: Table that the job was trained on, if it was a file.
+        path: Path of the new table.
+    """
+    same = trained is not None and trained.path.suffixes == path.suffixes
+    settings = trained.model_dump(exclude={"path"}, exclude_defaults=True) if same and trained is not None else {}
+    return validated(TableConfig, {**settings, "path": str(path)}, "--data")
+
+
+def show(done: Predicted) -> None:
+    """Print what a prediction left."""
+    console = Console()
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    line(f"{done.out}: {done.rows:,} rows")
+    for name, rows in done.contributed.items():
+        note = " (absent)" if name in done.absent else ""
+        line(f"  {name} contributed to {'all' if rows == done.rows else f'{rows:,}'}{note}")
+    for name, rows in done.lacking.items():
+        line(f"  {name} does not have {rows:,} of the ids")
+    for name, (made, planned) in done.predictions.items():
+        line(f"  {name}: prediction {made} of {planned} planned")

@@ -1,0 +1,227 @@
+"""Rows of several parties, aligned by id and in the order of one of their tables, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cutlayer.data.align import check_id_kinds
+from cutlayer.data.faults import fault
+from cutlayer.data.store import Store
+from cutlayer.errors import AlignmentError
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.serving.new_rows import NewRows
+from cutlayer.serving.spill import BUCKETS, Divided, InOrder, Records, record_type, records_of, store_of
+
+WINDOW_BYTES = 32 * 2**20
+"""Approximate memory of the rows of a window, of all parties together."""
+MAX_WINDOW = 32 * EVALUATION_ROWS
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Some of the aligned rows, in the order of the prediction.
+
+    Attributes:
+        ids: Ids, (n,).
+        stores: Encoded rows (n, ...) by party; those of a row that a party does not have are zeros.
+        present: Which rows each party has, (n,), by party.
+    """
+
+    ids: pa.Array
+    stores: Mapping[str, Store]
+    present: Mapping[str, Mask]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def window_rows(row_bytes: int) -> int:
+    """Number of rows of a window, a multiple of a release's batch.
+
+    Args:
+        row_bytes: Memory of a row, of all parties together.
+
+    >>> window_rows(100), window_rows(1 << 20)
+    (131072, 4096)
+    """
+    fitting = WINDOW_BYTES // max(row_bytes, 1) // EVALUATION_ROWS
+    return EVALUATION_ROWS * min(max(fitting, 1), MAX_WINDOW // EVALUATION_ROWS)
+
+
+class AlignedRows:
+    """Aligns the rows to predict, in files below a folder, before anything of them is released.
+
+    Two passes over files of records: rows with one id are brought together in one of 256 parts by its digest, then all
+    rows are brought into the order of the first table.
+
+    Args:
+        tables: New rows by party; the order of the rows is that of the first.
+        folder: Empty folder on a disk with room for about twice the encoded rows.
+        partial: Whether to keep rows of the first table that another party does not have.
+
+    Attributes:
+        ids: Arrow type of the ids, once the rows are prepared.
+        lacking: Number of rows of the first table that each other party does not have.
+        features: Parties whose columns are predicted from.
+    """
+
+    def __init__(self, tables: Mapping[str, NewRows], folder: Path, *, partial: bool = False) -> None:
+        self._tables, self._folder, self._partial = tables, folder, partial
+        self._first, *self._others = tables
+        self._types = {name: record_type(table.columns) for name, table in tables.items()}
+        self._by_number = all(table.id_kind == "row" for table in tables.values())
+        self._by_id = dict[str, Divided]()
+        self._by_window = dict[str, Divided]()
+        self.window = window_rows(sum(kind.itemsize for kind in self._types.values()))
+        self.features = [name for name, table in tables.items() if table.has_columns]
+        self.lacking = Counter[str]()
+        self.ids: pa.DataType = pa.null()
+
+    def prepare(self) -> None:
+        """Read, encode and align all rows.
+
+        Raises:
+            DataError: a table cannot be used; see `NewRows`. An id repeats.
+            AlignmentError: the ids are not of one kind, the tables differ in length where row numbers are the ids, or
+                a table has no row of the first.
+        """
+        counts = {name: self._write(name) for name in self._tables}
+        check_id_kinds({name: table.id_kind for name, table in self._tables.items()}, counts)
+        if self._by_number:
+            return
+        for name in self._others:
+            self._by_window[name] = Divided(self._folder / f"{name}.windows", self._types[name])
+        for bucket in range(BUCKETS):
+            self._match(bucket)
+        rows = counts[self._first]
+        strangers = [name for name in self._others if self.lacking[name] == rows]
+        if strangers:
+            got = f"none of {rows:,} at {self._first} and {counts[strangers[0]]:,} at {strangers[0]}"
+            remedy = "compare a few ids by eye: is it the same column, written the same way?"
+            raise AlignmentError.expected("rows that all parties have", got, remedy)
+
+    def windows(self) -> Iterator[Window]:
+        """The aligned rows, a window at a time; to be read once."""
+        ordered = [*self._tables] if self._by_number else [self._first]
+        stored = {name: self._in_order(name).windows(self.window) for name in ordered}
+        with pa.OSFile(str(self._folder / "ids"), "rb") as file, pa.ipc.open_stream(file) as reader:
+            for number, ids in enumerate(_regrouped((batch.column(0) for batch in reader), self.window)):
+                records = {name: next(rows) for name, rows in stored.items()}
+                present = {name: np.ones(len(ids), dtype=bool) for name in records}
+                for name, divided in self._by_window.items():
+                    records[name], present[name] = _placed(divided.take(number), number * self.window, len(ids))
+                window = self._kept(ids, records, present)
+                if len(window):
+                    yield window
+
+    def _write(self, name: str) -> int:
+        """Write the encoded rows of a party; returns their number."""
+        table, kind, rows = self._tables[name], self._types[name], 0
+        first, by_number = name == self._first, table.id_kind == "row"
+        if not by_number:
+            # The columns of the first table are in order already: its ids alone are divided.
+            self._by_id[name] = Divided(self._folder / f"{name}.ids", _KEY if first else kind)
+        with ExitStack() as opened:
+            ids: pa.ipc.RecordBatchStreamWriter | None = None
+            for piece in table.pieces(self.window):
+                records = records_of(piece.encoded, kind, piece.digests, rows)
+                if first and ids is None:
+                    self.ids = piece.ids.type
+                    schema = pa.schema([("id", self.ids)])
+                    ids = opened.enter_context(pa.ipc.new_stream(str(self._folder / "ids"), schema))
+                if ids is not None:
+                    ids.write_batch(pa.record_batch([piece.ids], ["id"]))
+                if first or by_number:
+                    self._in_order(name).add(records)
+                if piece.digests is not None:
+                    divided = records[["digest", "place"]].astype(_KEY) if first else records
+                    self._by_id[name].add(divided, piece.digests[:, 0])
+                rows += len(records)
+        return rows
+
+    def _in_order(self, name: str) -> InOrder:
+        return InOrder(self._folder / f"{name}.rows", self._types[name])
+
+    def _match(self, bucket: int) -> None:
+        """Give the rows of a bucket the places of their ids in the first table, and divide them by window."""
+        first = self._sorted(self._first, bucket)
+        for name in self._others:
+            other = self._sorted(name, bucket)
+            found = np.searchsorted(first["digest"], other["digest"])
+            known = found < len(first)
+            known[known] = first["digest"][found[known]] == other["digest"][known]
+            matched = other[known]
+            matched["place"] = first["place"][found[known]]
+            self._by_window[name].add(matched, matched["place"] // self.window)
+            self.lacking[name] += len(first) - len(matched)
+
+    def _sorted(self, name: str, bucket: int) -> Records:
+        """The rows of a bucket of a party, by their digests.
+
+        Raises:
+            DataError: an id repeats.
+        """
+        records = self._by_id[name].take(bucket)
+        records = records[np.argsort(records["digest"], kind="stable")]
+        same = np.flatnonzero(records["digest"][1:] == records["digest"][:-1])
+        if len(same):
+            rows = records["place"][[same[0], same[0] + 1]].tolist()
+            got = f"one id in rows {rows[0]} and {rows[1]} (counted from 0)"
+            raise fault(self._tables[name].where, "every id once", got, "one row per id: aggregate or drop the rest")
+        return records
+
+    def _kept(self, ids: pa.Array, records: Mapping[str, Records], present: Mapping[str, Mask]) -> Window:
+        """The rows of a window that are predicted: those that all parties have, or any with columns where partial."""
+        if self._partial:
+            keep = np.logical_or.reduce([present[name] for name in self.features])
+        else:
+            keep = np.logical_and.reduce([*present.values()])
+        if not keep.all():
+            ids = ids.filter(pa.array(keep))
+            records = {name: rows[keep] for name, rows in records.items()}
+            present = {name: mask[keep] for name, mask in present.items()}
+        stores = {name: store_of(records[name], self._tables[name].columns) for name in self.features}
+        return Window(ids, stores, {name: present[name] for name in self.features})
+
+
+_KEY = np.dtype([("digest", "S16"), ("place", np.int64)])
+
+
+def _placed(records: Records, first: int, rows: int) -> tuple[Records, Mask]:
+    """Records at their places in a window, zeros elsewhere; and which places have one.
+
+    Args:
+        records: Records of the window, in any order.
+        first: Place of the first row of the window.
+        rows: Number of rows of the window.
+    """
+    placed, present = np.zeros(rows, records.dtype), np.zeros(rows, dtype=bool)
+    places = records["place"] - first
+    placed[places], present[places] = records, True
+    return placed, present
+
+
+def _regrouped(arrays: Iterator[pa.Array], size: int) -> Iterator[pa.Array]:
+    """The same values, `size` at a time."""
+    waiting: list[pa.Array] = []
+    count = 0
+    for array in arrays:
+        waiting.append(array)
+        count += len(array)
+        while count >= size:
+            whole = pa.chunked_array(waiting)
+            yield whole.slice(0, size).combine_chunks()
+            rest = whole.slice(size)
+            waiting, count = list(rest.chunks), len(rest)
+    if count:
+        yield pa.chunked_array(waiting).combine_chunks()

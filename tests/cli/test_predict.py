@@ -1,0 +1,49 @@
+"""`cutlayer predict` from the command line."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from tests.cli.jobs import Place
+
+
+def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: Place) -> None:
+    told = place.call("predict", finished, "--out", "scores.parquet")
+    assert told.code == 0, told.err
+    assert "scores.parquet: 20 rows" in told.out
+    assert "telco contributed to all" in told.out
+    new = ("--data", "bank=bank.csv", "--data", "telco=telco.csv")
+    document = place.call("predict", finished, "--out", "s.parquet", *new, "--json").document()
+    assert document["rows"] == parquet.read_table(place.folder / "s.parquet").num_rows == 200
+    assert document["contributed"] == {"bank": 200, "telco": 200}
+    told = place.call("predict", finished, "--out", "s.parquet", "--absent", "telco")
+    assert "telco contributed to 0 (absent)" in told.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--data", "telco"), "expected --data as PARTY=FILE, got 'telco'"),
+        (("--data", "telcu=telco.csv"), "did you mean 'telco'"),
+        (("--data", "bank=bank.csv", "--data", "bank=bank.csv"), "expected --data for bank once"),
+        (("--data", "bank=gone.csv", "--data", "telco=telco.csv"), "gone.csv: no such file"),
+        (("--absent", "bank"), "it holds the top model"),
+    ],
+)
+def test_bad_options_are_refused(finished: Path, place: Place, options: tuple[str, ...], message: str) -> None:
+    before = place.left()
+    told = place.call("predict", finished, "--out", "s.parquet", *options)
+    assert told.code == 2
+    assert message in told.error
+    assert place.left() == before
+
+
+def test_a_folder_that_is_no_finished_run_is_refused(finished: Path, place: Place) -> None:
+    assert "a run folder" in place.call("predict", place.folder / "nowhere", "--out", "s.parquet").error
+    shutil.rmtree(finished / "checkpoint" / "telco")
+    told = place.call("predict", finished, "--out", "s.parquet")
+    assert (told.code, "telco's part of a finished run" in told.error) == (2, True)
