@@ -36,6 +36,18 @@ VERBS = {
         "--timeout",
         "job",
     },
+    "predict": {
+        "--absent",
+        "--allow-model",
+        "--data",
+        "--help",
+        "--json",
+        "--key",
+        "--out",
+        "--partial",
+        "path",
+    },
+    "serve": {"--allow-model", "--as", "--help", "--json", "--key", "--local", "runs"},
     "audit": {
         "--allow-model",
         "--attack",
@@ -50,6 +62,7 @@ VERBS = {
     "sweep": {"--allow-model", "--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
     "list": {"--help", "--json", "what"},
     "schema": {"--help", "--json", "of"},
+    "api-key": {"--help", "--json", "name"},
 }
 
 

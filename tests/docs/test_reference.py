@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit import findings
 from cutlayer.channel.message import Kind
-from cutlayer.config import BudgetConfig, FrozenModel, Job, PartyConfig, PrivateFile
+from cutlayer.config import BudgetConfig, FrozenModel, Job, PartyConfig, PrivateFile, ServeConfig
 from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.models.fitting import FITS
 from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -42,7 +42,7 @@ def sections_in(annotation: object) -> list[type[BaseModel]]:
 def all_sections() -> dict[str, type[BaseModel]]:
     """Every section that a job can have, by the name of its class."""
     found: dict[str, type[BaseModel]] = {}
-    waiting: list[type[BaseModel]] = [Job, BudgetConfig]
+    waiting: list[type[BaseModel]] = [Job, BudgetConfig, ServeConfig]
     waiting += [kind.config for kind in (*PROTECTIONS.values(), *BOTTOMS.values(), *TOPS.values(), *FITS.values())]
     while waiting:
         section = waiting.pop()

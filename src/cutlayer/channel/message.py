@@ -32,6 +32,11 @@ class Kind(StrEnum):
     COMMITTED = "committed"  # this party's part of the checkpoint is on disk
     EVIDENCE = "evidence"  # evidence of a passive party's protections
     CLOSE = "close"  # the last message of each side
+    OFFER = "offer"  # online: the half of a run that a passive party serves, and the width of its embeddings
+    LOOKUP = "lookup"  # online: (n, 16) digests of the ids that the active party asks about
+    LOOKED_UP = "looked_up"  # online: (n, width) of those rows, zeros where the status says that there is none
+    PROBE = "probe"  # online: asks a party that did not answer in time whether it answers again
+    ALIVE = "alive"  # online: the answer to a probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,11 @@ SHAPES: Mapping[Kind, Shape] = {
     Kind.COMMITTED: Shape(),
     Kind.EVIDENCE: Shape(fields={"json": str}, texts={"json": 64 * 2**10}),
     Kind.CLOSE: Shape(fields={"reason": str}, texts={"reason": 200}),
+    Kind.OFFER: Shape(fields={"version": str, "width": int}, texts={"version": 64}),
+    Kind.LOOKUP: Shape(tensors={"ids": (torch.uint8, 2)}),
+    Kind.LOOKED_UP: Shape(tensors={"embedding": (torch.float32, 2), "status": (torch.uint8, 1)}),
+    Kind.PROBE: Shape(),
+    Kind.ALIVE: Shape(),
 }
 
 

@@ -1,11 +1,38 @@
 """The command line, one file per verb."""
 
-from cutlayer.cli import audit, check, demo, list_, party, predict, report, run, schema, sweep
+from cutlayer.cli import audit, check, demo, list_, party, predict, report, run, schema, serve, sweep
 from cutlayer.cli.app import app, main
 
-__all__ = ["app", "audit", "check", "demo", "list_", "main", "party", "predict", "report", "run", "schema", "sweep"]
+__all__ = [
+    "app",
+    "audit",
+    "check",
+    "demo",
+    "list_",
+    "main",
+    "party",
+    "predict",
+    "report",
+    "run",
+    "schema",
+    "serve",
+    "sweep",
+]
 
-_VERBS = ("demo", "check", "run", "party", "predict", "audit", "report", "sweep", "list_", "schema")
+_VERBS = (
+    "demo",
+    "check",
+    "run",
+    "party",
+    "predict",
+    "serve",
+    "audit",
+    "report",
+    "sweep",
+    "list_",
+    "schema",
+    "api_key",
+)
 """In the order of a first day with cutlayer; `--help` lists them so."""
 
 app.registered_commands.sort(key=lambda verb: _VERBS.index(getattr(verb.callback, "__name__", "")))

@@ -15,16 +15,19 @@ from cutlayer.config.job import (
     TrainConfig,
 )
 from cutlayer.config.limits import LimitsConfig
+from cutlayer.config.serve import CallerConfig, HttpConfig, ServeConfig
 from cutlayer.config.table import CategoriesConfig, FeaturesConfig, NumbersConfig, TableConfig
 from cutlayer.config.wording import near_miss
 
 __all__ = [
     "AuditConfig",
     "BudgetConfig",
+    "CallerConfig",
     "CategoriesConfig",
     "EarlyStopConfig",
     "FeaturesConfig",
     "FrozenModel",
+    "HttpConfig",
     "Job",
     "LimitsConfig",
     "ModelConfig",
@@ -33,6 +36,7 @@ __all__ = [
     "PartyConfig",
     "PrivateFile",
     "PrivatePart",
+    "ServeConfig",
     "SplitConfig",
     "TableConfig",
     "TrainConfig",

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.names import ModuleName
+from cutlayer.config.serve import ServeConfig
 from cutlayer.config.table import FeaturesConfig, TableConfig
 
 Role = Literal["active", "passive"]
@@ -170,9 +171,11 @@ class PrivateFile(PrivatePart):
 
     Attributes:
         allow_models: Modules, each with all below it, whose classes a model of kind `python` may be.
+        serve: Online predictions with the trained model.
     """
 
     allow_models: tuple[ModuleName, ...] = ()
+    serve: ServeConfig = ServeConfig()
 
 
 class PartyConfig(PrivatePart):

@@ -99,14 +99,30 @@ def absolute(raw: Any, folder: Path) -> Any:
 def _absolute_party(party: Any, folder: Path) -> Any:
     if not isinstance(party, Mapping):
         return party
-    changed = dict(party)
-    table = party.get("table")
+    changed = _absolute_table(party, folder)
+    if isinstance(party.get("secret"), str):
+        changed["secret"] = str(folder / party["secret"])
+    if isinstance(party.get("serve"), Mapping):
+        changed["serve"] = _absolute_serving(party["serve"], folder)
+    return changed
+
+
+def _absolute_table(section: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    changed, table = dict(section), section.get("table")
     if isinstance(table, str):
         changed["table"] = str(folder / table)
     elif isinstance(table, Mapping) and isinstance(table.get("path"), str):
         changed["table"] = {**table, "path": str(folder / table["path"])}
-    if isinstance(party.get("secret"), str):
-        changed["secret"] = str(folder / party["secret"])
+    return changed
+
+
+def _absolute_serving(serve: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    changed, http = _absolute_table(serve, folder), serve.get("http")
+    if isinstance(serve.get("runs"), str):
+        changed["runs"] = str(folder / serve["runs"])
+    if isinstance(http, Mapping):
+        files = ("certificate", "key", "callers_ca")
+        changed["http"] = {k: str(folder / v) if k in files and isinstance(v, str) else v for k, v in http.items()}
     return changed
 
 

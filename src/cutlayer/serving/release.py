@@ -95,7 +95,7 @@ class Serving:
         own = folder.path / "checkpoint" / party
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
         self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
-        key = _noise_key(folder, party, supplied) if self.chain.protections else bytes(LENGTH)
+        key = run_noise_key(folder, party, supplied) if self.chain.protections else bytes(LENGTH)
         context = context_of(job, party, {party: width}, record.training_rows(job), key, key)
         self.chain.setup(context, self._log)
         self.chain.load_state_dict(chain_state(state))
@@ -188,7 +188,7 @@ def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: b
     return parties
 
 
-def _noise_key(folder: RunFolder, party: str, supplied: bytes | None) -> bytes:
+def run_noise_key(folder: RunFolder, party: str, supplied: bytes | None) -> bytes:
     """The key of a party's noise in a run.
 
     Raises:

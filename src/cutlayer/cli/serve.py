@@ -1,0 +1,88 @@
+"""`cutlayer serve`: this organisation's part of online predictions; `cutlayer api-key`: a key for a caller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.run import AllowModel, KeyFile
+from cutlayer.config import CallerConfig, validated
+from cutlayer.config.load import load_private_part
+from cutlayer.errors import ConfigError
+from cutlayer.models import allowed_models
+from cutlayer.training.keys import read_key
+
+Runs = Annotated[
+    list[Path],
+    typer.Argument(help="Run folders; the first answers, others wait to be switched to.", show_default=False),
+]
+Name = Annotated[str, typer.Option("--as", help="Which party of the run this process is.", show_default=False)]
+LocalFile = Annotated[Path, typer.Option("--local", help="This organisation's private party file.", show_default=False)]
+
+
+@app.command()
+def serve(
+    runs: Runs, name: Name, local: LocalFile, key: KeyFile = None, allow_model: AllowModel = None, json: Json = False
+) -> None:
+    """Serve predictions of a trained run: over HTTP at the active party, towards it at a passive one."""
+    from cutlayer.serving.online.half import Half
+    from cutlayer.serving.online.process import serve_active, serve_passive
+
+    private = load_private_part(local)
+    supplied = read_key(key) if key else None
+    with allowed_models(*private.allow_models, *allow_model or ()), suppress(KeyboardInterrupt):
+        half = Half.open(runs[0], name)
+        if name == half.job.active:
+            _check_installed()
+            asyncio.run(serve_active(tuple(runs), name, private, _show(as_json=json)))
+        elif len(runs) > 1:
+            wanted = "one run folder at a passive party"
+            raise ConfigError.expected(wanted, len(runs), "start another process for each version")
+        else:
+            asyncio.run(serve_passive(half, private, supplied, _show(as_json=json)))
+
+
+@app.command("api-key")
+def api_key(
+    name: Annotated[str, typer.Argument(help="Name of the caller.", show_default=False)], json: Json = False
+) -> None:
+    """Draw a key for a caller of `serve`; print it once, with the section for the private file."""
+    key = "cut_" + secrets.token_urlsafe(32)
+    hashed = sha256(key.encode()).hexdigest()
+    caller = validated(CallerConfig, {"name": name, "sha256": hashed}, "caller")
+    if json:
+        emit({"name": caller.name, "key": key, "sha256": hashed})
+        return
+    console = Console()
+    console.print(f"key, for the caller alone: {key}", highlight=False, soft_wrap=True)
+    console.print(f"serve.http.callers: - {{name: {caller.name}, sha256: {hashed}}}", highlight=False, soft_wrap=True)
+
+
+def _check_installed() -> None:
+    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if find_spec(name) is None]
+    if missing:
+        raise ConfigError.expected("the extra `serve`", f"no {', '.join(missing)}", "pip install 'cutlayer[serve]'")
+
+
+def _show(*, as_json: bool):  # type: ignore[no-untyped-def]
+    def started(about: Mapping[str, str]) -> None:
+        if as_json:
+            sys.stdout.write(json.dumps(dict(about)) + "\n")
+        else:
+            for what, value in about.items():
+                sys.stdout.write(f"{what.replace('_', ' ')}: {value}\n")
+        sys.stdout.flush()
+
+    return started

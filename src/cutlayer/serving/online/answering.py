@@ -1,0 +1,188 @@
+"""Answers questions with whoever answers in time, many questions in one forward pass."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.data.ids import Digests
+from cutlayer.serving.online.features import ABSENT
+from cutlayer.serving.online.peer import Lookup
+from cutlayer.serving.online.peers import Peers
+from cutlayer.serving.online.served_model import Columns, ServedModel
+from cutlayer.serving.online.status import Status
+
+Statuses = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Rows of one request.
+
+    Attributes:
+        ids: Digests of the ids, uint8 (n, 16).
+        columns: Encoded columns of the active party, (n, ...) each; `None` where its own store has them.
+    """
+
+    ids: Digests
+    columns: Columns | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """Answer to a question.
+
+    Attributes:
+        predicted: Probabilities (n, classes), or values (n,) of a regression, float64.
+        status: Status of each party for each row, uint8 (n, parties), in the model's order.
+        present: Whether each party contributed, (n, parties).
+    """
+
+    predicted: npt.NDArray[np.float64]
+    status: Statuses
+    present: npt.NDArray[np.bool_]
+
+    def part(self, start: int, end: int) -> Outcome:
+        """The rows from `start` to `end`."""
+        return Outcome(self.predicted[start:end], self.status[start:end], self.present[start:end])
+
+
+async def answer(model: ServedModel, peers: Peers, questions: Sequence[Question], deadline: float) -> list[Outcome]:
+    """Answer several questions together, by the deadline.
+
+    Args:
+        model: The version that all of them are answered by.
+        peers: The passive parties.
+        questions: At least one.
+        deadline: Time of `time.monotonic` after which no party's answer is waited for.
+    """
+    ids = np.concatenate([question.ids for question in questions]) if len(questions) > 1 else questions[0].ids
+    asked = [asyncio.ensure_future(_look_up(model, peers, name, ids, deadline)) for name in model.passives]
+    # The questions leave before this party computes its own part.
+    await asyncio.sleep(0)
+    own, status = _own_part(model, questions, ids)
+    found = dict(zip(model.passives, await asyncio.gather(*asked), strict=True))
+    columns = [status if name == model.active else found[name].status for name in model.parties]
+    statuses = np.stack(columns, axis=1)
+    present = statuses == Status.PRESENT
+    effective = model.effective(present)
+    statuses = np.where(present & ~effective, np.uint8(Status.DROPPED), statuses)
+    embeddings = {name: own if name == model.active else found[name].embedding for name in model.parties}
+    predicted = model.answer(embeddings, effective).numpy()
+    whole, outcomes, start = Outcome(predicted, statuses, effective), [], 0
+    for question in questions:
+        outcomes.append(whole.part(start, start + len(question)))
+        start += len(question)
+    return outcomes
+
+
+async def _look_up(model: ServedModel, peers: Peers, name: str, ids: Digests, deadline: float) -> Lookup:
+    peer = peers.get(name, model.tags[name])
+    if peer is None:
+        return Lookup.nothing(len(ids), model.widths[name], Status.DISCONNECTED)
+    return await peer.look_up(ids, deadline)
+
+
+def _own_part(model: ServedModel, questions: Sequence[Question], ids: Digests) -> tuple[Tensor, Statuses]:
+    """Embedding (n, width) and status (n,) of the active party; nothing where it has no features."""
+    if model.active not in model.parties:
+        return torch.zeros(len(ids), 0), np.zeros(len(ids), dtype=np.uint8)
+    rows = model.find(ids)
+    codes, numbers = model.own(rows)
+    known, start = rows != ABSENT, 0
+    for question in questions:
+        end = start + len(question)
+        if question.columns is not None:
+            codes[start:end], numbers[start:end] = question.columns
+            known[start:end] = True
+        start = end
+    embedding = model.embed((codes, numbers)).masked_fill(torch.from_numpy(~known)[:, None], 0.0)
+    return embedding, np.where(known, Status.PRESENT, Status.UNKNOWN).astype(np.uint8)
+
+
+class Batcher:
+    """Collects questions of one version for a short time, so that they cross and are computed together.
+
+    A question is sent at once if nothing is under way; otherwise it waits for others, at most the given time and number
+    of rows.
+
+    Args:
+        model: The version.
+        peers: The passive parties.
+        seconds: Maximum wait.
+        rows: Number of rows that are sent without a wait.
+    """
+
+    def __init__(self, model: ServedModel, peers: Peers, seconds: float, rows: int) -> None:
+        self.model, self.peers, self._seconds, self._rows = model, peers, seconds, rows
+        self._groups: dict[float, _Group] = {}
+        self._under_way = 0
+        self._running = set[asyncio.Task[None]]()
+        self.batches, self.batched_rows = 0, 0
+
+    async def ask(self, question: Question, patience: float) -> Outcome:
+        """Answer a question, together with others.
+
+        Args:
+            question: The question.
+            patience: Seconds that its answer may take.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+        group = self._groups.get(patience)
+        if group is None:
+            wait = self._seconds if self._under_way else 0.0
+            timer = loop.call_later(wait, self._send, patience)
+            group = self._groups[patience] = _Group([], [], time.monotonic() + patience, timer)
+        group.questions.append(question)
+        group.futures.append(future)
+        group.rows += len(question)
+        if group.rows >= self._rows:
+            self._send(patience)
+        return await future
+
+    def _send(self, patience: float) -> None:
+        group = self._groups.pop(patience, None)
+        if group is not None:
+            group.timer.cancel()
+            self._under_way += 1
+            task = asyncio.ensure_future(self._answer(group))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def _answer(self, group: _Group) -> None:
+        try:
+            self.batches += 1
+            self.batched_rows += group.rows
+            outcomes = await answer(self.model, self.peers, group.questions, group.deadline)
+        except Exception as failure:  # every question of the batch gets it, and the service goes on
+            for future in group.futures:
+                if not future.done():
+                    future.set_exception(failure)
+            return
+        finally:
+            self._under_way -= 1
+        for future, outcome in zip(group.futures, outcomes, strict=True):
+            if not future.done():
+                future.set_result(outcome)
+
+
+@dataclass(eq=False)
+class _Group:
+    """Questions that wait together."""
+
+    questions: list[Question]
+    futures: list[asyncio.Future[Outcome]]
+    deadline: float
+    timer: asyncio.TimerHandle
+    rows: int = 0

@@ -1,0 +1,35 @@
+"""The circuit breaker: a party that repeatedly does not answer in time is not asked until a probe succeeds."""
+
+from __future__ import annotations
+
+MAX_MISSES = 3
+"""Consecutive misses after which a party is not asked."""
+PROBE_SECONDS = 0.2
+"""Seconds between two probes."""
+
+
+class Breaker:
+    """Counts the consecutive misses of a party.
+
+    Args:
+        most: Misses that open the circuit.
+    """
+
+    def __init__(self, most: int = MAX_MISSES) -> None:
+        self._most, self._misses = most, 0
+        self.openings = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether the party is not asked."""
+        return self._misses >= self._most
+
+    def missed(self) -> None:
+        """Count a lookup that was not answered in time."""
+        self._misses += 1
+        if self._misses == self._most:
+            self.openings += 1
+
+    def answered(self) -> None:
+        """The party answered a lookup in time, or a probe: it is asked again."""
+        self._misses = 0

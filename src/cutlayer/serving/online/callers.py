@@ -1,0 +1,107 @@
+"""Callers of the HTTP service: keys, rate limits and limits of rows."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from cutlayer.config import CallerConfig
+
+ANYONE = CallerConfig(name="local", sha256="0" * 64, rows_per_minute=2**31, admin=True)
+"""The caller where no keys are configured, which the configuration allows on the loopback alone."""
+KEY_PREFIX = "cut_"
+
+
+class Refused(Exception):
+    """A caller is refused.
+
+    Attributes:
+        status: HTTP status.
+        wait: Seconds after which the caller may try again; 0 where that does not help.
+    """
+
+    def __init__(self, status: int, why: str, wait: float = 0.0) -> None:
+        super().__init__(why)
+        self.status, self.wait = status, wait
+
+
+@dataclass
+class Caller:
+    """A caller with its counts.
+
+    Attributes:
+        config: Its section of the private file.
+        rows: Number of rows of all answers so far, over all restarts.
+    """
+
+    config: CallerConfig
+    rows: int = 0
+    clock: Callable[[], float] = time.monotonic
+    _tokens: float = field(init=False)
+    _filled: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._tokens, self._filled = float(self.config.rows_per_minute), self.clock()
+
+    def take(self, rows: int) -> None:
+        """Count the rows of a request, before anything is asked.
+
+        Raises:
+            Refused: the caller's rate or its total is exceeded; nothing is counted then.
+        """
+        config, now = self.config, self.clock()
+        if config.max_rows is not None and self.rows + rows > config.max_rows:
+            left = max(0, config.max_rows - self.rows)
+            raise Refused(403, f"{config.name} may ask for {config.max_rows:,} rows in all, of which {left:,} are left")
+        rate = config.rows_per_minute / 60
+        if rows > config.rows_per_minute:
+            raise Refused(413, f"{config.name} may ask for {config.rows_per_minute:,} rows a minute, got {rows:,}")
+        self._tokens = min(config.rows_per_minute, self._tokens + (now - self._filled) * rate)
+        self._filled = now
+        if rows > self._tokens:
+            wait = (rows - self._tokens) / rate
+            raise Refused(429, f"{config.name} may ask for {config.rows_per_minute:,} rows a minute", wait)
+        self._tokens -= rows
+        self.rows += rows
+
+
+class Callers:
+    """All callers, found by the hash of their key.
+
+    Args:
+        configs: Sections of the private file; with none, anyone may call.
+        rows: Rows of all answers to each caller before this start, by name.
+    """
+
+    def __init__(self, configs: tuple[CallerConfig, ...], rows: Mapping[str, int] | None = None) -> None:
+        counts = rows or {}
+        self.open = not configs
+        self._callers = [Caller(config, counts.get(config.name, 0)) for config in configs or (ANYONE,)]
+
+    def find(self, authorization: str | None, key: str | None) -> Caller:
+        """The caller of a request.
+
+        Args:
+            authorization: Header `Authorization: Bearer KEY`.
+            key: Header `X-API-Key`, in its place.
+
+        Raises:
+            Refused: no key, or an unknown one.
+        """
+        if self.open:
+            return self._callers[0]
+        scheme, _, token = (authorization or "").partition(" ")
+        given = token.strip() if scheme.lower() == "bearer" else (key or "")
+        if not given:
+            raise Refused(401, "expected a key in the header Authorization: Bearer KEY, got none")
+        hashed = sha256(given.encode(errors="replace")).hexdigest()
+        found = None
+        for caller in self._callers:  # all of them, whichever matches
+            if hmac.compare_digest(hashed, caller.config.sha256):
+                found = caller
+        if found is None:
+            raise Refused(401, "the key is not known")
+        return found

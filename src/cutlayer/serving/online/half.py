@@ -1,0 +1,65 @@
+"""One party's half of a trained model, from its own run folder, with what serving it needs besides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+
+from cutlayer.config import Job, TableConfig
+from cutlayer.config.load import load_job
+from cutlayer.errors import ConfigError
+from cutlayer.results.departure import AbsenceUtility
+from cutlayer.serving.models import PartyModel
+from cutlayer.training.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Half:
+    """What a party has of a finished run; nothing of any other party.
+
+    Attributes:
+        job: The job with this party's private part, as it was trained.
+        folder: The run folder, which is only read.
+        party: Name of the party.
+        model: Its models and its encoder.
+    """
+
+    job: Job
+    folder: RunFolder
+    party: str
+    model: PartyModel
+
+    @classmethod
+    def open(cls, path: Path, party: str) -> Half:
+        """Load the half of a party.
+
+        Raises:
+            RunFolderError: there is no finished run, or not this party's part of one.
+            ConfigError: the run has no such party.
+        """
+        folder = RunFolder.open(path)
+        job = load_job(path / "job.yaml")
+        if party not in job.parties:
+            raise ConfigError.expected(f"a party of the run ({', '.join(job.parties)})", party)
+        return cls(job, folder, party, PartyModel.load(job, folder, party))
+
+    @cached_property
+    def utility(self) -> Mapping[frozenset[str], AbsenceUtility]:
+        """Held-out metrics of the run by the absent parties, at the active party."""
+        return {frozenset(row.absent): row for row in self.folder.summary.departures.rows}
+
+    def table(self, given: TableConfig | None) -> TableConfig | None:
+        """The party's rows that can be asked for: those given, else those that it trained on."""
+        return given if given is not None else self.job.parties[self.party].table
+
+    def tag(self, passive: str) -> str:
+        """Identifies the training and a passive party of it: halves of two trainings do not fit together.
+
+        Both sides compute it from their own folder.
+        """
+        record = self.model.record
+        what = repr((record.job, record.training, passive)).encode()
+        return blake2b(what, digest_size=8, person=b"served half").hexdigest()

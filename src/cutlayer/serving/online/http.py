@@ -1,0 +1,185 @@
+"""The HTTP service of the active party."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import resources
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+
+from cutlayer.errors import CutlayerError
+from cutlayer.serving.online.callers import Caller, Callers, Refused
+from cutlayer.serving.online.peers import Peers
+from cutlayer.serving.online.schema import PredictAnswer, PredictRequest, Problem
+from cutlayer.serving.online.service import PredictionService
+from cutlayer.serving.online.state import missing_of, schema_of, state_of
+from cutlayer.version import __version__
+
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
+)
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": text}
+    for status, text in {
+        401: "no key, or an unknown one",
+        403: "a limit of releases or of the caller is reached",
+        404: "unknown ids",
+        413: "too many rows or bytes",
+        422: "a request that is not valid",
+        429: "too many rows a minute",
+        503: "a required party, or every party, is absent",
+    }.items()
+}
+
+
+def build_app(service: PredictionService, peers: Peers, callers: Callers) -> FastAPI:
+    """The application.
+
+    Args:
+        service: Answers requests.
+        peers: The passive parties' streams.
+        callers: Who may ask.
+    """
+    app = FastAPI(title="Cutlayer", version=__version__, docs_url=None, redoc_url=None)
+    routes = _Routes(service, peers, callers)
+    app.add_exception_handler(Exception, _fault)
+    app.add_exception_handler(HTTPException, _http_error)
+    body = {
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": PredictRequest.model_json_schema()}},
+        }
+    }
+    app.add_api_route(
+        "/v1/predict",
+        routes.predict,
+        methods=["POST"],
+        response_model=PredictAnswer,
+        responses=_ERRORS,
+        openapi_extra=body,
+        summary="Predict rows with whoever answers in time",
+    )
+    app.add_api_route("/v1/status", routes.status, methods=["GET"], summary="Parties, versions and latency")
+    app.add_api_route("/v1/schema", routes.schema, methods=["GET"], summary="Columns of the active party")
+    app.add_api_route("/healthz", routes.healthy, methods=["GET"], summary="Whether the process answers")
+    app.add_api_route("/readyz", routes.ready, methods=["GET"], summary="Whether requests can be answered")
+    app.add_api_route("/metrics", routes.metrics, methods=["GET"], summary="Metrics in the text format of Prometheus")
+    for path, name, kind in (
+        ("/", "page.html", "text/html"),
+        ("/page.js", "page.js", "text/javascript"),
+        ("/page.css", "page.css", "text/css"),
+    ):
+        app.add_api_route(path, _asset(name, kind), methods=["GET"], include_in_schema=False)
+    return app
+
+
+class _Routes:
+    """The handlers; each returns a whole response, so that no framework validates it again."""
+
+    def __init__(self, service: PredictionService, peers: Peers, callers: Callers) -> None:
+        self._service, self._peers, self._callers = service, peers, callers
+
+    async def predict(self, request: Request) -> Response:
+        """Predict rows."""
+        return await self._answer(request, self._predict)
+
+    async def _predict(self, request: Request, caller: Caller) -> Response:
+        body = await _body(request, self._service.config.http.max_bytes)
+        return _json(200, await self._service.predict(body, caller))
+
+    async def status(self, request: Request) -> Response:
+        """State of the service."""
+
+        async def state(_request: Request, _caller: Caller) -> Response:
+            return _json(200, state_of(self._service.versions, self._peers))
+
+        return await self._answer(request, state)
+
+    async def schema(self, request: Request) -> Response:
+        """Columns that a request may give."""
+
+        async def columns(_request: Request, _caller: Caller) -> Response:
+            return _json(200, schema_of(self._service.versions.current.model))
+
+        return await self._answer(request, columns)
+
+    async def metrics(self, request: Request) -> Response:
+        """Metrics."""
+
+        async def text(_request: Request, _caller: Caller) -> Response:
+            content = self._service.metrics.text(self._service.versions.current.model, self._peers)
+            return Response(content, media_type="text/plain; version=0.0.4", headers=_HEADERS)
+
+        return await self._answer(request, text)
+
+    async def healthy(self) -> Response:
+        """Always 200."""
+        return _json(200, {"status": "ok"})
+
+    async def ready(self) -> Response:
+        """200 where every required party is connected, and anybody contributes; else 503."""
+        missing = missing_of(self._service.versions.current.model, self._peers)
+        return _json(503 if missing else 200, {"status": "not ready" if missing else "ready", "missing": missing})
+
+    async def _answer(self, request: Request, handle: Callable[[Request, Caller], Awaitable[Response]]) -> Response:
+        try:
+            caller = self._callers.find(request.headers.get("authorization"), request.headers.get("x-api-key"))
+            response = await handle(request, caller)
+        except Refused as refused:
+            response = _problem(refused.status, str(refused))
+            if refused.wait:
+                response.headers["Retry-After"] = str(int(refused.wait) + 1)
+            if refused.status == 401:
+                response.headers["WWW-Authenticate"] = "Bearer"
+        except CutlayerError as failure:
+            response = _problem(503, str(failure))
+        self._service.metrics.requests.labels(str(response.status_code)).inc()
+        return response
+
+
+async def _body(request: Request, most: int) -> bytes:
+    """The body, up to a size; more is refused before it is read.
+
+    Raises:
+        Refused: the body is larger.
+    """
+    stated = request.headers.get("content-length", "")
+    too_large = Refused(413, f"expected a body of at most {most:,} bytes, got more")
+    if stated.isdecimal() and int(stated) > most:
+        raise too_large
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _asset(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
+    content = resources.files("cutlayer.serving.online").joinpath("page", name).read_bytes()
+
+    async def respond() -> Response:
+        return Response(content, media_type=kind, headers={**_HEADERS, "Content-Security-Policy": _POLICY})
+
+    return respond
+
+
+def _json(status: int, value: Any) -> Response:
+    return Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json", headers=_HEADERS)
+
+
+def _problem(status: int, why: str) -> Response:
+    return _json(status, {"error": why.encode(errors="backslashreplace").decode()})
+
+
+async def _fault(_request: Request, failure: Exception) -> Response:
+    return _problem(500, f"a fault of cutlayer itself: {type(failure).__name__}")
+
+
+async def _http_error(_request: Request, failure: Any) -> Response:
+    return _problem(failure.status_code, str(failure.detail))

@@ -1,0 +1,45 @@
+"""The stream between a passive party and the active one while serving: its name, options and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from cutlayer.channel import Kind, Message
+from cutlayer.channel.codec import Limits
+from cutlayer.channel.message import Scalar
+
+SERVICE, METHOD = "cutlayer.Serving", "Link"
+LIMITS = Limits(frame_bytes=16 * 2**20, envelope_bytes=64 * 2**10)
+KEEPALIVE = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+"""A peer whose machine vanished without closing its connection is noticed within 13 seconds."""
+
+
+def message(
+    kind: Kind,
+    sender: str,
+    receiver: str,
+    version: str,
+    number: int,
+    tensors: Mapping[str, Tensor] | None = None,
+    fields: Mapping[str, Scalar] | None = None,
+) -> Message:
+    """A message of the stream.
+
+    Args:
+        kind: Kind of the message.
+        sender: Name of the party that sends it.
+        receiver: Name of the party that receives it.
+        version: Tag of the run's half that the stream serves; see `Half.tag`.
+        number: Number of the lookup or probe; an answer has that of its question.
+        tensors: Contiguous tensors by name.
+        fields: Plain values by name.
+    """
+    return Message(kind, sender, receiver, version, -1, -1, number, b"", tensors or {}, fields or {}).checked()

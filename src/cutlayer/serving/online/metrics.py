@@ -1,0 +1,53 @@
+"""Counts of the active party's service, for Prometheus and the page."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from cutlayer.serving.online.answering import Outcome
+from cutlayer.serving.online.peers import Peers
+from cutlayer.serving.online.served_model import ServedModel
+from cutlayer.serving.online.status import Status
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Metrics:
+    """The service's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        here = self.registry
+        self.requests = Counter("cutlayer_requests", "HTTP requests by status.", ["status"], registry=here)
+        self.seconds = Histogram("cutlayer_answer_seconds", "Time of an answer.", buckets=_SECONDS, registry=here)
+        self.rows = Counter(
+            "cutlayer_rows", "Rows by party and whether it contributed.", ["party", "status"], registry=here
+        )
+        self.degraded = Counter("cutlayer_degraded_rows", "Rows answered without a party.", registry=here)
+        self.connected = Gauge("cutlayer_party_connected", "Whether a party is connected.", ["party"], registry=here)
+        self.asked = Gauge(
+            "cutlayer_party_asked", "Whether a party is asked, or probed only.", ["party"], registry=here
+        )
+        self.drift = Gauge("cutlayer_drift_psi", "PSI statistic against training.", ["column"], registry=here)
+
+    def answered(self, model: ServedModel, outcome: Outcome, seconds: float) -> None:
+        """Count an answer."""
+        self.seconds.observe(seconds)
+        for place, name in enumerate(model.parties):
+            status = outcome.status[:, place]
+            here = int((status == Status.PRESENT).sum())
+            if here:
+                self.rows.labels(name, "present").inc(here)
+            if here < len(status):
+                self.rows.labels(name, "absent").inc(len(status) - here)
+        short = int((~outcome.present.all(axis=1)).sum())
+        if short:
+            self.degraded.inc(short)
+
+    def text(self, model: ServedModel, peers: Peers) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        for name in model.passives:
+            peer = peers.get(name, model.tags[name])
+            self.connected.labels(name).set(int(peer is not None))
+            self.asked.labels(name).set(int(peer is not None and not peer.breaker.open))
+        return generate_latest(self.registry)

@@ -1,0 +1,99 @@
+"use strict";
+const byId = (id) => document.getElementById(id);
+let key = "";
+
+function row(body, cells) {
+  const line = body.insertRow();
+  for (const cell of cells) {
+    const box = line.insertCell();
+    if (cell instanceof Node) box.append(cell); else box.textContent = cell === null || cell === undefined ? "–" : String(cell);
+  }
+  return line;
+}
+
+function say(text) {
+  byId("message").textContent = text;
+  byId("message").hidden = !text;
+}
+
+async function ask(path, options = {}) {
+  const headers = { ...(options.headers || {}) };
+  if (key) headers.Authorization = "Bearer " + key;
+  const response = await fetch(path, { ...options, headers });
+  const body = await response.json();
+  if (response.status === 401) byId("login").hidden = false;
+  if (!response.ok) throw new Error(body.error || response.statusText);
+  return body;
+}
+
+function state(name) {
+  const mark = document.createElement("span");
+  mark.className = name;
+  mark.textContent = name;
+  return mark;
+}
+
+const rounded = (value, digits = 4) => (typeof value === "number" ? value.toFixed(digits) : "–");
+const expected = (e) => (e && e.value !== null ? `${e.metric} ${rounded(e.value, 3)}` : "not measured");
+
+function show(status) {
+  byId("version").textContent = `version ${status.version}`;
+  byId("parties").replaceChildren();
+  for (const party of status.parties) {
+    row(byId("parties"), [party.name, party.role, state(party.state), party.latency_ms.p50, party.latency_ms.p99, party.role === "active" ? "–" : party.connections]);
+  }
+  byId("expected").textContent = `Expected now, with ${status.expected.contributed.join(", ") || "nobody"}: ${expected(status.expected)}`;
+  byId("versions").replaceChildren();
+  for (const v of status.versions) {
+    const current = v.version === status.version ? state("present") : "";
+    if (current) current.textContent = "answers";
+    row(byId("versions"), [v.version, v.run, v.connected.join(", ") || "nobody", v.rows, current]);
+  }
+  const drift = status.drift || [];
+  byId("drift-section").hidden = !drift.length;
+  byId("drift").replaceChildren();
+  for (const d of drift) row(byId("drift"), [d.of, rounded(d.psi, 3), d.rows]);
+}
+
+async function refresh() {
+  try {
+    show(await ask("/v1/status"));
+    say("");
+  } catch (failure) {
+    say(failure.message);
+  }
+}
+
+function showAnswer(answer) {
+  byId("answer").hidden = false;
+  byId("rows").replaceChildren();
+  for (const p of answer.predictions) {
+    const subset = answer.subsets[p.subset];
+    const absent = Object.entries(subset.absent).map(([name, why]) => `${name}: ${why}`).join("; ");
+    const value = p.probability ?? p.value;
+    const shown = value !== undefined && value !== null ? rounded(value) : Object.entries(p.probabilities || {}).map(([c, v]) => `${c} ${rounded(v)}`).join(", ");
+    row(byId("rows"), [p.id, shown, subset.contributed.join(", "), absent || "nobody", expected(subset.expected)]);
+  }
+}
+
+byId("try").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const ids = byId("ids").value.split(",").map((text) => text.trim()).filter(Boolean);
+  try {
+    showAnswer(await ask("/v1/predict", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ids }) }));
+    say("");
+  } catch (failure) {
+    byId("answer").hidden = true;
+    say(failure.message);
+  }
+});
+
+byId("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  key = byId("key").value.trim();
+  byId("login").hidden = true;
+  refresh();
+});
+
+refresh();
+setInterval(refresh, 2000);

@@ -1,0 +1,151 @@
+"""The online service of a passive party: answers the active party's lookups over one stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+import torch
+
+from cutlayer.channel import Kind, Message
+from cutlayer.channel.codec import WIRE_VERSION, decode, encode
+from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options, details
+from cutlayer.errors import PeerLost, ProtocolError
+from cutlayer.serving.online.audit_log import AuditLog, ids_digest
+from cutlayer.serving.online.features import checked_ids
+from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, message
+from cutlayer.serving.online.releases import OnlineReleases
+from cutlayer.serving.online.status import Status
+
+logger = logging.getLogger(__name__)
+
+MAX_ROWS = 65_536
+"""Maximum number of rows of a lookup."""
+_BACKOFF = (0.05, 1.0)
+"""Seconds before the first attempt to connect again, and the maximum; each waits twice as long as the one before."""
+_FATAL = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT}
+
+
+@dataclass
+class Answered:
+    """Counts of a passive party's answers.
+
+    Attributes:
+        rows: Number of rows by status.
+        lookups: Number of lookups.
+        seconds: Time spent on them.
+        connected: Whether the stream is open and accepted.
+    """
+
+    rows: dict[Status, int] = field(default_factory=dict)
+    lookups: int = 0
+    seconds: float = 0.0
+    connected: bool = False
+
+
+class PassiveService:
+    """Connects to the active party, again whenever the stream ends, and answers its lookups.
+
+    Args:
+        releases: The party's releases, entered.
+        address: Address where the active party listens.
+        audit: Log of the releases.
+        observe: Called with the row numbers of every lookup in the party's own store, for the drift of its columns.
+    """
+
+    def __init__(
+        self,
+        releases: OnlineReleases,
+        address: str,
+        audit: AuditLog,
+        observe: Callable[[Any], None] = lambda _rows: None,
+    ) -> None:
+        self.releases, self.address, self.audit, self.observe = releases, address, audit, observe
+        half = releases.half
+        self.party, self.active = half.party, half.job.active
+        self.tag = half.tag(half.party)
+        self.answered = Answered()
+
+    async def run(self) -> None:
+        """Serve until it is cancelled.
+
+        Raises:
+            ProtocolError: the active party refuses this one for good, or something else answers at the address.
+            CutlayerError: a protection was not applied, or the release log cannot be written: nothing was sent.
+        """
+        wait = _BACKOFF[0]
+        while True:
+            try:
+                await self._session()
+            except (grpc.RpcError, PeerLost) as lost:
+                self._check_refusal(lost)
+                logger.info("%s: no stream to %s (%s)", self.party, self.active, type(lost).__name__)
+            wait = _BACKOFF[0] if self.answered.connected else min(2 * wait, _BACKOFF[1])
+            self.answered.connected = False
+            await asyncio.sleep(wait)
+
+    async def _session(self) -> None:
+        options = [*channel_options(LIMITS), *KEEPALIVE]
+        async with grpc.aio.insecure_channel(self.address, options=options) as channel:
+            metadata = ((FROM, self.party.encode()), (TO, self.active.encode()), (WIRE, str(WIRE_VERSION)))
+            call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
+            try:
+                offer = {"version": self.tag, "width": self.releases.bottom.width}
+                await call.write(encode(self._message(Kind.OFFER, 0, fields=offer), LIMITS))
+                while True:
+                    frame = await call.read()
+                    if frame is grpc.aio.EOF:
+                        code = await call.code()
+                        if code is not grpc.StatusCode.OK:
+                            raise PeerLost(f"{self.active}: {code.name}: {await call.details()}")
+                        return
+                    self.answered.connected = True
+                    await call.write(encode(self._answer(decode(frame, LIMITS)), LIMITS))
+            finally:
+                call.cancel()
+
+    def _answer(self, asked: Message) -> Message:
+        if (asked.sender, asked.receiver, asked.run) != (self.active, self.party, self.tag):
+            raise ProtocolError.expected(f"a message from {self.active} of version {self.tag}", asked.run[:40])
+        if asked.kind is Kind.PROBE:
+            return self._message(Kind.ALIVE, asked.sequence)
+        if asked.kind is not Kind.LOOKUP:
+            raise ProtocolError.expected("a lookup or a probe", asked.kind)
+        began = time.perf_counter()
+        ids = checked_ids(asked.tensors["ids"], MAX_ROWS)
+        status, embedding = self.releases.release(ids)
+        self._record(ids, status)
+        self.answered.lookups += 1
+        self.answered.seconds += time.perf_counter() - began
+        tensors = {"embedding": embedding.contiguous(), "status": torch.from_numpy(status)}
+        return self._message(Kind.LOOKED_UP, asked.sequence, tensors)
+
+    def _record(self, ids: Any, status: Any) -> None:
+        """Write the audit line before the answer leaves."""
+        counts = {Status(code): int((status == code).sum()) for code in set(status.tolist())}
+        for code, count in counts.items():
+            self.answered.rows[code] = self.answered.rows.get(code, 0) + count
+        self.audit.write(
+            party=self.party,
+            to=self.active,
+            version=self.tag,
+            rows=len(ids),
+            ids=ids_digest(ids),
+            released=counts.get(Status.PRESENT, 0),
+            refused=counts.get(Status.CAPPED, 0),
+        )
+        self.observe(self.releases.features.index.find(ids[status == Status.PRESENT]))
+
+    def _message(self, kind: Kind, number: int, tensors: Any = None, fields: Any = None) -> Message:
+        return message(kind, self.party, self.active, self.tag, number, tensors, fields)
+
+    def _check_refusal(self, lost: Exception) -> None:
+        """Raise where another attempt would be refused too."""
+        if isinstance(lost, grpc.aio.AioRpcError) and lost.code() in _FATAL:
+            raise ProtocolError(f"{self.active} at {self.address} refused the stream: {details(lost)}") from None

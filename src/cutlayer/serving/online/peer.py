@@ -1,0 +1,157 @@
+"""The active party's end of a passive party's stream: lookups, each with a deadline, and probes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.channel import Kind, Message
+from cutlayer.data.ids import Digests
+from cutlayer.errors import ProtocolError
+from cutlayer.kernels.row_norms import rows_within
+from cutlayer.serving.online.breaker import PROBE_SECONDS, Breaker
+from cutlayer.serving.online.link import message
+from cutlayer.serving.online.status import WIRE, Status
+
+RECENT = 512
+"""Number of lookups whose time is held for the page."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A party's answer to a lookup.
+
+    Attributes:
+        status: Status of each row, uint8 (n,).
+        embedding: Embeddings, float32 (n, width); zeros wherever a row is not present.
+    """
+
+    status: npt.NDArray[np.uint8]
+    embedding: Tensor
+
+    @classmethod
+    def nothing(cls, rows: int, width: int, why: Status) -> Lookup:
+        """No row is present, for one reason."""
+        return cls(np.full(rows, why, dtype=np.uint8), torch.zeros(rows, width))
+
+
+class Peer:
+    """A connected passive party.
+
+    Args:
+        me: Name of the active party.
+        name: Name of the passive party.
+        version: Tag of the half that the stream serves.
+        width: Number of columns of its embedding.
+        limit: Maximum norm of a row of an embedding.
+        send: Queues a message to be sent; raises `ConnectionError` where that is not possible.
+    """
+
+    def __init__(
+        self, me: str, name: str, version: str, width: int, limit: float, send: Callable[[Message], None]
+    ) -> None:
+        self.me, self.name, self.version, self.width, self.limit = me, name, version, width, limit
+        self.breaker = Breaker()
+        self.seconds: deque[float] = deque(maxlen=RECENT)
+        self.connected = True
+        self._send = send
+        self._number = 0
+        self._waiting: dict[int, tuple[int, asyncio.Future[Lookup]]] = {}
+        self._probing: asyncio.Task[None] | None = None
+
+    async def look_up(self, ids: Digests, deadline: float) -> Lookup:
+        """Ask for rows; returns by the deadline, whatever the party does.
+
+        Args:
+            ids: Digests of the ids, uint8 (n, 16).
+            deadline: Time of `time.monotonic` by which an answer counts.
+        """
+        if not self.connected:
+            return Lookup.nothing(len(ids), self.width, Status.DISCONNECTED)
+        if self.breaker.open:
+            return Lookup.nothing(len(ids), self.width, Status.BROKEN)
+        self._number += 1
+        number, began = self._number, time.monotonic()
+        future: asyncio.Future[Lookup] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = len(ids), future
+        try:
+            asked = message(Kind.LOOKUP, self.me, self.name, self.version, number, {"ids": torch.from_numpy(ids)})
+            async with asyncio.timeout(max(0.0, deadline - began)):
+                self._send(asked)
+                found = await future
+        except TimeoutError:
+            self._missed()
+            return Lookup.nothing(len(ids), self.width, Status.LATE)
+        except (ConnectionError, ProtocolError):
+            return Lookup.nothing(len(ids), self.width, Status.DISCONNECTED)
+        finally:
+            self._waiting.pop(number, None)
+        self.breaker.answered()
+        self.seconds.append(time.monotonic() - began)
+        return found
+
+    def deliver(self, arrived: Message) -> None:
+        """Take a message of the party.
+
+        Raises:
+            ProtocolError: it is no answer, or holds what no honest party sends; the stream must end.
+        """
+        if (arrived.sender, arrived.receiver, arrived.run) != (self.name, self.me, self.version):
+            raise ProtocolError.expected(f"a message from {self.name} of version {self.version}", arrived.run[:40])
+        if arrived.kind is Kind.ALIVE:
+            self.breaker.answered()
+            return
+        if arrived.kind is not Kind.LOOKED_UP:
+            raise ProtocolError.expected(f"an answer of {self.name}", arrived.kind)
+        waiting = self._waiting.get(arrived.sequence)
+        if waiting is None:  # too late, or never asked: it must still be within its bounds to be ignored
+            return
+        rows, future = waiting
+        found = self._checked(arrived, rows)
+        if not future.done():
+            future.set_result(found)
+
+    def lost(self) -> None:
+        """The stream has ended: all lookups under way fail at once."""
+        self.connected = False
+        for _, future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionError(self.name))
+        if self._probing is not None:
+            self._probing.cancel()
+
+    def _checked(self, arrived: Message, rows: int) -> Lookup:
+        embedding, status = arrived.tensors["embedding"], arrived.tensors["status"].numpy()
+        if embedding.shape != (rows, self.width) or len(status) != rows:
+            wanted = f"{rows} rows of width {self.width} from {self.name}"
+            raise ProtocolError.expected(wanted, f"{tuple(embedding.shape)} with {len(status)} statuses")
+        if not np.isin(status, WIRE).all():
+            raise ProtocolError.expected(f"a known status from {self.name}", int(status.max()))
+        if not rows_within(embedding, self.limit):
+            raise ProtocolError.expected(f"finite rows of norm up to {self.limit:g} from {self.name}", "others")
+        # What a row that is not present carries never reaches the top model.
+        absent = torch.from_numpy(status != Status.PRESENT)
+        return Lookup(status, embedding.masked_fill(absent[:, None], 0.0) if bool(absent.any()) else embedding)
+
+    def _missed(self) -> None:
+        self.breaker.missed()
+        if self.breaker.open and self.connected and (self._probing is None or self._probing.done()):
+            self._probing = asyncio.get_running_loop().create_task(self._probe())
+
+    async def _probe(self) -> None:
+        """Ask whether the party answers again, until it does."""
+        while self.breaker.open and self.connected:
+            self._number += 1
+            probe = message(Kind.PROBE, self.me, self.name, self.version, self._number)
+            with suppress(ConnectionError, ProtocolError):
+                self._send(probe)
+            await asyncio.sleep(PROBE_SECONDS)

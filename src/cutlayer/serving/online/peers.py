@@ -1,0 +1,152 @@
+"""The active party's server for the streams of the passive parties."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from cutlayer.channel import Kind, Message
+from cutlayer.channel.address import check_loopback
+from cutlayer.channel.codec import WIRE_VERSION, decode, encode
+from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options, text_of
+from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE
+from cutlayer.serving.online.peer import Peer
+
+logger = logging.getLogger(__name__)
+
+_FIRST_SECONDS = 5.0
+"""Time within which a new stream must say what it serves."""
+_MAX_STREAMS = 64
+_MAX_QUEUED = 4096
+"""Maximum number of messages that wait for a party that takes none."""
+
+
+class Peers:
+    """Accepts a stream of each passive party and version; a new one replaces the one before.
+
+    Args:
+        me: Name of the active party.
+        names: Names of the passive parties, whoever else calls is refused.
+        width_of: The width that a party of a version has, by name and tag; `None` where no loaded run has such a half.
+        limit: Maximum norm of a row of an embedding.
+    """
+
+    def __init__(
+        self, me: str, names: tuple[str, ...], width_of: Callable[[str, str], int | None], limit: float
+    ) -> None:
+        self.me, self.names, self.width_of, self.limit = me, names, width_of, limit
+        self.connected: dict[tuple[str, str], Peer] = {}
+        self.address = ""
+        self.connections: dict[str, int] = dict.fromkeys(names, 0)
+        self._server: Any = None
+        self._streams = 0
+
+    def get(self, name: str, version: str) -> Peer | None:
+        """The stream of a party's half, if it is connected."""
+        return self.connected.get((name, version))
+
+    async def listen(self, address: str) -> None:
+        """Bind the address and accept streams.
+
+        Raises:
+            ConfigError: it is not a loopback address, or cannot be bound.
+        """
+        check_loopback(address)
+        self._server = grpc.aio.server(options=[*channel_options(LIMITS), *KEEPALIVE])
+        handler = grpc.stream_stream_rpc_method_handler(self._stream)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        try:
+            bound = self._server.add_insecure_port(address)
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise ConfigError(f"cannot listen at {address}: it is in use, or not an address of this machine")
+        await self._server.start()
+        self.address = f"{address.rpartition(':')[0]}:{bound}"
+
+    async def close(self) -> None:
+        """End all streams."""
+        if self._server is not None:
+            await self._server.stop(None)
+
+    async def _stream(self, _requests: object, context: Any) -> None:
+        if self._streams >= _MAX_STREAMS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
+        self._streams += 1
+        try:
+            await self._serve(context, await self._caller(context))
+        finally:
+            self._streams -= 1
+
+    async def _caller(self, context: Any) -> str:
+        """Name of the calling party, which must be one of the job."""
+        stated: Mapping[str, Any] = dict(context.invocation_metadata())
+        name, wanted, wire = text_of(stated.get(FROM)), text_of(stated.get(TO)), stated.get(WIRE)
+        if wire != str(WIRE_VERSION):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"expected wire format {WIRE_VERSION}")
+        if wanted != self.me:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"this is {self.me!r}, not {wanted!r:.80}")
+        if name not in self.names:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"no passive party {name!r:.80} is served here")
+        return str(name)
+
+    async def _serve(self, context: Any, name: str) -> None:
+        try:
+            async with asyncio.timeout(_FIRST_SECONDS):
+                offer = decode(await context.read(), LIMITS)
+        except (TimeoutError, ProtocolError, TypeError):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected an offer first")
+        version = str(offer.fields.get("version", ""))
+        width = self.width_of(name, version)
+        if offer.kind is not Kind.OFFER or offer.sender != name or width is None:
+            # Not for good: the run may be loaded here later.
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no run loaded here has version {version[:40]!r}")
+        if offer.fields["width"] != width:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"expected embeddings of width {width}")
+        await self._pump(context, name, version, int(width or 0))
+
+    async def _pump(self, context: Any, name: str, version: str, width: int) -> None:
+        """Exchange messages until the stream ends or another one replaces it."""
+        frames: asyncio.Queue[bytes] = asyncio.Queue(_MAX_QUEUED)
+
+        def send(sent: Message) -> None:
+            try:
+                frames.put_nowait(encode(sent, LIMITS))
+            except asyncio.QueueFull:
+                raise ConnectionError(f"{name} takes nothing") from None
+
+        peer = Peer(self.me, name, version, width, self.limit, send)
+        before = self.connected.get((name, version))
+        self.connected[name, version] = peer
+        self.connections[name] += 1
+        if before is not None:
+            before.lost()
+        logger.info("%s connected, version %s", name, version)
+        writer = asyncio.get_running_loop().create_task(_write(context, frames))
+        try:
+            while (frame := await context.read()) is not grpc.aio.EOF:
+                peer.deliver(decode(frame, LIMITS))
+                if not peer.connected:  # another stream replaced it
+                    break
+        except ProtocolError as fault:
+            logger.warning("the stream of %s was ended: %s", name, fault)
+        finally:
+            writer.cancel()
+            peer.lost()
+            if self.connected.get((name, version)) is peer:
+                del self.connected[name, version]
+            logger.info("%s disconnected, version %s", name, version)
+
+
+async def _write(context: Any, frames: asyncio.Queue[bytes]) -> None:
+    """Send the queued frames, one after the other."""
+    with suppress(grpc.RpcError, grpc.aio.BaseError, grpc.aio.UsageError):
+        while True:
+            await context.write(await frames.get())

@@ -1,0 +1,220 @@
+"""The processes of the online service: that of the active party and that of a passive one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutlayer.channel.address import check_loopback
+from cutlayer.config import Job, PrivateFile, ServeConfig
+from cutlayer.errors import ConfigError
+from cutlayer.serving.online.audit_log import AuditLog, read_log
+from cutlayer.serving.online.callers import Callers
+from cutlayer.serving.online.features import FeatureStore
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.metrics import Metrics
+from cutlayer.serving.online.passive import PassiveService
+from cutlayer.serving.online.peers import Peers
+from cutlayer.serving.online.releases import OnlineReleases
+from cutlayer.serving.online.service import PredictionService
+from cutlayer.serving.online.versions import Versions
+
+Started = Callable[[Mapping[str, str]], None]
+"""Called once everything is loaded, with the addresses."""
+
+_SYNC_SECONDS = 1.0
+"""Seconds between two syncs of the audit log."""
+
+
+def audit_path(half: Half) -> Path:
+    """The audit log of a party that serves a run."""
+    return half.folder.path / "serving" / half.party / "releases.jsonl"
+
+
+def address_of(half: Half, config: ServeConfig) -> str:
+    """Where the active party listens for the passive ones.
+
+    Raises:
+        ConfigError: neither the private file nor the job states it.
+    """
+    address = config.address or half.job.parties[half.job.active].address
+    if address is None:
+        raise ConfigError.expected("serve.address in the private file", "none", "such as 127.0.0.1:7071")
+    return address
+
+
+async def serve_passive(half: Half, private: PrivateFile, key: bytes | None, started: Started) -> None:
+    """Serve a passive party's half until cancelled.
+
+    Args:
+        half: The half.
+        private: The party's private file.
+        key: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
+        started: Called once the half is loaded.
+
+    Raises:
+        CutlayerError: bad input, or a refusal of the active party.
+    """
+    config = private.serve
+    address = check_loopback(address_of(half, config))
+    if half.model.encoder is None:
+        raise ConfigError(f"{half.party} has no features; nothing of it can be served")
+    torch.set_num_threads(1)
+    features = FeatureStore.read(half.job, half.party, half.table(config.table), half.model.encoder)
+    audit = AuditLog(audit_path(half))
+    try:
+        with OnlineReleases(half, features, config.max_ids, key) as releases:
+            service = PassiveService(releases, address, audit)
+            started({"party": half.party, "connects_to": address, "version": service.tag})
+            async with _synced(audit):
+                await service.run()
+    finally:
+        audit.close()
+
+
+async def serve_active(paths: tuple[Path, ...], party: str, private: PrivateFile, started: Started) -> None:
+    """Serve the active party's half of one run or several, the first of which answers, until stopped.
+
+    Args:
+        paths: Run folders.
+        party: Name of the active party.
+        private: Its private file.
+        started: Called once it listens.
+
+    Raises:
+        CutlayerError: bad input.
+    """
+    torch.set_num_threads(1)
+    async with active_service(paths, party, private) as active:
+        server = _uvicorn(active.app, private.serve)
+        address = private.serve.http.address
+        host = address.rpartition(":")[0]
+        serving = asyncio.create_task(server.serve())
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        if serving.done():
+            serving.result()
+            raise ConfigError(f"cannot listen at {address}: it is in use, or not an address of this machine")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        scheme = "https" if private.serve.http.certificate else "http"
+        started({"party": party, "url": f"{scheme}://{host}:{port}", "listens_at": active.peers.address})
+        await serving
+
+
+@dataclass(frozen=True)
+class Active:
+    """The active party's service without its HTTP server.
+
+    Attributes:
+        app: The HTTP application.
+        peers: The passive parties' streams.
+        versions: The loaded versions.
+        service: Answers requests.
+    """
+
+    app: Any
+    peers: Peers
+    versions: Versions
+    service: PredictionService
+
+
+@asynccontextmanager
+async def active_service(paths: tuple[Path, ...], party: str, private: PrivateFile) -> Any:
+    """Open the active party's service: load the runs, listen for passive parties, open the audit log."""
+    from cutlayer.serving.online.http import build_app  # the extra `serve` is needed at the active party alone
+
+    config = private.serve
+    first = Half.open(paths[0], party)
+    job: Job = first.job
+    _check_http(config)
+    versions = Versions(config, party)
+    peers = Peers(party, tuple(job.passives), versions.width_of, job.parties[party].limits.embedding_norm)
+    versions.connect(peers)
+    for path in paths:
+        versions.load(path)
+    before: Counter[str] = Counter()
+    for entry in read_log(audit_path(first)):
+        before[str(entry.get("caller", ""))] += int(entry.get("rows", 0))
+    async with AsyncExitStack() as opened:
+        audit = AuditLog(audit_path(first))
+        opened.callback(audit.close)
+        await peers.listen(check_loopback(address_of(first, config)))
+        opened.push_async_callback(peers.close)
+        await opened.enter_async_context(_synced(audit))
+        service = PredictionService(versions, config, audit, Metrics())
+        app = build_app(service, peers, Callers(config.http.callers, before))
+        yield Active(app, peers, versions, service)
+
+
+@asynccontextmanager
+async def _synced(audit: AuditLog) -> Any:
+    """Sync the audit log to disk every second."""
+
+    async def sync() -> None:
+        lines = 0
+        while True:
+            await asyncio.sleep(_SYNC_SECONDS)
+            if audit.lines != lines:
+                lines = audit.lines
+                await asyncio.get_running_loop().run_in_executor(None, audit.sync)
+
+    task = asyncio.create_task(sync())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _uvicorn(app: Any, config: ServeConfig) -> Any:
+    import ssl
+
+    import uvicorn
+
+    http = config.http
+    host, _, port = http.address.rpartition(":")
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=host.strip("[]"),
+            port=int(port),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_keep_alive=30,
+            limit_concurrency=4096,
+            ssl_certfile=http.certificate,
+            ssl_keyfile=http.key,
+            ssl_ca_certs=None if http.callers_ca is None else str(http.callers_ca),
+            ssl_cert_reqs=ssl.CERT_REQUIRED if http.callers_ca else ssl.CERT_NONE,
+        )
+    )
+
+
+def _check_http(config: ServeConfig) -> None:
+    """Refuse an HTTP address that others reach without keys or in clear.
+
+    Raises:
+        ConfigError: it is off the loopback, and has no callers or no certificate.
+    """
+    http = config.http
+    host, _, port = http.address.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and int(port) < 2**16):
+        raise ConfigError.expected("serve.http.address as HOST:PORT", repr(http.address))
+    try:
+        local = host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        local = False
+    if not local and not (http.callers and http.certificate):
+        wanted = "serve.http.callers and a certificate where the address is not a loopback one"
+        raise ConfigError.expected(wanted, f"{http.address} without them", "add both, or listen at 127.0.0.1")

@@ -1,0 +1,151 @@
+"""The rows that a party has released online, with what it sent: a row that is asked for again gets the same numbers."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.data.ids import Digests
+from cutlayer.durable import make_folder, sync_folder
+from cutlayer.errors import CheckpointError
+
+_HEADER = struct.Struct("<8sII")
+_MAGIC = b"cutserv1"
+_RECORD = struct.Struct("<16s16sII")
+"""Digest of the id, digest of the row's columns, number of the pass, number of the batch; then the numbers, and a
+CRC-32 of all of it."""
+_FIRST = 1024
+
+
+class ReleasedRows:
+    """An append-only file of released rows; each is on disk before it is sent.
+
+    Noise that is drawn anew whenever a row is asked for averages out, and each draw costs privacy. So a row is released
+    once, and the same numbers answer every later request. A row whose columns have changed is another release, in the
+    next pass over the rows.
+
+    Args:
+        path: Path of the file, made by the first release; `None` holds the rows in memory alone.
+        width: Number of columns of the embedding; 0 where only the ids are counted.
+
+    Raises:
+        CheckpointError: the file is of another width, or is no such file.
+    """
+
+    def __init__(self, path: Path | None, width: int) -> None:
+        self.path, self.width = path, width
+        self._embeddings = torch.zeros(_FIRST, width)
+        self._columns: list[bytes] = []
+        self._passes: list[int] = []
+        self._next: dict[int, int] = {}
+        self._index: dict[bytes, int] = {}
+        if path is not None and path.exists():
+            self._read(path)
+
+    def __len__(self) -> int:
+        """Number of different ids."""
+        return len(self._index)
+
+    def find(self, ids: Digests) -> npt.NDArray[np.int64]:
+        """Where the latest release of each id is, int64 (n,); -1 for an id that was not released."""
+        raw = ids.tobytes()
+        get = self._index.get
+        return np.array([get(raw[i : i + 16], -1) for i in range(0, len(raw), 16)], dtype=np.int64)
+
+    def columns_of(self, index: int) -> bytes:
+        """Digest of the columns of a released row."""
+        return self._columns[index]
+
+    def pass_of(self, index: int) -> int:
+        """Number of the pass over the rows that a release belongs to, from 0."""
+        return self._passes[index]
+
+    @property
+    def passes(self) -> tuple[int, ...]:
+        """Numbers of the passes that have released a row, ascending."""
+        return tuple(sorted(self._next))
+
+    def batches(self, number: int) -> int:
+        """One more than the highest batch of a pass."""
+        return self._next[number]
+
+    def embeddings(self, indices: npt.NDArray[np.int64]) -> Tensor:
+        """What was sent for some releases, float32 (n, width)."""
+        return self._embeddings[torch.from_numpy(indices)]
+
+    def add(self, ids: list[bytes], columns: list[bytes], number: int, batch: int, sent: Tensor) -> None:
+        """Record a batch of releases; returns once they are on disk.
+
+        Args:
+            ids: Digests of the ids, 16 bytes each.
+            columns: Digests of their columns, 16 bytes each.
+            number: Number of the pass.
+            batch: Number of the batch in its pass.
+            sent: What is about to be sent, float32 (n, width).
+        """
+        if self.path is not None:
+            rows = sent.numpy().astype("<f4", copy=False)
+            self._append(
+                self.path,
+                b"".join(
+                    _sealed(_RECORD.pack(own, about, number, batch) + rows[i].tobytes())
+                    for i, (own, about) in enumerate(zip(ids, columns, strict=True))
+                ),
+            )
+        for i, (own, about) in enumerate(zip(ids, columns, strict=True)):
+            self._hold(own, about, number, batch, sent[i])
+
+    def _hold(self, own: bytes, about: bytes, number: int, batch: int, sent: Tensor) -> None:
+        place = len(self._columns)
+        if place == len(self._embeddings):
+            self._embeddings = torch.cat([self._embeddings, torch.zeros_like(self._embeddings)])
+        self._embeddings[place] = sent
+        self._columns.append(about)
+        self._passes.append(number)
+        self._next[number] = max(batch + 1, self._next.get(number, 0))
+        self._index[own] = place
+
+    def _append(self, path: Path, records: bytes) -> None:
+        new = not path.exists()
+        if new:
+            make_folder(path.parent)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+            if new:
+                file.write(_HEADER.pack(_MAGIC, 1, self.width))
+            file.write(records)
+            file.flush()
+            os.fdatasync(file.fileno())
+        if new:
+            sync_folder(path.parent)
+
+    def _read(self, path: Path) -> None:
+        """Read the file; a last record that is incomplete was never sent, and is cut off."""
+        raw = path.read_bytes()
+        size = _RECORD.size + 4 * self.width
+        if raw[: _HEADER.size] != _HEADER.pack(_MAGIC, 1, self.width):
+            if len(raw) < _HEADER.size:
+                path.unlink()  # made by a process that was killed before its first release
+                return
+            raise CheckpointError.expected(f"released rows of width {self.width} in {path}", "another file")
+        end = _HEADER.size
+        while end + size + 4 <= len(raw):
+            body, check = raw[end : end + size], raw[end + size : end + size + 4]
+            if zlib.crc32(body).to_bytes(4, "little") != check:
+                raise CheckpointError(f"{path} is damaged at byte {end:,}; restore it from a backup")
+            own, about, number, batch = _RECORD.unpack_from(body)
+            numbers = np.frombuffer(body, "<f4", self.width, _RECORD.size).copy()
+            self._hold(own, about, number, batch, torch.from_numpy(numbers))
+            end += size + 4
+        if end != len(raw):
+            os.truncate(path, end)
+
+
+def _sealed(body: bytes) -> bytes:
+    return body + zlib.crc32(body).to_bytes(4, "little")

@@ -1,0 +1,258 @@
+"""Releases of a passive party online: its protections, the count of every row, and its own limits."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.accounting import GaussianRelease, ReleaseLog, Slot, log_of_run
+from cutlayer.accounting.slots import ANY_PART, Occasion
+from cutlayer.channel import Kind
+from cutlayer.data.ids import Digests
+from cutlayer.durable import locked, make_folder
+from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.parties.local import context_of, plan_of
+from cutlayer.parties.numbers import check_own
+from cutlayer.parties.state import chain_state
+from cutlayer.protections.base import Mode, PassiveView
+from cutlayer.protections.chain import hooks_of
+from cutlayer.serving.online.features import ABSENT, FeatureStore
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.released_rows import ReleasedRows
+from cutlayer.serving.online.status import Status
+from cutlayer.serving.release import run_noise_key
+from cutlayer.training.run_ledger import chain_of
+from cutlayer.training.trained import checkpoint_of
+
+Rows = npt.NDArray[np.int64]
+Statuses = npt.NDArray[np.uint8]
+
+
+class OnlineReleases:
+    """Embeddings of a passive party by id, for predictions.
+
+    Where a protection acts on embeddings, each id is released once: its numbers are stored, and sent again whenever the
+    id is asked for. One pass over the rows, however many requests it takes, is one of the `serving` releases that the
+    party planned; a row whose columns have changed since takes another. A pass is counted in the run's release log
+    before anything of it is sent.
+
+    To be used in a `with` block: it excludes other processes that release rows of the same run.
+
+    Args:
+        half: The party's half of the run.
+        features: Its columns by id.
+        max_ids: Maximum number of different ids that are released; `None` for no such limit.
+        supplied: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
+
+    Raises:
+        ConfigError: releases are counted and none was planned for predictions.
+    """
+
+    def __init__(
+        self, half: Half, features: FeatureStore, max_ids: int | None = None, supplied: bytes | None = None
+    ) -> None:
+        bottom = half.model.bottom
+        if bottom is None:
+            raise ConfigError(f"{half.party} has no features; nothing of it can be served")
+        self.half, self.features, self.bottom, self.max_ids = half, features, bottom, max_ids
+        job, party = half.job, half.party
+        self.plan, self.chain = plan_of(job, party), chain_of(job, party)
+        acting = [p for p in self.chain.protections if "embedding_out" in hooks_of(p)]
+        self.protected = bool(acting)
+        self.counted = any(isinstance(p.event(self.plan), GaussianRelease) for p in acting)
+        if self.counted and not self.plan.serving:
+            raise ConfigError.expected(
+                f"planned predictions: {party} counts its releases, and to serve a row is to release it",
+                "none",
+                f"train with `serving: 1` or more in the private part of {party}",
+            )
+        self._supplied, self._held = supplied, ExitStack()
+        self._log = ReleaseLog()
+        self._rows = ReleasedRows(None, 0)
+        self._passes: dict[int, int] = {}
+        self._unchanged = set[int]()
+
+    def __enter__(self) -> OnlineReleases:
+        folder = self.half.folder.path / "serving" / self.half.party
+        own = self.half.folder.path / "checkpoint" / self.half.party
+        # With the release log, next to the secret of the party: no copy of the run folder undoes what was released.
+        path = log_of_run(own).with_suffix(".served") if self.counted else folder / "released"
+        make_folder(path.parent)
+        lock = log_of_run(own).with_suffix(".lock") if self.counted else folder / "serving.lock"
+        make_folder(lock.parent)
+        self._held.enter_context(locked(lock, f"the online service of {self.half.party}"))
+        if self.protected:
+            self._set_up(own)
+        self._rows = ReleasedRows(path, self.bottom.width if self.protected else 0)
+        self._passes = self._passes_so_far()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.protected:
+            # A log without the record of its end counts as that of a run that did not end.
+            self.chain.close_account()
+        self._held.close()
+
+    @property
+    def released_ids(self) -> int:
+        """Number of different ids released so far; 0 where they are neither protected nor limited."""
+        return len(self._rows)
+
+    def release(self, ids: Digests) -> tuple[Statuses, Tensor]:
+        """Embeddings of the ids asked for; what has to be counted is on disk by then.
+
+        Args:
+            ids: Digests of the ids, uint8 (n, 16); an id may repeat.
+
+        Returns:
+            Status of each row, uint8 (n,), and embeddings float32 (n, width), zeros wherever a row is not present.
+        """
+        rows = self.features.index.find(ids)
+        status = np.where(rows == ABSENT, Status.UNKNOWN, Status.PRESENT).astype(np.uint8)
+        embedding = torch.zeros(len(ids), self.bottom.width)
+        known = self._within_limit(ids, np.flatnonzero(rows != ABSENT), status)
+        if len(known):
+            with torch.no_grad():
+                release = self._release_once if self.protected else self._release_bare
+                release(ids, rows, known, status, embedding)
+        return status, embedding
+
+    def _set_up(self, own: Path) -> None:
+        half = self.half
+        state = checkpoint_of(half.job, half.folder, half.party)
+        if self.counted:
+            identity = {
+                "party": half.party,
+                "job": half.job.digest(),
+                "rows": state[1]["rows"],
+                "folder": str(half.folder.path.resolve()),
+            }
+            self._log = ReleaseLog(log_of_run(own), identity)
+        key = run_noise_key(half.folder, half.party, self._supplied)
+        training = half.model.record.training_rows(half.job)
+        context = context_of(half.job, half.party, {half.party: self.bottom.width}, training, key, key)
+        self.chain.setup(context, self._log)
+        self.chain.load_state_dict(chain_state(state))
+
+    def _within_limit(self, ids: Digests, known: Rows, status: Statuses) -> Rows:
+        """The rows among `known` that the limit of ids leaves; the rest is marked as capped."""
+        if self.max_ids is None:
+            return known
+        room, new, allowed = self.max_ids - len(self._rows), set[bytes](), []
+        for place, index in zip(known.tolist(), self._rows.find(ids[known]).tolist(), strict=True):
+            own = ids[place].tobytes()
+            if index < 0 and own not in new:
+                if len(new) >= room:
+                    status[place] = Status.CAPPED
+                    continue
+                new.add(own)
+            allowed.append(place)
+        return np.array(allowed, dtype=np.int64)
+
+    def _release_bare(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
+        """Embeddings without a protection; their ids are counted where there is a limit."""
+        if self.max_ids is not None:
+            indices = self._rows.find(ids[known])
+            new = sorted({ids[place].tobytes() for place in known[indices < 0].tolist()})
+            if new:
+                self._rows.add(new, [bytes(16)] * len(new), 0, 0, torch.zeros(len(new), 0))
+        embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]))
+
+    def _release_once(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
+        """Protected embeddings: those of earlier releases again, and the rest in one batch for each pass."""
+        due: dict[int, dict[bytes, int]] = {}
+        for place, index in zip(known.tolist(), self._rows.find(ids[known]).tolist(), strict=True):
+            if index not in self._unchanged:
+                after = self._last_pass(index, int(rows[place]))
+                if after is not None:
+                    due.setdefault(after, {}).setdefault(ids[place].tobytes(), int(rows[place]))
+        refused = set[bytes]()
+        for after, new in due.items():
+            try:
+                self._release_batch(self._pass_after(after), new)
+            except BudgetExceeded:
+                refused |= new.keys()
+        if refused:
+            capped = np.array([ids[place].tobytes() in refused for place in known.tolist()])
+            status[known[capped]] = Status.CAPPED
+            known = known[~capped]
+        embedding[torch.from_numpy(known)] = self._rows.embeddings(self._rows.find(ids[known]))
+
+    def _last_pass(self, index: int, row: int) -> int | None:
+        """The pass that last released a row, -1 for none; `None` where that release is of the same columns."""
+        if index < 0:
+            return -1
+        if self._rows.columns_of(index) == self._columns(row):
+            self._unchanged.add(index)
+            return None
+        return self._rows.pass_of(index)
+
+    def _release_batch(self, number: int, new: dict[bytes, int]) -> None:
+        """Release rows in a pass that has not released them: protect, count and store them.
+
+        Raises:
+            BudgetExceeded: the account has no release left; nothing is stored.
+        """
+        rows = torch.tensor([*new.values()])
+        batch = self._passes[number]
+        view = PassiveView(Mode.SERVE, number, batch, rows, self._embed, part=ANY_PART)
+        released = self.chain.embedding_out(self._embed(rows), view)
+        self._passes[number] = batch + 1
+        self.chain.sending(Kind.EVALUATION, self.half.job.active, released)
+        self._rows.add([*new], [self._columns(row) for row in new.values()], number, batch, released)
+
+    def _pass_after(self, number: int) -> int:
+        """The next pass of this service after another one, -1 for the first.
+
+        Raises:
+            BudgetExceeded: all planned passes are in use.
+        """
+        later = [mine for mine in self._passes if mine > number]
+        if later:
+            return min(later)
+        used = {occasion.epoch for occasion in self._log.tally.highest if occasion.reason == Mode.SERVE.value}
+        used |= self._passes.keys()
+        if self.counted and len(used) >= self.plan.serving:
+            raise BudgetExceeded(f"{self.half.party}: all {self.plan.serving} planned releases of each row are in use")
+        new = max(used, default=-1) + 1
+        self._passes[new] = 0
+        return new
+
+    def _passes_so_far(self) -> dict[int, int]:
+        """The passes of this service before it was restarted, each with its next batch.
+
+        A process that was killed may have counted one batch more than it stored and sent; that one is skipped. If the
+        log has more, the stored rows are an older copy: which rows were released is lost, and the pass is not used
+        again.
+        """
+        passes = {}
+        for number in self._rows.passes:
+            batch = stored = self._rows.batches(number)
+            occasion = Occasion("embedding", self.half.job.active, Mode.SERVE.value, ANY_PART, number)
+            while self._log.contents(Slot(occasion, batch)):
+                batch += 1
+            if batch <= stored + 1:
+                passes[number] = batch
+        return passes
+
+    def _columns(self, row: int) -> bytes:
+        """Digest of the encoded columns of a row."""
+        codes, numbers = self.features.gather(np.array([row]))
+        content = codes.numpy().tobytes() + numbers.numpy().tobytes()
+        return blake2b(content, digest_size=16, person=b"served columns").digest()
+
+    def _embed(self, rows: Tensor) -> Tensor:
+        """The bottom model on rows of the store, int64 (m,) -> (m, width)."""
+        embedding: Tensor = self.bottom(*self.features.gather(rows.numpy())).flatten(1)
+        check_own(embedding, self._norm, self.half.party, "served embedding")
+        return embedding
+
+    @property
+    def _norm(self) -> float:
+        return self.half.job.parties[self.half.party].limits.embedding_norm

@@ -1,0 +1,139 @@
+"""Requests and answers of the HTTP service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pyarrow as pa
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from cutlayer.config import FrozenModel
+from cutlayer.data.ids import DIGEST_BYTES, Digests, row_digests
+from cutlayer.errors import DataError
+
+Id = Annotated[StrictStr, Field(min_length=1, max_length=256)] | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+Value = (
+    StrictBool
+    | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+    | StrictFloat
+    | Annotated[StrictStr, Field(max_length=4096)]
+    | None
+)
+
+
+class PredictRequest(FrozenModel):
+    """Rows to predict.
+
+    Attributes:
+        ids: Ids of the rows, each once; text or whole numbers.
+        columns: Values of the active party's own columns by name, as many as ids; without them its own store is read.
+        required: Passive parties without whom no answer is wanted, besides those that the service requires.
+        deadline_ms: Time that the answer may take, in milliseconds; at most that of the service.
+    """
+
+    ids: Annotated[tuple[Id, ...], Field(min_length=1)]
+    columns: Mapping[Annotated[str, Field(max_length=256)], tuple[Value, ...]] | None = None
+    required: tuple[Annotated[str, Field(max_length=64)], ...] = ()
+    deadline_ms: float | None = Field(default=None, ge=1, le=60_000)
+
+
+class Expected(FrozenModel):
+    """What the run measured on its held-out rows with the same parties.
+
+    Attributes:
+        metric: Name of the metric.
+        value: Its value.
+        low: Lower bound of its 95 % interval.
+        high: Upper bound of it.
+    """
+
+    metric: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+class SubsetAnswer(FrozenModel):
+    """Parties that contributed to some rows of an answer.
+
+    Attributes:
+        contributed: Their names.
+        absent: Reason by party that did not contribute.
+        degraded: Whether a party is absent.
+        expected: The run's held-out metric with just these parties; `null` where it was not measured.
+    """
+
+    contributed: tuple[str, ...]
+    absent: Mapping[str, str]
+    degraded: bool
+    expected: Expected | None
+
+
+class Prediction(FrozenModel):
+    """Prediction of a row.
+
+    Attributes:
+        id: Its id, as asked.
+        probability: Probability of the second class of a binary task.
+        probabilities: Probability by class of a multi-class task.
+        value: Value of a regression.
+        subset: Index into `subsets`: the parties that contributed.
+    """
+
+    id: str | int
+    probability: float | None = None
+    probabilities: Mapping[str, float] | None = None
+    value: float | None = None
+    subset: int
+
+
+class PredictAnswer(FrozenModel):
+    """Predictions of all rows of a request, by one version.
+
+    Attributes:
+        version: Version that answered.
+        degraded: Whether a party is absent from a row.
+        predictions: One for each id, in their order.
+        subsets: Parties that contributed.
+    """
+
+    version: str
+    degraded: bool
+    predictions: tuple[Prediction, ...]
+    subsets: tuple[SubsetAnswer, ...]
+
+
+class Problem(FrozenModel):
+    """An error.
+
+    Attributes:
+        error: What was expected, what was received, and what to do.
+    """
+
+    error: str
+
+
+def digests_of(ids: tuple[str | int, ...]) -> Digests:
+    """Digests of the ids of a request, uint8 (n, 16), as in the parties' tables.
+
+    Raises:
+        DataError: an id is empty, repeats or cannot be encoded.
+    """
+    try:
+        texts = [str(each) for each in ids]
+        return row_digests(pa.array(texts, pa.large_string()), "ids").reshape(-1, DIGEST_BYTES)
+    except (UnicodeError, pa.ArrowException):
+        raise DataError.expected("ids of valid Unicode", "other text") from None
+
+
+def checked_columns(request: PredictRequest) -> Mapping[str, tuple[Any, ...]] | None:
+    """The columns of a request, as many values of each as ids.
+
+    Raises:
+        DataError: another number of values.
+    """
+    for name, values in (request.columns or {}).items():
+        if len(values) != len(request.ids):
+            raise DataError.expected(f"{len(request.ids)} values of column {name[:40]!r}", len(values))
+    return request.columns

@@ -1,0 +1,203 @@
+"""A served version: the active party's half of a run, and the answers of its top model with some parties absent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from cutlayer.config import ServeConfig
+from cutlayer.config.serve import AbsentAnswer
+from cutlayer.data.ids import Digests
+from cutlayer.errors import ConfigError, DataError
+from cutlayer.models import TopModel
+from cutlayer.models.multi_head import MultiHeadTop
+from cutlayer.results.departure import AbsenceUtility
+from cutlayer.serving.online.features import ABSENT, FeatureStore
+from cutlayer.serving.online.half import Half
+
+Columns = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Subset:
+    """Parties that contributed to an answer.
+
+    Attributes:
+        contributed: Their names, in the job's order.
+        utility: The run's held-out metrics with just these; `None` where they were not measured.
+    """
+
+    contributed: tuple[str, ...]
+    utility: AbsenceUtility | None
+
+
+class ServedModel:
+    """The active party's half of a run, ready to answer.
+
+    Args:
+        half: The half.
+        config: Settings of the service.
+
+    Raises:
+        ConfigError: the settings do not fit the model, or a party is unknown.
+        DataError: the party's own table cannot be read.
+    """
+
+    def __init__(self, half: Half, config: ServeConfig) -> None:
+        self.half, self.task, self.top = half, half.model.task, _top(half)
+        self.active, widths = half.job.active, half.model.record.widths
+        self.parties = tuple(widths)
+        self.passives = tuple(name for name in self.parties if name != self.active)
+        self.widths = dict(widths)
+        self.tags = {name: half.tag(name) for name in self.passives}
+        self.absent = _checked_absent(config.absent, self.top, self.active in self.parties)
+        self.required = _checked_required(config.required, self.passives)
+        self.version = blake2b(
+            repr(sorted(self.tags.items())).encode(), digest_size=6, person=b"served run"
+        ).hexdigest()
+        self.bottom, self.features = half.model.bottom, None
+        if half.model.encoder is not None:
+            self.features = FeatureStore.read(half.job, self.active, half.table(config.table), half.model.encoder)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the classes; empty for a regression."""
+        return self.task.classes
+
+    def find(self, ids: Digests) -> npt.NDArray[np.int64]:
+        """Row numbers of ids in the active party's own store, `ABSENT` where it has none or no features."""
+        if self.features is None:
+            return np.full(len(ids), ABSENT, dtype=np.int64)
+        return self.features.index.find(ids)
+
+    def own(self, rows: npt.NDArray[np.int64]) -> Columns:
+        """The active party's own columns of rows of its store; zeros for `ABSENT`, to be replaced by those given."""
+        if self.features is None:
+            raise ConfigError(f"{self.active} has no features")
+        return self.features.gather(np.maximum(rows, 0))
+
+    def encoded(self, columns: Mapping[str, Sequence[Any]]) -> Columns:
+        """Columns that a caller gave, encoded as in the run.
+
+        Args:
+            columns: Values by column, as many of each.
+
+        Raises:
+            DataError: a column is missing or unknown, or its values are not of the column's kind.
+        """
+        encoder = self.half.model.encoder
+        if encoder is None:
+            raise DataError.expected(f"no columns: {self.active} has no features in this run", "some", "leave them out")
+        unknown, missing = sorted(columns.keys() - {*encoder.names}), sorted({*encoder.names} - columns.keys())
+        if unknown or missing:
+            got = "; ".join(
+                f"{what} {', '.join(names[:5])}"
+                for what, names in (("unknown", unknown), ("none of", missing))
+                if names
+            )
+            raise DataError.expected(f"the columns of {self.active} in this run", got, "GET /v1/schema lists them")
+        kinds = {each.name: each.kind for each in encoder.encoders}
+        arrays = {name: _array(name, kinds[name], columns[name]) for name in encoder.names}
+        encoded = encoder.transform(pa.table(arrays), "columns")
+        return torch.from_numpy(encoded.codes), torch.from_numpy(encoded.numbers)
+
+    def embed(self, columns: Columns) -> Tensor:
+        """The active party's own embedding (n, width)."""
+        if self.bottom is None:
+            raise ConfigError(f"{self.active} has no features")
+        with torch.no_grad():
+            embedding: Tensor = self.bottom(*columns)
+        return embedding
+
+    def answer(self, embeddings: Mapping[str, Tensor], present: npt.NDArray[np.bool_]) -> Tensor:
+        """Predictions of rows, each from its own present parties.
+
+        Args:
+            embeddings: Embeddings by party in the job's order, (n, width); zeros where a party is absent.
+            present: Whether each party contributes to each row, (n, parties), as `effective` returns it.
+
+        Returns:
+            Probabilities (n, classes), or values (n,) of a regression, float64.
+        """
+        logits = torch.zeros(len(present), self.task.outputs)
+        with torch.no_grad():
+            patterns, which = np.unique(present, axis=0, return_inverse=True)
+            for number, pattern in enumerate(patterns):
+                rows = torch.from_numpy(np.flatnonzero(which.reshape(-1) == number))
+                chosen = {name: e[rows] for name, e in embeddings.items()} if len(patterns) > 1 else embeddings
+                logits[rows] = self._logits(chosen, pattern)
+        return self.task.predict(logits.double())
+
+    def effective(self, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """The parties that contribute, (n, parties): under `active_only` the active party alone where one is absent."""
+        if self.absent != "active_only":
+            return present
+        alone = np.array([name == self.active for name in self.parties])
+        return np.where(present.all(axis=1, keepdims=True), present, present & alone)
+
+    def subset(self, pattern: npt.NDArray[np.bool_]) -> Subset:
+        """The contributing parties of a pattern (parties,), and the utility that the run measured with them."""
+        contributed = tuple(name for name, here in zip(self.parties, pattern, strict=True) if here)
+        absent = frozenset(name for name in self.passives if name not in contributed)
+        known = self.active in contributed or self.active not in self.parties
+        return Subset(contributed, self.half.utility.get(absent) if known else None)
+
+    def _logits(self, embeddings: Mapping[str, Tensor], pattern: npt.NDArray[np.bool_]) -> Tensor:
+        logits: Tensor
+        if pattern.all():
+            logits = self.top(embeddings)
+            return logits
+        present = {name for name, here in zip(self.parties, pattern, strict=True) if here}
+        if self.absent == "zeros":
+            return TopModel.answer(self.top, embeddings, present)
+        return self.top.answer(embeddings, present)
+
+
+def _top(half: Half) -> TopModel:
+    if half.model.top is None:
+        raise ConfigError.expected("the half of the active party", f"that of {half.party}")
+    return half.model.top
+
+
+def _checked_absent(wanted: AbsentAnswer, top: TopModel, own: bool) -> AbsentAnswer:
+    if wanted == "multi_head" and not isinstance(top, MultiHeadTop):
+        raise ConfigError.expected("serve.absent: multi_head with a multi_head model", "another", "write absent: zeros")
+    if wanted == "active_only" and not own:
+        raise ConfigError.expected("serve.absent: active_only where the active party has features", "it has none")
+    return wanted
+
+
+def _checked_required(names: tuple[str, ...], passives: tuple[str, ...]) -> frozenset[str]:
+    unknown = [name for name in names if name not in passives]
+    if unknown:
+        raise ConfigError.expected(f"serve.required among {', '.join(passives)}", ", ".join(unknown))
+    return frozenset(names)
+
+
+def _array(name: str, kind: str, values: Sequence[Any]) -> pa.Array:
+    """Values of a request as a column of the kind that the encoder reads."""
+    if kind == "image":
+        raise DataError(f"the column {name!r} holds images; they are looked up by id, and cannot be given")
+    wanted = (str, bool, int) if kind == "category" else (int, float)
+    for value in values:
+        if value is not None and (not isinstance(value, wanted) or (kind != "category" and isinstance(value, bool))):
+            got = f"{type(value).__name__} in it"
+            raise DataError.expected(f"{'text' if kind == 'category' else 'numbers'} in column {name!r}", got)
+    try:
+        if kind == "category":
+            return pa.array([None if v is None else _text(v) for v in values], pa.string())
+        return pa.array([None if v is None else float(v) for v in values], pa.float64())
+    except (pa.ArrowException, OverflowError, UnicodeError):
+        raise DataError.expected(f"values of column {name!r} that can be encoded", "others") from None
+
+
+def _text(value: str | bool | int) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,179 @@
+"""A request from its body to its answer, without HTTP: checks, limits, the answer, the audit line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from cutlayer.config import ServeConfig
+from cutlayer.errors import DataError
+from cutlayer.serving.online.answering import Outcome, Question
+from cutlayer.serving.online.audit_log import AuditLog, ids_digest
+from cutlayer.serving.online.callers import Caller, Refused
+from cutlayer.serving.online.metrics import Metrics
+from cutlayer.serving.online.schema import PredictRequest, checked_columns, digests_of
+from cutlayer.serving.online.served_model import ServedModel
+from cutlayer.serving.online.status import Status
+from cutlayer.serving.online.versions import Versions
+
+_SHOWN = 3
+
+
+class PredictionService:
+    """Answers requests by the current version.
+
+    Args:
+        versions: The loaded versions.
+        config: Settings of the service.
+        audit: Log of the answers.
+        metrics: Counts for the page and Prometheus.
+    """
+
+    def __init__(self, versions: Versions, config: ServeConfig, audit: AuditLog, metrics: Metrics) -> None:
+        self.versions, self.config, self.audit, self.metrics = versions, config, audit, metrics
+
+    async def predict(self, body: bytes, caller: Caller) -> dict[str, Any]:
+        """Answer a request.
+
+        Args:
+            body: JSON of a `PredictRequest`.
+            caller: Who asks; its limits are checked before anything is asked of a party.
+
+        Returns:
+            A `PredictAnswer` as plain values.
+
+        Raises:
+            Refused: with the HTTP status and the reason.
+        """
+        began = time.perf_counter()
+        batcher = self.versions.current  # once: what is switched meanwhile does not concern this request
+        model = batcher.model
+        request = _parsed(body)
+        if len(request.ids) > self.config.http.max_rows:
+            raise Refused(
+                413, f"expected at most {self.config.http.max_rows:,} ids in a request, got {len(request.ids):,}"
+            )
+        question = _question(request, model)
+        required = _required(request, model)
+        caller.take(len(request.ids))
+        patience = min(request.deadline_ms or self.config.deadline_ms, self.config.deadline_ms) / 1000
+        outcome = await batcher.ask(question, patience)
+        self._log(caller, model, question, outcome)
+        _check(request, model, outcome, required)
+        self.metrics.answered(model, outcome, time.perf_counter() - began)
+        return _answered(request, model, outcome)
+
+    def _log(self, caller: Caller, model: ServedModel, question: Question, outcome: Outcome) -> None:
+        """Write the audit line of what the parties released for a request, before it is answered."""
+        released = {
+            name: int((outcome.status[:, place] == Status.PRESENT).sum()) for place, name in enumerate(model.parties)
+        }
+        self.audit.write(
+            caller=caller.config.name,
+            version=model.version,
+            rows=len(question),
+            ids=ids_digest(question.ids),
+            released={name: count for name, count in released.items() if name != model.active},
+        )
+
+
+def _parsed(body: bytes) -> PredictRequest:
+    try:
+        return PredictRequest.model_validate_json(body)
+    except ValidationError as failure:
+        errors = failure.errors(include_url=False, include_input=False, include_context=False)
+        told = [f"{'.'.join(map(str, error['loc'])) or 'body'}: {error['msg']}" for error in errors[:_SHOWN]]
+        more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
+        raise Refused(422, ascii("; ".join(told))[1:-1][:1000] + more) from None
+
+
+def _question(request: PredictRequest, model: ServedModel) -> Question:
+    try:
+        ids = digests_of(request.ids)
+        given = checked_columns(request)
+        columns = None if given is None else model.encoded(given)
+    except DataError as fault:
+        raise Refused(422, str(fault)[:1000]) from None
+    unknown = model.features is not None and columns is None and np.flatnonzero(model.find(ids) < 0)
+    if unknown is not False and len(unknown):
+        shown = ", ".join(ascii(str(request.ids[place])[:40]) for place in unknown[:_SHOWN])
+        got = f"{len(unknown)} of {len(ids)} ids that it does not, such as {shown}"
+        raise Refused(404, f"expected ids that {model.active} has, got {got}; give their columns with the request")
+    return Question(ids, columns)
+
+
+def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:
+    unknown = [name for name in request.required if name not in model.passives]
+    if unknown:
+        raise Refused(422, f"required: expected some of {', '.join(model.passives)}, got {unknown[0]!a}")
+    return model.required | {*request.required}
+
+
+def _check(request: PredictRequest, model: ServedModel, outcome: Outcome, required: frozenset[str]) -> None:
+    """Refuse an answer that a limit, a requirement or the absence of everybody forbids.
+
+    Raises:
+        Refused: 403 where a party's limit is reached; 503 where a required party did not answer, or none did; 404
+            where it has no row of an id, or no party has.
+    """
+    for place, name in enumerate(model.parties):
+        status = outcome.status[:, place]
+        if (status == Status.CAPPED).any():
+            raise Refused(403, f"{name}: {Status.CAPPED.reason}; nothing more of it is released for this version")
+        if name in required and (status != Status.PRESENT).any():
+            row = int(np.flatnonzero(status != Status.PRESENT)[0])
+            why = Status(int(status[row]))
+            _refuse_row(f"{name} is required", why, request.ids[row])
+    nobody = np.flatnonzero(~outcome.present.any(axis=1))
+    if len(nobody):
+        statuses = outcome.status[nobody[0]]
+        why = next((Status(int(s)) for s in statuses if s != Status.UNKNOWN), Status.UNKNOWN)
+        _refuse_row("no party contributes", why, request.ids[int(nobody[0])])
+
+
+def _refuse_row(what: str, why: Status, id_: str | int) -> None:
+    raise Refused(404 if why is Status.UNKNOWN else 503, f"{what} for id {str(id_)[:40]!a}: {why.reason}")
+
+
+def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> dict[str, Any]:
+    """The answer as plain values: each combination of statuses once, and an index to it in every row."""
+    patterns, which = np.unique(outcome.status, axis=0, return_inverse=True)
+    subsets = [_subset(model, pattern) for pattern in patterns]
+    places = which.reshape(-1).tolist()
+    if model.task.kind == "regression":
+        named = [{"value": value} for value in outcome.predicted.tolist()]
+    elif model.task.kind == "binary":
+        named = [{"probability": value} for value in outcome.predicted[:, 1].tolist()]
+    else:
+        named = [{"probabilities": dict(zip(model.outputs, row, strict=True))} for row in outcome.predicted.tolist()]
+    return {
+        "version": model.version,
+        "degraded": any(subset["degraded"] for subset in subsets),
+        "predictions": [
+            {"id": id_, **value, "subset": place} for id_, value, place in zip(request.ids, named, places, strict=True)
+        ],
+        "subsets": subsets,
+    }
+
+
+def _subset(model: ServedModel, pattern: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    subset = model.subset(pattern == Status.PRESENT)
+    absent = {name: Status(int(s)).reason for name, s in zip(model.parties, pattern, strict=True) if s}
+    return {
+        "contributed": list(subset.contributed),
+        "absent": absent,
+        "degraded": bool(absent),
+        "expected": _expected(model, subset.utility),
+    }
+
+
+def _expected(model: ServedModel, utility: Any) -> Mapping[str, Any] | None:
+    if utility is None:
+        return None
+    value = utility.metrics.get(model.task.metric)
+    return {"metric": model.task.metric, "value": value, "low": utility.low, "high": utility.high}

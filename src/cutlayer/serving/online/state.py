@@ -1,0 +1,83 @@
+"""The state of the active party's service, for the page and for readiness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cutlayer.serving.online.answering import Batcher
+from cutlayer.serving.online.peer import Peer
+from cutlayer.serving.online.peers import Peers
+from cutlayer.serving.online.served_model import ServedModel
+from cutlayer.serving.online.versions import Versions
+
+
+def state_of(versions: Versions, peers: Peers) -> dict[str, Any]:
+    """Parties, versions, and the utility that the run measured with those who are present."""
+    model = versions.current.model
+    here = [name for name in model.parties if name == model.active or asked(peers.get(name, model.tags.get(name, "")))]
+    subset = model.subset(np.array([name in here for name in model.parties]))
+    utility = subset.utility
+    return {
+        "active": model.active,
+        "task": model.task.kind,
+        "version": model.version,
+        "versions": [_version(batcher, peers) for batcher in versions.loaded],
+        "parties": [_party(model, name, peers) for name in model.parties],
+        "required": sorted(model.required),
+        "deadline_ms": versions.config.deadline_ms,
+        "expected": {
+            "contributed": list(subset.contributed),
+            "metric": model.task.metric,
+            "value": None if utility is None else utility.metrics.get(model.task.metric),
+        },
+    }
+
+
+def missing_of(model: ServedModel, peers: Peers) -> list[str]:
+    """What keeps a version from answering: required parties that are away, or all of them."""
+    away = [name for name in model.passives if not asked(peers.get(name, model.tags[name]))]
+    required = [name for name in away if name in model.required]
+    nobody = len(away) == len(model.passives) and model.active not in model.parties
+    return required or (away if nobody else [])
+
+
+def asked(peer: Peer | None) -> bool:
+    """Whether a party is connected, and asked for rows rather than probed."""
+    return peer is not None and peer.connected and not peer.breaker.open
+
+
+def _version(batcher: Batcher, peers: Peers) -> dict[str, Any]:
+    model = batcher.model
+    return {
+        "version": model.version,
+        "run": model.half.folder.path.name,
+        "connected": [name for name in model.passives if peers.get(name, model.tags[name]) is not None],
+        "batches": batcher.batches,
+        "rows": batcher.batched_rows,
+    }
+
+
+def _party(model: ServedModel, name: str, peers: Peers) -> dict[str, Any]:
+    if name == model.active:
+        return {"name": name, "role": "active", "state": "present", "latency_ms": {}, "connections": 0}
+    peer = peers.get(name, model.tags[name])
+    state = "absent" if peer is None else "probed" if peer.breaker.open else "present"
+    seconds = np.array(peer.seconds) if peer is not None and peer.seconds else np.zeros(0)
+    latency = {f"p{q}": round(float(np.quantile(seconds, q / 100)) * 1000, 2) for q in (50, 99)} if len(seconds) else {}
+    return {
+        "name": name,
+        "role": "passive",
+        "state": state,
+        "latency_ms": latency,
+        "connections": peers.connections.get(name, 0),
+    }
+
+
+def schema_of(model: ServedModel) -> dict[str, Any]:
+    """The columns of the active party that a request may give, and their kinds."""
+    encoder = model.half.model.encoder
+    kinds = {} if encoder is None else {each.name: each.kind for each in encoder.encoders}
+    columns = {name: kind if kind in ("category", "image") else "number" for name, kind in kinds.items()}
+    return {"version": model.version, "party": model.active, "columns": columns, "classes": list(model.outputs)}

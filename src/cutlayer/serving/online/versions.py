@@ -1,0 +1,95 @@
+"""The loaded versions of the active party: a run is loaded next to the old one, and answers switch to it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cutlayer.config import ServeConfig
+from cutlayer.errors import ConfigError
+from cutlayer.serving.online.answering import Batcher
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.peers import Peers
+from cutlayer.serving.online.served_model import ServedModel
+
+Loader = Callable[[Path], ServedModel]
+
+
+class Versions:
+    """The versions that are loaded, and the one that answers.
+
+    A request takes the current version once, and is answered by it whatever is switched meanwhile: no answer mixes two.
+
+    Args:
+        config: Settings of the service.
+        party: Name of the active party.
+    """
+
+    def __init__(self, config: ServeConfig, party: str) -> None:
+        self.config, self.party = config, party
+        self._batchers: dict[str, Batcher] = {}
+        self._current = ""
+        self._peers: Peers | None = None
+
+    def connect(self, peers: Peers) -> None:
+        """Take the streams of the passive parties, before the first version is added."""
+        self._peers = peers
+
+    @property
+    def current(self) -> Batcher:
+        """The version that answers now."""
+        return self._batchers[self._current]
+
+    @property
+    def loaded(self) -> tuple[Batcher, ...]:
+        """All versions, in the order in which they were loaded."""
+        return tuple(self._batchers.values())
+
+    def load(self, path: Path) -> ServedModel:
+        """Load a run; the first one answers at once, others after `switch`.
+
+        Raises:
+            ConfigError: its parties are not those of the loaded runs, or the settings do not fit it.
+            CutlayerError: the folder holds no finished run of this party.
+        """
+        return self.add(ServedModel(Half.open(path, self.party), self.config))
+
+    def add(self, model: ServedModel) -> ServedModel:
+        """Add a loaded run."""
+        if self._batchers and {*model.passives} != {*self.current.model.passives}:
+            wanted = f"a run with the passive parties {', '.join(self.current.model.passives)}"
+            raise ConfigError.expected(wanted, ", ".join(model.passives), "serve it in a process of its own")
+        if self._peers is None:
+            raise RuntimeError("connect comes before the first version")
+        if model.version not in self._batchers:
+            batcher = Batcher(model, self._peers, self.config.batch_ms / 1000, self.config.batch_rows)
+            self._batchers[model.version] = batcher
+            self._current = self._current or model.version
+        return model
+
+    def switch(self, version: str) -> None:
+        """Answer all further requests by a loaded version.
+
+        Raises:
+            ConfigError: it is not loaded.
+        """
+        if version not in self._batchers:
+            raise ConfigError.expected(f"a loaded version ({', '.join(self._batchers)})", ascii(version[:40]))
+        self._current = version
+
+    def unload(self, version: str) -> None:
+        """Forget a version that does not answer; requests under way keep it until they are answered.
+
+        Raises:
+            ConfigError: it is not loaded, or is the current one.
+        """
+        if version == self._current or version not in self._batchers:
+            raise ConfigError.expected("a loaded version that is not the current one", ascii(version[:40]))
+        del self._batchers[version]
+
+    def width_of(self, party: str, tag: str) -> int | None:
+        """Width of a passive party's embedding in the loaded version with this tag; `None` where there is none."""
+        for batcher in self._batchers.values():
+            if batcher.model.tags.get(party) == tag:
+                return batcher.model.widths[party]
+        return None

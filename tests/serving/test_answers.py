@@ -1,0 +1,112 @@
+"""Answers online equal the offline predictions, with all parties and without some."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from cutlayer.serving.online.half import Half
+from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, ROWS, offline, probabilities, world
+
+IDS = [3, 77, 12, 140, 0, 55]
+
+
+def test_all_parties_equal_the_offline_prediction(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain) as served:
+            answer = await served.predict(IDS)
+            assert not answer["degraded"]
+            assert [row["id"] for row in answer["predictions"]] == IDS
+            np.testing.assert_allclose(probabilities(answer), offline(plain, IDS), atol=1e-6)
+            (subset,) = answer["subsets"]
+            assert subset["contributed"] == [ACTIVE, *PASSIVES]
+            expected = Half.open(plain, ACTIVE).utility[frozenset()]
+            assert subset["expected"]["value"] == expected.metrics["auc"]
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("absent", [("telco",), ("shop",), PASSIVES])
+@pytest.mark.parametrize("run", ["plain", "headed"])
+def test_absent_parties_equal_the_offline_prediction(
+    run: str, absent: tuple[str, ...], request: pytest.FixtureRequest
+) -> None:
+    folder: Path = request.getfixturevalue(run)
+
+    async def check() -> None:
+        async with world(folder, tuple(name for name in PASSIVES if name not in absent)) as served:
+            answer = await served.predict(IDS)
+            assert answer["degraded"]
+            np.testing.assert_allclose(probabilities(answer), offline(folder, IDS, absent), atol=1e-6)
+            (subset,) = answer["subsets"]
+            assert {*subset["absent"]} == {*absent}
+            assert set(subset["absent"].values()) == {"it is not connected"}
+            expected = Half.open(folder, ACTIVE).utility[frozenset(absent)]
+            assert subset["expected"]["value"] == expected.metrics["auc"]
+
+    asyncio.run(check())
+
+
+def test_a_party_without_the_id_is_absent_for_that_row_alone(plain: Path) -> None:
+    ids = [3, MISSING_AT_SHOP + 2, 9, ROWS - 1]
+
+    async def check() -> None:
+        async with world(plain) as served:
+            answer = await served.predict(ids)
+            rows = answer["predictions"]
+            assert [answer["subsets"][row["subset"]]["degraded"] for row in rows] == [False, True, False, True]
+            whole, without = offline(plain, [3, 9]), offline(plain, [ids[1], ids[3]], ("shop",))
+            expected = [whole[0], without[0], whole[1], without[1]]
+            np.testing.assert_allclose(probabilities(answer), expected, atol=1e-6)
+            absent = answer["subsets"][rows[1]["subset"]]["absent"]
+            assert absent == {"shop": "it has no row of this id"}
+
+    asyncio.run(check())
+
+
+def test_zeros_and_active_only_are_named_fallbacks(headed: Path) -> None:
+    async def check() -> None:
+        async with world(headed, ("telco",), absent="active_only") as served:
+            answer = await served.predict(IDS)
+            np.testing.assert_allclose(probabilities(answer), offline(headed, IDS, PASSIVES), atol=1e-6)
+            (subset,) = answer["subsets"]
+            assert subset["contributed"] == [ACTIVE]
+            assert "active_only" in subset["absent"]["telco"]
+        async with world(headed, ("telco",), absent="zeros") as served:
+            zeros = probabilities(await served.predict(IDS))
+            assert np.abs(zeros - offline(headed, IDS, ("shop",))).max() > 1e-6  # the head, which zeros do not use
+
+    asyncio.run(check())
+
+
+def test_columns_given_with_the_request_replace_those_of_the_store(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain) as served:
+            half = Half.open(plain, ACTIVE)
+            table = parquet.read_table(half.job.parties[ACTIVE].table.path).slice(0, 3)
+            ids = table.column("id").to_pylist()
+            columns = {name: table.column(name).to_pylist() for name in ("income", "colour")}
+            stored, given = await served.predict(ids), await served.predict(ids, columns=columns)
+            np.testing.assert_allclose(probabilities(stored), probabilities(given), atol=1e-6)
+            changed = await served.predict(ids, columns={**columns, "income": [9.0, 9.0, 9.0]})
+            assert np.abs(probabilities(changed) - probabilities(stored)).max() > 1e-4
+
+    asyncio.run(check())
+
+
+def test_many_requests_at_once_get_their_own_rows(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain) as served:
+            sizes = [1 + place % 7 for place in range(60)]
+            asked = [[(11 * place + row) % MISSING_AT_SHOP for row in range(size)] for place, size in enumerate(sizes)]
+            answers = await asyncio.gather(*(served.predict(ids) for ids in asked))
+            assert served.active.versions.current.batches < len(asked)
+            everything = offline(plain, list(range(MISSING_AT_SHOP)))
+            for ids, answer in zip(asked, answers, strict=True):
+                np.testing.assert_allclose(probabilities(answer), everything[ids], atol=1e-6)
+
+    asyncio.run(check())

@@ -1,0 +1,176 @@
+"""A small trained run, and its online service within one process and one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from cutlayer.config import Job, PrivateFile, validated
+from cutlayer.estimator.prediction import embed, encode
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.serving.models import Models
+from cutlayer.serving.online.audit_log import AuditLog
+from cutlayer.serving.online.features import FeatureStore
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.passive import PassiveService
+from cutlayer.serving.online.process import Active, active_service, audit_path
+from cutlayer.serving.online.releases import OnlineReleases
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys
+
+ROWS = 160
+ACTIVE, PASSIVES = "bank", ("telco", "shop")
+MISSING_AT_SHOP = 150
+"""Ids from here on are unknown to the shop."""
+PATIENCE = 30.0
+
+
+def write_tables(folder: Path) -> dict[str, Path]:
+    """A Parquet file for each party: ids from 0, in an order of its own."""
+    draw = np.random.default_rng(3)
+    numbers = draw.normal(size=(ROWS, 5))
+    labels = (numbers.sum(axis=1) + draw.normal(size=ROWS) > 0).astype(np.int64)
+    colours = np.array(["red", "green", "blue"])[draw.integers(0, 3, ROWS)]
+    columns = {
+        ACTIVE: {"income": numbers[:, 0], "colour": colours, "default": labels},
+        "telco": {"calls": numbers[:, 1], "age": numbers[:, 2]},
+        "shop": {"spent": numbers[:, 3], "visits": numbers[:, 4]},
+    }
+    paths = {}
+    for name, own in columns.items():
+        order = draw.permutation(MISSING_AT_SHOP if name == "shop" else ROWS)
+        paths[name] = folder / f"{name}.parquet"
+        pa.parquet.write_table(
+            pa.table({"id": order, **{key: values[order] for key, values in own.items()}}), paths[name]
+        )
+    return paths
+
+
+def train(folder: Path, *, top: Mapping[str, Any] | None = None, parties: Mapping[str, Any] | None = None) -> Path:
+    """Train a run of three parties for two epochs; `parties` adds to their sections."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = write_tables(folder)
+    sections: dict[str, Any] = {
+        name: {"role": "passive", "table": str(path), "id": "id", "audit": {"every": "never"}}
+        for name, path in paths.items()
+    }
+    sections[ACTIVE] |= {"role": "active", "label": "default"}
+    for name, more in (parties or {}).items():
+        sections[name] |= more
+    raw = {
+        "parties": sections,
+        "model": {"bottom": {"kind": "mlp", "hidden": [8, 4]}, "top": top or {"kind": "mlp", "hidden": [4]}},
+        "train": {"epochs": 2, "batch_size": 32, "seed": 1},
+    }
+    execute(validated(Job, raw, "job"), folder / "run", Options(Keys(folder / "keys")), Progress())
+    return folder / "run"
+
+
+def private(**serve: Any) -> PrivateFile:
+    """A private file that listens at free ports."""
+    return validated(PrivateFile, {"serve": {"address": "127.0.0.1:0", "deadline_ms": 5000, **serve}}, "party")
+
+
+@dataclass
+class World:
+    """A running service.
+
+    Attributes:
+        client: Talks HTTP to it.
+        active: The active party's side.
+        tasks: The passive parties' services by name.
+    """
+
+    client: httpx.AsyncClient
+    active: Active
+    tasks: dict[str, asyncio.Task[None]]
+    services: dict[str, PassiveService]
+
+    async def predict(self, ids: Any, status: int = 200, **more: Any) -> Any:
+        """The answer to a request, whose status must be as stated."""
+        response = await self.client.post("/v1/predict", json={"ids": list(ids), **more})
+        assert response.status_code == status, response.text
+        return response.json()
+
+    async def wait(self, names: tuple[str, ...]) -> None:
+        """Wait until just these passive parties are connected to the current version."""
+        model = self.active.versions.current.model
+        deadline = time.monotonic() + PATIENCE
+        while {n for n in PASSIVES if self.active.peers.get(n, model.tags[n])} != {*names}:
+            assert time.monotonic() < deadline, "the parties did not connect"
+            await asyncio.sleep(0.005)
+
+    async def stop(self, name: str) -> None:
+        """End a passive party's service."""
+        self.tasks[name].cancel()
+        await asyncio.gather(self.tasks.pop(name), return_exceptions=True)
+
+
+@asynccontextmanager
+async def passive(
+    run: Path, name: str, address: str, max_ids: int | None = None, table: Path | None = None
+) -> AsyncIterator[PassiveService]:
+    """A passive party's service, not yet running."""
+    half = Half.open(run, name)
+    config = validated(PrivateFile, {} if table is None else {"serve": {"table": str(table)}}, "party").serve
+    assert half.model.encoder is not None
+    features = FeatureStore.read(half.job, name, half.table(config.table), half.model.encoder)
+    audit = AuditLog(audit_path(half))
+    try:
+        with OnlineReleases(half, features, max_ids) as releases:
+            yield PassiveService(releases, address, audit)
+    finally:
+        audit.close()
+
+
+@asynccontextmanager
+async def world(
+    run: Path, names: tuple[str, ...] = PASSIVES, max_ids: int | None = None, runs: tuple[Path, ...] = (), **serve: Any
+) -> AsyncIterator[World]:
+    """The service of a run with some of its passive parties connected."""
+    async with AsyncExitStack() as opened:
+        active = await opened.enter_async_context(active_service((run, *runs), ACTIVE, private(**serve)))
+        transport = httpx.ASGITransport(active.app)
+        client = await opened.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://bank"))
+        made = World(client, active, {}, {})
+        for name in names:
+            service = await opened.enter_async_context(passive(run, name, active.peers.address, max_ids))
+            made.services[name] = service
+            made.tasks[name] = asyncio.create_task(service.run())
+        try:
+            await made.wait(names)
+            yield made
+        finally:
+            for name in list(made.tasks):
+                await made.stop(name)
+
+
+def offline(run: Path, ids: list[int], absent: tuple[str, ...] = ()) -> np.ndarray:
+    """Probabilities of the second class by the offline prediction, without protections."""
+    folder = RunFolder.open(run)
+    half = Half.open(run, ACTIVE)
+    models = Models.load(half.job, folder)
+    tables = {}
+    for name in models.encoders:
+        if name not in absent:
+            table = pa.parquet.read_table(half.job.parties[name].table.path)
+            place = {key: row for row, key in enumerate(table.column("id").to_pylist())}
+            tables[name] = table.take([place[key] for key in ids])
+    gone = models.absent(absent)
+    logits = models.answer(embed(models, encode(models, tables, gone), {}), gone)
+    return half.model.task.predict(logits.double())[:, 1].numpy()
+
+
+def probabilities(answer: Any) -> np.ndarray:
+    """Probabilities of an answer."""
+    return np.array([row["probability"] for row in answer["predictions"]])
