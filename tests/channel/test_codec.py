@@ -95,7 +95,7 @@ def test_arrived_numbers_are_aligned_and_their_own():
 
 def test_the_wire_format_does_not_change_unnoticed():
     golden = (
-        "43555402" "85000000" "0cf33e0a"
+        "43555403" "85000000" "0cf33e0a"
         "8a" "a46b696e64" "a9656d62656464696e67"
         "a673656e646572" "a574656c636f"
         "a87265636569766572" "a462616e6b"

@@ -249,5 +249,5 @@ def test_limits_come_before_the_content():
 
 
 def test_another_version_says_what_to_do():
-    with pytest.raises(ProtocolError, match="expected wire format 2, got 1; install the same version"):
+    with pytest.raises(ProtocolError, match="expected wire format 3, got 1; install the same version"):
         decode(GOOD[:3] + b"\x01" + GOOD[4:])

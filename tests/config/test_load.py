@@ -186,7 +186,8 @@ def test_a_private_part_fills_in_one_party(tmp_path):
     assert (bank.role, bank.address) == ("active", "127.0.0.1:1"), "the job says these"
     assert bank.table.path == tmp_path / "mine" / "t.csv"
     assert bank.secret == tmp_path / "mine" / "k"
-    assert (bank.id, bank.label, dict(bank.privacy)) == ("id", "y", {"max_norm": None})
+    assert bank.id is not None
+    assert (bank.id.columns, bank.label, dict(bank.privacy)) == (("id",), "y", {"max_norm": None})
     assert whole.parties["telco"] == public.parties["telco"]
     assert list(whole.parties) == ["bank", "telco"]
     assert whole.digest() == public.digest()

@@ -2,8 +2,10 @@
 
 import pytest
 
+from cutlayer.config import Job, validated
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job, notes_of
-from tests.parties.runs import make_job
+from tests.parties.runs import make_job, raw_job
 
 
 def notes(privacy, epochs=6):
@@ -28,3 +30,18 @@ def test_dcor_without_a_protection_of_gradients_is_noted(more):
 
 def test_a_job_without_protections_has_no_notes():
     assert notes({}) == ()
+
+
+def test_plain_alignment_is_noted():
+    job = make_job().model_copy(update={"alignment": "plain"})
+    check_job(job)
+    (line,) = notes_of(job)
+    assert line.startswith("alignment: plain shows bank a digest of every id")
+
+
+def test_a_stated_number_of_rows_needs_psi():
+    raw = raw_job()
+    raw["parties"]["telco"]["id"] = {"column": "id", "pad_to": 1000}
+    check_job(validated(Job, raw, ""))
+    with pytest.raises(ConfigError, match=r"no parties\.telco\.id\.pad_to with alignment plain"):
+        check_job(validated(Job, {**raw, "alignment": "plain"}, ""))

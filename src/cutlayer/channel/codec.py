@@ -25,7 +25,7 @@ from cutlayer.channel.message import SHAPES, Kind, Message
 from cutlayer.checksum import crc32
 from cutlayer.errors import ConfigError, ProtocolError
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 MAGIC = b"CUT"
 HEADER = struct.Struct("<3sBII")
 

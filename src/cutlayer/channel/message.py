@@ -19,7 +19,12 @@ Scalar = int | float | str | bool
 class Kind(StrEnum):
     """Every message of the protocol."""
 
-    HELLO = "hello"  # job digest, versions, id kind, number of rows
+    HELLO = "hello"  # job digest, versions, kind and rule of the ids, number of rows
+    ALIGN = "align"  # session and number of buckets of a private set intersection, first bucket
+    MASKED = "masked"  # (n, 32) masked ids of the sender in a bucket
+    REMASKED = "remasked"  # (n, 32) masked ids of the receiver, masked again by the sender
+    COMMON = "common"  # number of common rows, active -> passive, where no more is revealed
+    PROOF = "proof"  # 32 bytes of the proof that both parties hold the same common rows
     IDS = "ids"  # (n, 16) digests of row ids, passive -> active
     ORDER = "order"  # (m,) positions of the common rows in the receiver's table
     READY = "ready"  # digest of the ordered ids, width of the embedding
@@ -56,9 +61,22 @@ class Shape:
 
 SHAPES: Mapping[Kind, Shape] = {
     Kind.HELLO: Shape(
-        fields={"job": str, "version": str, "rows": int, "ids": str, "resume": int},
-        texts={"job": 64, "version": 16, "ids": 16},
+        fields={
+            "job": str,
+            "version": str,
+            "rows": int,
+            "ids": str,
+            "rule": str,
+            "purpose": str,
+            "resume": int,
+        },
+        texts={"job": 64, "version": 16, "ids": 16, "rule": 64, "purpose": 16},
     ),
+    Kind.ALIGN: Shape(fields={"session": str, "bits": int, "first": int}, texts={"session": 32}),
+    Kind.MASKED: Shape(tensors={"points": (torch.uint8, 2)}),
+    Kind.REMASKED: Shape(tensors={"points": (torch.uint8, 2)}),
+    Kind.COMMON: Shape(fields={"rows": int}),
+    Kind.PROOF: Shape(tensors={"proof": (torch.uint8, 1)}),
     Kind.IDS: Shape(tensors={"digests": (torch.uint8, 2)}, fields={"last": bool}),
     Kind.ORDER: Shape(tensors={"positions": (torch.int64, 1)}, fields={"last": bool}),
     Kind.READY: Shape(fields={"order": str, "width": int}, texts={"order": 64}),

@@ -85,6 +85,8 @@ def interruptible(folder: Path) -> Iterator[None]:
             state = f"the last committed epoch is in {folder}; {again} from it"
         elif RunFolder(folder).released:
             state = f"no epoch was committed yet; {folder} holds the noise and privacy account of the releases; {again}"
+        elif RunFolder(folder).aligned:
+            state = f"no epoch was committed yet; {folder} holds the buckets of ids that were aligned; {again}"
         else:
             state = "no epoch was committed yet: there is nothing to resume"
         raise Interrupted(f"interrupted; {state}") from None

@@ -61,8 +61,9 @@ def job_schema() -> dict[str, Any]:
         definitions[f"fit_{name}"] = {**fit.config.model_json_schema(), "required": ["kind"]}
     fits: list[dict[str, str]] = [{"$ref": f"#/$defs/fit_{name}"} for name in FITS]
     definitions["PartyConfig"]["properties"]["fit"] = {"anyOf": [*fits, {"type": "null"}]}
-    table = definitions["PartyConfig"]["properties"]["table"]
-    table["anyOf"] = [{"type": "string", "description": "path of the table"}, *table["anyOf"]]
+    for key, text in (("table", "path of the table"), ("id", "name of the id column, or @row")):
+        section = definitions["PartyConfig"]["properties"][key]
+        section["anyOf"] = [{"type": "string", "description": text}, *section["anyOf"]]
     for position, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
         names = []
         for name, model in kinds.items():

@@ -1,6 +1,7 @@
 """Pydantic models of a job; unknown keys are errors."""
 
 from cutlayer.config.base import FrozenModel, registered, validated
+from cutlayer.config.ids import IdConfig
 from cutlayer.config.job import (
     AuditConfig,
     BudgetConfig,
@@ -28,6 +29,7 @@ __all__ = [
     "FeaturesConfig",
     "FrozenModel",
     "HttpConfig",
+    "IdConfig",
     "Job",
     "LimitsConfig",
     "ModelConfig",

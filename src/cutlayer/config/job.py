@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.names import ModuleName
 from cutlayer.config.serve import ServeConfig
@@ -136,7 +137,7 @@ class PrivatePart(FrozenModel):
 
     Attributes:
         table: File of the party's rows.
-        id: Name of the id column, or `@row` for row numbers.
+        id: Name of the id column, or `@row` for row numbers; or columns with the normal form of their values.
         label: Name of the label column, at the active party.
         features: Columns that are features, and their encoding.
         privacy: Settings of each protection, by name; and of the budget, and of the condition `label_free`.
@@ -150,7 +151,7 @@ class PrivatePart(FrozenModel):
     """
 
     table: TableConfig | None = None
-    id: str | None = None
+    id: IdConfig | None = None
     label: str | None = None
     features: FeaturesConfig = FeaturesConfig()
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
@@ -315,6 +316,8 @@ class Job(FrozenModel):
         name: Name of the job, for the report.
         task: Kind of the labels.
         parties: Parties by name; their order is that of the embeddings at the top model.
+        alignment: How parties in processes of their own find their common rows: `psi`, a private set intersection, or
+            `plain`, which shows the active party a digest of every id. With all parties in one process nothing crosses.
         model: Bottom and top models.
         train: Schedule of the training.
         compare: Baselines to train for the report (only in one process): `centralised` (all columns in one
@@ -325,6 +328,7 @@ class Job(FrozenModel):
     name: str = "job"
     task: TaskKind = "binary"
     parties: Mapping[PartyName, PartyConfig]
+    alignment: Literal["psi", "plain"] = "psi"
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     compare: tuple[Reference, ...] = ()
@@ -365,6 +369,8 @@ class Job(FrozenModel):
         """The part that all parties share: no table, column, protection or audit."""
         whole = self.model_dump(mode="json", include={"task", "model", "train"})
         whole["parties"] = [[name, party.role] for name, party in self.parties.items()]
+        if self.alignment != "psi":  # not where it is the default: logs of releases are named by the digest
+            whole["alignment"] = self.alignment
         return whole
 
     def digest(self) -> str:

@@ -37,7 +37,7 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
     _check_unique(list(words), counts, order, lengths)
     common = starts[lengths == len(words)]
     if not len(common):
-        raise _nothing_in_common(dict(zip(words, counts, strict=True)))
+        raise nothing_in_common(dict(zip(words, counts, strict=True)))
     positions = order[common[:, None] + np.arange(len(words))]
     return dict(zip(words, (positions - np.cumsum([0, *counts[:-1]])).T.copy(), strict=True))
 
@@ -70,6 +70,20 @@ def check_id_kinds(kinds: Mapping[str, str], rows: Mapping[str, int]) -> None:
     if set(kinds.values()) == {"row"} and len(set(rows.values())) > 1:
         got = ", ".join(f"{party} {count:,} rows" for party, count in rows.items())
         raise AlignmentError.expected("tables of one length for id @row", got, "use an id column")
+
+
+def check_id_rules(rules: Mapping[str, str]) -> None:
+    """Refuse parties that bring their ids into different normal forms.
+
+    Args:
+        rules: `PartyTable.id_rule` of each party.
+
+    Raises:
+        AlignmentError: rules differ.
+    """
+    if len(set(rules.values())) > 1:
+        got = ", ".join(f"{rule} at {party}" for party, rule in rules.items())
+        raise AlignmentError.expected("ids of one normal form at all parties", got, "agree on id.normalise")
 
 
 def checked_positions(positions: Positions, rows: int, where: str) -> Positions:
@@ -117,7 +131,8 @@ def _check_unique(parties: list[str], counts: list[int], order: Positions, lengt
         raise AlignmentError.expected(f"party {party}: every id once", f"{int(repeated.sum())} repeated")
 
 
-def _nothing_in_common(counts: Mapping[str, int]) -> AlignmentError:
+def nothing_in_common(counts: Mapping[str, int]) -> AlignmentError:
+    """The error of tables without a common row, by the number of rows of each party."""
     got = "none of " + ", ".join(f"{count:,} at {party}" for party, count in counts.items())
     remedy = (
         "compare a few ids by eye: is it the same column, written the same way (7, 007 and customer-7 are three ids)?"

@@ -12,13 +12,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cutlayer.config.ids import IdConfig, Rule
 from cutlayer.data.columns import decoded, is_text
 from cutlayer.data.faults import fault
+from cutlayer.errors import DataError
 
 IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]
 
 DIGEST_BYTES = 16
+_SEPARATOR = "\x1f"
+"""Between the columns of an id of several: the unit separator of ASCII, which no text may hold then."""
+_PUNCTUATION = r"[\s().\-/\x{2010}-\x{2015}\x{00a0}]"
 _SHOWN = 3
 _EXACT = 2**53
 
@@ -43,14 +48,27 @@ def row_digests(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> Diges
     >>> row_digests(pa.array([7]))[0, :4].tolist() == row_digests(pa.array([" 7"]))[0, :4].tolist()
     True
     """
-    text = canonical_ids(column, where)
+    return distinct_digests(canonical_ids(column, where), where)
+
+
+def distinct_digests(text: pa.ChunkedArray, where: str) -> Digests:
+    """Digests of canonical texts (n,), uint8 (n, 16).
+
+    Raises:
+        DataError: one repeats.
+    """
+    digests = digests_of(text)
+    if has_duplicates(digests):
+        raise duplicates(text, where)
+    return digests
+
+
+def digests_of(text: pa.ChunkedArray) -> Digests:
+    """Digests of canonical texts (n,), uint8 (n, 16)."""
     hashed = b"".join(
         [blake2b(key, digest_size=DIGEST_BYTES).digest() for key in text.cast(pa.large_binary()).to_pylist()]
     )
-    digests = np.frombuffer(bytearray(hashed), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
-    if has_duplicates(digests):
-        raise _duplicates(text, where)
-    return digests
+    return np.frombuffer(bytearray(hashed), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 def id_kind(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> IdKind:
@@ -59,26 +77,98 @@ def id_kind(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> IdKind:
     >>> id_kind(pa.array(["1", "20"])), id_kind(pa.array(["1", "020"]))
     ('integer', 'text')
     """
-    text = canonical_ids(column, where)
+    return kind_of(canonical_ids(column, where))
+
+
+def kind_of(text: pa.ChunkedArray) -> IdKind:
+    """The kind of canonical texts (n,); see `id_kind`."""
     whole = pc.all(pc.match_substring_regex(text, r"^(0|-?[1-9][0-9]*)$")).as_py()
     return "integer" if whole else "text"
 
 
-def canonical_ids(column: pa.ChunkedArray | pa.Array, where: str) -> pa.ChunkedArray:
-    """The canonical text of every id, `large_string` (n,); see `row_digests`."""
+def canonical_ids(column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "strip") -> pa.ChunkedArray:
+    """The canonical text of every id, `large_string` (n,).
+
+    Args:
+        column: (n,) integers or text; floats only if all are whole.
+        where: Name of the data, for error messages.
+        rule: Normal form of the texts; see `IdConfig.normalise`.
+
+    Raises:
+        DataError: an id is missing, of another type, or no telephone number where the rule wants one.
+
+    >>> canonical_ids(pa.array(["+49 (89) 123-456", "004989123456"]), "ids", "e164").to_pylist()
+    ['+4989123456', '+4989123456']
+    """
     if isinstance(column, pa.Array):
         column = pa.chunked_array([column])
     column = decoded(column)
-    if is_text(column.type):
-        text = pc.utf8_normalize(pc.utf8_trim_whitespace(column.cast(pa.large_string())), form="NFC")
-    else:
-        text = _whole(column, where).cast(pa.large_string())
+    text = column.cast(pa.large_string()) if is_text(column.type) else _whole(column, where).cast(pa.large_string())
+    if rule != "none":
+        text = pc.utf8_trim_whitespace(text)
+        text = pc.utf8_normalize(pc.utf8_lower(text) if rule == "lower" else text, form="NFC")
     absent = pc.fill_null(pc.equal(text, ""), True)
     if pc.any(absent).as_py():
         row = pc.index(absent, True).as_py()
         got = f"none in {pc.sum(absent).as_py()} rows, the first is row {row} (counted from 0)"
         raise fault(where, "an id in every row", got, "drop these rows or fill their ids")
-    return text
+    return _telephone(text, where) if rule == "e164" else text
+
+
+def id_texts(table: pa.Table, ids: IdConfig, where: str) -> pa.ChunkedArray:
+    """The canonical text of every row's id, `large_string` (n,); an id of several columns as one text.
+
+    Args:
+        table: Holds the id columns.
+        ids: Their names and normal forms.
+        where: Name of the data, for error messages.
+
+    Raises:
+        DataError: an error of `canonical_ids`, or a text of several columns holds the character that separates them.
+    """
+    named = zip(ids.columns, ids.rules, strict=True)
+    texts = [canonical_ids(table.column(name), f"{where}: id {name!r}", rule) for name, rule in named]
+    if len(texts) == 1:
+        return texts[0]
+    for text in texts:
+        if pc.any(pc.match_substring(text, _SEPARATOR)).as_py():
+            raise fault(
+                f"{where}: id", "ids without control characters", "the unit separator in one", "clean the column"
+            )
+    between = pa.scalar(_SEPARATOR, pa.large_string())
+    return pc.binary_join_element_wise(*texts, between)
+
+
+def spaced(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts of ids of several columns (n,), for people: with spaces between the columns."""
+    return pc.replace_substring(text, _SEPARATOR, " ")
+
+
+def first_rows(digests: Digests, *, drop: bool) -> npt.NDArray[np.int64]:
+    """The rows that are left of a table with repeated ids, ascending.
+
+    Args:
+        digests: uint8 (n, 16).
+        drop: Whether to leave out all rows of a repeated id, instead of all but the first.
+    """
+    _, rows, counts = np.unique(
+        np.ascontiguousarray(digests).view(f"V{DIGEST_BYTES}")[:, 0], return_index=True, return_counts=True
+    )
+    return np.sort(rows[counts == 1] if drop else rows).astype(np.int64)
+
+
+def _telephone(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    """Telephone numbers as + and up to 15 digits (ITU-T E.164)."""
+    bare = pc.replace_substring_regex(text, _PUNCTUATION, "")
+    bare = pc.replace_substring_regex(bare, "^00", "+")
+    valid = pc.match_substring_regex(bare, r"^\+[1-9][0-9]{6,14}$")
+    if not pc.all(valid).as_py():
+        row = pc.index(valid, False).as_py()
+        count = len(text) - pc.sum(valid).as_py()
+        got = f"others in {count} rows, the first is row {row} (counted from 0)"
+        wanted = "telephone numbers with the code of their country, such as +49 89 123456"
+        raise fault(where, wanted, got, "put + and the code of the country before them, without the leading 0")
+    return bare
 
 
 def has_duplicates(digests: Digests) -> bool:
@@ -105,8 +195,9 @@ def _whole(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     )
 
 
-def _duplicates(text: pa.ChunkedArray, where: str) -> Exception:
+def duplicates(text: pa.ChunkedArray, where: str) -> DataError:
+    """The error of a table with repeated ids, which names some."""
     repeated = [(key, count) for key, count in Counter(text.to_pylist()).items() if count > 1]
     examples = ", ".join(f"{key!r} {count} times" for key, count in repeated[:_SHOWN])
     more = f" and {len(repeated) - _SHOWN} more ids" if len(repeated) > _SHOWN else ""
-    return fault(where, "every id once", examples + more, "one row per id: aggregate or drop the rest")
+    return fault(where, "every id once", examples + more, "one row per id: aggregate them, or set id.duplicates")

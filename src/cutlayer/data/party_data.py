@@ -11,19 +11,30 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from cutlayer.config import FeaturesConfig
+from cutlayer.config import FeaturesConfig, IdConfig
+from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import decoded, feature_names
 from cutlayer.data.encoding import CHUNK_ROWS, ColumnSpec, Encoder
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import Digests, IdKind, id_kind, row_digests
+from cutlayer.data.ids import (
+    Digests,
+    IdKind,
+    digests_of,
+    duplicates,
+    first_rows,
+    has_duplicates,
+    id_texts,
+    kind_of,
+    row_digests,
+    spaced,
+)
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
 from cutlayer.errors import DataError
 
-ROW_NUMBER = "@row"
 _ENCODER = "encoder.json"
 
 
@@ -61,6 +72,8 @@ class PartyTable:
         where: Party and file, for messages.
         digests: Digests of the ids in the table's own order, uint8 (n, 16).
         id_kind: `integer`, `text`, or `row` where row numbers are the ids; parties must agree.
+        id_rule: Normal form of the ids, as `IdConfig.rule`; parties must agree.
+        stated_rows: Number of rows to state in alignment by `psi`: that of the table, or more.
         label: Name of the label column; None at a passive party.
         labels_digest: 16-byte digest of all labels of the table, whichever rows are common, where row numbers are the
             ids; else empty.
@@ -70,7 +83,7 @@ class PartyTable:
         self,
         party: str,
         table: object,
-        id: str | None = None,  # noqa: A002  (the job file's word)
+        id: IdConfig | str | None = None,  # noqa: A002  (the job file's word)
         label: str | None = None,
         features: FeaturesConfig | None = None,
         task: TaskKind = "binary",
@@ -81,8 +94,9 @@ class PartyTable:
         Args:
             party: name, for messages.
             table: a `TableConfig`, an Arrow table, a pandas or polars frame, an array or a mapping of columns.
-            id: name of the id column, or `@row`: the i-th rows of all parties belong together. A table in memory has
-                `@row` by default.
+            id: Name of the id column, or `@row`: the i-th rows of all parties belong together; or columns with the
+                rules for them. A table in memory has `@row` by default. Rows that the rule for repeated ids leaves out
+                are no rows of the table.
             label: name of the label column, at the active party.
             features: Columns that are features, and their encoding.
             task: Kind of the labels.
@@ -95,23 +109,30 @@ class PartyTable:
         self._source = open_source(table, party)
         self.where = self._source.where
         self.label = label
-        self._id = self._id_name(id)
+        self._id = IdConfig(column=id) if isinstance(id, str) else id
+        self._ids = self._id_names()
         self._task = task
         self._encoder = encoder
         self._features = self._resolved(features or FeaturesConfig())
+        self._kept: Positions | None = None
         self._table: pa.Table | None = self._read()
-        self._rows: int = self._table.num_rows
-        self.id_kind: IdKind
         self.labels_digest = b""
-        if self._id is None:
-            self.id_kind = "row"
-            self.digests = row_digests(pa.array(np.arange(self._rows)), self.where)
+        self.id_kind: IdKind = "row"
+        self.id_rule = self._id.rule if self._id is not None and self._ids else ""
+        if self._id is not None and self._ids:
+            self._identify(self._table, self._id)
+        else:
+            self.digests = row_digests(pa.array(np.arange(self._table.num_rows)), self.where)
             if label is not None:
                 self.labels_digest = _digest_of(self._table.column(label))
-        else:
-            ids = self._table.column(self._id)
-            where = f"{self.where}: id {self._id!r}"
-            self.id_kind, self.digests = id_kind(ids, where), row_digests(ids, where)
+        self._rows = len(self.digests)
+        self.stated_rows = self._stated()
+
+    def id_texts(self) -> pa.ChunkedArray:
+        """Canonical texts of the ids in the table's own order, `large_string` (n,); an id of several columns as one."""
+        if self._id is None or not self._ids:
+            return pa.chunked_array([pa.array(np.arange(self._rows)).cast(pa.large_string())])
+        return id_texts(self._columns(), self._id, self.where)
 
     @property
     def rows(self) -> int:
@@ -129,9 +150,11 @@ class PartyTable:
         Args:
             positions: Row numbers in this table, int64 (m,).
         """
-        if self._id is None:
+        if self._id is None or not self._ids:
             return pa.chunked_array([pa.array(positions)])
-        return decoded(self._columns().column(self._id)).take(pa.array(positions))
+        table = self._columns()
+        whole = decoded(table.column(self._ids[0])) if len(self._ids) == 1 else spaced(self.id_texts())
+        return whole.take(pa.array(positions))
 
     def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.
@@ -189,23 +212,45 @@ class PartyTable:
         write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts)
         return Store.open(folder), encoder
 
-    def _id_name(self, name: str | None) -> str | None:
-        if name == ROW_NUMBER or (name is None and not self._source.is_file):
-            return None
-        if name is None:
+    def _id_names(self) -> tuple[str, ...]:
+        """Names of the id columns; none where row numbers are the ids."""
+        if self._id is None and self._source.is_file:
             remedy = f"name one, or write {ROW_NUMBER} if all tables hold the same rows in the same order"
             raise fault(self.where, "an id column", "none", remedy)
-        self._source.require(name)
-        if name == self.label:
-            raise fault(self.where, "two columns for id and label", f"{name!r} for both")
-        return name
+        names = () if self._id is None or self._id.column == ROW_NUMBER else self._id.columns
+        for name in names:
+            self._source.require(name)
+            if name == self.label:
+                raise fault(self.where, "two columns for id and label", f"{name!r} for both")
+        return names
+
+    def _identify(self, table: pa.Table, ids: IdConfig) -> None:
+        """Digest the ids, and leave out rows by the rule for repeated ids."""
+        text, where = id_texts(table, ids, self.where), f"{self.where}: id {', '.join(map(repr, self._ids))}"
+        self.id_kind = kind_of(text) if len(self._ids) == 1 else "text"
+        self.digests = digests_of(text)
+        if not has_duplicates(self.digests):
+            return
+        if ids.duplicates == "refuse":
+            raise duplicates(text, where)
+        self._kept = first_rows(self.digests, drop=ids.duplicates == "drop")
+        if not len(self._kept):
+            raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
+        self._table, self.digests = table.take(self._kept), self.digests[self._kept]
+
+    def _stated(self) -> int:
+        pad_to = self._id.pad_to if self._id is not None else None
+        if pad_to is not None and pad_to < self._rows:
+            wanted = f"id.pad_to of at least the {self._rows:,} rows of the table"
+            raise fault(self.where, wanted, f"{pad_to:,}", "a number of rows to state can only be larger")
+        return self._rows if pad_to is None else pad_to
 
     def _resolved(self, features: FeaturesConfig) -> FeaturesConfig:
         """The same settings with names written out, so that they do not depend on further columns of the table."""
         if self._encoder:
             codes = tuple(encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
-        reserved = {name for name in (self._id, self.label) if name is not None}
+        reserved = {name for name in (*self._ids, self.label) if name is not None}
         names = feature_names(self._source.names, features, self.where, reserved)
         named = dict.fromkeys((*features.categorical, *features.vocabulary))
         categorical = tuple(name for name in named if name in set(names))
@@ -213,9 +258,9 @@ class PartyTable:
 
     def _read(self) -> pa.Table:
         features = () if self._features.include == "none" else self._features.include
-        wanted = [name for name in (self._id, self.label, *features) if name is not None]
-        as_text = (*self._features.categorical, *(name for name in (self._id,) if name is not None))
-        return self._source.read(wanted or self._source.names[:1], as_text)
+        wanted = [name for name in (*self._ids, self.label, *features) if name is not None]
+        table = self._source.read(wanted or self._source.names[:1], (*self._features.categorical, *self._ids))
+        return table if self._kept is None else table.take(self._kept)
 
     def _columns(self) -> pa.Table:
         """The table, read again if it was released."""

@@ -36,6 +36,7 @@ def check_job(job: Job, only: str | None = None) -> None:
         check_allowed(path, where)
     check_release(job)
     check_label_free(job)
+    check_alignment(job)
     for name, party in job.parties.items():
         chain = chain_of(job, name)
         chain.account(plan_of(job, name))
@@ -101,6 +102,18 @@ def check_release(job: Job) -> None:
             raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)
 
 
+def check_alignment(job: Job) -> None:
+    """Validate how rows are identified.
+
+    Raises:
+        ConfigError: a number of rows to state, where the alignment shows every row.
+    """
+    for name, party in job.parties.items():
+        if job.alignment == "plain" and party.id is not None and party.id.pad_to is not None:
+            wanted = f"no parties.{name}.id.pad_to with alignment plain, which shows every row"
+            raise ConfigError.expected(wanted, party.id.pad_to, "write alignment: psi")
+
+
 def check_label_free(job: Job) -> None:
     """Validate the active party's condition that no message to a passive party may depend on a label.
 
@@ -138,12 +151,17 @@ def _sends_gradients(job: Job) -> bool:
 
 
 def notes_of(job: Job) -> tuple[str, ...]:
-    """Notes on the leaks of a valid job, each after the name of the protection that it is about.
+    """Notes on the leaks of a valid job, each after the name of the setting that it is about.
 
     A term on the embeddings (`dcor`) protects no gradient: without another protection of labels, those that its party
     is sent reveal them.
     """
     notes = list[str]()
+    if job.alignment == "plain":
+        notes.append(
+            f"alignment: plain shows {job.active} a digest of every id of the other parties, and with it all ids that "
+            "can be guessed; write alignment: psi for parties in processes of their own"
+        )
     for name in job.parties:
         chain = chain_of(job, name)
         hooks = {protection.name: set(hooks_of(protection)) for protection in chain.protections}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cutlayer.accounting import Total
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling
 from cutlayer.config import FrozenModel, Job
-from cutlayer.data.align import check_id_kinds, intersect
+from cutlayer.data.align import check_id_kinds, check_id_rules, intersect
 from cutlayer.data.batches import Schedule
 from cutlayer.data.party_data import PartyTable, Prepared
 from cutlayer.data.split import split_rows
@@ -122,6 +122,7 @@ def _forecast(job: Job, threads: int) -> Forecast:
     check_id_kinds(
         {name: table.id_kind for name, table in tables.items()}, {name: table.rows for name, table in tables.items()}
     )
+    check_id_rules({name: table.id_rule for name, table in tables.items()})
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
     positions = intersect({name: table.digests for name, table in tables.items()})
     split = split_rows(len(positions[job.active]), job.train.split, job.train.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
 from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.drive import drive
 from cutlayer.parties.local import Local
 from cutlayer.parties.messages import close_reason
@@ -72,6 +73,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         local = local_side(
             job, name, folder, store, options.keys, table, resume=options.resume, forget_peer_progress=forget
         )
+        local = replace(local, alignment=Alignment(job.alignment, folder=out / "alignment" / name))
         if name == job.active:
             _lead(job, local, folder, address, options, progress, threads, timeout)
         else:

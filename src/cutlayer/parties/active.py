@@ -94,7 +94,9 @@ class ActiveParty:
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
         commits = self.checkpoints.resumable() if local.resume else {}
-        agreement = yield from agree_active(job, local.table, local.name, self.ports, [*commits], local.limits)
+        agreement = yield from agree_active(
+            job, local.table, local.name, self.ports, [*commits], local.limits, local.alignment
+        )
         start = agreement.start
         self.peer_rows = agreement.peer_rows
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, LimitsConfig
-from cutlayer.data.align import check_id_kinds, intersect, order_digest
-from cutlayer.data.ids import DIGEST_BYTES
+from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
 from cutlayer.models import stated_width
 from cutlayer.models.base import MAX_WIDTH
-from cutlayer.parties.messages import Wait, receive, receive_chunks, send_in_chunks
+from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
+from cutlayer.parties.messages import Wait, receive
 
-PROTOCOL = "1"
+PROTOCOL = "2"
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,28 @@ class Agreement:
     """Result of the handshake.
 
     Attributes:
-        positions: Row numbers in this party's table of the common rows, in the common order, int64 (m,).
+        aligned: The common rows.
         start: Epoch to start at.
-        peer_rows: Number of rows of the passive parties' own tables, by name; empty at a passive party.
+        peer_rows: Number of rows that the passive parties stated, by name; empty at a passive party.
     """
 
-    positions: npt.NDArray[np.int64]
+    aligned: CommonRows
     start: int
     peer_rows: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Row numbers in this party's table of the common rows, in the common order, int64 (m,).
 
-def hello(job: Job, table: PartyTable, resume: int) -> Mapping[str, int | str]:
+        Raises:
+            ProtocolError: the alignment does not reveal them to this party.
+        """
+        if self.aligned.positions is None:
+            raise ProtocolError("expected an alignment that reveals the common rows, got another")
+        return self.aligned.positions
+
+
+def hello(job: Job, table: PartyTable, resume: int, alignment: Alignment) -> Mapping[str, int | str]:
     """The fields of a party's first message.
 
     Args:
@@ -45,8 +56,18 @@ def hello(job: Job, table: PartyTable, resume: int) -> Mapping[str, int | str]:
         table: The party's rows.
         resume: From a passive party the latest epoch that it has a whole checkpoint of, or -1; from the active party
             the epoch to start at.
+        alignment: How the rows are to be aligned; by `psi`, the number of rows that is stated may be larger than that
+            of the table.
     """
-    return {"job": job.digest(), "version": PROTOCOL, "rows": table.rows, "ids": table.id_kind, "resume": resume}
+    return {
+        "job": job.digest(),
+        "version": PROTOCOL,
+        "rows": table.stated_rows if alignment.method == "psi" else table.rows,
+        "ids": table.id_kind,
+        "rule": table.id_rule,
+        "purpose": alignment.purpose.value,
+        "resume": resume,
+    }
 
 
 def check_hello(mine: Mapping[str, int | str], theirs: Message, limits: LimitsConfig) -> None:
@@ -60,17 +81,28 @@ def check_hello(mine: Mapping[str, int | str], theirs: Message, limits: LimitsCo
     if theirs.fields["job"] != mine["job"]:
         raise ProtocolError(
             f"{peer} holds another job than {theirs.receiver}: the shared parts (parties and roles, task, model, "
-            "train) must be equal to the letter"
+            "train, alignment) must be equal to the letter"
         )
+    if theirs.fields["purpose"] != mine["purpose"]:
+        wanted = f"the same command at {peer}, to {mine['purpose']}"
+        raise ProtocolError.expected(wanted, f"to {theirs.fields['purpose']}")
     sides = {theirs.receiver: mine, peer: theirs.fields}
     kinds = {name: str(side["ids"]) for name, side in sides.items()}
     check_id_kinds(kinds, {name: int(side["rows"]) for name, side in sides.items()})
+    check_id_rules({name: str(side["rule"]) for name, side in sides.items()})
 
 
 def agree_passive(
-    job: Job, table: PartyTable, port: Port, saved: Sequence[int], limits: LimitsConfig, *, forget: bool = False
+    job: Job,
+    table: PartyTable,
+    port: Port,
+    saved: Sequence[int],
+    limits: LimitsConfig,
+    alignment: Alignment,
+    *,
+    forget: bool = False,
 ) -> Generator[Port, Message, Agreement]:
-    """The passive side: send hello and digests of the ids, receive the common order.
+    """The passive side: compare hello messages, then align the rows.
 
     Args:
         job: The shared job.
@@ -78,6 +110,7 @@ def agree_passive(
         port: Port to the active party.
         saved: Epochs that this party has a whole checkpoint of, ascending.
         limits: Bounds on what a peer may make this party hold.
+        alignment: How to align.
         forget: Whether to start at an earlier epoch than the latest saved here, if the peer names one.
 
     Raises:
@@ -85,12 +118,11 @@ def agree_passive(
             latest that it has.
     """
     latest = max(saved, default=-1)
-    mine = hello(job, table, latest)
+    mine = hello(job, table, latest, alignment)
     port.send(Kind.HELLO, fields=mine)
     theirs = yield from receive(port, Kind.HELLO)
     check_hello(mine, theirs, limits)
-    send_in_chunks(port, Kind.IDS, "digests", torch.from_numpy(table.digests))
-    positions = yield from receive_chunks(port, Kind.ORDER, "positions", table.rows)
+    aligned = yield from rows_passive(table, port, int(theirs.fields["rows"]), limits, alignment)
     start = int(theirs.fields["resume"])
     if start and start - 1 not in saved:
         wanted = f"a checkpoint of epoch {start - 1} here, as at {port.peer}"
@@ -102,15 +134,19 @@ def agree_passive(
             f"epoch {start}: it has lost its progress",
             "have it resume its own run folder, or resume with --forget-peer-progress and count what is released again",
         )
-    return Agreement(positions.numpy(), start)
+    return Agreement(aligned, start)
 
 
 def agree_active(
-    job: Job, table: PartyTable, name: str, ports: Mapping[str, Port], saved: Sequence[int], limits: LimitsConfig
+    job: Job,
+    table: PartyTable,
+    name: str,
+    ports: Mapping[str, Port],
+    saved: Sequence[int],
+    limits: LimitsConfig,
+    alignment: Alignment,
 ) -> Generator[Port, Message, Agreement]:
-    """The active side: check every hello, choose the first epoch, intersect the ids, send out the common order.
-
-    The intersection is a plain comparison of hashed ids: it shows the active party which rows each partner holds.
+    """The active side: check every hello, choose the first epoch, then align the rows.
 
     Args:
         job: The shared job.
@@ -119,6 +155,7 @@ def agree_active(
         ports: Ports to the passive parties, by name.
         saved: Committed epochs that this party has a whole checkpoint of, ascending; empty for a start from epoch 0.
         limits: Bounds on what a peer may make this party hold.
+        alignment: How to align.
 
     Raises:
         CheckpointError: no committed epoch is whole at every party.
@@ -127,22 +164,14 @@ def agree_active(
     rows, latest = dict[str, int](), dict[str, int]()
     for peer, port in ports.items():
         theirs = yield from receive(port, Kind.HELLO)
-        check_hello(hello(job, table, -1), theirs, limits)
+        check_hello(hello(job, table, -1, alignment), theirs, limits)
         rows[peer], latest[peer] = int(theirs.fields["rows"]), int(theirs.fields["resume"])
     # Before anything is sent, so that no party acts on a start that another party cannot make.
     start = _common_start(saved, latest)
-    digests = {name: table.digests}
-    for peer, port in ports.items():
-        port.send(Kind.HELLO, fields=hello(job, table, start))
-        received = yield from receive_chunks(port, Kind.IDS, "digests", rows[peer], DIGEST_BYTES)
-        if len(received) != rows[peer]:
-            raise ProtocolError.expected(f"{rows[peer]:,} ids from {peer}, as it stated", f"{len(received):,}")
-        digests[peer] = received.numpy()
-    positions = intersect(digests)
-    for peer, port in ports.items():
-        send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(positions[peer]))
-    peer_rows = {peer: len(digests[peer]) for peer in ports}
-    return Agreement(positions[name], start, peer_rows)
+    for port in ports.values():
+        port.send(Kind.HELLO, fields=hello(job, table, start, alignment))
+    aligned = yield from rows_active(table, name, ports, rows, alignment)
+    return Agreement(aligned, start, rows)
 
 
 def _common_start(saved: Sequence[int], latest: Mapping[str, int]) -> int:

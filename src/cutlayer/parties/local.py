@@ -20,6 +20,7 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import derive
 from cutlayer.models.fitting import is_independent
+from cutlayer.parties.alignment import Alignment
 from cutlayer.protections import REGISTRY, Protection
 from cutlayer.protections.base import Context, Noise
 from cutlayer.protections.chain import Chain
@@ -53,6 +54,7 @@ class Local:
         forget_peer_progress: Whether to go on where a peer names an earlier epoch than this party has saved, and to
             count what is released again.
         limits: Bounds on the numbers that it sends and accepts.
+        alignment: How it finds the common rows; plainly where all parties are in one process, and nothing crosses.
         wrap: Applied by a passive party that attacks to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
     """
@@ -72,6 +74,7 @@ class Local:
     releases: Path | None = None
     forget_peer_progress: bool = False
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    alignment: Alignment = field(default_factory=Alignment)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
 
     def release_log(self, job: Job, rows: bytes) -> ReleaseLog:

@@ -101,7 +101,9 @@ class PassiveParty:
     def _prepare(self) -> Generator[Port, Message, int]:
         job, local = self.job, self.local
         saved, forget = self.checkpoints.whole() if local.resume else [], local.forget_peer_progress
-        agreement = yield from agree_passive(job, local.table, self.port, saved, local.limits, forget=forget)
+        agreement = yield from agree_passive(
+            job, local.table, self.port, saved, local.limits, local.alignment, forget=forget
+        )
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
         self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cutlayer.config.ids import ROW_NUMBER, IdConfig
 from cutlayer.data.columns import decoded
 from cutlayer.data.encoding import ColumnSpec, Encoded, Encoder
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import Digests, IdKind, id_kind, row_digests
-from cutlayer.data.party_data import ROW_NUMBER
+from cutlayer.data.ids import Digests, IdKind, distinct_digests, id_texts, kind_of, spaced
 from cutlayer.data.sources import open_source
 
 
@@ -21,7 +21,8 @@ class Piece:
     """Some rows, in the table's order.
 
     Attributes:
-        ids: Ids as the table has them, (n,); row numbers where it has no id column.
+        ids: Ids as the table has them, (n,); of several columns their canonical texts with spaces between them; row
+            numbers where it has no id column.
         digests: Digests of the ids, uint8 (n, 16); `None` where row numbers are the ids.
         encoded: Encoded columns.
     """
@@ -37,20 +38,21 @@ class NewRows:
     Args:
         party: Name of the party, for messages.
         table: A `TableConfig`, or a table in memory.
-        id_column: Name of the id column; `None` or `@row` where row numbers are the ids.
+        ids: Id column or columns; `None` where row numbers are the ids.
         encoder: Encoder of the training; `None` of a party without features, whose ids alone count.
 
     Raises:
         DataError: the file cannot be read, or lacks the id column or a column that was trained on.
     """
 
-    def __init__(self, party: str, table: object, id_column: str | None, encoder: Encoder | None) -> None:
+    def __init__(self, party: str, table: object, ids: IdConfig | None, encoder: Encoder | None) -> None:
         self._source = open_source(table, party)
         self.party, self.where = party, self._source.where
-        self._id = None if id_column == ROW_NUMBER else id_column
+        self._id = None if ids is None or ids.column == ROW_NUMBER else ids
+        self._ids = () if self._id is None else self._id.columns
         self._encoder = encoder if encoder is not None else Encoder(encoders=())
         self.id_kind: IdKind = "row" if self._id is None else "integer"
-        self._names = list(dict.fromkeys(name for name in (self._id, *self._encoder.names) if name is not None))
+        self._names = list(dict.fromkeys(name for name in (*self._ids, *self._encoder.names)))
         for name in self._names:
             self._source.require(name)
 
@@ -77,7 +79,7 @@ class NewRows:
                 or has missing values where these are refused; or there is no row.
         """
         categories = [encoder.name for encoder in self._encoder.categories if encoder.kind == "category"]
-        as_text = [*categories, *(name for name in (self._id,) if name is not None)]
+        as_text = [*categories, *self._ids]
         first = 0
         for table in self._source.chunks(self._names or self._source.names[:1], size, as_text):
             yield self._piece(table, first)
@@ -90,8 +92,9 @@ class NewRows:
         encoded = self._encoder.transform(table, where)
         if self._id is None:
             return Piece(pa.array(np.arange(first, first + table.num_rows)), None, encoded)
-        ids, named = decoded(table.column(self._id)), f"{where}: id {self._id!r}"
-        digests = row_digests(ids, named)
+        text = id_texts(table, self._id, where)
+        digests = distinct_digests(text, f"{where}: id {', '.join(map(repr, self._ids))}")
         if self.id_kind == "integer":
-            self.id_kind = id_kind(ids, named)
-        return Piece(ids.combine_chunks(), digests, encoded)
+            self.id_kind = kind_of(text) if len(self._ids) == 1 else "text"
+        shown = decoded(table.column(self._ids[0])) if len(self._ids) == 1 else spaced(text)
+        return Piece(shown.combine_chunks(), digests, encoded)

@@ -65,6 +65,7 @@ class RunFolder:
 
         If the run fails before an epoch was saved and before a release that costs privacy, the folder is removed. After
         such a release it stays, and the error says so: without its noise key the rows would be released with new noise.
+        It stays too if a part of a large alignment is done.
 
         Raises:
             RunFolderError: an error of `create`.
@@ -84,7 +85,9 @@ class RunFolder:
                         f"rows were released before any epoch was saved; {path} holds their noise and privacy account: "
                         "continue it with --resume, a new run would pay for both"
                     )
-                if not resume and not folder.committed and not folder.released:
+                if folder.aligned and not folder.committed and not folder.released:
+                    failure.add_note(f"{path} holds the buckets of ids that were aligned: continue with --resume")
+                elif not resume and not folder.committed and not folder.released:
                     folder.clear()
                     with suppress(OSError):  # a parent folder may hold another run by now
                         for parent in made:
@@ -113,6 +116,11 @@ class RunFolder:
     def released(self) -> bool:
         """Whether a party has made a release that costs privacy, or its single release."""
         return any(any(self.path.glob(f"**/checkpoint/*/{name}")) for name in (MARKER, RELEASED))
+
+    @property
+    def aligned(self) -> bool:
+        """Whether a part of a large alignment, which takes minutes, is done."""
+        return any(self.path.glob("alignment/*/bucket-*.safetensors"))
 
     @property
     def of_passive(self) -> bool:

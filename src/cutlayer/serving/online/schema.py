@@ -9,7 +9,8 @@ import pyarrow as pa
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from cutlayer.config import FrozenModel
-from cutlayer.data.ids import DIGEST_BYTES, Digests, row_digests
+from cutlayer.config.ids import Rule
+from cutlayer.data.ids import DIGEST_BYTES, Digests, canonical_ids, distinct_digests
 from cutlayer.errors import DataError
 
 Id = Annotated[StrictStr, Field(min_length=1, max_length=256)] | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
@@ -114,15 +115,19 @@ class Problem(FrozenModel):
     error: str
 
 
-def digests_of(ids: tuple[str | int, ...]) -> Digests:
+def digests_of(ids: tuple[str | int, ...], rule: Rule = "strip") -> Digests:
     """Digests of the ids of a request, uint8 (n, 16), as in the parties' tables.
 
+    Args:
+        ids: Ids as the caller wrote them.
+        rule: Normal form of the ids in the tables.
+
     Raises:
-        DataError: an id is empty, repeats or cannot be encoded.
+        DataError: an id is empty, repeats, cannot be encoded, or does not fit the rule.
     """
     try:
-        texts = [str(each) for each in ids]
-        return row_digests(pa.array(texts, pa.large_string()), "ids").reshape(-1, DIGEST_BYTES)
+        texts = pa.array([str(each) for each in ids], pa.large_string())
+        return distinct_digests(canonical_ids(texts, "ids", rule), "ids").reshape(-1, DIGEST_BYTES)
     except (UnicodeError, pa.ArrowException):
         raise DataError.expected("ids of valid Unicode", "other text") from None
 

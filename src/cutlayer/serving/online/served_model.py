@@ -13,7 +13,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from cutlayer.config import ServeConfig
+from cutlayer.config import IdConfig, ServeConfig
+from cutlayer.config.ids import Rule
 from cutlayer.config.serve import AbsentAnswer
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ConfigError, DataError
@@ -58,6 +59,7 @@ class ServedModel:
         self.passives = tuple(name for name in self.parties if name != self.active)
         self.widths = dict(widths)
         self.tags = {name: half.tag(name) for name in self.passives}
+        self.id_rule = _checked_rule(half.job.parties[self.active].id)
         self.absent = _checked_absent(config.absent, self.top, self.active in self.parties)
         self.required = _checked_required(config.required, self.passives)
         self.version = blake2b(
@@ -165,6 +167,19 @@ def _top(half: Half) -> TopModel:
     if half.model.top is None:
         raise ConfigError.expected("the half of the active party", f"that of {half.party}")
     return half.model.top
+
+
+def _checked_rule(ids: IdConfig | None) -> Rule:
+    """The normal form of the ids that callers send.
+
+    Raises:
+        ConfigError: ids are of several columns, which a request cannot name.
+    """
+    if ids is None:
+        return "strip"
+    if len(ids.columns) > 1:
+        raise ConfigError.expected("an id of one column", ", ".join(ids.columns), "join the columns in the tables")
+    return ids.rules[0]
 
 
 def _checked_absent(wanted: AbsentAnswer, top: TopModel, own: bool) -> AbsentAnswer:

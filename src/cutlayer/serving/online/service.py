@@ -94,7 +94,7 @@ def _parsed(body: bytes) -> PredictRequest:
 
 def _question(request: PredictRequest, model: ServedModel) -> Question:
     try:
-        ids = digests_of(request.ids)
+        ids = digests_of(request.ids, model.id_rule)
         given = checked_columns(request)
         columns = None if given is None else model.encoded(given)
     except DataError as fault:

@@ -1,0 +1,302 @@
+"""Alignment by private set intersection (PSI): which rows two parties share, and nothing of their other rows.
+
+Each party hashes its ids to a group and masks them by a secret scalar of its own. A passive party masks the active
+party's masked ids again, and the active party those of the passive party: an id that both have gives the same point,
+whatever the order of the masks, and points of other ids are random to a party without the other scalar (Meadows 1986;
+Huberman, Franklin and Hogg 1999; DDH assumption, hash as a random function). The active party compares, and sends back
+the places of the common rows. It does so with each passive party, and keeps the rows that all have.
+
+Large tables go bucket by bucket. Scalars are new for each peer and bucket. No set is sent in the order of its table:
+masked points are sorted, which is a random order for a peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.data.align import Positions
+from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity, is_ascending, matches, sorted_points
+from cutlayer.errors import AlignmentError, ProtocolError
+from cutlayer.kernels.ristretto255 import POINT_BYTES, Points, hash_to_group, multiply, random_points, random_scalar
+from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
+from cutlayer.workers import Workers
+
+CONTEXT = b"cutlayer psi 1 "
+DUMMY = -1
+"""Rank of a point that stands for no row."""
+
+
+class Purpose(StrEnum):
+    """What the parties align for; all must name the same."""
+
+    TRAIN = "train"
+    """Both sides learn the common rows."""
+    ALIGN = "align"
+    """The same, without a training after it."""
+    ALIGN_ACTIVE = "align active"
+    """Only the active party learns the common rows."""
+    SIZE = "size"
+    """The active party learns how many rows it shares with each passive party, and states that number to it."""
+
+    @property
+    def reveals_to_passive(self) -> bool:
+        """Whether passive parties learn the common rows."""
+        return self in (Purpose.TRAIN, Purpose.ALIGN)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How a party takes part in an alignment.
+
+    Attributes:
+        method: `psi`, or `plain`, where passive parties send a digest of every id.
+        purpose: What the parties align for.
+        folder: Folder for the progress of a large alignment, which a later start continues; `None` for no record.
+        processes: Number of worker processes; `None` for one a core.
+        progress: Called after each bucket with the number of finished buckets and of all; `None` for no report.
+    """
+
+    method: str = "plain"
+    purpose: Purpose = Purpose.TRAIN
+    folder: Path | None = None
+    processes: int | None = None
+    progress: Callable[[int, int], None] | None = field(default=None, repr=False)
+
+    def finished(self, buckets: int, total: int) -> None:
+        """Report the number of finished buckets."""
+        if self.progress is not None:
+            self.progress(buckets, total)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A bucket of own rows as it is sent.
+
+    Attributes:
+        points: Masked ids and random points up to the bucket's capacity, ascending, uint8 (c, 32).
+        ranks: Rank in the common order of the own table of the row at each place, int64 (c,); `DUMMY` for none.
+        scalar: The secret scalar, for this bucket and peer.
+    """
+
+    points: Points
+    ranks: npt.NDArray[np.int64]
+    scalar: bytes = field(repr=False)
+
+
+class Masker:
+    """Masks a party's buckets, and those of its peers.
+
+    Args:
+        buckets: The own rows.
+        workers: Processes for the work.
+        run: Id of the run: part of what is hashed, so that points of two runs have nothing in common.
+    """
+
+    def __init__(self, buckets: Buckets, workers: Workers, run: str) -> None:
+        self.buckets, self._workers = buckets, workers
+        self._context = CONTEXT + run.encode()[:128]
+
+    def hashed(self, bucket: int) -> Points:
+        """The rows of a bucket as points, uint8 (m, 32), in the common order; the same for all peers, and secret."""
+        return self._workers.each(hash_to_group, self.buckets.digests(bucket), self._context)
+
+    def masked(self, bucket: int, hashed: Points) -> Masked:
+        """A bucket under a new scalar, filled up with random points and sorted."""
+        scalar, capacity = random_scalar(), self.buckets.capacity
+        points = np.concatenate([self.again(hashed, scalar), random_points(capacity - len(hashed))])
+        ranks = np.full(capacity, DUMMY, dtype=np.int64)
+        ranks[: len(hashed)] = self.buckets.first(bucket) + np.arange(len(hashed))
+        order = sorted_points(points)
+        return Masked(points[order], ranks[order], scalar)
+
+    def again(self, points: Points, scalar: bytes) -> Points:
+        """Points multiplied by a scalar, in their order.
+
+        Raises:
+            ProtocolError: a point is the identity, or no point.
+        """
+        return self._workers.each(multiply, points, scalar)
+
+
+def checked_bits(bits: int, mine: int, theirs: int, most: int) -> int:
+    """The number of buckets that the active party states, as bits, if it fits the tables.
+
+    Too few buckets would need more memory than planned. Too many cost time, and reveal nothing: each is filled up.
+
+    Args:
+        bits: The stated number.
+        mine: Number of rows that this party states.
+        theirs: Number of rows that the active party states.
+        most: Maximum number of rows of any table, this party's own limit.
+
+    Raises:
+        ProtocolError: another number than tables of any allowed size need.
+    """
+    least = bucket_bits(max(mine, theirs))
+    if not least <= bits <= max(least, bucket_bits(most)):
+        raise ProtocolError.expected(f"2^{least} to 2^{max(least, bucket_bits(most))} buckets of ids", f"2^{bits}")
+    return bits
+
+
+def received_points(port: Port, kind: Kind, bucket: int, count: int) -> Generator[Port, Message, Points]:
+    """Receive a bucket of points.
+
+    Raises:
+        ProtocolError: another number of points than the peer's stated number of rows gives.
+    """
+    message = yield from receive(port, kind, step=bucket)
+    points: Points = message.tensors["points"].numpy()
+    if points.shape != (count, POINT_BYTES):
+        wanted = f"{count:,} points of {POINT_BYTES} bytes from {port.peer}, by the rows that it stated"
+        raise ProtocolError.expected(wanted, " x ".join(map(str, points.shape)))
+    return points
+
+
+def ascending_points(port: Port, kind: Kind, bucket: int, count: int) -> Generator[Port, Message, Points]:
+    """Receive a bucket of points that are sorted, so that none can be there twice.
+
+    Raises:
+        ProtocolError: they are not, or their number is another.
+    """
+    points = yield from received_points(port, kind, bucket, count)
+    if not is_ascending(points):
+        raise ProtocolError(f"expected distinct points in ascending order from {port.peer}, got others")
+    return points
+
+
+def send_points(port: Port, kind: Kind, bucket: int, points: Points) -> None:
+    """Send a bucket of points, uint8 (n, 32)."""
+    port.send(kind, step=bucket, tensors={"points": torch.from_numpy(points)})
+
+
+def intersect_passive(
+    port: Port, masker: Masker, rows: int, purpose: Purpose, first: int, seen: Callable[[int, Positions], None]
+) -> Generator[Port, Message, None]:
+    """The passive side of the buckets from `first` on: mask the own rows, and those of the active party again.
+
+    Args:
+        port: Port to the active party.
+        masker: Masks the own rows.
+        rows: Number of rows that the active party states.
+        purpose: For a size, the active party's rows are sent back sorted: it cannot see which of them are common.
+        first: First bucket.
+        seen: Called after each bucket with the ranks of its places, as `Masked.ranks`.
+    """
+    capacity = bucket_capacity(rows, masker.buckets.bits)
+    for bucket in range(first, len(masker.buckets)):
+        mine = masker.masked(bucket, masker.hashed(bucket))
+        send_points(port, Kind.MASKED, bucket, mine.points)
+        theirs = yield from ascending_points(port, Kind.MASKED, bucket, capacity)
+        again = masker.again(theirs, mine.scalar)
+        send_points(port, Kind.REMASKED, bucket, again[sorted_points(again)] if purpose is Purpose.SIZE else again)
+        seen(bucket, mine.ranks)
+
+
+Found = tuple[Positions, Positions]
+"""Common rows of a bucket: their ranks in the own common order, and their places in the peer's sorted points."""
+
+
+def intersect_active(
+    ports: Mapping[str, Port],
+    masker: Masker,
+    rows: Mapping[str, int],
+    first: int,
+    seen: Callable[[int, Mapping[str, Found]], None],
+) -> Generator[Port, Message, None]:
+    """The active side of the buckets from `first` on, with all passive parties.
+
+    Args:
+        ports: Ports to the passive parties, by name.
+        masker: Masks the own rows.
+        rows: Number of rows that each passive party states.
+        first: First bucket.
+        seen: Called after each bucket with the common rows by party; for a size only their number means something.
+    """
+    capacity = {peer: bucket_capacity(count, masker.buckets.bits) for peer, count in rows.items()}
+    for bucket in range(first, len(masker.buckets)):
+        hashed = masker.hashed(bucket)
+        mine = {}
+        for peer, port in ports.items():  # all before the first answer: the peers then work at the same time
+            mine[peer] = masker.masked(bucket, hashed)
+            send_points(port, Kind.MASKED, bucket, mine[peer].points)
+        found = {}
+        for peer, port in ports.items():
+            theirs = yield from ascending_points(port, Kind.MASKED, bucket, capacity[peer])
+            theirs = masker.again(theirs, mine[peer].scalar)
+            back = yield from received_points(port, Kind.REMASKED, bucket, masker.buckets.capacity)
+            found[peer] = _compared(mine[peer], back, theirs, peer)
+        seen(bucket, found)
+
+
+def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> Found:
+    """The own rows whose doubly masked point is among the peer's.
+
+    Raises:
+        ProtocolError: the peer sent a point twice, or one for two of this party's.
+    """
+    if not is_ascending(back[sorted_points(back)]):
+        raise ProtocolError(f"expected a point for each point from {peer}, got one twice")
+    places, slots = matches(back, theirs)
+    return mine.ranks[places], slots
+
+
+def common_ranks(found: Mapping[str, Found]) -> tuple[Positions, dict[str, Positions]]:
+    """The rows that all parties have.
+
+    Args:
+        found: Common rows with each passive party, all buckets together; places numbered through all buckets.
+
+    Returns:
+        Ranks of the rows that all have, ascending; and by passive party their places, in the order of the ranks.
+
+    Raises:
+        ProtocolError: a peer's point matched a random one of this party; practically impossible.
+    """
+    for own, _ in found.values():
+        if len(own) and own.min() == DUMMY:
+            raise ProtocolError("expected matches with rows alone, got one with a random point")
+    ranks = reduce(np.intersect1d, [np.sort(own) for own, _ in found.values()])
+    places: dict[str, Positions] = {}
+    for peer, (own, slots) in found.items():
+        order = np.argsort(own)
+        places[peer] = slots[order[np.searchsorted(own[order], ranks)]]
+    return ranks, places
+
+
+def receive_places(port: Port, ranks: Positions) -> Generator[Port, Message, Positions]:
+    """Receive the places of the common rows.
+
+    Args:
+        port: Port to the active party.
+        ranks: Ranks of this party's places in all buckets, `DUMMY` where no row is.
+
+    Returns:
+        Ranks of the common rows, ascending, int64 (m,).
+
+    Raises:
+        ProtocolError: a place that does not exist, repeats, or stands for no row.
+    """
+    received = yield from receive_chunks(port, Kind.ORDER, "positions", len(ranks))
+    places = received.numpy()
+    if len(places) and (places.min() < 0 or places.max() >= len(ranks)):
+        raise ProtocolError.expected(f"places 0 to {len(ranks) - 1} from {port.peer}", f"{places.min()} and others")
+    common = np.sort(ranks[places])
+    if not len(common):
+        raise AlignmentError.expected(f"rows that {port.peer} and this party have", "none")
+    if common[0] == DUMMY or not (common[1:] > common[:-1]).all():
+        raise ProtocolError(f"expected places of distinct rows from {port.peer}, got others")
+    return common
+
+
+def send_places(port: Port, places: Positions) -> None:
+    """Send a passive party the places of the common rows, ascending: the order of this party's rows is not in them."""
+    send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(np.sort(places)))

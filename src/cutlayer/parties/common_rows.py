@@ -1,0 +1,209 @@
+"""Finds the common rows: by private set intersection, or by a plain comparison of digests."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.config import LimitsConfig
+from cutlayer.data.align import Positions, intersect, nothing_in_common, order_digest
+from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity
+from cutlayer.data.ids import DIGEST_BYTES
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import ProtocolError
+from cutlayer.parties.alignment import (
+    Alignment,
+    Found,
+    Masker,
+    Purpose,
+    checked_bits,
+    common_ranks,
+    intersect_active,
+    intersect_passive,
+    receive_places,
+    send_places,
+)
+from cutlayer.parties.alignment_progress import AlignmentProgress
+from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
+from cutlayer.parties.row_proof import prove_rows
+from cutlayer.workers import Workers
+
+
+@dataclass(frozen=True)
+class CommonRows:
+    """What a party learned from an alignment.
+
+    Attributes:
+        positions: Row numbers in this party's table of the common rows, in the common order, int64 (m,); `None` where
+            the alignment does not reveal them to this party.
+        sizes: Number of rows in common with each peer. The active party computed it; a passive party has the number
+            that the active party stated, or nothing.
+    """
+
+    positions: Positions | None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def rows_passive(
+    table: PartyTable, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment
+) -> Generator[Port, Message, CommonRows]:
+    """The passive side, after the hello messages were compared.
+
+    Args:
+        table: This party's rows.
+        port: Port to the active party.
+        rows: Number of rows that the active party stated.
+        limits: Bounds on what a peer may make this party hold.
+        alignment: How to align.
+    """
+    if alignment.method == "psi":
+        if table.id_kind == "row":
+            return _row_numbers(table, [port.peer])
+        return (yield from _psi_passive(table, port, rows, limits, alignment))
+    send_in_chunks(port, Kind.IDS, "digests", torch.from_numpy(table.digests))
+    positions = yield from receive_chunks(port, Kind.ORDER, "positions", table.rows)
+    return CommonRows(positions.numpy(), {port.peer: len(positions)})
+
+
+def rows_active(
+    table: PartyTable, name: str, ports: Mapping[str, Port], rows: Mapping[str, int], alignment: Alignment
+) -> Generator[Port, Message, CommonRows]:
+    """The active side, after the hello messages were compared.
+
+    With the plain method, this party sees which rows each partner holds, and can test any id that it guesses.
+
+    Args:
+        table: This party's rows.
+        name: Name of this party.
+        ports: Ports to the passive parties, by name.
+        rows: Number of rows that each passive party stated.
+        alignment: How to align.
+
+    Raises:
+        AlignmentError: no row is common, or a peer does not hold the rows that it named.
+        ProtocolError: a peer broke the protocol.
+    """
+    if alignment.method == "psi":
+        if table.id_kind == "row":
+            return _row_numbers(table, ports)
+        return (yield from _psi_active(table, name, ports, rows, alignment))
+    digests = {name: table.digests}
+    for peer, port in ports.items():
+        received = yield from receive_chunks(port, Kind.IDS, "digests", rows[peer], DIGEST_BYTES)
+        if len(received) != rows[peer]:
+            raise ProtocolError.expected(f"{rows[peer]:,} ids from {peer}, as it stated", f"{len(received):,}")
+        digests[peer] = received.numpy()
+    positions = intersect(digests)
+    for peer, port in ports.items():
+        send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(positions[peer]))
+    return CommonRows(positions[name], {peer: len(positions[name]) for peer in ports})
+
+
+def _row_numbers(table: PartyTable, peers: Mapping[str, Port] | list[str]) -> CommonRows:
+    """All rows: tables of row numbers are of one length, and row numbers need no protection."""
+    positions = intersect({table.where: table.digests})[table.where]
+    return CommonRows(positions, dict.fromkeys(peers, table.rows))
+
+
+def _psi_passive(
+    table: PartyTable, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment
+) -> Generator[Port, Message, CommonRows]:
+    purpose = alignment.purpose
+    progress = AlignmentProgress(_folder(alignment), *_inputs(table, {port.peer: rows}, purpose))
+    port.send(Kind.ALIGN, fields={"session": progress.session, "bits": progress.bits, "first": progress.done})
+    opened = yield from receive(port, Kind.ALIGN)
+    bits, first = int(opened.fields["bits"]), int(opened.fields["first"])
+    checked_bits(bits, table.stated_rows, rows, limits.peer_rows)
+    same = opened.fields["session"] == progress.session and bits == progress.bits
+    if not 0 <= first <= (progress.done if same else 0):
+        raise ProtocolError.expected(f"a start of the alignment that this party has, from {port.peer}", first)
+    progress.begin(str(opened.fields["session"]), bits, first)
+
+    def seen(bucket: int, ranks: Positions) -> None:
+        progress.add({"ranks": ranks})
+        alignment.finished(bucket + 1, 2**bits)
+
+    with Workers(alignment.processes) as workers:
+        masker = Masker(Buckets(table.digests, bits, table.stated_rows, table.where), workers, port.run)
+        yield from intersect_passive(port, masker, rows, purpose, first, seen)
+    if purpose is Purpose.SIZE:
+        stated = yield from receive(port, Kind.COMMON)
+        return CommonRows(None, {port.peer: int(stated.fields["rows"])})
+    if not purpose.reveals_to_passive:
+        return CommonRows(None)
+    common = yield from receive_places(port, _joined(progress, "ranks"))
+    positions = masker.buckets.order[common]
+    yield from prove_rows(port, order_digest(table.digests[positions]), active=False)
+    return CommonRows(positions, {port.peer: len(positions)})
+
+
+def _psi_active(
+    table: PartyTable, name: str, ports: Mapping[str, Port], rows: Mapping[str, int], alignment: Alignment
+) -> Generator[Port, Message, CommonRows]:
+    purpose = alignment.purpose
+    bits = bucket_bits(max(table.stated_rows, *rows.values()))
+    progress = AlignmentProgress(_folder(alignment), *_inputs(table, rows, purpose))
+    first = yield from _open(ports, progress, bits)
+
+    def seen(bucket: int, found: Mapping[str, Found]) -> None:
+        offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in found}
+        ranks = {f"{peer} ranks": own for peer, (own, _) in found.items()}
+        progress.add(ranks | {f"{peer} places": slots + offsets[peer] for peer, (_, slots) in found.items()})
+        alignment.finished(bucket + 1, 2**bits)
+
+    with Workers(alignment.processes) as workers:
+        run = next(iter(ports.values())).run  # of all links: the same for all peers
+        masker = Masker(Buckets(table.digests, bits, table.stated_rows, table.where), workers, run)
+        yield from intersect_active(ports, masker, rows, first, seen)
+    found = {peer: (_joined(progress, f"{peer} ranks"), _joined(progress, f"{peer} places")) for peer in ports}
+    sizes = {peer: len(own) for peer, (own, _) in found.items()}
+    if purpose is Purpose.SIZE:
+        for peer, port in ports.items():
+            port.send(Kind.COMMON, fields={"rows": sizes[peer]})
+        return CommonRows(None, sizes)
+    ranks, places = common_ranks(found)
+    if not len(ranks):
+        raise nothing_in_common({name: table.rows, **rows})
+    positions = masker.buckets.order[ranks]
+    if purpose.reveals_to_passive:
+        order = order_digest(table.digests[positions])
+        for peer, port in ports.items():
+            send_places(port, places[peer])
+        for port in ports.values():
+            yield from prove_rows(port, order, active=True)
+    return CommonRows(positions, sizes)
+
+
+def _open(ports: Mapping[str, Port], progress: AlignmentProgress, bits: int) -> Generator[Port, Message, int]:
+    """Agree on the first bucket: after those that all parties have of one session, or the very first."""
+    done, same = progress.done, bool(progress.session) and progress.bits == bits
+    for port in ports.values():
+        theirs = (yield from receive(port, Kind.ALIGN)).fields
+        done = min(done, max(int(theirs["first"]), 0))
+        same = same and (theirs["session"], theirs["bits"]) == (progress.session, bits)
+    first = done if same else 0
+    progress.begin(progress.session if same else secrets.token_hex(8), bits, first)
+    for port in ports.values():
+        port.send(Kind.ALIGN, fields={"session": progress.session, "bits": bits, "first": first})
+    return first
+
+
+def _joined(progress: AlignmentProgress, name: str) -> Positions:
+    return np.concatenate(progress.all(name))
+
+
+def _folder(alignment: Alignment) -> Path | None:
+    """Folder of the progress; sizes leave no record."""
+    return None if alignment.purpose is Purpose.SIZE else alignment.folder
+
+
+def _inputs(table: PartyTable, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes, ...]:
+    """Everything that the buckets of a party depend on."""
+    stated = repr((purpose.value, table.stated_rows, sorted(rows.items())))
+    return stated.encode(), table.digests.tobytes()

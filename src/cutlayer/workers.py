@@ -1,0 +1,104 @@
+"""Divides work on the rows of an array among processes, one for each core.
+
+A worker imports this module and that of the function it runs, so neither should import the tensor library.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.errors import CutlayerError
+
+Rows = npt.NDArray[np.uint8]
+
+SHARE = 4096
+"""Rows of a task of a worker: about half a second, so that all workers end together."""
+WORTH = 4 * SHARE
+"""Minimum number of rows that are divided among processes, which take about half a second to start."""
+
+
+class Workers:
+    """Processes that run a function on shares of an array, to be used in a `with` block.
+
+    They start with the first large array. They are new processes, not forks, and end with this process, even if it is
+    killed.
+
+    Args:
+        processes: Number of processes; by default one for each core that this process may use. With 1, all work is
+            done in this process.
+    """
+
+    def __init__(self, processes: int | None = None) -> None:
+        self.processes = usable_cores() if processes is None else processes
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def each(self, work: Callable[[Rows, bytes], Rows], rows: Rows, argument: bytes) -> Rows:
+        """Apply a function to all rows of an array.
+
+        Args:
+            work: Function of a module, which returns a row for each row.
+            rows: uint8 (n, k).
+            argument: Second argument of every call.
+
+        Returns:
+            The rows that `work` returned, in order.
+
+        Raises:
+            CutlayerError: `work` raised it, or a process was ended from outside.
+        """
+        if self.processes < 2 or len(rows) < WORTH:
+            return work(rows, argument)
+        tasks: list[Future[Rows]] = []
+        shares = (rows[start : start + SHARE] for start in range(0, len(rows), SHARE))
+        try:
+            tasks += [self._workers().submit(work, share, argument) for share in shares]
+            return np.concatenate([task.result() for task in tasks])
+        except BrokenProcessPool:
+            raise CutlayerError("a worker process was ended from outside; free memory, and try again") from None
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _workers(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")  # a fork would copy the tensor library's threads half-way
+            self._pool = ProcessPoolExecutor(self.processes, context, _set_up)
+        return self._pool
+
+
+def _set_up() -> None:
+    """Leave signals to the parent, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def usable_cores() -> int:
+    """Number of cores for this process; of all cores on systems other than Linux."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

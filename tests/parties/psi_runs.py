@@ -1,0 +1,58 @@
+"""Alignments by private set intersection with both sides in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cutlayer.channel import Message, Port, link
+from cutlayer.config import IdConfig, LimitsConfig
+from cutlayer.data.party_data import PartyTable
+from cutlayer.parties.alignment import Alignment, Purpose
+from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
+from cutlayer.parties.drive import drive_together
+
+BANK, TELCO = "bank", "telco"
+PSI = Alignment("psi", processes=1)
+
+
+def table(ids: Sequence[object], party: str = BANK, **settings: Any) -> PartyTable:
+    """A table with one id column."""
+    id_config = IdConfig(column="id", **settings)
+    return PartyTable(party, pa.table({"id": pa.array(ids), "x": pa.array(range(len(ids)))}), id_config)
+
+
+def aligned(
+    bank: PartyTable,
+    passives: dict[str, PartyTable],
+    alignment: Alignment = PSI,
+    spy: Callable[[Message], None] | None = None,
+    run: str = "run",
+) -> dict[str, CommonRows]:
+    """Align the active party's table with others.
+
+    Args:
+        bank: Table of the active party.
+        passives: Tables of the passive parties, by name.
+        alignment: How to align.
+        spy: Sees every message.
+        run: Id of the run.
+    """
+    ends: dict[str, tuple[Port, Port]] = {name: link(BANK, name, run) for name in passives}
+    for pair in ends.values():
+        for port in pair:
+            port.inspect = spy
+    rows = {name: own.stated_rows for name, own in passives.items()}
+    parties: dict[str, Any] = {
+        BANK: rows_active(bank, BANK, {name: pair[0] for name, pair in ends.items()}, rows, alignment)
+    }
+    for name, own in passives.items():
+        parties[name] = rows_passive(own, ends[name][1], bank.stated_rows, LimitsConfig(), alignment)
+    return drive_together(parties)
+
+
+def two(bank: Sequence[object], telco: Sequence[object], purpose: Purpose = Purpose.TRAIN) -> dict[str, CommonRows]:
+    """Align two lists of ids."""
+    return aligned(table(bank), {TELCO: table(telco, TELCO)}, Alignment("psi", purpose, processes=1))

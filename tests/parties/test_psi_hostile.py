@@ -1,0 +1,234 @@
+"""A hostile side of a private set intersection: malformed messages, and attempts to learn more than is stated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import cutlayer.data.buckets as buckets
+from cutlayer.channel import Kind, Port
+from cutlayer.data.buckets import sorted_points
+from cutlayer.errors import AlignmentError, ProtocolError
+from cutlayer.kernels.ristretto255 import hash_to_group, multiply, random_points, random_scalar
+from cutlayer.parties.alignment import CONTEXT, Alignment, Purpose
+from tests.parties.psi_runs import BANK, PSI, TELCO, aligned, table, two
+
+Change = Callable[[Tensor], Tensor]
+
+
+def tamper(monkeypatch: pytest.MonkeyPatch, kind: Kind, sender: str, change: Callable[..., Any], nth: int = 0) -> None:
+    """Change the n-th message of a kind from a party on its way out."""
+    send, count = Port.send, [0]
+
+    def changed(port: Port, sent: Kind, **parts: Any) -> Any:
+        if sent is kind and port.me == sender:
+            count[0] += 1
+            if count[0] == nth + 1:
+                parts = {**parts, **change(parts.get("tensors"), parts.get("fields"))}
+        return send(port, sent, **parts)
+
+    monkeypatch.setattr(Port, "send", changed)
+
+
+def points(change: Change) -> Callable[..., Any]:
+    return lambda tensors, _: {"tensors": {"points": change(tensors["points"].clone())}}
+
+
+def row(value: bytes, where: int = 0) -> Change:
+    def put(tensor: Tensor) -> Tensor:
+        tensor[where] = torch.frombuffer(bytearray(value), dtype=torch.uint8)
+        return tensor
+
+    return put
+
+
+# Encodings that RFC 9496, appendix A.3, lists as invalid: not canonical, negative, not a square, and small orders of
+# the curve beneath, which have no encoding here.
+INVALID = {
+    "not canonical": "00ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+    "the prime itself": "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "negative": "0100000000000000000000000000000000000000000000000000000000000000",
+    "not a square": "26948d35ca62e643e26a83177332e6b6afeb9d08e4268b650f1f5bbd8d81d371",
+    "order 2 of the curve": "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "order 8 of the curve": "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+}
+
+
+@pytest.mark.parametrize("sender", [BANK, TELCO])
+@pytest.mark.parametrize("name", INVALID)
+def test_an_invalid_encoding(monkeypatch: pytest.MonkeyPatch, sender: str, name: str) -> None:
+    value = bytes.fromhex(INVALID[name])
+
+    def put(tensor: Tensor) -> Tensor:
+        changed = row(value)(tensor).numpy()
+        return torch.from_numpy(changed[sorted_points(changed)])
+
+    tamper(monkeypatch, Kind.MASKED, sender, points(put))
+    with pytest.raises(ProtocolError, match="points of ristretto255 other than the identity, got 32 other bytes"):
+        two(range(20), range(10, 30))
+
+
+@pytest.mark.parametrize("sender", [BANK, TELCO])
+def test_the_identity(monkeypatch: pytest.MonkeyPatch, sender: str) -> None:
+    tamper(monkeypatch, Kind.MASKED, sender, points(row(bytes(32))))
+    with pytest.raises(ProtocolError, match="other than the identity"):
+        two(range(20), range(10, 30))
+
+
+@pytest.mark.parametrize("sender", [BANK, TELCO])
+@pytest.mark.parametrize("change", [lambda t: t[torch.arange(len(t)).clamp(min=1)], lambda t: t.flip(0)])
+def test_points_that_repeat_or_are_not_sorted(monkeypatch: pytest.MonkeyPatch, sender: str, change: Change) -> None:
+    tamper(monkeypatch, Kind.MASKED, sender, points(change))
+    with pytest.raises(ProtocolError, match="distinct points in ascending order"):
+        two(range(20), range(10, 30))
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: t[:-1], lambda t: torch.cat([t, t[:1]]), lambda t: t[:, :31], lambda t: t[:0]]
+)
+@pytest.mark.parametrize(("kind", "sender"), [(Kind.MASKED, BANK), (Kind.MASKED, TELCO), (Kind.REMASKED, TELCO)])
+def test_another_number_than_was_stated(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind, sender: str, change: Change
+) -> None:
+    tamper(monkeypatch, kind, sender, points(change))
+    with pytest.raises(ProtocolError, match="by the rows that it stated"):
+        two(range(20), range(10, 30))
+
+
+def test_one_answer_for_two_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    tamper(monkeypatch, Kind.REMASKED, TELCO, points(lambda t: t[torch.arange(len(t)).clamp(min=1)]))
+    with pytest.raises(ProtocolError, match="got one twice"):
+        two(range(20), range(10, 30))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda t: torch.cat([t, t[:1]]), "places of distinct rows"),
+        (lambda t: torch.cat([t, torch.tensor([1000])]), "places 0 to"),
+        (lambda t: torch.cat([t, torch.tensor([-1])]), "places 0 to"),
+        (lambda t: t[:0], "rows that bank and this party have"),
+    ],
+)
+def test_places_that_are_none(monkeypatch: pytest.MonkeyPatch, change: Change, says: str) -> None:
+    def moved(tensors: Mapping[str, Tensor], _: object) -> Any:
+        return {"tensors": {"positions": change(tensors["positions"])}}
+
+    tamper(monkeypatch, Kind.ORDER, BANK, moved)
+    with pytest.raises((ProtocolError, AlignmentError), match=says):
+        two(range(20), range(10, 30))
+
+
+def test_rows_outside_of_the_intersection_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The active party names a row that it does not hold: without its id it cannot prove the common rows."""
+    all_places = torch.arange(20)
+    tamper(monkeypatch, Kind.ORDER, BANK, lambda *_: {"tensors": {"positions": all_places}})
+    with pytest.raises(AlignmentError, match="the common rows at bank, got other rows than it named"):
+        two(range(20), range(10, 30))
+
+
+def test_a_place_of_padding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tamper(monkeypatch, Kind.ORDER, BANK, lambda *_: {"tensors": {"positions": torch.arange(64)}})
+    with pytest.raises(ProtocolError, match="places of distinct rows"):
+        aligned(table(range(20)), {TELCO: table(range(10, 30), TELCO, pad_to=64)})
+
+
+def test_swapped_answers_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The passive party has the active party take rows for common that are not: neither learns which they were."""
+    tamper(monkeypatch, Kind.REMASKED, TELCO, points(lambda t: t.roll(1, 0)))
+    with pytest.raises(AlignmentError, match="got other rows than it named"):
+        two(range(20), range(10, 30))
+
+
+def test_a_proof_can_be_neither_reflected_nor_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A passive party that answers with what it was sent, as its point and as its confirmation."""
+    send = Port.send
+
+    def reflected(port: Port, kind: Kind, **parts: Any) -> Any:
+        if kind is Kind.PROOF and port.me == TELCO and port.arrived:
+            parts["tensors"] = {"proof": port.arrived[0].tensors["proof"]}
+        return send(port, kind, **parts)
+
+    monkeypatch.setattr(Port, "send", reflected)
+    with pytest.raises(AlignmentError, match="got other rows than it named"):
+        two(range(20), range(10, 30))
+
+
+def test_buckets_so_small_that_they_would_show_hashes_are_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large table at the active party makes many buckets; those of a small one all have the same size."""
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", 16)
+    sizes: list[int] = []
+
+    def spy(message: Any) -> None:
+        if message.kind is Kind.MASKED and message.sender == TELCO:
+            sizes.append(len(message.tensors["points"]))
+
+    aligned(table(range(500)), {TELCO: table(range(490, 530), TELCO)}, spy=spy)
+    assert len(sizes) == 32
+    assert set(sizes) == {buckets.bucket_capacity(40, 5)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"bits": 11}, "buckets of ids"),
+        ({"bits": -1}, "buckets of ids"),
+        ({"bits": 2**40}, "buckets of ids"),
+        ({"first": 1}, "a start of the alignment that this party has"),
+        ({"first": -1}, "a start of the alignment that this party has"),
+    ],
+)
+def test_another_start_or_number_of_buckets(
+    monkeypatch: pytest.MonkeyPatch, fields: Mapping[str, int], says: str
+) -> None:
+    tamper(monkeypatch, Kind.ALIGN, BANK, lambda _, old: {"fields": {**old, **fields}})
+    with pytest.raises(ProtocolError, match=says):
+        two(range(20), range(10, 30))
+
+
+def test_a_replayed_session_learns_nothing_without_the_new_scalar() -> None:
+    """Masked ids of an earlier run do not match those of a new one, with the same ids and a known scalar."""
+    digests = table(range(10)).digests
+    earlier, later = (hash_to_group(digests, CONTEXT + run) for run in (b"one", b"two"))
+    assert not {*map(bytes, earlier)} & {*map(bytes, later)}
+    known = random_scalar()
+    assert not {*map(bytes, multiply(earlier, known))} & {*map(bytes, multiply(later, known))}
+
+
+def test_a_chosen_scalar_gives_the_set_that_was_stated_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party whose scalar is 1 sees the other's points under their own mask, which it cannot remove."""
+    one = (1).to_bytes(32, "little")
+    seen: list[np.ndarray[Any, Any]] = []
+
+    def spy(message: Any) -> None:
+        if message.kind is Kind.MASKED and message.sender == TELCO:
+            seen.append(message.tensors["points"].numpy())
+
+    aligned(table(range(20)), {TELCO: table(range(10, 30), TELCO)}, spy=spy)
+    hashed = hash_to_group(table(range(30)).digests, CONTEXT + b"run")
+    assert not {*map(bytes, seen[0])} & {*map(bytes, multiply(hashed, one))}
+
+
+def test_answers_of_random_points_match_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tamper(monkeypatch, Kind.REMASKED, TELCO, points(lambda t: torch.from_numpy(random_points(len(t)))))
+    with pytest.raises(AlignmentError, match="rows that all parties have"):
+        two(range(20), range(10, 30))
+
+
+def test_for_a_size_the_answers_cannot_be_linked_to_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers come sorted, and so not in the order of what they answer."""
+    orders: list[list[bytes]] = []
+
+    def spy(message: Any) -> None:
+        if message.kind is Kind.REMASKED:
+            orders.append([bytes(point) for point in message.tensors["points"].numpy()])
+
+    aligned(table(range(40)), {TELCO: table(range(20, 60), TELCO)}, Alignment("psi", Purpose.SIZE, processes=1), spy)
+    assert orders[0] == sorted(orders[0])
+    aligned(table(range(40)), {TELCO: table(range(20, 60), TELCO)}, PSI, spy)
+    assert orders[1] != sorted(orders[1])

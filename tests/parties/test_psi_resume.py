@@ -1,0 +1,118 @@
+"""A large alignment continues after an interruption, with new masks, on the same tables alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cutlayer.data.buckets as buckets
+from cutlayer.channel import Kind, Message, link
+from cutlayer.config import LimitsConfig
+from cutlayer.data.align import intersect
+from cutlayer.errors import PeerLost
+from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
+from cutlayer.parties.drive import drive_together
+from tests.parties.psi_runs import BANK, PSI, TELCO, table
+
+BANK_IDS, TELCO_IDS = list(range(300)), list(range(150, 420))
+
+
+@pytest.fixture(autouse=True)
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", 64)
+
+
+class Run:
+    """Both sides in this process, each with a folder of its own; stops when a message is the n-th of its kind."""
+
+    def __init__(self, base: Path, telco: list[int] | None = None) -> None:
+        self.base = base
+        self.tables = {BANK: table(BANK_IDS), TELCO: table(TELCO_IDS if telco is None else telco, TELCO)}
+        self.masked: list[bytes] = []
+        self.buckets = 0
+
+    def go(self, run: str, stop: tuple[Kind, str, int] | None = None) -> dict[str, CommonRows]:
+        here, there = link(BANK, TELCO, run)
+        count = [0]
+
+        def seen(message: Message) -> None:
+            if stop and (message.kind, message.sender) == stop[:2]:
+                count[0] += 1
+                if count[0] == stop[2]:
+                    raise PeerLost("stopped here")
+            if message.kind is Kind.MASKED and message.sender == TELCO:
+                self.buckets += 1
+                self.masked += [bytes(point) for point in message.tensors["points"].numpy()]
+
+        here.inspect = there.inspect = seen
+        sides = {name: replace(PSI, folder=self.base / name) for name in self.tables}
+        rows = {name: own.stated_rows for name, own in self.tables.items()}
+        parties: dict[str, Any] = {
+            BANK: rows_active(self.tables[BANK], BANK, {TELCO: here}, {TELCO: rows[TELCO]}, sides[BANK]),
+            TELCO: rows_passive(self.tables[TELCO], there, rows[BANK], LimitsConfig(), sides[TELCO]),
+        }
+        return drive_together(parties)
+
+
+def check(run: Run, result: dict[str, CommonRows]) -> None:
+    plain = intersect({name: own.digests for name, own in run.tables.items()})
+    for name in plain:
+        assert (result[name].positions == plain[name]).all()  # type: ignore[union-attr]
+
+
+STOPS = [(Kind.MASKED, TELCO, 4), (Kind.MASKED, BANK, 4), (Kind.REMASKED, TELCO, 4), (Kind.ORDER, BANK, 1)]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_stopped_alignment_continues(tmp_path: Path, stop: tuple[Kind, str, int]) -> None:
+    run = Run(tmp_path)
+    with pytest.raises(PeerLost):
+        run.go("one", stop)
+    again = Run(tmp_path)
+    check(again, again.go("two"))
+    assert again.buckets in ((0,) if stop[0] is Kind.ORDER else (5, 6)), "those that both sides have are not done again"
+    assert not {*run.masked} & {*again.masked}, "new masks"
+
+
+@pytest.mark.parametrize("side", [BANK, TELCO])
+def test_a_side_that_lost_its_part_begins_again(tmp_path: Path, side: str) -> None:
+    with pytest.raises(PeerLost):
+        Run(tmp_path).go("one", STOPS[0])
+    for file in (tmp_path / side).iterdir():
+        file.unlink()
+    again = Run(tmp_path)
+    check(again, again.go("two"))
+    assert again.buckets == 8
+
+
+@pytest.mark.parametrize("damage", [b"", b"half a file"])
+def test_a_damaged_bucket_and_all_after_it_are_done_again(tmp_path: Path, damage: bytes) -> None:
+    with pytest.raises(PeerLost):
+        Run(tmp_path).go("one", STOPS[3])
+    (tmp_path / BANK / "bucket-000002.safetensors").write_bytes(damage)
+    again = Run(tmp_path)
+    check(again, again.go("two"))
+    assert again.buckets == 6
+
+
+def test_other_rows_begin_again(tmp_path: Path) -> None:
+    with pytest.raises(PeerLost):
+        Run(tmp_path).go("one", STOPS[0])
+    again = Run(tmp_path, telco=[*TELCO_IDS[1:], 9999])
+    check(again, again.go("two"))
+    assert again.buckets == 8
+
+
+def test_a_single_bucket_and_the_ids_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path)
+    run.go("one")
+    digests = table([*BANK_IDS, *TELCO_IDS[150:]]).digests
+    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("bucket-*"))
+    assert stored
+    assert not any(digest.tobytes() in stored for digest in digests)
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", 1024)
+    Run(tmp_path / "other").go("one")
+    assert not (tmp_path / "other").exists()
