@@ -110,7 +110,7 @@ def test_who_cannot_be_absent(fitted, absent, message):
 
 
 def test_somebody_with_features_must_stay():
-    model = classifier().fit({"shop": X["shop"], "mill": X["mill"]}, Y)
+    model = classifier().fit({"bank": None, "shop": X["shop"], "mill": X["mill"]}, Y)
     assert model.predict({"mill": X["mill"]}, absent=["shop"]).shape == (len(Y),)
     message = "got all of shop, mill absent, and bank has none; keep one of them, or train again with features of bank"
     with pytest.raises(CutlayerError, match=message):

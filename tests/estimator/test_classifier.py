@@ -167,7 +167,7 @@ def test_the_index_of_a_frame_is_no_feature(data):
 
 def test_an_active_party_without_features(data):
     X, y = data
-    model = classifier(epochs=8, validation=0.0).fit({"shop": X["shop"]}, y)
+    model = classifier(epochs=8, validation=0.0).fit({"bank": None, "shop": X["shop"]}, y)
     assert model.encoders_.keys() == {"shop"}
     assert model.score({"shop": X["shop"]}, y) > 0.6
     assert [party.name for party in model.report_.parties] == ["bank", "shop"]

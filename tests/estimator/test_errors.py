@@ -37,7 +37,7 @@ def test_before_fit(call):
             "expected as many rows everywhere, .* got bank 9, shop 240, y 240",
         ),
         (X, Y[:9], "expected as many rows everywhere, .* got bank 240, shop 240, y 9"),
-        ({"shop": X["shop"]}, Y[:9], "expected as many rows everywhere, .* got shop 240, y 9"),
+        ({"bank": None, "shop": X["shop"]}, Y[:9], "expected as many rows everywhere, .* got shop 240, y 9"),
         ({**X, "bank": X["bank"].assign(label=1)}, Y, "a feature of the active party is called 'label'; rename it"),
         ({**X, "shop": X["shop"][None]}, Y, "expected as many rows everywhere, .* got bank 240, shop 1, y 240"),
         ({**X, "shop": np.zeros((ROWS, 1, 1, 1, 1))}, Y, "party shop: expected an array of one to four dimensions"),

@@ -52,7 +52,11 @@ def read(tables: Tables, names: Sequence[str]) -> dict[str, pa.Table]:
 def check_mapping(tables: object) -> None:
     """Tables come by party."""
     if not isinstance(tables, Mapping):
-        raise DataError.expected("X as a mapping from party name to table", type(tables).__name__)
+        raise DataError.expected(
+            "X as a mapping from party name to table",
+            type(tables).__name__,
+            "or set `columns`, which divides one table",
+        )
 
 
 def check_rows(tables: Mapping[str, pa.Table], labels: int | None = None) -> None:

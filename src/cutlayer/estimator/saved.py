@@ -1,0 +1,179 @@
+"""A fitted estimator in a folder: what it needs of its run, and what the run does not say of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.accounting import MARKER, log_of_run
+from cutlayer.config import Job
+from cutlayer.durable import locked, make_folder, write_whole
+from cutlayer.errors import RunFolderError
+from cutlayer.protections import REGISTRY
+from cutlayer.results.document import Document
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.model_record import ModelRecord
+
+_ESTIMATOR = "estimator.json"
+_FILES = (
+    "job.yaml",
+    "summary.json",
+    "audit.json",
+    "ledger.json",
+    "history.jsonl",
+    "predictions.parquet",
+    "report.json",
+    "report.html",
+    _ESTIMATOR,
+)
+_OF_A_PARTY = ("model.json", "noise.key", "keys.fingerprint")
+
+
+class EstimatorRecord(Document):
+    """What an estimator knows of its fit besides its run.
+
+    Attributes:
+        columns: Columns of each party where one table was divided; `None` for tables by party. A slice is a list of its
+            start, stop and step, under the key `slice`.
+        names: Names of the columns of that table; `None` where they are numbered.
+        count: Number of columns of that table.
+    """
+
+    title: ClassVar[str] = "the record of an estimator"
+
+    columns: Mapping[str, list[int | str] | str | Mapping[str, list[int | None]]] | None = None
+    names: tuple[str, ...] | None = None
+    count: int | None = None
+
+
+def write_record(folder: RunFolder, columns: Mapping[str, Any] | None, names: Any, count: int | None) -> None:
+    """Write the record of a fit into its run folder."""
+    plain = None if columns is None else {name: _plain(wanted) for name, wanted in columns.items()}
+    named = None if names is None else tuple(map(str, names))
+    EstimatorRecord(columns=plain, names=named, count=count).write(folder.path / _ESTIMATOR)
+
+
+def read_record(folder: RunFolder) -> EstimatorRecord:
+    """The record of a fit; that of tables by party where a run was not made by an estimator."""
+    path = folder.path / _ESTIMATOR
+    return EstimatorRecord.read(path) if path.exists() else EstimatorRecord()
+
+
+def columns_of(record: EstimatorRecord) -> dict[str, Any] | None:
+    """The columns of each party as an estimator takes them."""
+    if record.columns is None:
+        return None
+    return {
+        name: slice(*wanted["slice"]) if isinstance(wanted, Mapping) else wanted
+        for name, wanted in record.columns.items()
+    }
+
+
+def _plain(wanted: Any) -> Any:
+    if isinstance(wanted, str):
+        return wanted
+    if isinstance(wanted, slice):
+        return {"slice": [wanted.start, wanted.stop, wanted.step]}
+    return [column if isinstance(column, str) else int(column) for column in wanted]
+
+
+def parameters_of(job: Job) -> dict[str, Any]:
+    """Parameters of an estimator whose fit would be this job."""
+    train = job.train
+    return {
+        "active": job.active,
+        "bottom": dict(job.model.bottom),
+        "top": dict(job.model.top),
+        "protections": {
+            name: [REGISTRY[kind].config(**(options or {})) for kind, options in party.protections.items()]
+            for name, party in job.parties.items()
+            if party.protections
+        },
+        "attacks": job.parties[job.active].audit.attacks,
+        "compare": tuple(job.compare),
+        "epochs": train.epochs,
+        "batch_size": train.batch_size,
+        "lr": train.optimizer.lr,
+        "patience": train.early_stop.patience if train.early_stop else None,
+        "validation": train.split.validation,
+        "test": train.split.test,
+        "threads": train.threads,
+        "seed": train.seed,
+        "predictions": max((job.parties[name].serving for name in job.passives), default=0),
+    }
+
+
+def classes_of(record: ModelRecord) -> npt.NDArray[Any]:
+    """Classes of a trained model, of the type of its labels."""
+    if record.task is None:
+        raise RunFolderError.expected("the record of the active party", f"that of {record.party}")
+    classes, kind = record.task.classes, record.task.labels
+    if kind == "integer":
+        return np.array([int(name) for name in classes])
+    if kind == "number":
+        return np.array([float(name) for name in classes])
+    if kind == "boolean":
+        return np.array([name == "true" for name in classes])
+    return np.array(classes)
+
+
+def save(job: Job, source: RunFolder, target: Path, temporary: Path | None) -> None:
+    """Copy what predictions need out of a run folder; transcripts, encoded columns and comparisons stay behind.
+
+    The count of releases is not copied: there is one log, and both folders name it.
+
+    Args:
+        job: Job of the run.
+        source: Folder of the run.
+        target: New or empty folder.
+        temporary: Folder that will be removed with the estimator, if there is one.
+
+    Raises:
+        RunFolderError: the target is not empty, or cannot be made.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RunFolderError.expected(f"a new or empty folder at {target}", "other files", "choose another one")
+    make_folder(target)
+    for party in job.parties:
+        own, copied = source.path / "checkpoint" / party, target / "checkpoint" / party
+        make_folder(copied)
+        if (own / MARKER).exists() or (own / "releases").exists():
+            _share_log(own, copied, temporary)
+        _copy(own, copied, (*_OF_A_PARTY, f"{_final(job, own)}.safetensors"))
+        if source.data(party).exists():
+            make_folder(target / "data" / party)
+            _copy(source.data(party), target / "data" / party, ("encoder.json",))
+    _copy(source.path, target, _FILES)
+
+
+def _final(job: Job, own: Path) -> str:
+    """Name of the checkpoint that the run ended with."""
+    return "best" if job.keeps_best else max(path.stem for path in own.glob("epoch-*.safetensors"))
+
+
+def _copy(source: Path, target: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if (source / name).exists():
+            shutil.copy2(source / name, target / name)
+
+
+def _share_log(own: Path, copied: Path, temporary: Path | None) -> None:
+    """Have both folders name one release log: two would each allow the planned number of predictions.
+
+    A log in a temporary folder is moved into the copy.
+    """
+    log = kept = log_of_run(own)
+    if temporary is not None and log.resolve().is_relative_to(temporary.resolve()):
+        kept = copied.resolve() / "releases" / log.name
+        make_folder(kept.parent)
+        with locked(log.with_suffix(".lock"), "saving a model"):
+            shutil.copy2(log, kept)
+            write_whole(own / MARKER, json.dumps({"log": str(kept)}) + "\n")
+            log.unlink()
+    write_whole(copied / MARKER, json.dumps({"log": str(kept.resolve())}) + "\n")

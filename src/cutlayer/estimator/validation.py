@@ -1,0 +1,77 @@
+"""Input of one table, validated as scikit-learn does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
+
+from cutlayer.errors import ConfigError, DataError
+from cutlayer.estimator.single_table import is_frame
+
+_MISSING: Any = object()
+
+
+class InputError(DataError, ValueError):
+    """Bad data given to an estimator; a `ValueError` too, which scikit-learn's tools expect."""
+
+
+class ParameterError(ConfigError, ValueError):
+    """A parameter of an estimator that cannot be used; a `ValueError` too, which scikit-learn's tools expect."""
+
+
+@contextmanager
+def value_errors() -> Iterator[None]:
+    """Raise errors of data and of parameters as `ValueError` too."""
+    try:
+        yield
+    except (InputError, ParameterError):
+        raise
+    except DataError as failure:
+        raise InputError(str(failure)) from failure
+    except ConfigError as failure:
+        raise ParameterError(str(failure)) from failure
+
+
+@overload
+def checked(estimator: BaseEstimator, table: Any) -> Any: ...
+@overload
+def checked(estimator: BaseEstimator, table: Any, labels: Any) -> tuple[Any, npt.NDArray[Any]]: ...
+def checked(estimator: BaseEstimator, table: Any, labels: Any = _MISSING) -> Any:
+    """Validate one table, and its labels when fitting; sets `n_features_in_` and `feature_names_in_` then.
+
+    Frames stay as they are: their columns may be of any type. Arrays may have missing values.
+
+    Args:
+        estimator: Estimator that is fitted or predicts.
+        table: DataFrame or array (n, columns).
+        labels: Labels (n,), when fitting.
+
+    Raises:
+        ValueError: as scikit-learn's own estimators.
+    """
+    fitting = labels is not _MISSING
+    if fitting and labels is None:
+        raise InputError(f"{type(estimator).__name__} requires y to be passed, but the target y is None")
+    arguments: dict[str, Any] = {"reset": fitting, "dtype": None, "ensure_all_finite": "allow-nan"}
+    if is_frame(table):
+        arguments = {"reset": fitting, "skip_check_array": True}
+    if not fitting:
+        return validate_data(estimator, table, **arguments)
+    table = validate_data(estimator, table, **arguments)
+    column = column_or_1d(labels, warn=True)
+    if is_classifier(estimator):
+        check_classification_targets(column)
+    elif not np.isfinite(np.asarray(column, dtype=np.float64)).all():
+        raise InputError.expected("finite numbers in y", "NaN or infinity")
+    if len(table) < 2:
+        raise InputError.expected("rows to train on and to hold out", f"{len(table)} sample")
+    if len(column) != len(table):
+        raise InputError.expected(f"as many labels as the {len(table):,} rows of X", f"{len(column):,} inconsistent")
+    return table, np.asarray(column)

@@ -1,0 +1,135 @@
+"""One table divided among parties: scikit-learn's own checks, and its tools."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cutlayer import CutlayerError, VerticalClassifier, VerticalRegressor
+from cutlayer.estimator.single_table import column_numbers
+from cutlayer.protections import DPEmbeddingConfig
+from tests.estimator.tables import classifier, tables
+
+FAST: dict[str, Any] = {
+    "columns": {"bank": [0], "shop": "rest"},
+    "epochs": 3,
+    "batch_size": 8,
+    "lr": 0.05,
+    "bottom": {"kind": "mlp", "hidden": [8]},
+    "top": {"kind": "mlp", "hidden": [8]},
+    "attacks": (),
+    "key": bytes(32),
+    "validation": 0.0,
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run folders in memory where the machine has such a disk: a hundred fits sync thousands of files."""
+    if Path("/dev/shm").is_dir():
+        monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
+
+
+@pytest.mark.slow
+@parametrize_with_checks([VerticalClassifier(**FAST), VerticalRegressor(**FAST)])
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    """All of them; scikit-learn itself skips the one for arrays of other libraries, unless SCIPY_ARRAY_API is set."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as the checks' own runner does
+        check(estimator)
+
+
+@pytest.fixture(scope="module")
+def one() -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(120, 4))
+    return x, (x[:, 0] + x[:, 2] > 0).astype(int)
+
+
+def test_the_tools_of_scikit_learn_take_it(one: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = one
+    model = VerticalClassifier(**FAST)
+    assert cross_val_score(model, x, y, cv=2).mean() > 0.7
+    search = GridSearchCV(model, {"epochs": [1, 3]}, cv=2).fit(x, y)
+    assert search.best_params_["epochs"] in (1, 3)
+    assert search.predict_proba(x).shape == (120, 2)
+    piped = make_pipeline(StandardScaler(), clone(model)).fit(x, y)
+    assert piped.score(x, y) > 0.8
+    calibrated = CalibratedClassifierCV(model, cv=2).fit(x, y)
+    assert calibrated.predict_proba(x).shape == (120, 2)
+
+
+def test_it_is_the_same_as_tables_by_party(one: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = one
+    settings = {key: value for key, value in FAST.items() if key != "columns"}
+    by_party = {"bank": x[:, :1], "shop": x[:, 1:]}
+    apart = VerticalClassifier("bank", **settings).fit(by_party, y)
+    np.testing.assert_array_equal(VerticalClassifier(**FAST).fit(x, y).predict_proba(x), apart.predict_proba(by_party))
+
+
+def test_columns_by_name_keep_their_types_and_may_be_absent() -> None:
+    x, y = tables()
+    frame = x["bank"].assign(usage=x["shop"][:, 0], other=x["shop"][:, 1])
+    model = VerticalClassifier("shop", **{**FAST, "columns": {"bank": ["age", "job"], "shop": ["usage"]}}).fit(frame, y)
+    assert model.job_.active == "shop"
+    assert {*model.encoders_} == {"bank", "shop"}
+    assert model.encoders_["bank"].columns.category_names == ("job",)
+    assert model.predict(frame, absent=["bank"]).shape == (len(y),)
+    assert [*model.feature_names_in_] == [*frame.columns]
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame.drop(columns="usage"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"bank": [0], "shop": [0, 1]}, "one party for each column, got bank and shop for 0"),
+        ({"bank": [0], "shop": [9]}, "columns of shop among 4 feature"),
+        ({"bank": "rest", "shop": "rest"}, "'rest' for one party"),
+        ({"bank": "all", "shop": [0]}, "got bank: 'all'"),
+        ({"bank": ["age"], "shop": [0]}, "columns of bank: no column 'age'"),
+        ({"bank": [0, 1, 2, 3], "shop": "rest"}, "columns of shop, a passive party, got none of 4 feature"),
+    ],
+)
+def test_columns_that_cannot_be_divided(one: Any, columns: Any, message: str) -> None:
+    with pytest.raises(CutlayerError, match=message):
+        VerticalClassifier(**{**FAST, "columns": columns}).fit(*one)
+
+
+def test_slices_and_negative_numbers() -> None:
+    table = pd.DataFrame(np.zeros((2, 5)), columns=list("abcde"))
+    found = column_numbers(table, {"x": slice(0, 2), "y": [-1], "z": "rest", "w": []})
+    assert found == {"x": [0, 1], "y": [4], "z": [2, 3], "w": []}
+
+
+def test_an_active_party_without_a_table_is_an_error() -> None:
+    """It would be trained as a party without features, and the owner of the labels as a passive one."""
+    x, y = tables()
+    offices = {"census": x["bank"], "employer": x["shop"]}
+    with pytest.raises(CutlayerError, match="a table of bank, the active party, got tables of census, employer"):
+        VerticalClassifier("bank").fit(offices, y)
+    with pytest.raises(CutlayerError, match="'bank': None for a party that has labels alone"):
+        VerticalClassifier("bank", **{**FAST, "columns": {"census": [0]}}).fit(x["shop"], y)
+    with pytest.raises(CutlayerError, match="the name of the active party"):
+        VerticalClassifier().fit(offices, y)
+    model = classifier(epochs=1).fit({"bank": None, **offices}, y)
+    assert {*model.encoders_} == {"census", "employer"}
+
+
+def test_a_clone_has_the_parameters_and_no_fit(one: tuple[np.ndarray, np.ndarray]) -> None:
+    model = VerticalClassifier(**FAST, protections=[DPEmbeddingConfig(clip=1.0, noise_multiplier=1.0)]).fit(*one)
+    copy = clone(model)
+    assert copy.get_params().keys() == model.get_params().keys()
+    assert not hasattr(copy, "classes_")
