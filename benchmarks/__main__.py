@@ -117,8 +117,8 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         "noise, rescaling and adjusting over the undefended step, CIFAR halves; goals 0.039, 0.18, 0.055",
         _embedding_defences,
     ),
-    "label_defences": ("utility and leak over all epochs on the demo's job, --repeats seeds", _label_defences),
-    "label_embeddings": ("utility and label leak of the forms of dcor on the demo's job", _label_embeddings),
+    "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
+    "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 

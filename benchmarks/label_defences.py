@@ -1,4 +1,4 @@
-"""Utility and leak of the defences of labels on the demo's job, read by attacks on all releases of a row.
+"""Utility and leak of the defences of labels on `examples/adult.yaml`, read by attacks on all releases of a row.
 
 Each setting is trained on the demo's table (39,074 training rows, batch 512, 6 epochs) with the seeds 1, 2, ... for
 the job, and every message to the census office is attacked. Noise comes from a supplied key: results repeat.
@@ -20,11 +20,12 @@ from torch import Tensor
 from benchmarks.release_attacks import Releases, known_half, leak, without_labels
 from cutlayer.channel.transcript import Step
 from cutlayer.config import Job, validated
-from cutlayer.demo import demo_job
+from cutlayer.config.load import load_job
 from cutlayer.jobs.execute import Progress
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, open_table, train_together
+from studies.datasets import ADULT_JOB
 
 ACTIVE, PARTY = "bank", "census_office"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -121,7 +122,7 @@ def _measured(setting: str, privacy: Mapping[str, Any], seed: int) -> tuple[floa
 
 
 def trained(setting: str, privacy: Mapping[str, Any], seed: int, **train: Any) -> tuple[float, Messages]:
-    """Test AUC of the demo's job with other protections of the active party, and its messages.
+    """Test AUC of `examples/adult.yaml` with other protections of the active party, and its messages.
 
     Args:
         setting: name of the setting, of which the noise key is a hash.
@@ -129,11 +130,11 @@ def trained(setting: str, privacy: Mapping[str, Any], seed: int, **train: Any) -
         seed: seed of the job.
         train: further settings of `train`.
     """
-    raw = demo_job().model_dump()
+    raw = load_job(ADULT_JOB).model_dump()
     audit = {"attacks": [], "rows": 2**20, "layers": False, "every": "end", "max_megabytes": 1}
     raw["parties"][ACTIVE] |= {"privacy": dict(privacy), "audit": audit}
     raw["train"] |= {"seed": seed, "threads": 1, **train}
-    job = validated(Job, raw | {"compare": []}, "the demo's job")
+    job = validated(Job, raw | {"compare": []}, "examples/adult.yaml")
     messages, key = Messages(), hashlib.sha256(f"{setting} {seed}".encode()).digest()
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
         folder = RunFolder.create(Path(scratch) / "run", resume=False)

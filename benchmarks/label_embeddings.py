@@ -1,4 +1,4 @@
-"""Utility and leak of the forms of `dcor` on the demo's job, read from embeddings by affine-invariant attacks.
+"""Utility and leak of the forms of `dcor` on `examples/adult.yaml`, read from embeddings by affine-invariant attacks.
 
 Each setting is trained as in `label_defences`. `best_direction` is the leak AUC of the best of the embedding's singular
 directions in the last epoch, `probe_20` and `probe_200` are those of a logistic regression on so many known rows, and

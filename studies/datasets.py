@@ -144,8 +144,8 @@ def digits(
     return validated(Job, raw, "study")
 
 
-ADULT_JOB, ADULT_TABLE = FOLDER / "job.yaml", FOLDER / "adult.parquet"
-"""The demo's parties, and the data that ship with the package."""
+ADULT_JOB, ADULT_TABLE = Path(__file__).parents[1] / "examples" / "adult.yaml", FOLDER / "adult.parquet"
+"""The demo's parties trained end to end, and the data that ship with the package."""
 
 
 def adult(seed: int, privacy: Mapping[str, Any], top: Mapping[str, Any], compare: Sequence[str]) -> Job:
@@ -157,6 +157,32 @@ def adult(seed: int, privacy: Mapping[str, Any], top: Mapping[str, Any], compare
     return validated(
         Job, {**raw, "model": {"top": top}, "train": {"seed": seed, "threads": 1}, "compare": compare}, "study"
     )
+
+
+def default_credit(folder: Path, seed: int) -> Job:
+    """FATE's example: 30,000 rows, 13 columns and the label at the guest, 10 columns at the host."""
+    table = str(existing(folder / "fate" / "default_credit_hetero_guest.csv.gz"))
+    parties = {
+        "guest": {"role": "active", "id": "id", "label": "y", "table": table},
+        "host": {"role": "passive", "id": "id", "table": table.replace("guest", "host")},
+    }
+    return _small(parties, seed)
+
+
+def bank(folder: Path, seed: int) -> Job:
+    """Bank marketing, 45,211 rows: clients at the bank, which holds the label, and campaigns at a call centre."""
+    table = {"path": str(existing(folder / "bank" / "bank-full.csv.gz")), "delimiter": ";"}
+    client = ["age", "job", "marital", "education", "default", "balance", "housing", "loan"]
+    campaign = ["contact", "day", "month", "duration", "campaign", "pdays", "previous", "poutcome"]
+    parties = {
+        "bank": {"role": "active", "id": "@row", "label": "y", "table": table, "features": {"include": client}},
+        "call_centre": {"role": "passive", "id": "@row", "table": table, "features": {"include": campaign}},
+    }
+    return _small(parties, seed)
+
+
+def _small(parties: Mapping[str, Any], seed: int) -> Job:
+    return validated(Job, {"parties": parties, "train": {"batch_size": 256, "seed": seed, "threads": 1}}, "study")
 
 
 def _two_parties(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from studies.adaptive_audit.settings import LABEL_FREE, READINGS, SETTINGS, Reading
 from studies.claims import Claim, Verdict, above, below
-from studies.page import ClaimsTable, Page, Section, table
+from studies.page import ClaimsTable, Page, Section, Table, table
 from studies.results import UNDEFENDED, Results, TrialResult, Value, formatted, metric
 
 TOLERANCE = 0.02
@@ -14,8 +16,9 @@ TOLERANCE = 0.02
 def adaptive_page(results: Results) -> Page:
     """Claims, then a table for each data set."""
     claims = [_claim(results, group, reading) for group, readings in READINGS.items() for reading in readings]
-    claims += [claim for group in READINGS for claim in (*_label_free(results, group), _null(results, group))]
-    return Page((Section("Claims", (ClaimsTable(tuple(claims)),)), *(_group(results, group) for group in SETTINGS)))
+    claims += [claim for group in SETTINGS for claim in (*_label_free(results, group), _null(results, group))]
+    sections = (Section("Claims", (ClaimsTable(tuple(claims)),)), _front(results))
+    return Page((*sections, *(_group(results, group) for group in SETTINGS)))
 
 
 def strongest(message: str) -> Value:
@@ -84,6 +87,38 @@ def _null(results: Results, group: str) -> Claim:
     values = results.mean((group, UNDEFENDED), chance)
     verdict: Verdict = below(values, 0.5 + TOLERANCE)
     return Claim(f"{group}: with permuted labels the catalogue reads less than 0.52", "–", formatted(values), verdict)
+
+
+def front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Names of the points that no other equals or betters in both values, where less is better, by the first value.
+
+    >>> front({"a": (0.0, 0.2), "b": (0.1, 0.1), "c": (0.1, 0.2)})
+    ['a', 'b']
+    """
+
+    def beaten(own: tuple[float, float]) -> bool:
+        return any(other != own and other[0] <= own[0] and other[1] <= own[1] for other in points.values())
+
+    return sorted((name for name, own in points.items() if not beaten(own)), key=points.__getitem__)
+
+
+def _front(results: Results) -> Section:
+    """The settings of each data set that no other beats in both utility and leak."""
+    rows = []
+    for group in SETTINGS:
+        found = {}
+        for setting, condition in results.conditions(group).items():
+            lost, beyond = results.difference((group, UNDEFENDED), condition, metric), results.mean(condition, excess)
+            if lost is not None and beyond is not None:
+                found[setting] = lost, beyond
+        rounded = {name: (round(lost.value, 3), round(beyond.value, 3)) for name, (lost, beyond) in found.items()}
+        rows += [(group, name, *map(formatted, found[name])) for name in front(rounded)]
+    text = (
+        "Utility against the adaptive leak: on each data set the settings that no other beats in both, by the mean "
+        "over the seeds. The excess is that of the strongest attack on either message over the party's own columns; "
+        "below 0, what was sent tells less than the columns that it was computed from."
+    )
+    return Section("The front", (text, Table(("data", "defence", "test AUC lost", "excess"), tuple(rows))))
 
 
 def _group(results: Results, group: str) -> Section:

@@ -9,12 +9,12 @@ from typing import Any
 
 from cutlayer.attacks import Attack, resolve
 from cutlayer.config import Job, validated
-from cutlayer.demo import demo_job
-from studies.datasets import criteo
+from cutlayer.config.load import load_job
+from studies.datasets import ADULT_JOB, bank, criteo, default_credit
 from studies.results import UNDEFENDED
 
 _AUTO: tuple[Attack[Any, Any], ...] = (*resolve("auto", "binary").labels, *resolve("auto", "binary").histories)
-ADULT, CRITEO = "Adult", "Criteo"
+ADULT, CRITEO, CREDIT, BANK = "Adult", "Criteo", "Default of credit", "Bank"
 LABEL_FREE = "label_free"
 _DCOR = {"dcor": {"alpha": 0.03, "floor": 0.05}}
 _MARVELL, _MAX_NORM = {"marvell": {"sum_kl": 0.16, "form": "paper"}}, {"max_norm": {"form": "paper"}}
@@ -32,7 +32,8 @@ DEFENCES: Mapping[str, Mapping[str, Any]] = {
     "label_dp 2 + max_norm, paper": {"label_dp": {"eps": 2.0}, **_MAX_NORM},
     LABEL_FREE: {},
 }
-SETTINGS: Mapping[str, tuple[str, ...]] = {ADULT: tuple(DEFENCES), CRITEO: (*tuple(DEFENCES)[:7], LABEL_FREE)}
+_MAIN = (*tuple(DEFENCES)[:7], LABEL_FREE)
+SETTINGS: Mapping[str, tuple[str, ...]] = {ADULT: tuple(DEFENCES), CRITEO: _MAIN, CREDIT: _MAIN, BANK: _MAIN}
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ READINGS: Mapping[str, tuple[Reading, ...]] = {
 }
 ATTACKS = (*(attack.name for attack in _AUTO), "aligned_match")
 """The default catalogue, and the attack of the full one that reads most of max norm alignment."""
-PARTY = {ADULT: "census_office", CRITEO: "publisher"}
+PARTY = {ADULT: "census_office", CRITEO: "publisher", CREDIT: "host", BANK: "call_centre"}
 """The party whose messages are judged: the one with the stronger columns."""
 
 
@@ -87,11 +88,7 @@ def job_of(group: str, setting: str, data: Path, seed: int) -> Job:
         data: Folder of data sets.
         seed: Seed of the job.
     """
-    if group == CRITEO:
-        raw = criteo(data, seed, DEFENCES[setting], ("norm",)).model_dump()
-    else:
-        raw = demo_job().model_dump()
-        raw["train"]["seed"], raw["train"]["threads"] = seed, 1
+    raw = _undefended(group, data, seed).model_dump()
     active = next(name for name, party in raw["parties"].items() if party["role"] == "active")
     raw["parties"][active] |= {"privacy": dict(DEFENCES[setting]), "audit": {"attacks": ATTACKS, "layers": False}}
     raw["compare"] = []
@@ -100,9 +97,18 @@ def job_of(group: str, setting: str, data: Path, seed: int) -> Job:
     return validated(Job, raw, f"the study's job {group}, {setting}")
 
 
+def _undefended(group: str, data: Path, seed: int) -> Job:
+    if group == CRITEO:
+        return criteo(data, seed, {}, ("norm",))
+    if group in (CREDIT, BANK):
+        return (default_credit if group == CREDIT else bank)(data, seed)
+    raw = load_job(ADULT_JOB).model_dump()
+    return validated(Job, {**raw, "train": {**raw["train"], "seed": seed, "threads": 1}}, "study")
+
+
 def _release_once(raw: dict[str, Any], group: str) -> None:
     """Let every passive party release a sketch of its columns once."""
-    width = 32 if group == ADULT else 128
+    width = 128 if group == CRITEO else 32
     linear, bottom = {"kind": "linear", "width": width}, raw["model"]["bottom"]
     raw["train"]["release"] = "once"
     parties = raw["parties"].items()
@@ -111,7 +117,7 @@ def _release_once(raw: dict[str, Any], group: str) -> None:
         if party["role"] == "passive":
             party["fit"] = {"kind": "sketch"}
             features = party["features"]
-            if group == ADULT:
+            if group != CRITEO:
                 features["numbers"] = {"quantiles": 10}
             else:
                 party["fit"]["min_count"] = 3

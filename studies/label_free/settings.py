@@ -9,7 +9,7 @@ from typing import Any
 
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
-from studies.datasets import ADULT_JOB, criteo, existing
+from studies.datasets import ADULT_JOB, bank, criteo, default_credit
 from studies.results import UNDEFENDED
 
 EPSILONS = (64.0, 8.0)
@@ -120,36 +120,12 @@ def _criteo(folder: Path, seed: int) -> Job:
     return criteo(folder, seed, {}, LABEL_ATTACKS)
 
 
-def _default_credit(folder: Path, seed: int) -> Job:
-    table = str(existing(folder / "fate" / "default_credit_hetero_guest.csv.gz"))
-    parties = {
-        "guest": {"role": "active", "id": "id", "label": "y", "table": table},
-        "host": {"role": "passive", "id": "id", "table": table.replace("guest", "host")},
-    }
-    return _small(parties, seed)
-
-
-def _bank(folder: Path, seed: int) -> Job:
-    table = {"path": str(existing(folder / "bank" / "bank-full.csv.gz")), "delimiter": ";"}
-    client = ["age", "job", "marital", "education", "default", "balance", "housing", "loan"]
-    campaign = ["contact", "day", "month", "duration", "campaign", "pdays", "previous", "poutcome"]
-    parties = {
-        "bank": {"role": "active", "id": "@row", "label": "y", "table": table, "features": {"include": client}},
-        "call_centre": {"role": "passive", "id": "@row", "table": table, "features": {"include": campaign}},
-    }
-    return _small(parties, seed)
-
-
-def _small(parties: Mapping[str, Any], seed: int) -> Job:
-    return validated(Job, {"parties": parties, "train": {"batch_size": 256, "seed": seed, "threads": 1}}, "study")
-
-
 _FEW = {"numbers": {"quantiles": 10}}
 _WIDE = {"numbers": {"transform": "log1p"}, "categories": {"min_count": 3}}
 _LARGE_TOP = {"kind": "mlp", "hidden": [128, 128]}
 
 ADULT = Data(32, (32, 16, 8), "census_office", _adult, _FEW, {}, {"kind": "mlp", "hidden": [32]})
 CRITEO = Data(128, (308, 128, 64, 32), "publisher", _criteo, _WIDE, {"epochs": 8, "batch_size": 512}, _LARGE_TOP)
-DEFAULT_CREDIT = Data(32, (32, 8), "", _default_credit, _FEW, {}, {"kind": "mlp", "hidden": [32]})
-BANK = Data(32, (32, 8), "", _bank, _FEW, {}, {"kind": "mlp", "hidden": [32]})
+DEFAULT_CREDIT = Data(32, (32, 8), "", default_credit, _FEW, {}, {"kind": "mlp", "hidden": [32]})
+BANK = Data(32, (32, 8), "", bank, _FEW, {}, {"kind": "mlp", "hidden": [32]})
 DATA: Mapping[str, Data] = {"Adult": ADULT, "Criteo": CRITEO, "Default of credit": DEFAULT_CREDIT, "Bank": BANK}

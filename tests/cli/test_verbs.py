@@ -231,7 +231,8 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     assert place.call("demo", "--out", "runs/demo-1").code == 2
     report = place.call("demo", "--out", "here", "--json").document()
     assert report["run"]["folder"] == "here"
-    assert [part["name"] for part in report["protections"]] == ["label_dp"]
+    assert {leak["message"] for leak in report["leaks"]} == {"embedding"}
+    assert [entry["protection"] for entry in report["ledger"]["entries"]] == ["label_free"]
 
 
 def test_the_job_a_run_keeps_can_be_run_itself(place):

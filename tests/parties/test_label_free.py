@@ -20,8 +20,13 @@ from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.report.build import build
+from cutlayer.report.markdown import render_markdown
+from cutlayer.training.comparisons import compared_jobs
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import ledger_of
+from cutlayer.training.together import Keys
 from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.processes import PATIENCE, lay_out, spawn
@@ -203,3 +208,34 @@ def test_the_key_of_the_test_is_used(whole: Any, tmp_path: Path) -> None:
     """Another key turns the rows another way: the embeddings above are equal because the keys are."""
     run(label_free(), GIVEN, tmp_path, key=KEY[::-1])
     assert not torch.allclose(released(tmp_path, TELCO), released(whole[0], TELCO), atol=0.1)
+
+
+def test_the_undefended_baseline_is_trained_end_to_end() -> None:
+    """Releasing once is the defence, so a baseline that releases once too would hide what it buys."""
+    made = raw()
+    made["parties"][ACTIVE]["privacy"] = {"label_free": None}
+    job = validated(Job, {**made, "compare": ["undefended", "each"]}, "")
+    ((run_id, other),) = compared_jobs(job)
+    assert run_id.label == "undefended"
+    assert not any(other.train.releases_once(name) for name in (TELCO, SHOP))
+    assert all(party.fit is None and not party.privacy for party in other.parties.values())
+    assert other.model == job.model
+    check_job(other)
+    without = validated(Job, {**raw(), "compare": ["undefended"]}, "")
+    assert not list(compared_jobs(without))
+
+
+def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Path) -> None:
+    """Attacks on gradients have results where gradients crossed, and are not "not run" where none did."""
+    made = raw(epochs=2)
+    made["parties"][ACTIVE] |= {"privacy": {"label_free": None}, "audit": {}}
+    made["parties"][TELCO]["audit"] = {"attacks": ["inversion"]}
+    job = validated(Job, {**made, "compare": ["undefended"]}, "")
+    report = build(execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress()).path)
+    assert {leak.message for leak in report.leaks if leak.run == "this run"} == {"embedding"}
+    assert {leak.message for leak in report.leaks if leak.run == "undefended"} == {"embedding", "gradient"}
+    assert max(leak.leak for leak in report.leaks if leak.run == "undefended") > 0.95
+    assert {leak.protections for leak in report.leaks if leak.run == "this run"} == {("label_free",)}
+    assert {result.run for result in report.features} == {"this run", "undefended"}
+    assert not [finding for finding in report.findings if finding.code == "CL107"]
+    assert "none sent" in render_markdown(report)

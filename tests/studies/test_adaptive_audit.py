@@ -11,7 +11,18 @@ from cutlayer.config import Job, validated
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Progress
 from studies.adaptive_audit.page import adaptive_page
-from studies.adaptive_audit.settings import ADULT, CRITEO, DEFENCES, LABEL_FREE, READINGS, SETTINGS, job_of
+from studies.adaptive_audit.settings import (
+    ADULT,
+    BANK,
+    CREDIT,
+    CRITEO,
+    DEFENCES,
+    LABEL_FREE,
+    PARTY,
+    READINGS,
+    SETTINGS,
+    job_of,
+)
 from studies.adaptive_audit.study import AdaptiveAuditStudy
 from studies.page import ClaimsTable
 from studies.results import Results, TrialResult
@@ -29,11 +40,15 @@ def test_every_job_on_adult_is_valid(setting: str, tmp_path: Path) -> None:
     assert job.train.releases_once("employer") == (setting == LABEL_FREE)
 
 
-@pytest.mark.parametrize("setting", SETTINGS[CRITEO])
-def test_every_job_on_criteo_is_valid(setting: str) -> None:
-    if not (DATA / "criteo").exists():
+@pytest.mark.parametrize("group", [CRITEO, CREDIT, BANK])
+def test_every_job_on_the_other_data_is_valid(group: str) -> None:
+    if not DATA.exists():
         pytest.skip("the data sets are not at shared/data beside the checkout")
-    check_job(job_of(CRITEO, setting, DATA, 1))
+    for setting in SETTINGS[group]:
+        job = job_of(group, setting, DATA, 1)
+        check_job(job)
+        assert PARTY[group] in job.passives
+        assert set(job.parties[job.active].protections) == set(DEFENCES[setting])
 
 
 def test_a_training_leaves_what_the_page_reads(tmp_path: Path) -> None:
@@ -68,7 +83,7 @@ def made_up(leak: float, excess: float, metric: float = 0.9) -> list[TrialResult
 def test_verdicts_follow_the_values(leak: float, excess: float, holds: bool) -> None:
     page = adaptive_page(Results(made_up(leak, excess)))
     claims = [claim for block in page.sections[0].blocks if isinstance(block, ClaimsTable) for claim in block.claims]
-    assert len(claims) == sum(map(len, READINGS.values())) + 6
+    assert len(claims) == sum(map(len, READINGS.values())) + 3 * len(SETTINGS)
     assert all(claim.verdict == "holds" for claim in claims) == holds
     readings = [claim for claim in claims if "the audit reads" in claim.text]
     assert all((claim.verdict == "holds") == (leak == 1.0) for claim in readings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,9 +13,9 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from cutlayer.attacks.knowledge import Need
-from cutlayer.attacks.label.base import Scores
+from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
-from cutlayer.audit.known_labels import by_variant, granted, label_curve, variant_of
+from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
 from cutlayer.audit.leak import Leak, folded, leak_interval
 from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_columns
 from cutlayer.channel.followed import FollowedEpoch, read_followed, read_kept
@@ -23,6 +24,7 @@ from cutlayer.errors import NotApplicable
 from cutlayer.kernels.roc import true_positive_rate
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import Attempt, Baseline, LabelCurve, LeakResult
+from cutlayer.results.run import RunKind
 from cutlayer.training.trained import Run
 
 FALSE_POSITIVE_RATE = 0.01
@@ -89,8 +91,12 @@ class _PartyAudit:
     ) -> _PartyAudit:
         """Attack one party's messages."""
         made, view = cls(party), _view(run, party, epochs)
+        crossed = {
+            Target.EMBEDDING: any(party in epoch.embeddings for epoch in epochs),
+            Target.GRADIENT: any(party in epoch.gradients for epoch in epochs),  # no party that releases once
+        }
         for attack in attacks:
-            for target in attack.reads:
+            for target in filter(crossed.__getitem__, attack.reads):
                 about: dict[str, object] = {"run": label, "party": party, "message": str(target), "attack": attack.name}
                 try:
                     made.add(run, view.on(target), attack, about | {"protections": audit.protections})
@@ -104,7 +110,7 @@ class _PartyAudit:
         tried, reason = [], None
         for known in granted(run, truth, view.rows, attack.needs):
             try:
-                tried.append(attack(view, known))
+                tried.append(view.once(asked(view, attack, known), partial(attack, view, known)))
             except NotApplicable as missing:  # a draw of rows without messages
                 reason = missing
         if not tried and reason is not None:
@@ -118,7 +124,7 @@ class _PartyAudit:
             return
         about = {**about, "knowledge": sorted(attack.needs)}
         self.leaks.append(_result(tried[0], measured, truth, about, view.epochs, run.job.train.seed))
-        if Need.FEW_LABELS in attack.needs:
+        if Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
             self.curves.append(label_curve(run, truth, view, attack))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -61,15 +62,21 @@ def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttac
         for draw in range(DRAWS):
             knowledge = _with_labels(run, truth, view.rows, count, draw)
             try:
-                leaks.append(strongest(attack(view, knowledge), truth))
+                scores = view.once(asked(view, attack, knowledge), partial(attack, view, knowledge))
             except NotApplicable:
                 continue
-            own.append(_own_leak(view, knowledge, truth))
+            leaks.append(strongest(scores, truth))
+            own.append(view.once(("own columns", count, draw), partial(_own_leak, view, knowledge, truth)))
         if leaks:
             columns = float(np.mean([leak for leak in own if leak is not None])) if None not in own else None
             spread = float(np.std(leaks, ddof=1)) if len(leaks) > 1 else None
             points.append(CurvePoint(labels=count, leak=float(np.mean(leaks)), deviation=spread, own_columns=columns))
     return LabelCurve(party=view.party, message=str(view.target), attack=attack.name, points=tuple(points))
+
+
+def asked(view: HistoryView, attack: HistoryAttack, knowledge: Knowledge) -> Hashable:
+    """Key of an attack's scores on a view: the curve ends with the numbers of known labels that the leak is of."""
+    return attack.name, view.target, tuple(knowledge.known)
 
 
 def by_variant(scores: Scores, truth: Tensor) -> dict[str, Leak]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job
+from cutlayer.config.job import LABEL_FREE
 from cutlayer.results.run import RunId, RunKind
 
 
@@ -24,8 +25,8 @@ def with_protections(job: Job, names: dict[str, set[str]]) -> Job:
 def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     """The runs to train for comparison with this one, and their jobs."""
     protections = [(name, key) for name, party in job.parties.items() for key in party.protections]
-    if "undefended" in job.compare and protections:
-        yield RunId(RunKind.UNDEFENDED), with_protections(job, {})
+    if "undefended" in job.compare and (protections or is_label_free(job)):
+        yield RunId(RunKind.UNDEFENDED), undefended_job(job)
     if "each" in job.compare and len(protections) > 1:
         for party, key in protections:
             unique = [other for other, protection in protections if protection == key] == [party]
@@ -33,6 +34,25 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
             yield run, with_protections(job, {party: {key}})
     if _wraps(job):
         yield malicious_run(job), job.model_copy(update={"compare": ()})
+
+
+def undefended_job(job: Job) -> Job:
+    """The job without protections.
+
+    Where `label_free` is the condition, releasing once is the defence: the baseline trains the same models end to end,
+    every step with gradients, so that the price of the condition and what it hides can be read off.
+    """
+    plain = with_protections(job, {})
+    if not is_label_free(job):
+        return plain
+    parties = {name: party.model_copy(update={"fit": None}) for name, party in plain.parties.items()}
+    train = plain.train.model_copy(update={"release": "every_step"})
+    return plain.model_copy(update={"parties": parties, "train": train})
+
+
+def is_label_free(job: Job) -> bool:
+    """Whether the active party demands that no message to a passive party depends on a label."""
+    return LABEL_FREE in job.parties[job.active].privacy
 
 
 def malicious_run(job: Job) -> RunId:
@@ -52,5 +72,6 @@ def _wraps(job: Job) -> list[OptimizerHook]:
 
 
 def protections_of(job: Job) -> list[str]:
-    """Names of a job's protections, in the order of its parties."""
-    return [key for party in job.parties.values() for key in party.protections]
+    """Names of a job's protections, in the order of its parties, and `label_free` where that is the condition."""
+    condition = [LABEL_FREE] if is_label_free(job) else []
+    return condition + [key for party in job.parties.values() for key in party.protections]

@@ -58,16 +58,19 @@ def audit_features(
         own = load_job(runs[name].path / "job.yaml")
         return ShadowRoom(Run(own, runs[name], origin=folder, classes=classes))
 
+    # The undefended baseline of a run that releases once releases in every step.
+    trained = {name: load_job(run.path / "job.yaml").train for name, run in runs.items()}
+    jobs = {name: job.model_copy(update={"train": train}) for name, train in trained.items()}
     for party in job.passives:
         attacks = resolve(job.parties[party].audit.attacks, job.task, "passive").features
         if not (folder.data(party) / "store.json").exists():
             continue
         for name, run in runs.items():
             # What an attack is run on follows from the knowledge that it needs.
-            of_models = partial(shadow_cases, job, party, partial(room, name))
+            of_models = partial(shadow_cases, jobs[name], party, partial(room, name))
             cases: Mapping[Need, Callable[[], Iterable[Case]]] = {
-                Need.AUXILIARY_FEATURES: cache(partial(release_cases, job, run, folder, party)),
-                Need.INITIAL_WEIGHTS: partial(white_box_cases, job, run, folder, party),
+                Need.AUXILIARY_FEATURES: cache(partial(release_cases, jobs[name], run, folder, party)),
+                Need.INITIAL_WEIGHTS: partial(white_box_cases, jobs[name], run, folder, party),
                 Need.SHADOW_ROWS: of_models,
                 Need.CANDIDATE_ROWS: of_models,
             }

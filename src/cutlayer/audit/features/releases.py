@@ -60,7 +60,7 @@ def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
     releases = [Release(f"epoch {epoch + 1}, the last recorded", rows, embeddings)]
     if int(count.max()) > 1:
         mean = (total / count[:, None]).float()
-        releases.append(Release(f"mean of {float(count.mean()):.1f} releases", rows, mean))
+        releases.append(Release(f"mean of {round(float(count.mean()), 1):g} releases", rows, mean))
     return releases
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cutlayer.config.job import LABEL_FREE
 from cutlayer.report import charts, rounding
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
 from cutlayer.report.matrix import Matrix, Target, covers_chance, matrix_of, strength, target_of
@@ -140,13 +141,17 @@ def _matrix(matrix: Matrix) -> Table:
 
 def _by_run(matrix: Matrix) -> list[Block]:
     """For each party a row for each run, and a column for the worst leak of each kind of message."""
+
+    def worst(run: str, party: str, message: str) -> Cell:
+        found = matrix.worst(run, party, message)
+        if found is None and message == "gradient" and LABEL_FREE in matrix.runs[run].split(", "):
+            return Cell("none sent", tone="muted")
+        return _cell(found)
+
     blocks: list[Block] = []
     for party in dict.fromkeys(target.party for target in matrix.targets):
         messages = dict.fromkeys(target.message for target in matrix.targets if target.party == party)
-        columns = [
-            (number(f"{message}s"), lambda run, at=(party, message): _cell(matrix.worst(run, *at)))
-            for message in messages
-        ]
+        columns = [(number(f"{message}s"), lambda run, at=(party, message): worst(run, *at)) for message in messages]
         runs = ("Run", lambda run: Cell(run, (matrix.runs[run],)))
         shown = table("Worst leak by run", matrix.runs, runs, *columns, own=lambda run: run == RunKind.THIS_RUN)
         blocks += [Paragraph(f"Worst leak of the messages of {party}, by run"), shown]
