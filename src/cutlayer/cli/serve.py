@@ -6,12 +6,13 @@ import asyncio
 import json
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from hashlib import sha256
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -46,12 +47,12 @@ def serve(
         half = Half.open(runs[0], name)
         if name == half.job.active:
             _check_installed()
-            asyncio.run(serve_active(tuple(runs), name, private, _show(as_json=json)))
+            _run(serve_active(tuple(runs), name, private, _show(as_json=json)))
         elif len(runs) > 1:
             wanted = "one run folder at a passive party"
             raise ConfigError.expected(wanted, len(runs), "start another process for each version")
         else:
-            asyncio.run(serve_passive(half, private, supplied, _show(as_json=json)))
+            _run(serve_passive(half, private, supplied, _show(as_json=json)))
 
 
 @app.command("api-key")
@@ -68,6 +69,13 @@ def api_key(
     console = Console()
     console.print(f"key, for the caller alone: {key}", highlight=False, soft_wrap=True)
     console.print(f"serve.http.callers: - {{name: {caller.name}, sha256: {hashed}}}", highlight=False, soft_wrap=True)
+
+
+def _run(service: Coroutine[Any, Any, None]) -> None:
+    """Run a service to its end, in the faster event loop where it is installed."""
+    factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(service)
 
 
 def _check_installed() -> None:

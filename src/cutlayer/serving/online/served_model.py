@@ -23,6 +23,7 @@ from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.online.features import ABSENT, FeatureStore
 from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.patterns import patterns
 
 Columns = tuple[Tensor, Tensor]
 
@@ -131,10 +132,11 @@ class ServedModel:
         """
         logits = torch.zeros(len(present), self.task.outputs)
         with torch.no_grad():
-            patterns, which = np.unique(present, axis=0, return_inverse=True)
-            for number, pattern in enumerate(patterns):
-                rows = torch.from_numpy(np.flatnonzero(which.reshape(-1) == number))
-                chosen = {name: e[rows] for name, e in embeddings.items()} if len(patterns) > 1 else embeddings
+            for pattern, places in patterns(present):
+                rows = torch.from_numpy(places)
+                chosen = (
+                    embeddings if len(places) == len(present) else {name: e[rows] for name, e in embeddings.items()}
+                )
                 logits[rows] = self._logits(chosen, pattern)
         return self.task.predict(logits.double())
 

@@ -16,6 +16,7 @@ from cutlayer.serving.online.answering import Outcome, Question
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.callers import Caller, Refused
 from cutlayer.serving.online.metrics import Metrics
+from cutlayer.serving.online.patterns import patterns
 from cutlayer.serving.online.schema import PredictRequest, checked_columns, digests_of
 from cutlayer.serving.online.served_model import ServedModel
 from cutlayer.serving.online.status import Status
@@ -142,9 +143,12 @@ def _refuse_row(what: str, why: Status, id_: str | int) -> None:
 
 def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> dict[str, Any]:
     """The answer as plain values: each combination of statuses once, and an index to it in every row."""
-    patterns, which = np.unique(outcome.status, axis=0, return_inverse=True)
-    subsets = [_subset(model, pattern) for pattern in patterns]
-    places = which.reshape(-1).tolist()
+    subsets: list[dict[str, Any]] = []
+    where = np.zeros(len(outcome.status), dtype=np.int64)
+    for pattern, rows in patterns(outcome.status):
+        where[rows] = len(subsets)
+        subsets.append(_subset(model, pattern))
+    places = where.tolist()
     if model.task.kind == "regression":
         named = [{"value": value} for value in outcome.predicted.tolist()]
     elif model.task.kind == "binary":

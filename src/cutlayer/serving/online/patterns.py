@@ -1,0 +1,23 @@
+"""Rows of a matrix that are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def patterns(matrix: npt.NDArray[Any]) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+    """The different rows of a matrix (n, k), each with the numbers of the rows that equal it; most often one.
+
+    >>> [(row.tolist(), places.tolist()) for row, places in patterns(np.array([[0, 1], [0, 0], [0, 1]]))]
+    [([0, 0], [1]), ([0, 1], [0, 2])]
+    """
+    if (matrix == matrix[0]).all():
+        yield matrix[0], np.arange(len(matrix))
+        return
+    rows, which = np.unique(matrix, axis=0, return_inverse=True)
+    for number, row in enumerate(rows):
+        yield row, np.flatnonzero(which.reshape(-1) == number)

@@ -1,0 +1,117 @@
+"""Loading, switching and unloading of versions while requests are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+from pydantic import Field, ValidationError
+
+from cutlayer.config import FrozenModel
+from cutlayer.errors import CutlayerError
+from cutlayer.serving.online.callers import Caller, Refused
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.peers import Peers
+from cutlayer.serving.online.served_model import ServedModel
+from cutlayer.serving.online.versions import Versions
+
+R = TypeVar("R", bound=FrozenModel)
+
+
+class LoadRequest(FrozenModel):
+    """A run to load next to the others.
+
+    Attributes:
+        run: Name of its folder in `serve.runs`.
+    """
+
+    run: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")
+
+
+class SwitchRequest(FrozenModel):
+    """A version to switch to, or to unload.
+
+    Attributes:
+        version: A loaded version.
+        force: Whether to switch although a party that answers now is not connected for it.
+    """
+
+    version: str = Field(max_length=64)
+    force: bool = False
+
+
+class Rollover:
+    """Changes the versions on behalf of a caller with `admin: true`.
+
+    Args:
+        versions: The loaded versions.
+        peers: The passive parties' streams.
+    """
+
+    def __init__(self, versions: Versions, peers: Peers) -> None:
+        self._versions, self._peers = versions, peers
+        self._loading = asyncio.Lock()
+
+    async def load(self, body: bytes, caller: Caller) -> dict[str, Any]:
+        """Load a run, without a pause of the answers; the passive parties then connect for it.
+
+        Raises:
+            Refused: no admin, no such run, or a run that does not fit.
+        """
+        request = _checked(LoadRequest, body, caller)
+        folder, config = self._versions.config.runs, self._versions.config
+        if folder is None:
+            raise Refused(403, "expected serve.runs in the private file, got none; no run can be loaded")
+        path = (folder / request.run).resolve()
+        if path.parent != folder.resolve():
+            raise Refused(403, "expected a folder in serve.runs, got one elsewhere")
+        async with self._loading:
+            try:
+                model = await asyncio.to_thread(lambda: ServedModel(Half.open(path, self._versions.party), config))
+                self._versions.add(model)
+            except CutlayerError as failure:
+                raise Refused(422, str(failure)[:1000]) from None
+        return {"version": model.version, "run": request.run, "current": self._versions.current.model.version}
+
+    async def switch(self, body: bytes, caller: Caller) -> dict[str, Any]:
+        """Answer all further requests by another version.
+
+        Raises:
+            Refused: no admin, no such version, or a party that answers now would not answer then.
+        """
+        request = _checked(SwitchRequest, body, caller)
+        new = next((b.model for b in self._versions.loaded if b.model.version == request.version), None)
+        if new is None:
+            raise Refused(404, "expected a loaded version; GET /v1/status lists them")
+        now = self._versions.current.model
+        missing = [n for n in now.passives if self._here(now, n) and not self._here(new, n)]
+        if missing and not request.force:
+            names = ", ".join(missing)
+            raise Refused(409, f"expected {names} to be connected for version {new.version}; wait, or set force")
+        self._versions.switch(new.version)
+        return {"version": new.version, "before": now.version}
+
+    async def unload(self, body: bytes, caller: Caller) -> dict[str, Any]:
+        """Forget a version that does not answer.
+
+        Raises:
+            Refused: no admin, no such version, or the current one.
+        """
+        request = _checked(SwitchRequest, body, caller)
+        try:
+            self._versions.unload(request.version)
+        except CutlayerError as failure:
+            raise Refused(409, str(failure)) from None
+        return {"unloaded": request.version}
+
+    def _here(self, model: ServedModel, name: str) -> bool:
+        return self._peers.get(name, model.tags[name]) is not None
+
+
+def _checked(kind: type[R], body: bytes, caller: Caller) -> R:
+    if not caller.config.admin:
+        raise Refused(403, f"{caller.config.name} is not an admin")
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as failure:
+        raise Refused(422, f"expected {', '.join(kind.model_fields)}, got {failure.error_count()} faults") from None

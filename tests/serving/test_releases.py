@@ -1,0 +1,190 @@
+"""A served release is protected, counted once for each id, and limited; nothing that a caller does releases more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+
+from cutlayer.accounting import log_of_run
+from cutlayer.config import TableConfig
+from cutlayer.data.ids import row_digests
+from cutlayer.durable import locked
+from cutlayer.errors import CheckpointError, ConfigError, RunFolderError
+from cutlayer.serving.online.features import FeatureStore
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.released_rows import ReleasedRows
+from cutlayer.serving.online.releases import OnlineReleases
+from cutlayer.serving.online.status import Status
+from tests.serving.world import train, world
+
+
+def digests(*ids: object) -> np.ndarray:
+    """Digests of ids, which may repeat."""
+    return np.concatenate([row_digests(pa.array([str(each)])) for each in ids])
+
+
+def releases(run: Path, max_ids: int | None = None, table: Path | None = None) -> OnlineReleases:
+    half = Half.open(run, "telco")
+    assert half.model.encoder is not None
+    given = None if table is None else TableConfig(path=table)
+    return OnlineReleases(half, FeatureStore.read(half.job, "telco", half.table(given), half.model.encoder), max_ids)
+
+
+def batches_served(run: Path) -> list[tuple[int, int]]:
+    """Pass and batch of every release for predictions in the log."""
+    entries = [json.loads(line)["entry"] for line in log_of_run(run / "checkpoint" / "telco").read_text().splitlines()]
+    return [(entry["epoch"], entry["batch"]) for entry in entries if entry.get("reason") == "serve"]
+
+
+def test_an_id_that_is_asked_for_again_gets_the_same_noise(noisy: Path) -> None:
+    with releases(noisy) as served:
+        _, first = served.release(digests(3, 4, 5))
+        _, again = served.release(digests(5, 3))
+        _, twice = served.release(digests(4, 4, 4))
+        _, other = served.release(digests(6))
+        assert torch.equal(again, first[[2, 0]])
+        assert torch.equal(twice, first[[1, 1, 1]])
+    # Averaging over requests, other batches, or a restart learns nothing.
+    with releases(noisy) as served:
+        _, restarted = served.release(digests(3, 6, 4))
+        assert torch.equal(restarted, torch.cat([first[:1], other, first[1:2]]))
+    assert batches_served(noisy) == [(0, 0), (0, 1)]
+
+
+def test_releases_have_the_noise_of_the_plan(noisy: Path) -> None:
+    with releases(noisy) as served:
+        rows = np.arange(150)
+        _, sent = served.release(digests(*rows))
+        with torch.no_grad():
+            bare = served._embed(torch.from_numpy(served.features.index.find(digests(*rows))))
+        clipped = bare * (1 / bare.norm(dim=1, keepdim=True)).clamp(max=1.0)
+        sigma = 2.0 * 2 * 1.0
+        assert 0.8 < float((sent - clipped).std()) / sigma < 1.2
+
+
+def test_changed_columns_take_another_pass_and_the_plan_ends_them(noisy: Path, tmp_path: Path) -> None:
+    with releases(noisy) as served:
+        _, first = served.release(digests(3, 4))
+    table = pa.parquet.read_table(Half.open(noisy, "telco").job.parties["telco"].table.path)
+    changed = table.set_column(1, "calls", pa.array([value + 1 for value in table.column("calls").to_pylist()]))
+    pa.parquet.write_table(changed, tmp_path / "changed.parquet")
+    with releases(noisy, table=tmp_path / "changed.parquet") as served:
+        status, sent = served.release(digests(3, 9))
+        assert status.tolist() == [Status.CAPPED, Status.PRESENT]  # one pass was planned: 9 is new in it, 3 is not
+        assert not sent[0].any()
+    with releases(noisy) as served:  # the old columns again
+        status, sent = served.release(digests(3))
+        assert status.tolist() == [Status.PRESENT]
+        assert torch.equal(sent, first[:1])
+
+
+def test_another_spelling_of_an_id_is_no_other_row(noisy: Path) -> None:
+    async def check() -> None:
+        async with world(noisy) as served:
+            plain = await served.predict([3])
+            for spelling in ("3", " 3", "3\t", "\u00a03"):
+                same = await served.predict([spelling])
+                assert same["predictions"][0]["probability"] == plain["predictions"][0]["probability"]
+            assert (await served.predict([3, " 3"], status=422))["error"]
+
+    asyncio.run(check())
+    assert batches_served(noisy) == [(0, 0)]
+
+
+def test_what_cannot_be_counted_is_not_served(tmp_path: Path) -> None:
+    noise = {"privacy": {"dp_embedding": {"clip": 1.0, "noise_multiplier": 2.0}}}
+    run = train(tmp_path, parties={"telco": noise})
+    with pytest.raises(ConfigError, match="serving: 1"):
+        releases(run)
+
+
+def test_the_cap_ends_service_with_the_reason(noisy: Path) -> None:
+    """All planned passes are in use by predictions made offline: 403, and nothing is released."""
+    log = log_of_run(noisy / "checkpoint" / "telco")
+    with releases(noisy) as served:
+        served.release(digests(3))
+    log.with_suffix(".served").unlink()  # whoever removes the stored rows gets no second release of any
+
+    async def check() -> None:
+        async with world(noisy) as served:
+            problem = await served.predict([3, 4], status=403)
+            assert "telco" in problem["error"]
+            assert "limit" in problem["error"]
+
+    asyncio.run(check())
+    assert batches_served(noisy) == [(0, 0)]
+
+
+def test_the_limit_of_ids_holds_over_restarts_and_known_ids_go_on(plain: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(plain, run)
+    with releases(run, max_ids=2) as served:
+        status, _ = served.release(digests(1, 2, 1, 3))
+        assert status.tolist() == [Status.PRESENT, Status.PRESENT, Status.PRESENT, Status.CAPPED]
+    with releases(run, max_ids=2) as served:
+        status, sent = served.release(digests(3, 2, 999))
+        assert status.tolist() == [Status.CAPPED, Status.PRESENT, Status.UNKNOWN]
+        assert not sent[0].any()
+        assert sent[1].any()
+
+
+def test_a_second_process_cannot_release_at_the_same_time(noisy: Path) -> None:
+    with releases(noisy), pytest.raises(RunFolderError, match="in use"), releases(noisy):
+        pass
+    offline = locked(log_of_run(noisy / "checkpoint" / "telco").with_suffix(".lock"), "a prediction")
+    with offline, pytest.raises(RunFolderError, match="a prediction"), releases(noisy):
+        pass
+
+
+def test_a_kill_between_count_and_send_releases_nothing_twice(noisy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with releases(noisy) as served:
+        served.release(digests(1))
+        monkeypatch.setattr(ReleasedRows, "add", killed)
+        with pytest.raises(KeyboardInterrupt):
+            served.release(digests(2))
+        monkeypatch.undo()
+    with releases(noisy) as served:
+        status, _ = served.release(digests(2))
+        assert status.tolist() == [Status.PRESENT]
+    assert batches_served(noisy) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_an_older_copy_of_the_stored_rows_is_noticed(noisy: Path) -> None:
+    stored = log_of_run(noisy / "checkpoint" / "telco").with_suffix(".served")
+    with releases(noisy) as served:
+        served.release(digests(1))
+        copy = stored.read_bytes()
+        served.release(digests(2))
+        served.release(digests(3))
+    stored.write_bytes(copy)
+    with releases(noisy) as served:
+        status, _ = served.release(digests(1, 2))
+        assert status.tolist() == [Status.PRESENT, Status.CAPPED]
+
+
+def test_a_torn_record_is_dropped_and_a_damaged_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    rows = ReleasedRows(path, 3)
+    sent = torch.arange(6.0).reshape(2, 3)
+    rows.add([b"a" * 16, b"b" * 16], [bytes(16)] * 2, 0, 0, sent)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    again = ReleasedRows(path, 3)
+    assert len(again) == 1
+    assert torch.equal(again.embeddings(again.find(np.frombuffer(b"a" * 16, np.uint8).reshape(1, 16))), sent[:1])
+    path.write_bytes(whole[:30] + bytes([whole[30] ^ 1]) + whole[31:])
+    with pytest.raises(CheckpointError, match="damaged"):
+        ReleasedRows(path, 3)
+    with pytest.raises(CheckpointError, match="width"):
+        ReleasedRows(path, 4)

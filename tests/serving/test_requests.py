@@ -1,0 +1,244 @@
+"""Hostile callers: every bad request is a 4xx with a message, never a 500, and no limit is evaded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cutlayer.errors import ConfigError
+from cutlayer.serving.online.audit_log import read_log
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.process import audit_path
+from tests.serving.world import ACTIVE, ROWS, World, world
+
+KEY = "cut_secret"
+CALLER = {"name": "crm", "sha256": sha256(KEY.encode()).hexdigest()}
+
+BAD: dict[str, tuple[bytes, int]] = {
+    "no JSON": (b"ids=1", 422),
+    "nothing": (b"", 422),
+    "a list": (b"[1]", 422),
+    "no ids": (b'{"ids": []}', 422),
+    "ids as text": (b'{"ids": "1,2"}', 422),
+    "NaN as an id": (b'{"ids": [NaN]}', 422),
+    "a fraction as an id": (b'{"ids": [1.5]}', 422),
+    "null as an id": (b'{"ids": [null]}', 422),
+    "true as an id": (b'{"ids": [true]}', 422),
+    "an empty id": (b'{"ids": [""]}', 422),
+    "a blank id": (b'{"ids": ["  "]}', 422),
+    "an id twice": (b'{"ids": [1, 1]}', 422),
+    "an id twice in two spellings": (b'{"ids": [1, " 1"]}', 422),
+    "half a surrogate": (b'{"ids": ["\\ud800"]}', 422),
+    "no UTF-8": (b'{"ids": ["\xff"]}', 422),
+    "a huge number": (b'{"ids": [' + b"9" * 400 + b"]}", 422),
+    "a long id": (b'{"ids": ["' + b"x" * 300 + b'"]}', 422),
+    "deep nesting": (b'{"ids": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 422),
+    "an unknown key": (b'{"ids": [1], "limit": 3}', 422),
+    "a key twice": (b'{"ids": [1], "ids": [2], "columns": 7}', 422),
+    "an unknown id": (b'{"ids": [987654]}', 404),
+    "an unknown id among others": (b'{"ids": [1, "nobody"]}', 404),
+    "too many ids": (json.dumps({"ids": [*range(2000)]}).encode(), 413),
+    "an unknown required party": (b'{"ids": [1], "required": ["bank"]}', 422),
+    "no time": (b'{"ids": [1], "deadline_ms": 0}', 422),
+    "endless time": (b'{"ids": [1], "deadline_ms": 1e300}', 422),
+    "NaN as a time": (b'{"ids": [1], "deadline_ms": NaN}', 422),
+    "an unknown column": (b'{"ids": [1], "columns": {"spent": [1]}}', 422),
+    "a column short": (b'{"ids": [1], "columns": {"income": [1]}}', 422),
+    "too few values": (b'{"ids": [1], "columns": {"income": [], "colour": []}}', 422),
+    "NaN in a column": (b'{"ids": [1], "columns": {"income": [NaN], "colour": ["red"]}}', 422),
+    "infinity in a column": (b'{"ids": [1], "columns": {"income": [1e400], "colour": ["red"]}}', 422),
+    "beyond float32": (b'{"ids": [1], "columns": {"income": [1e300], "colour": ["red"]}}', 422),
+    "text for numbers": (b'{"ids": [1], "columns": {"income": ["1"], "colour": ["red"]}}', 422),
+    "a list for a value": (b'{"ids": [1], "columns": {"income": [[1]], "colour": ["red"]}}', 422),
+}
+
+
+async def post(served: World, body: bytes, **headers: str) -> tuple[int, Any]:
+    response = await served.client.post("/v1/predict", content=body, headers=headers)
+    return response.status_code, response.json()
+
+
+def test_bad_requests_get_a_message(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain) as served:
+            for what, (body, wanted) in BAD.items():
+                status, problem = await post(served, body)
+                assert status == wanted, (what, status, problem)
+                assert problem["error"], what
+                assert problem["error"].isprintable(), what
+            assert (await post(served, b'{"ids": [1]}'))[0] == 200
+
+    asyncio.run(check())
+
+
+def test_a_body_of_ten_megabytes_is_refused_before_it_is_read(plain: Path) -> None:
+    async def endless() -> Any:
+        for _ in range(160):
+            yield b" " * 65_536
+        raise AssertionError("everything was read")
+
+    async def check() -> None:
+        async with world(plain) as served:
+            assert (await post(served, b" " * 10_000_000))[0] == 413
+            response = await served.client.post("/v1/predict", content=endless())  # no stated length
+            assert response.status_code == 413
+
+    asyncio.run(check())
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=12,
+)
+requests = st.fixed_dictionaries(
+    {"ids": st.lists(st.integers(-2, ROWS + 2) | st.text(max_size=3), max_size=4) | json_values},
+    optional={
+        "columns": st.fixed_dictionaries({"income": json_values, "colour": json_values}) | json_values,
+        "required": st.lists(st.sampled_from(["telco", "shop", "bank", ""]), max_size=2) | json_values,
+        "deadline_ms": json_values,
+        "more": json_values,
+    },
+)
+
+
+def test_no_request_at_all_is_a_fault_of_the_service(plain: Path) -> None:
+    """A fuzz of the request's schema, and of anything around it."""
+    bodies: list[bytes] = []
+
+    @settings(max_examples=150, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.one_of(requests.map(lambda value: json.dumps(value).encode()), st.binary(max_size=40)))
+    def collect(body: bytes) -> None:
+        bodies.append(body)
+
+    collect()
+
+    async def check() -> None:
+        async with world(plain) as served:
+            for body in bodies:
+                response = await served.client.post("/v1/predict", content=body)
+                assert response.status_code in (200, 404, 413, 422), (body, response.text)
+                parsed = json.loads(response.content, parse_constant=lambda name: pytest.fail(name))
+                assert "predictions" in parsed or parsed["error"]
+
+    asyncio.run(check())
+
+
+def test_other_paths_methods_and_keys(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain, http={"callers": [CALLER]}) as served:
+            good = {"Authorization": f"Bearer {KEY}"}
+            assert (await served.client.get("/nothing")).status_code == 404
+            assert (await served.client.get("/v1/predict")).status_code == 405
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": KEY}, {"X-API-Key": "\u00e9"}):
+                encoded = {name: value.encode() for name, value in headers.items()}
+                response = await served.client.post("/v1/predict", content=b'{"ids": [1]}', headers=encoded)
+                assert response.status_code == 401, headers
+                assert response.headers["www-authenticate"] == "Bearer"
+            for path in ("/metrics", "/v1/status", "/v1/schema"):
+                assert (await served.client.get(path)).status_code == 401
+                assert (await served.client.get(path, headers=good)).status_code == 200
+            for path in ("/healthz", "/readyz", "/", "/page.js", "/page.css", "/openapi.json"):
+                assert (await served.client.get(path)).status_code == 200
+            assert (await post(served, b'{"ids": [1]}', **good))[0] == 200
+            assert (await post(served, b'{"ids": [1]}', **{"X-API-Key": KEY}))[0] == 200
+            status, _ = (
+                (await served.client.post("/v1/admin/switch", content=b'{"version": "x"}', headers=good)).status_code,
+                None,
+            )
+            assert status == 403
+
+    asyncio.run(check())
+
+
+def test_rates_and_totals_hold_over_restarts(plain: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(plain, run)
+    shutil.rmtree(run / "serving", ignore_errors=True)
+    caller = {**CALLER, "rows_per_minute": 3, "max_rows": 5}
+    good = {"Authorization": f"Bearer {KEY}"}
+
+    async def check() -> None:
+        async with world(run, http={"callers": [caller]}) as served:
+            assert (await post(served, b'{"ids": [1, 2, 3]}', **good))[0] == 200
+            response = await served.client.post("/v1/predict", content=b'{"ids": [4]}', headers=good)
+            assert response.status_code == 429
+            assert int(response.headers["retry-after"]) >= 1
+            assert (await post(served, b'{"ids": [1, 2, 3, 4]}', **good))[0] in (403, 413)
+        async with world(run, http={"callers": [caller]}) as served:  # a restart refills the rate, not the total
+            status, problem = await post(served, b'{"ids": [1, 2, 3]}', **good)
+            assert status == 403
+            assert "2 are left" in problem["error"]
+            assert (await post(served, b'{"ids": [1, 2]}', **good))[0] == 200
+
+    asyncio.run(check())
+
+
+def test_requests_at_once_do_not_share_what_is_left(plain: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(plain, run)
+    shutil.rmtree(run / "serving", ignore_errors=True)
+
+    async def check() -> None:
+        async with world(run, http={"callers": [{**CALLER, "max_rows": 4}]}) as served:
+            good = {"Authorization": f"Bearer {KEY}"}
+            answers = await asyncio.gather(*(post(served, b'{"ids": [1]}', **good) for _ in range(12)))
+            assert sorted(status for status, _ in answers) == [200] * 4 + [403] * 8
+
+    asyncio.run(check())
+
+
+def test_every_release_leaves_a_line_at_both_parties(plain: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(plain, run)
+    shutil.rmtree(run / "serving", ignore_errors=True)
+
+    async def check() -> None:
+        async with world(run) as served:
+            await served.predict([1, 2])
+            await served.predict([155])
+            await served.predict([155], required=["shop"], status=404)
+
+    asyncio.run(check())
+    lines = list(read_log(audit_path(Half.open(run, ACTIVE))))
+    assert [(line["caller"], line["rows"], line["released"]) for line in lines] == [
+        ("local", 2, {"telco": 2, "shop": 2}),
+        ("local", 1, {"telco": 1, "shop": 0}),
+        ("local", 1, {"telco": 1, "shop": 0}),
+    ]
+    at_telco = list(read_log(audit_path(Half.open(run, "telco"))))
+    assert [line["ids"] for line in at_telco] == [line["ids"] for line in lines]
+    assert all("1" not in line["ids"].split() for line in lines)
+
+
+def test_required_parties_are_waited_for_in_vain_with_a_reason(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain, ("shop",), required=["telco"]) as served:
+            problem = await served.predict([1], status=503)
+            assert "telco is required" in problem["error"]
+            assert "not connected" in problem["error"]
+            assert (await served.client.get("/readyz")).status_code == 503
+        async with world(plain, ("shop",)) as served:
+            assert (await served.predict([1]))["degraded"]
+            await served.predict([1], required=["telco"], status=503)
+            assert (await served.client.get("/readyz")).status_code == 200
+
+    asyncio.run(check())
+
+
+def test_off_the_loopback_keys_and_a_certificate_are_needed(plain: Path) -> None:
+    async def check() -> None:
+        for http in ({"address": "0.0.0.0:0"}, {"address": "0.0.0.0:0", "callers": [CALLER]}, {"address": "nowhere"}):
+            with pytest.raises(ConfigError, match=r"serve\.http"):
+                async with world(plain, (), http=http):
+                    pass
+
+    asyncio.run(check())
