@@ -78,7 +78,8 @@ def train(folder: Path, *, top: Mapping[str, Any] | None = None, parties: Mappin
 
 def private(**serve: Any) -> PrivateFile:
     """A private file that listens at free ports."""
-    return validated(PrivateFile, {"serve": {"address": "127.0.0.1:0", "deadline_ms": 5000, **serve}}, "party")
+    given = {key: value for key, value in serve.items() if value is not None}
+    return validated(PrivateFile, {"serve": {"address": "127.0.0.1:0", "deadline_ms": 5000, **given}}, "party")
 
 
 @dataclass
@@ -135,11 +136,15 @@ async def passive(
 
 @asynccontextmanager
 async def world(
-    run: Path, names: tuple[str, ...] = PASSIVES, max_ids: int | None = None, runs: tuple[Path, ...] = (), **serve: Any
+    run: Path,
+    names: tuple[str, ...] = PASSIVES,
+    max_ids: int | None = None,
+    runs_folder: Path | None = None,
+    **serve: Any,
 ) -> AsyncIterator[World]:
     """The service of a run with some of its passive parties connected."""
     async with AsyncExitStack() as opened:
-        active = await opened.enter_async_context(active_service((run, *runs), ACTIVE, private(**serve)))
+        active = await opened.enter_async_context(active_service((run,), ACTIVE, private(**serve, runs=runs_folder)))
         transport = httpx.ASGITransport(active.app)
         client = await opened.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://bank"))
         made = World(client, active, {}, {})

@@ -11,12 +11,13 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import numpy as np
 import torch
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options, details
-from cutlayer.errors import PeerLost, ProtocolError
+from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options
+from cutlayer.errors import DataError, Diverged, ProtocolError
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.features import checked_ids
 from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, message
@@ -83,9 +84,9 @@ class PassiveService:
         while True:
             try:
                 await self._session()
-            except (grpc.RpcError, PeerLost) as lost:
-                self._check_refusal(lost)
-                logger.info("%s: no stream to %s (%s)", self.party, self.active, type(lost).__name__)
+            except grpc.aio.AioRpcError as lost:
+                self._check_end(lost.code(), lost.details() or "")
+                logger.info("%s: no stream to %s (%s)", self.party, self.active, lost.code().name)
             wait = _BACKOFF[0] if self.answered.connected else min(2 * wait, _BACKOFF[1])
             self.answered.connected = False
             await asyncio.sleep(wait)
@@ -98,15 +99,10 @@ class PassiveService:
             try:
                 offer = {"version": self.tag, "width": self.releases.bottom.width}
                 await call.write(encode(self._message(Kind.OFFER, 0, fields=offer), LIMITS))
-                while True:
-                    frame = await call.read()
-                    if frame is grpc.aio.EOF:
-                        code = await call.code()
-                        if code is not grpc.StatusCode.OK:
-                            raise PeerLost(f"{self.active}: {code.name}: {await call.details()}")
-                        return
+                while (frame := await call.read()) is not grpc.aio.EOF:
                     self.answered.connected = True
                     await call.write(encode(self._answer(decode(frame, LIMITS)), LIMITS))
+                self._check_end(await call.code(), await call.details())
             finally:
                 call.cancel()
 
@@ -119,7 +115,12 @@ class PassiveService:
             raise ProtocolError.expected("a lookup or a probe", asked.kind)
         began = time.perf_counter()
         ids = checked_ids(asked.tensors["ids"], MAX_ROWS)
-        status, embedding = self.releases.release(ids)
+        try:
+            status, embedding = self.releases.release(ids)
+        except (OSError, DataError, Diverged) as fault:
+            logger.warning("%s: a lookup failed: %s", self.party, fault)
+            status = np.full(len(ids), Status.FAILED, dtype=np.uint8)
+            embedding = torch.zeros(len(ids), self.releases.bottom.width)
         self._record(ids, status)
         self.answered.lookups += 1
         self.answered.seconds += time.perf_counter() - began
@@ -145,7 +146,8 @@ class PassiveService:
     def _message(self, kind: Kind, number: int, tensors: Any = None, fields: Any = None) -> Message:
         return message(kind, self.party, self.active, self.tag, number, tensors, fields)
 
-    def _check_refusal(self, lost: Exception) -> None:
+    def _check_end(self, code: grpc.StatusCode, why: str) -> None:
         """Raise where another attempt would be refused too."""
-        if isinstance(lost, grpc.aio.AioRpcError) and lost.code() in _FATAL:
-            raise ProtocolError(f"{self.active} at {self.address} refused the stream: {details(lost)}") from None
+        if code in _FATAL:
+            told = "".join(filter(str.isprintable, why or code.name))[:200]
+            raise ProtocolError(f"{self.active} at {self.address} refused the stream: {told}")

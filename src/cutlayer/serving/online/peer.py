@@ -63,6 +63,7 @@ class Peer:
         self.breaker = Breaker()
         self.seconds: deque[float] = deque(maxlen=RECENT)
         self.connected = True
+        self.ended = asyncio.Event()
         self._send = send
         self._number = 0
         self._waiting: dict[int, tuple[int, asyncio.Future[Lookup]]] = {}
@@ -123,6 +124,7 @@ class Peer:
     def lost(self) -> None:
         """The stream has ended: all lookups under way fail at once."""
         self.connected = False
+        self.ended.set()
         for _, future in self._waiting.values():
             if not future.done():
                 future.set_exception(ConnectionError(self.name))

@@ -129,20 +129,31 @@ class Peers:
         if before is not None:
             before.lost()
         logger.info("%s connected, version %s", name, version)
-        writer = asyncio.get_running_loop().create_task(_write(context, frames))
+        loop = asyncio.get_running_loop()
+        # It ends with its stream, or when another stream replaces it.
+        tasks: set[asyncio.Task[Any]] = {
+            loop.create_task(_write(context, frames)),
+            loop.create_task(_read(context, peer)),
+            loop.create_task(peer.ended.wait()),
+        }
         try:
-            while (frame := await context.read()) is not grpc.aio.EOF:
-                peer.deliver(decode(frame, LIMITS))
-                if not peer.connected:  # another stream replaced it
-                    break
-        except ProtocolError as fault:
-            logger.warning("the stream of %s was ended: %s", name, fault)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            writer.cancel()
+            for task in tasks:
+                task.cancel()
             peer.lost()
             if self.connected.get((name, version)) is peer:
                 del self.connected[name, version]
             logger.info("%s disconnected, version %s", name, version)
+
+
+async def _read(context: Any, peer: Peer) -> None:
+    """Deliver messages until the stream ends, or one breaks the protocol."""
+    try:
+        while (frame := await context.read()) is not grpc.aio.EOF:
+            peer.deliver(decode(frame, LIMITS))
+    except ProtocolError as fault:
+        logger.warning("the stream of %s was ended: %s", peer.name, fault)
 
 
 async def _write(context: Any, frames: asyncio.Queue[bytes]) -> None:

@@ -1,0 +1,195 @@
+"""Hostile and broken passive parties: refused, absent for their rows, and asked again once they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import numpy as np
+import pytest
+import torch
+
+from cutlayer.channel import Kind, Message
+from cutlayer.channel.codec import WIRE_VERSION, decode, encode
+from cutlayer.channel.grpc_link import FROM, TO, WIRE
+from cutlayer.serving.online.breaker import MAX_MISSES
+from cutlayer.serving.online.link import METHOD, SERVICE, message
+from cutlayer.serving.online.passive import PassiveService
+from tests.serving.world import ACTIVE, World, offline, probabilities, world
+
+IDS = [3, 77, 12]
+Answer = Callable[[Message], bytes | None]
+
+
+@asynccontextmanager
+async def impostor(served: World, answer: Answer, *, name: str = "telco", **offer: Any) -> AsyncIterator[Any]:
+    """A stream that offers telco's half and answers as it likes."""
+    tag = served.active.versions.current.model.tags["telco"]
+    stated = {"version": tag, "width": 4, **offer}
+    async with grpc.aio.insecure_channel(served.active.peers.address) as channel:
+        metadata = ((FROM, name.encode()), (TO, ACTIVE.encode()), (WIRE, str(WIRE_VERSION)))
+        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
+        await call.write(encode(message(Kind.OFFER, name, ACTIVE, tag, 0, fields=stated)))
+
+        async def run() -> None:
+            while (frame := await call.read()) is not grpc.aio.EOF:
+                reply = answer(decode(frame))
+                if reply is not None:
+                    await call.write(reply)
+
+        task = asyncio.create_task(run())
+        try:
+            yield call
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            call.cancel()
+
+
+def looked_up(asked: Message, embedding: torch.Tensor, status: list[int], **changed: Any) -> bytes:
+    tensors = {"embedding": embedding, "status": torch.tensor(status, dtype=torch.uint8)}
+    values = {"sender": asked.receiver, "receiver": ACTIVE, "version": asked.run, "number": asked.sequence, **changed}
+    return encode(message(Kind.LOOKED_UP, tensors=tensors, **values))
+
+
+LIES: dict[str, Callable[[Message], bytes]] = {
+    "another width": lambda asked: looked_up(asked, torch.ones(3, 5), [0] * 3),
+    "too few rows": lambda asked: looked_up(asked, torch.ones(2, 4), [0] * 2),
+    "too few statuses": lambda asked: looked_up(asked, torch.ones(3, 4), [0] * 2),
+    "an unknown status": lambda asked: looked_up(asked, torch.ones(3, 4), [0, 9, 0]),
+    "NaN": lambda asked: looked_up(asked, torch.full((3, 4), float("nan")), [0] * 3),
+    "huge numbers": lambda asked: looked_up(asked, torch.full((3, 4), 1e30), [0] * 3),
+    "NaN in an absent row": lambda asked: looked_up(asked, torch.full((3, 4), float("nan")), [1] * 3),
+    "another version": lambda asked: looked_up(asked, torch.ones(3, 4), [0] * 3, version="other"),
+    "another party": lambda asked: looked_up(asked, torch.ones(3, 4), [0] * 3, sender="shop"),
+    "another kind": lambda asked: encode(message(Kind.PROBE, "telco", ACTIVE, asked.run, asked.sequence)),
+    "no frame": lambda asked: b"\x00" * 40,
+}
+
+
+def test_a_lie_ends_the_stream_and_the_party_is_absent(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain, ("shop",)) as served:
+            expected = offline(plain, IDS, ("telco",))
+            for what, lie in LIES.items():
+                async with impostor(served, lie):
+                    await served.wait(("telco", "shop"))
+                    answer = await served.predict(IDS)
+                    assert answer["degraded"], what
+                    np.testing.assert_allclose(probabilities(answer), expected, atol=1e-6)
+                    await served.wait(("shop",))
+
+    asyncio.run(check())
+
+
+def test_what_comes_with_an_absent_row_does_not_count(plain: Path) -> None:
+    async def check() -> None:
+        def absent(asked: Message) -> bytes:
+            return looked_up(asked, torch.ones(3, 4), [1, 1, 1])
+
+        async with world(plain, ("shop",)) as served, impostor(served, absent):
+            await served.wait(("telco", "shop"))
+            answer = await served.predict(IDS)
+            np.testing.assert_allclose(probabilities(answer), offline(plain, IDS, ("telco",)), atol=1e-6)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("offer", "code"),
+    [
+        ({"name": "stranger"}, "PERMISSION_DENIED"),
+        ({"width": 5}, "INVALID_ARGUMENT"),
+        ({"version": "another"}, "FAILED_PRECONDITION"),
+    ],
+)
+def test_a_stream_of_nobody_is_refused(plain: Path, offer: dict[str, Any], code: str) -> None:
+    async def check() -> None:
+        async with world(plain, ("shop",)) as served, impostor(served, lambda _: None, **offer) as call:
+            assert (await call.code()).name == code
+
+    asyncio.run(check())
+
+
+def test_a_silent_party_costs_a_few_deadlines_and_is_then_probed(plain: Path) -> None:
+    awake = False
+
+    def answer(asked: Message) -> bytes | None:
+        if not awake:
+            return None
+        if asked.kind is Kind.PROBE:
+            return encode(message(Kind.ALIVE, "telco", ACTIVE, asked.run, asked.sequence))
+        return looked_up(asked, torch.ones(3, 4), [0] * 3)
+
+    async def check() -> None:
+        nonlocal awake
+        async with world(plain, ("shop",), deadline_ms=100) as served, impostor(served, answer):
+            await served.wait(("telco", "shop"))
+            for _ in range(MAX_MISSES):
+                late = await served.predict(IDS)
+                assert late["subsets"][0]["absent"] == {"telco": "it did not answer in time"}
+            began = time.monotonic()
+            for _ in range(20):
+                skipped = await served.predict(IDS)
+                assert "probed" in skipped["subsets"][0]["absent"]["telco"]
+            assert time.monotonic() - began < 20 * 0.1  # no deadline was waited for
+            awake = True
+            deadline = time.monotonic() + 10
+            while (await served.predict(IDS))["degraded"]:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.02)
+
+    asyncio.run(check())
+
+
+def test_a_new_stream_replaces_the_old_one(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain) as served, impostor(served, lambda _: None) as first:
+            await asyncio.sleep(0.2)
+            # The party's own service was replaced, and comes back in its turn.
+            deadline = time.monotonic() + 10
+            while (await served.predict(IDS, deadline_ms=50))["degraded"]:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.02)
+            assert await first.code() is not None
+
+    asyncio.run(check())
+
+
+def test_a_passive_party_answers_its_own_active_party_alone(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain) as served:
+            service: PassiveService = served.services["telco"]
+            ids = {"ids": torch.zeros(1, 16, dtype=torch.uint8)}
+            for wrong in ({"sender": "shop"}, {"receiver": "shop"}, {"version": "x"}):
+                values = {"sender": ACTIVE, "receiver": "telco", "version": service.tag, **wrong}
+                with pytest.raises(Exception, match="expected a message"):
+                    service._answer(message(Kind.LOOKUP, number=1, tensors=ids, **values))
+            short = {"ids": torch.zeros(1, 15, dtype=torch.uint8)}
+            with pytest.raises(Exception, match=r"\(n, 16\)"):
+                service._answer(message(Kind.LOOKUP, ACTIVE, "telco", service.tag, 1, short))
+
+    asyncio.run(check())
+
+
+def test_a_fault_at_a_party_makes_it_absent(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that cannot be read: the party answers that it failed, and stays connected."""
+
+    async def check() -> None:
+        async with world(plain) as served:
+
+            def fail(*_: object) -> None:
+                raise OSError("the disk is gone")
+
+            monkeypatch.setattr(served.services["telco"].releases, "release", fail)
+            answer = await served.predict(IDS)
+            assert answer["subsets"][0]["absent"] == {"telco": "it failed"}
+            monkeypatch.undo()
+            assert not (await served.predict(IDS))["degraded"]
+
+    asyncio.run(check())

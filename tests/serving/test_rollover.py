@@ -1,0 +1,120 @@
+"""A new run is loaded next to the old one and switched to; no answer mixes versions."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cutlayer.errors import ConfigError
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.versions import Versions
+from tests.serving.world import ACTIVE, PASSIVES, World, offline, passive, private, probabilities, world
+
+IDS = [3, 77, 12]
+
+
+@pytest.fixture
+def runs(plain: Path, headed: Path, tmp_path: Path) -> Path:
+    """A folder with two runs of the same parties."""
+    for name, run in (("old", plain), ("new", headed)):
+        shutil.copytree(run, tmp_path / name)
+    return tmp_path
+
+
+async def admin(served: World, what: str, status: int = 200, **body: Any) -> Any:
+    response = await served.client.post(f"/v1/admin/{what}", json=body)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def test_no_answer_mixes_versions_while_they_are_switched(runs: Path) -> None:
+    expected = {name: offline(runs / name, IDS) for name in ("old", "new")}
+    assert np.abs(expected["old"] - expected["new"]).min() > 1e-4
+
+    async def check() -> None:
+        async with AsyncExitStack() as opened:
+            served = await opened.enter_async_context(world(runs / "old", runs_folder=runs))
+            loaded = await admin(served, "load", run="new")
+            old, new = loaded["current"], loaded["version"]
+            await admin(served, "switch", 409, version=new)  # its parties are not connected yet
+            for name in PASSIVES:
+                service = await opened.enter_async_context(passive(runs / "new", name, served.active.peers.address))
+                task = asyncio.create_task(service.run())
+                opened.callback(task.cancel)
+            while len(served.active.peers.connected) < 4:
+                await asyncio.sleep(0.01)
+            by_version = {old: expected["old"], new: expected["new"]}
+            seen = set()
+            for turn in range(20):
+                asked = [asyncio.create_task(served.predict(IDS)) for _ in range(5)]
+                await asyncio.sleep(0.001 * (turn % 3))
+                await admin(served, "switch", version=(new, old)[turn % 2])
+                for answer in await asyncio.gather(*asked):
+                    assert not answer["degraded"]
+                    seen.add(answer["version"])
+                    np.testing.assert_allclose(probabilities(answer), by_version[answer["version"]], atol=1e-6)
+            assert seen == {old, new}
+            await admin(served, "unload", 409, version=old)  # the current one
+            await admin(served, "unload", version=new)
+            await admin(served, "switch", 404, version=new)
+
+    asyncio.run(check())
+
+
+def test_a_half_of_another_training_is_not_connected(runs: Path) -> None:
+    """The halves of two trainings do not fit together, however alike their jobs are."""
+
+    async def check() -> None:
+        async with (
+            world(runs / "old", ("shop",)) as served,
+            passive(runs / "new", "telco", served.active.peers.address) as stranger,
+        ):
+            task = asyncio.create_task(stranger.run())
+            await asyncio.sleep(0.3)
+            assert ("telco", stranger.tag) not in served.active.peers.connected
+            answer = await served.predict([1])
+            assert answer["subsets"][0]["absent"] == {"telco": "it is not connected"}
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(check())
+
+
+def test_only_runs_of_the_folder_are_loaded(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+
+    async def check() -> None:
+        async with world(runs / "old", (), runs_folder=runs) as served:
+            for name in ("../old", "/etc", ".", "", "a/b", "..%2Fold"):
+                await admin(served, "load", 422, run=name)
+            await admin(served, "load", 403, run="link")
+            await admin(served, "load", 422, run="nothing")
+        async with world(runs / "old", ()) as served:
+            await admin(served, "load", 403, run="new")
+
+    asyncio.run(check())
+
+
+def test_settings_that_do_not_fit_the_model_are_refused(plain: Path) -> None:
+    for serve, words in (
+        ({"absent": "multi_head"}, "multi_head"),
+        ({"required": ["bank"]}, "required"),
+        ({"required": ["nobody"]}, "required"),
+    ):
+
+        async def check(serve: dict[str, Any] = serve) -> None:
+            async with world(plain, (), **serve):
+                pass
+
+        with pytest.raises(ConfigError, match=words):
+            asyncio.run(check())
+    with pytest.raises(ConfigError, match="party of the run"):
+        Half.open(plain, "nobody")
+    with pytest.raises(RuntimeError, match="connect"):
+        Versions(private().serve, ACTIVE).load(plain)
