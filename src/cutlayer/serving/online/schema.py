@@ -128,7 +128,11 @@ def digests_of(ids: tuple[str | int, ...], rule: Rule = "strip") -> Digests:
         DataError: an id is empty, repeats, cannot be encoded, or does not fit the rule.
     """
     texts = [str(each) for each in ids]
-    if rule in ("strip", "none") and all(text.isascii() and text.isalnum() for text in texts) and len({*texts}) == len(texts):
+    if (
+        rule in ("strip", "none")
+        and all(text.isascii() and text.isalnum() for text in texts)
+        and len({*texts}) == len(texts)
+    ):
         # Their own canonical texts: the digests of `row_digests`, without its preparations for a whole column.
         hashed = b"".join([blake2b(text.encode(), digest_size=DIGEST_BYTES).digest() for text in texts])
         return np.frombuffer(bytearray(hashed), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
