@@ -49,6 +49,10 @@ class ProtocolError(CutlayerError):
     """A message broke the protocol: wrong kind, step, rows, shape or sequence."""
 
 
+class TrustError(CutlayerError):
+    """A certificate is not accepted: this party's own, or that of a peer."""
+
+
 class PeerLost(CutlayerError):
     """Another party stopped answering.
 

@@ -13,6 +13,7 @@ import torch
 
 from cutlayer.channel import Kind, link
 from cutlayer.channel.address import check_loopback
+from cutlayer.channel.chunks import split_frame
 from cutlayer.channel.codec import WIRE_VERSION, Limits, encode
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import FROM, METHOD, SERVICE, TO, WIRE
@@ -250,10 +251,13 @@ def test_another_service_is_no_party():
     stranger.stop(None).wait()
 
 
-@pytest.mark.parametrize("frame", [b"", b"rubbish", encode(link("eve", "bank", "run")[0].send(**greeting()))])
-def test_a_bad_frame_names_who_sent_it(frame):
+FOREIGN = encode(link("eve", "bank", "run")[0].send(**greeting()))
+
+
+@pytest.mark.parametrize("chunks", [[b""], [b"rubbish"], split_frame([b"rubbish"]), split_frame([FOREIGN])])
+def test_a_bad_frame_names_who_sent_it(chunks):
     with serve(HERE, "bank", ["telco"], "run", timeout=10) as bank:
-        channel, _call = raw_call(bank.address, iter([frame]))
+        channel, _call = raw_call(bank.address, iter(chunks))
         with channel, pytest.raises(ProtocolError, match="telco"):
             bank.receive(bank.ports["telco"])
 
@@ -281,9 +285,9 @@ def test_an_oversized_message_fails_where_it_is_sent():
     "address",
     ["0.0.0.0:1", "192.168.1.7:50051", "example.org:443", "[::]:1", "[fe80::1]:1", "localhost.example:1", "127.1:1"],
 )
-def test_only_loopback_for_now(address):
+def test_without_tls_only_loopback(address):
     for attempt in (lambda: serve(address, "bank", [], "run"), lambda: connect(address, "telco", "bank")):
-        with pytest.raises(ConfigError, match="TLS comes with a later version, until then loopback only"):
+        with pytest.raises(ConfigError, match="links without TLS stay on this machine"):
             attempt()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +37,10 @@ class Result:
 
     @property
     def error(self) -> str:
-        """The message, on one line however a terminal would wrap it."""
-        assert self.err.startswith("error "), self.err
-        return self.err.removeprefix("error ")
+        """The message, on one line however a terminal would wrap it; without what was said of connections before."""
+        error = re.sub(r"\A(\d\d:\d\d:\d\d .*\n)+", "", self.err)
+        assert error.startswith("error "), self.err
+        return error.removeprefix("error ")
 
     def document(self) -> Any:
         """The one JSON document on standard output; anything else on it fails, and so do NaN and infinity."""

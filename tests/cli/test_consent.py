@@ -89,7 +89,9 @@ def test_a_party_runs_no_program_of_the_shared_job(place: Place, name: str) -> N
     private = {"table": f"{name}.csv", "id": "id"} | ({"label": "default"} if name == "bank" else {})
     (place.folder / "party.yaml").write_text(as_yaml(private))
     for resume in ((), ("--resume",)):
-        told = place.call("party", place.file, "--as", name, "--local", "party.yaml", "--timeout", "1", *resume)
+        told = place.call(
+            "party", place.file, "--plaintext", "--as", name, "--local", "party.yaml", "--timeout", "1", *resume
+        )
         assert (told.code, told.out) == (2, "")
         assert "imports subprocess:Popen, got none" in told.error
         assert "allow_models: [subprocess]" in told.error
@@ -104,7 +106,7 @@ def test_a_party_needs_consent_only_for_what_it_builds(place: Place) -> None:
     bottoms = {"bank": {"kind": "mlp"}, "telco": program(place.folder)}
     place.write(changed(JOB, {"parties": shared, "model.bottom": bottoms}))
     (place.folder / "party.yaml").write_text(as_yaml({"table": "bank.csv", "id": "id", "label": "default"}))
-    told = place.call("party", place.file, "--as", "bank", "--local", "party.yaml", "--timeout", "0.2")
+    told = place.call("party", place.file, "--plaintext", "--as", "bank", "--local", "party.yaml", "--timeout", "0.2")
     assert "imports" not in told.error
     assert not (place.folder / "ran").exists()
 

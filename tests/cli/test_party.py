@@ -49,7 +49,7 @@ def kept(place):
 )
 def test_what_is_wrong_before_a_link_is_made(apart, arguments, told):
     before = kept(apart)
-    result = apart.call("party", "job.yaml", *arguments)
+    result = apart.call("party", "job.yaml", "--plaintext", *arguments)
     assert (result.code, result.out) == (2, "")
     assert told in result.error
     assert kept(apart) == before
@@ -59,7 +59,7 @@ def test_what_is_wrong_before_a_link_is_made(apart, arguments, told):
 def test_an_address_nobody_can_listen_at(apart, address):
     apart.write(changed(JOB, {**PUBLIC, "parties.bank.address": address}))
     before = kept(apart)
-    result = apart.call("party", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--timeout", "1")
+    result = apart.call("party", "job.yaml", "--plaintext", "--as", "bank", "--local", "bank.yaml", "--timeout", "1")
     assert result.code == 2
     assert address in result.error
     assert kept(apart) == before
@@ -69,7 +69,7 @@ def test_an_address_nobody_can_listen_at(apart, address):
 def test_port_0_is_no_address_that_peers_can_know(apart, name):
     apart.write(changed(JOB, {**PUBLIC, "parties.bank.address": "127.0.0.1:0"}))
     before = kept(apart)
-    result = apart.call("party", "job.yaml", "--as", name, "--local", f"{name}.yaml", "--timeout", "0.3")
+    result = apart.call("party", "job.yaml", "--plaintext", "--as", name, "--local", f"{name}.yaml", "--timeout", "0.3")
     assert result.code == 2
     assert "expected an address with a port from 1 to 65535, got '127.0.0.1:0'; name one that is free" in result.error
     assert kept(apart) == before
@@ -77,14 +77,16 @@ def test_port_0_is_no_address_that_peers_can_know(apart, name):
 
 def test_without_an_address(apart):
     apart.write(changed(JOB, PUBLIC))
-    result = apart.call("party", "job.yaml", "--as", "bank", "--local", "bank.yaml")
+    result = apart.call("party", "job.yaml", "--plaintext", "--as", "bank", "--local", "bank.yaml")
     assert result.error == "expected parties.bank.address, got none; such as 127.0.0.1:7070\n"
 
 
 @pytest.mark.parametrize("name", ["bank", "telco"])
 def test_a_peer_that_never_comes_is_exit_code_3_and_leaves_nothing(apart, name):
     before = kept(apart)
-    result = apart.call("party", "job.yaml", "--as", name, "--local", f"{name}.yaml", "--timeout", "0.3", "--json")
+    result = apart.call(
+        "party", "job.yaml", "--plaintext", "--as", name, "--local", f"{name}.yaml", "--timeout", "0.3", "--json"
+    )
     assert result.code == 3
     assert result.document()["error"].startswith("lost ")
     assert kept(apart) == before
@@ -93,10 +95,22 @@ def test_a_peer_that_never_comes_is_exit_code_3_and_leaves_nothing(apart, name):
 def test_a_passive_party_audits_what_it_sent(apart, capsys):
     text = "table: telco.csv\nid: id\naudit: {attacks: [inversion, membership], rows: 256}\n"
     (apart.folder / "telco.yaml").write_text(text)
-    command = [sys.executable, "-m", "cutlayer", "party", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "cutlayer",
+        "party",
+        "job.yaml",
+        "--plaintext",
+        "--as",
+        "bank",
+        "--local",
+        "bank.yaml",
+        "--json",
+    ]
     bank = subprocess.Popen(command, cwd=apart.folder, stdout=subprocess.DEVNULL)
     try:
-        result = apart.call("party", "job.yaml", "--as", "telco", "--local", "telco.yaml", "--json")
+        result = apart.call("party", "job.yaml", "--plaintext", "--as", "telco", "--local", "telco.yaml", "--json")
         assert bank.wait(60) == 0
     finally:
         bank.kill()

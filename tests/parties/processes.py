@@ -38,9 +38,10 @@ class Site:
     def run(self) -> Path:
         return self.folder / "run"
 
-    def arguments(self, *more: str) -> list[str]:
+    def arguments(self, *more: str, tls: bool = False) -> list[str]:
+        plain = () if tls else ("--plaintext",)
         named = {"--as": self.name, "--local": "party.yaml", "--out": "run", "--key": "noise.key", "--timeout": "60"}
-        return ["party", "job.yaml", *(word for pair in named.items() for word in pair), "--json", *more]
+        return ["party", "job.yaml", *(word for pair in named.items() for word in pair), "--json", *plain, *more]
 
 
 def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -> dict[str, Site]:
@@ -67,10 +68,10 @@ def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -
     return sites
 
 
-def spawn(site: Site, *more: str) -> subprocess.Popen[str]:
+def spawn(site: Site, *more: str, tls: bool = False) -> subprocess.Popen[str]:
     """Start `cutlayer party` as a user would."""
     return subprocess.Popen(
-        [sys.executable, "-m", "cutlayer", *site.arguments(*more)],
+        [sys.executable, "-m", "cutlayer", *site.arguments(*more, tls=tls)],
         cwd=site.folder,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
@@ -112,9 +113,9 @@ def forked(work: Callable[..., None], *args: Any) -> Forked:
     return Forked(work, *args)
 
 
-def fork(site: Site, *more: str) -> Forked:
+def fork(site: Site, *more: str, tls: bool = False) -> Forked:
     """`cutlayer party` in a forked process."""
-    return forked(_command, site.folder, site.arguments(*more))
+    return forked(_command, site.folder, site.arguments(*more, tls=tls))
 
 
 def wait_for(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:

@@ -1,10 +1,31 @@
-"""Addresses that parties may listen at: for now only on the loopback of a machine."""
+"""Addresses that parties listen at and connect to."""
 
 from __future__ import annotations
 
 from ipaddress import ip_address
 
 from cutlayer.errors import ConfigError
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host, without brackets, and port of an address.
+
+    Args:
+        address: `HOST:PORT` or `[IPV6]:PORT`.
+
+    Raises:
+        ConfigError: the address has another form.
+
+    >>> split_address("bank.example:7070"), split_address("[::1]:7070")
+    (('bank.example', 7070), ('::1', 7070))
+    """
+    host, _, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    bare = host[1:-1] if bracketed else host
+    numbered = port.isascii() and port.isdigit() and int(port) < 2**16
+    if not (numbered and bare.isprintable() and bare) or set(bare) & set("/[] ") or (":" in bare) != bracketed:
+        raise ConfigError.expected("an address as HOST:PORT or [IPV6]:PORT", repr(address))
+    return bare, int(port)
 
 
 def check_loopback(address: str) -> str:
@@ -19,11 +40,9 @@ def check_loopback(address: str) -> str:
     >>> check_loopback("127.0.0.1:50051")
     '127.0.0.1:50051'
     """
-    host, _, port = address.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and int(port) < 2**16):
-        raise ConfigError.expected("an address as HOST:PORT or [IPV6]:PORT", repr(address))
+    host, _ = split_address(address)
     if not _is_loopback(host):
-        remedy = "links are not encrypted yet: TLS comes with a later version, until then loopback only"
+        remedy = "links without TLS stay on this machine; see cutlayer keys for certificates"
         raise ConfigError.expected("a loopback address (127.0.0.1, [::1], localhost)", repr(address), remedy)
     return address
 
@@ -32,21 +51,19 @@ def check_fixed_port(address: str) -> None:
     """Refuse port 0 where several parties must know the address: the system would choose a port that no peer learns.
 
     Args:
-        address: Address in a form that `check_loopback` accepts.
+        address: `HOST:PORT` or `[IPV6]:PORT`.
 
     Raises:
         ConfigError: its port is 0, or it has another form.
     """
-    if int(check_loopback(address).rpartition(":")[2]) == 0:
+    if split_address(address)[1] == 0:
         raise ConfigError.expected("an address with a port from 1 to 65535", repr(address), "name one that is free")
 
 
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
-    bracketed = host.startswith("[") and host.endswith("]")
     try:
-        ip = ip_address(host[1:-1] if bracketed else host)
+        return ip_address(host).is_loopback
     except ValueError:
         return False
-    return ip.is_loopback and bracketed == (ip.version == 6)

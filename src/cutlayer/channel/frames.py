@@ -1,53 +1,55 @@
-"""A queue of frames, bounded in bytes and in number, that can be ended with a reason."""
+"""The frames of a link that wait: received ones until they are read, sent ones until the peer has them."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from cutlayer.channel.chunks import Frame, acknowledgement
 
 MAX_FRAMES = 16_384
 """Maximum number of frames in a queue: empty frames have no bytes, but each object takes about 100."""
+
+ACK_BYTES, ACK_FRAMES = 2**18, 64
+"""A receiver acknowledges once this many bytes or frames are new. A sender may always have more on its way."""
 
 
 class FramesEnded(Exception):
     """No frame will follow, for the reason in the message."""
 
 
-class FrameQueue:
-    """A first-in, first-out queue between two threads.
-
-    A frame waits to enter while it and those queued are more than `capacity` bytes together, or `frames` are queued;
-    into an empty queue any frame may enter.
+class Inbox:
+    """Received frames, first in, first out, between the thread of a call and that of the party.
 
     Args:
-        capacity: Maximum size of all queued frames, in bytes.
-        frames: Maximum number of queued frames, 1 or more.
+        capacity: Size of all queued frames, in bytes, from which on no more are read from the call.
+        frames: The same for their number, 1 or more.
     """
 
     def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:
         self._capacity, self._most = capacity, frames
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[Frame] = deque()
         self._bytes = 0
         self._end: str | None = None
         self._changed = threading.Condition()
 
-    def put(self, frame: bytes, timeout: float | None = None) -> None:
-        """Add a frame, waiting for room for at most `timeout` seconds.
-
-        Raises:
-            TimeoutError: there was no room.
-            FramesEnded: the queue was ended.
-        """
+    def add(self, frame: Frame) -> None:
+        """Add a frame, also beyond the capacity; without effect after the end."""
         with self._changed:
-            self._wait(lambda: self._end is not None or self._has_room(len(frame)), timeout)
-            if self._end is not None:
-                raise FramesEnded(self._end)
-            self._frames.append(frame)
-            self._bytes += len(frame)
-            self._changed.notify_all()
+            if self._end is None:
+                self._frames.append(frame)
+                self._bytes += _size(frame)
+                self._changed.notify_all()
 
-    def get(self, timeout: float | None = None) -> bytes:
+    def wait_for_room(self) -> None:
+        """Block until the queue is below its capacity, or ended."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._end is not None or (self._bytes < self._capacity and len(self._frames) < self._most)
+            )
+
+    def get(self, timeout: float | None = None) -> Frame:
         """Take the oldest frame, waiting for one for at most `timeout` seconds.
 
         Raises:
@@ -55,11 +57,11 @@ class FrameQueue:
             FramesEnded: the queue was ended, and every frame taken.
         """
         with self._changed:
-            self._wait(lambda: self._end is not None or bool(self._frames), timeout)
+            _wait(self._changed, lambda: self._end is not None or bool(self._frames), timeout)
             if not self._frames:
                 raise FramesEnded(self._end)
             frame = self._frames.popleft()
-            self._bytes -= len(frame)
+            self._bytes -= _size(frame)
             self._changed.notify_all()
             return frame
 
@@ -76,9 +78,113 @@ class FrameQueue:
                 self._end = why
             self._changed.notify_all()
 
-    def _has_room(self, size: int) -> bool:
-        return not self._frames or (self._bytes + size <= self._capacity and len(self._frames) < self._most)
 
-    def _wait(self, ready: Callable[[], bool], timeout: float | None) -> None:
-        if not self._changed.wait_for(ready, timeout):
-            raise TimeoutError
+class Outbox:
+    """Sent frames by number, stored until the peer acknowledges them, so that a new call can repeat them.
+
+    Args:
+        capacity: Size of the stored frames, in bytes, beyond which a sender waits; a frame enters at or below it.
+        frames: Maximum number of stored frames, 1 or more.
+    """
+
+    def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:
+        self._capacity, self._most = max(capacity, 2 * ACK_BYTES), frames
+        self._frames: deque[Sequence[bytes]] = deque()
+        self._first = 0
+        self._bytes = 0
+        self._acknowledge: int | None = None
+        self._end: str | None = None
+        self._changed = threading.Condition()
+
+    def put(self, chunks: Sequence[bytes], timeout: float | None = None) -> None:
+        """Add a frame, waiting for room for at most `timeout` seconds.
+
+        Raises:
+            TimeoutError: there was no room.
+            FramesEnded: the queue was ended.
+        """
+        with self._changed:
+            _wait(self._changed, lambda: self._end is not None or self._has_room(), timeout)
+            if self._end is not None:
+                raise FramesEnded(self._end)
+            self._frames.append(chunks)
+            self._bytes += _size(chunks)
+            self._changed.notify_all()
+
+    def take(self, number: int, wanted: Callable[[], bool]) -> tuple[Sequence[bytes], int]:
+        """The next chunks to send: an acknowledgement, or frame `number`; waits for one of them.
+
+        Args:
+            number: Number of the frame, from 0 at the start of the link.
+            wanted: Whether the call is still the one of this link; asked again after `wake`.
+
+        Returns:
+            The chunks, and the number of the frame after them.
+
+        Raises:
+            FramesEnded: the call is no longer wanted, or the queue was ended and every frame taken.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    not wanted()
+                    or self._acknowledge is not None
+                    or number < self._first + len(self._frames)
+                    or self._end is not None
+                )
+            )
+            if not wanted():
+                raise FramesEnded("another call replaced it")
+            if self._acknowledge is not None:
+                chunk, self._acknowledge = acknowledgement(self._acknowledge), None
+                return (chunk,), number
+            if number < self._first + len(self._frames):
+                return self._frames[number - self._first], number + 1
+            raise FramesEnded(self._end)
+
+    def acknowledged(self, frames: int) -> bool:
+        """Drop the frames that the peer has; false if it cannot have that many."""
+        with self._changed:
+            if not self._first <= frames <= self._first + len(self._frames):
+                return frames < self._first and frames >= 0
+            while self._first < frames:
+                self._bytes -= _size(self._frames.popleft())
+                self._first += 1
+            self._changed.notify_all()
+            return True
+
+    def resumes_at(self, frames: int) -> bool:
+        """Drop the frames that the peer has; false if it lacks one that is gone, or cannot have that many."""
+        with self._changed:
+            stored = self._first <= frames <= self._first + len(self._frames)
+        return stored and self.acknowledged(frames)
+
+    def acknowledge(self, frames: int) -> None:
+        """Have the next chunk say how many frames were received."""
+        with self._changed:
+            self._acknowledge = frames
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Have `take` ask again whether its call is wanted."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def end(self, why: str) -> None:
+        """Accept no more frames; the stored frames can still be taken. The first reason is reported."""
+        with self._changed:
+            if self._end is None:
+                self._end = why
+            self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        return not self._frames or (self._bytes <= self._capacity and len(self._frames) < self._most)
+
+
+def _size(chunks: Sequence[bytes | memoryview]) -> int:
+    return sum(map(len, chunks))
+
+
+def _wait(changed: threading.Condition, ready: Callable[[], bool], timeout: float | None) -> None:
+    if not changed.wait_for(ready, timeout):
+        raise TimeoutError

@@ -1,37 +1,98 @@
-"""A passive party's end of a link: opens a stream to the active party, which names the run."""
+"""A passive party's end of a link: dials the active party, which names the run, and again when a connection broke."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import grpc
+from cryptography import x509
 
+from cutlayer.certificates.files import Loaded
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
+from cutlayer.channel.contract import Contract, decoded, printable
 from cutlayer.channel.grpc_link import (
     CLOSING,
+    DEFAULT_KEEPALIVE,
     FROM,
+    GREET,
     METHOD,
+    NEXT,
     RUN,
     SERVICE,
     TO,
     WIRE,
+    Backoff,
+    Keepalive,
     Links,
-    Stream,
-    channel_options,
-    describe,
-    details,
+    link_options,
+    count_of,
     text_of,
 )
 from cutlayer.channel.port import Port
-from cutlayer.errors import PeerLost, ProtocolError
+from cutlayer.channel.security import Security
+from cutlayer.channel.stream import Attachment, Stream, describe, details
+from cutlayer.errors import ConfigError, CutlayerError, PeerLost, ProtocolError, TrustError
+
+ATTEMPT, SHORTEST = 10.0, 1.0
+"""Seconds that one attempt to connect may take; the last one too has time to find out what is wrong."""
+MAX_AGE = timedelta(hours=24)
+"""Age of a connection beyond which the end of an epoch replaces it, so that both certificates are checked again."""
+
+R = TypeVar("R")
 
 _REFUSALS = {
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.ALREADY_EXISTS,
 }
+
+
+class Unsuited(ProtocolError):
+    """The parties have different jobs or versions: another start of either of them may change that."""
+
+
+class Connection:
+    """One gRPC call to the active party, and the channel that it is on.
+
+    Attributes:
+        attachment: Attachment of the call to the stream; set by `ClientLink` once the active party has accepted it.
+        certificate: Certificate that the active party showed; `None` without TLS.
+        own: This party's certificate files at the time; `None` without TLS.
+    """
+
+    def __init__(self, channel: grpc.Channel, certificate: x509.Certificate | None, own: Loaded | None) -> None:
+        self.channel, self.certificate, self.own = channel, certificate, own
+        self.attachment: Attachment | None = None
+        self.call: Any = None
+        self.began = datetime.now(UTC)
+        self._accepted = threading.Event()
+
+    def open(self, stream: Stream, metadata: Any) -> None:
+        """Open the call; nothing is sent on it before it is attached."""
+        self.call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")(self._outgoing(stream), metadata=metadata)
+
+    def start(self, attachment: Attachment) -> None:
+        """Let the frames leave."""
+        self.attachment = attachment
+        self._accepted.set()
+
+    def close(self) -> None:
+        """End the call at once."""
+        self._accepted.set()
+        if self.call is not None:
+            self.call.cancel()
+        self.channel.close()
+
+    def _outgoing(self, stream: Stream) -> Iterator[bytes]:
+        self._accepted.wait()
+        if self.attachment is not None:
+            yield from stream.outgoing(self.attachment)
 
 
 class ClientLink(Links):
@@ -41,71 +102,285 @@ class ClientLink(Links):
         run: Id of the run, created by the active party.
     """
 
-    def __init__(self, address: str, me: str, peer: str, limits: Limits, timeout: float) -> None:
-        stream = Stream(peer, limits, timeout)
+    def __init__(
+        self,
+        address: str,
+        me: str,
+        peer: str,
+        limits: Limits,
+        timeout: float,
+        *,
+        security: Security | None,
+        contract: Contract,
+        reconnect: float,
+        keepalive: Keepalive,
+        notify: Callable[[str], None],
+    ) -> None:
+        stream = Stream(peer, limits, timeout, reconnect=reconnect, checksum=security is None)
         super().__init__({peer: stream})
         self.run = ""
         self._me, self._peer, self._address = me, peer, address
-        self._greeted = threading.Event()
-        self._channel = grpc.insecure_channel(address, options=channel_options(limits))
-        metadata = ((FROM, me.encode()), (TO, peer.encode()), (WIRE, str(WIRE_VERSION)))
-        link = self._channel.stream_stream(f"/{SERVICE}/{METHOD}")
-        self._ends = stream.ends
-        self._call = link(stream.outgoing(self._ends), metadata=metadata, wait_for_ready=True)
+        self._security, self._contract, self._notify = security, contract, notify
+        self._options = link_options(keepalive)
+        self._stream = stream
+        self._closing = threading.Event()
+        self._connection: Connection | None = None
+        self._redialling = False
         self._reader = threading.Thread(target=self._read, name=f"from {peer}", daemon=True)
-        self._reader.start()
 
     @property
     def port(self) -> Port:
         """The port to the active party."""
         return self.ports[self._peer]
 
-    def greet(self, timeout: float) -> None:
-        """Wait until the active party accepts the stream and names the run.
+    def open(self, timeout: float) -> None:
+        """Wait until the active party accepts the link and names the run; says why not yet.
 
         Raises:
             PeerLost: nobody answers at the address.
-            ProtocolError: the party there refuses, or is none.
+            TrustError: a certificate is refused, here or there, until the time is over.
+            ProtocolError: the active party refuses this one or has another job, or something else answers.
         """
-        deadline = time.monotonic() + timeout
-        if not self._greeted.wait(timeout):
-            raise PeerLost(f"lost {self._peer}: it does not answer at {self._address} within {timeout:g} s")
-        run = text_of(dict(self._call.initial_metadata() or ()).get(RUN))
-        if not run:
-            raise self._refusal(max(0.0, deadline - time.monotonic()))
-        self.run = run
-        stream = self._streams[self._peer]
-        self.ports[self._peer] = Port(self._me, self._peer, run, stream.transmit)
-        stream.opened.set()
+        self._connection = self._dialled(time.monotonic() + timeout, f"it does not answer at {self._address}", timeout)
+        self.ports[self._peer] = Port(self._me, self._peer, self.run, self._stream.transmit)
+        self._reader.start()
+
+    def renew(self, peer: str) -> None:
+        """Dial anew if a certificate was replaced or is out of date, or the connection is old."""
+        connection, security = self._connection, self._security
+        if security is None or connection is None or self._stream.reconnect <= 0 or connection.certificate is None:
+            return
+        renewed = security.credentials.current() is not connection.own
+        try:
+            security.check_still_valid(connection.certificate)
+        except TrustError:
+            renewed = True
+        if renewed or datetime.now(UTC) - connection.began > MAX_AGE:
+            self._redialling = True
+            connection.close()
 
     def close(self, timeout: float = CLOSING) -> None:
         """See `Links.close`."""
-        self._streams[self._peer].finish()
-        if self._greeted.is_set():
+        self._stream.finish()
+        if self._reader.ident is not None:
             self._reader.join(timeout)
-        self._call.cancel()
-        self._reader.join(1)
-        self._channel.close()
+        self._closing.set()
+        self._stream.end("this party closed the link")
+        if self._connection is not None:
+            self._connection.close()
+        if self._reader.ident is not None:
+            self._reader.join(1)
+
+    def attempt(self, deadline: float) -> Connection:
+        """Open one connection and attach it to the stream.
+
+        Args:
+            deadline: Time, as of `time.monotonic`, by which it must be open.
+
+        Raises:
+            PeerLost: nobody answers.
+            TrustError: a certificate is refused.
+            ProtocolError: the active party refuses, or something else answers.
+        """
+        limit = max(SHORTEST, min(ATTEMPT, deadline - time.monotonic()))
+        connection = self._dial(limit)
+        try:
+            self._greet(connection.channel, limit)
+            metadata = (
+                (FROM, self._me.encode()),
+                (TO, self._peer.encode()),
+                (WIRE, str(WIRE_VERSION)),
+                (RUN, self.run.encode()),
+                (NEXT, str(self._stream.received)),
+            )
+            connection.open(self._stream, metadata)
+            self._attach(connection, limit)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def greet(self, timeout: float = ATTEMPT) -> None:
+        """Do everything that precedes a link: both certificates, names, versions and jobs; open none.
+
+        Args:
+            timeout: Seconds to wait until the active party answers.
+
+        Raises:
+            PeerLost: nobody answers.
+            TrustError: a certificate is refused.
+            ProtocolError: the active party refuses, or has another job or version.
+        """
+
+        def attempt(deadline: float) -> None:
+            limit = max(SHORTEST, min(ATTEMPT, deadline - time.monotonic()))
+            connection = self._dial(limit)
+            try:
+                self._greet(connection.channel, limit)
+            finally:
+                connection.close()
+
+        what = f"it does not answer at {self._address}"
+        self._repeated(attempt, time.monotonic() + timeout, what, timeout, (PeerLost,))
+
+    def _dial(self, timeout: float) -> Connection:
+        if self._security is None:
+            return Connection(grpc.insecure_channel(self._address, options=self._options), None, None)
+        own = self._security.credentials.current()
+        channel, certificate = self._security.open_channel(self._address, self._peer, self._options, timeout)
+        return Connection(channel, certificate, own)
+
+    def _greet(self, channel: grpc.Channel, timeout: float) -> None:
+        greeting = self._contract.encoded(WIRE_VERSION, sender=self._me, receiver=self._peer)
+        try:
+            answer = channel.unary_unary(f"/{SERVICE}/{GREET}")(greeting, timeout=timeout)
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+        theirs, wire, more = decoded(answer)
+        problem = self._contract.problem(theirs, (WIRE_VERSION, wire), self._peer)
+        if problem or more.get("problem"):
+            raise Unsuited(problem or f"{self._peer} says: {printable(more['problem'])}")
+
+    def _attach(self, connection: Connection, timeout: float) -> None:
+        """Take the run and the number of frames that the active party has from its first answer."""
+        hurry = threading.Timer(timeout, connection.call.cancel)
+        hurry.start()
+        try:
+            answer = dict(connection.call.initial_metadata() or ())
+        finally:
+            hurry.cancel()
+        run, theirs = text_of(answer.get(RUN)), count_of(answer.get(NEXT))
+        if not run:
+            raise self._refusal(connection.call)
+        if self.run and run != self.run:
+            raise ProtocolError.expected(f"run {self.run} at {self._peer}", "another", "it was started anew; resume")
+        attachment = self._stream.attach(theirs)
+        if attachment is None:
+            raise ProtocolError(f"{self._peer} cannot continue the link after {theirs} messages")
+        self.run = run
+        connection.start(attachment)
+
+    def _dialled(self, deadline: float, what: str, timeout: float) -> Connection:
+        return self._repeated(self.attempt, deadline, what, timeout, (PeerLost, TrustError, Unsuited))
+
+    def _repeated(
+        self,
+        attempt: Callable[[float], R],
+        deadline: float,
+        what: str,
+        timeout: float,
+        passing: tuple[type[CutlayerError], ...],
+    ) -> R:
+        """Attempt to connect until a deadline, and say at every change why not yet.
+
+        Raises:
+            CutlayerError: the reason of the last attempt, or one that is not `passing`.
+        """
+        backoff, said = Backoff(), ""
+        while True:
+            try:
+                return attempt(deadline)
+            except passing as failure:
+                reason = failure
+            if str(reason) != said:
+                said = str(reason)
+                self._notify(f"waiting for {self._peer} at {self._address}: {said}")
+            pause = backoff.pause(deadline)
+            if pause <= 0 or self._closing.wait(pause):
+                if isinstance(reason, PeerLost):
+                    raise PeerLost(f"lost {self._peer}: {what} within {timeout:g} s ({reason})", self._peer)
+                raise reason
 
     def _read(self) -> None:
-        self._call.initial_metadata()
-        self._greeted.set()
-        self._streams[self._peer].pump(self._call, self._ends)
+        while (connection := self._connection) is not None and connection.attachment is not None:
+            why, final = self._stream.pump(connection.call, connection.attachment)
+            refused = None if final else self._refused(connection.call)
+            connection.close()
+            if not self._stream.detach(connection.attachment, refused or why, final=final or refused is not None):
+                return
+            if not self._reconnected(why):
+                return
 
-    def _refusal(self, timeout: float) -> PeerLost | ProtocolError:
+    def _reconnected(self, why: str) -> bool:
+        """Replace a broken connection; if that fails the stream has ended."""
+        wanted, self._redialling = self._redialling, False
+        if not wanted:
+            self._notify(f"the connection to {self._peer} broke ({why}); connecting again")
+        limit = self._stream.reconnect
+        try:
+            fresh = self._dialled(time.monotonic() + limit, f"{why}; it does not answer again", limit)
+        except CutlayerError as failure:
+            self._stream.end(str(failure).removeprefix(f"lost {self._peer}: "))
+            return False
+        self._connection = fresh
+        if self._closing.is_set():
+            fresh.close()
+        if not wanted:
+            self._notify(f"connected to {self._peer} again; nothing was lost")
+        return True
+
+    def _refused(self, call: Any) -> str | None:
+        """The reason of the active party if it ended a call for good."""
+        return details(call) if isinstance(call, grpc.Call) and call.code() in _REFUSALS else None
+
+    def _refusal(self, call: Any) -> CutlayerError:
         foreign = ProtocolError.expected(f"a cutlayer party at {self._address}", "another service")
         try:
-            error = self._call.exception(timeout)
+            error = call.exception(0.5)
         except (grpc.FutureTimeoutError, grpc.FutureCancelledError):
-            return foreign
+            return PeerLost(f"{self._peer} does not answer", peer=self._peer)
+        return self._failure(error) if isinstance(error, grpc.RpcError) else foreign
+
+    def _failure(self, error: grpc.RpcError) -> CutlayerError:
         if not isinstance(error, grpc.Call) or error.code() == grpc.StatusCode.UNIMPLEMENTED:
-            return foreign
+            return ProtocolError.expected(f"a cutlayer party at {self._address}", "another service")
         if error.code() in _REFUSALS:
             return ProtocolError(f"{self._peer} at {self._address} refused the link: {details(error)}")
-        return PeerLost(f"lost {self._peer}: {describe(error)}")
+        return PeerLost(describe(error), peer=self._peer)
 
 
-def connect(address: str, me: str, peer: str, limits: Limits = DEFAULT_LIMITS, timeout: float = 60.0) -> ClientLink:
+def client_link(
+    address: str,
+    me: str,
+    peer: str,
+    limits: Limits = DEFAULT_LIMITS,
+    timeout: float = 60.0,
+    *,
+    security: Security | None = None,
+    contract: Contract | None = None,
+    reconnect: float = 0.0,
+    keepalive: Keepalive = DEFAULT_KEEPALIVE,
+    notify: Callable[[str], None] | None = None,
+) -> ClientLink:
+    """A passive party's end of a link that is not open yet; for the arguments see `connect`."""
+    if security is None:
+        check_loopback(address)
+    else:
+        security.check_own(me)
+    if reconnect < 0:
+        raise ConfigError.expected("reconnect of 0 s or more", reconnect)
+    return ClientLink(
+        address,
+        me,
+        peer,
+        limits,
+        timeout,
+        security=security,
+        contract=contract or Contract(),
+        reconnect=reconnect,
+        keepalive=keepalive,
+        notify=notify or logging.getLogger(__name__).warning,
+    )
+
+
+def connect(
+    address: str,
+    me: str,
+    peer: str,
+    limits: Limits = DEFAULT_LIMITS,
+    timeout: float = 60.0,
+    **options: Any,
+) -> ClientLink:
     """Open a passive party's stream, and wait until the active party listens.
 
     Args:
@@ -114,19 +389,23 @@ def connect(address: str, me: str, peer: str, limits: Limits = DEFAULT_LIMITS, t
         peer: Name of the active party.
         limits: Bounds on frames and on what may wait in each direction.
         timeout: Seconds to wait for the peer, whether to listen, to send or to take.
+        options: `security`, certificates and identities, `None` for a link without TLS on this machine's loopback;
+            `contract`, what both parties must have in common; `reconnect`, seconds within which a broken connection
+            may be replaced; `keepalive`, pings of the transport; `notify`, called with every change of why there is no
+            connection, logged by default.
 
     Returns:
         The link; its port is stamped with the run the active party named.
 
     Raises:
-        ConfigError: the address is not a loopback one.
+        ConfigError: without TLS, the address is not a loopback one.
         PeerLost: nobody answered within `timeout` seconds.
+        TrustError: a certificate was refused, here or there.
         ProtocolError: the active party refused this one, or something else answered.
     """
-    check_loopback(address)
-    link = ClientLink(address, me, peer, limits, timeout)
+    link = client_link(address, me, peer, limits, timeout, **options)
     try:
-        link.greet(timeout)
+        link.open(timeout)
     except BaseException:
         link.close(1.0)
         raise

@@ -1,189 +1,43 @@
-"""Both ends of a gRPC link: the frames of each stream, a party's links, and the options of the call."""
+"""A party's links over gRPC, and the options of its channels."""
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-import grpc
-
-from cutlayer.channel.codec import Limits, decode, encode
-from cutlayer.channel.frames import FrameQueue, FramesEnded
-from cutlayer.channel.message import Message
+from cutlayer.channel.chunks import CHUNK_BYTES
+from cutlayer.channel.codec import Limits
+from cutlayer.channel.message import Kind, Message
 from cutlayer.channel.port import Port
-from cutlayer.errors import PeerLost, ProtocolError
+from cutlayer.channel.stream import Stream
 
-SERVICE, METHOD = "cutlayer.Cut", "Link"
+SERVICE, METHOD, GREET = "cutlayer.Cut", "Link", "Greet"
 # Names may hold any character; gRPC sends such metadata as bytes under keys that end in -bin.
-FROM, TO, RUN, WIRE = "cutlayer-from-bin", "cutlayer-to-bin", "cutlayer-run-bin", "cutlayer-wire"
+FROM, TO, RUN, WIRE, NEXT = "cutlayer-from-bin", "cutlayer-to-bin", "cutlayer-run-bin", "cutlayer-wire", "cutlayer-next"
 CLOSING = 10.0
 """Seconds that closing may take."""
+RECONNECT = 30.0
+"""Seconds within which a broken connection between machines may be replaced, by default."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ends:
-    """The two queues of one call; a new call gets new queues.
+@dataclass(frozen=True, kw_only=True)
+class Keepalive:
+    """Pings of the transport, which a busy process answers too: a long computation is no lost peer, a frozen one is.
 
     Attributes:
-        incoming: Frames from the peer that wait to be read.
-        outgoing: Frames to the peer that wait to be sent.
+        interval: Seconds without traffic before a ping.
+        timeout: Seconds to wait for its answer.
     """
 
-    incoming: FrameQueue
-    outgoing: FrameQueue
-
-    def end(self, why: str) -> None:
-        """Take no more frames in either direction."""
-        self.incoming.end(why)
-        self.outgoing.end(why)
+    interval: float = 20.0
+    timeout: float = 10.0
 
 
-class Stream:
-    """The frames to and from one peer.
-
-    Args:
-        peer: name of the party at the other end.
-        limits: Bounds on frames and on what may wait in each direction.
-        timeout: seconds to wait for the peer, to send or to take.
-        vacant: whether another call may replace one that has sent and received nothing. A name is no proof
-            until links are authenticated: a stranger who takes it and keeps silent must not lock out its owner.
-    """
-
-    def __init__(self, peer: str, limits: Limits, timeout: float, *, vacant: bool = False) -> None:
-        self.peer, self.limits, self.timeout = peer, limits, timeout
-        self.opened = threading.Event()
-        self._vacant = vacant
-        self._changing = threading.Lock()
-        self._ends = self._new_ends()
-
-    @property
-    def ends(self) -> Ends:
-        """The queues of the call that owns the link."""
-        with self._changing:
-            return self._ends
-
-    def attach(self) -> Ends | None:
-        """Give the link to a call, if need be instead of a silent one; `None` if the link is in use."""
-        with self._changing:
-            if self.opened.is_set() and not self._vacant:
-                return None
-            before = self._ends
-            if self.opened.is_set():
-                self._ends = self._new_ends()
-            ends = self._ends
-            self.opened.set()
-        if before is not ends:
-            before.end("another call replaced it")
-        return ends
-
-    def transmit(self, message: Message) -> None:
-        """Queue a message for the peer.
-
-        If the peer has left and messages from it are unread, nothing is sent: `receive` returns these first.
-
-        Raises:
-            PeerLost: the stream has ended, or the peer takes nothing.
-            ProtocolError: the message is larger than a peer accepts.
-        """
-        frame = encode(message, self.limits)
-        with self._changing:
-            self._vacant = False
-            ends = self._ends
-        try:
-            ends.outgoing.put(frame, self.timeout)
-        except FramesEnded as end:
-            # The last message of a departed peer may hold the reason: it is read before the end is reported.
-            if not ends.incoming.waiting:
-                raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
-        except TimeoutError:
-            raise PeerLost(f"lost {self.peer}: it took nothing for {self.timeout:g} s", peer=self.peer) from None
-
-    def receive(self, port: Port, timeout: float | None = None) -> Message:
-        """Block for the next message on `port`; called from the party's own thread.
-
-        Raises:
-            PeerLost: the stream ended or broke, or nothing new came within `timeout` seconds.
-            ProtocolError: a frame is damaged, or a message is not the next one.
-        """
-        patience = self.timeout if timeout is None else timeout
-        deadline = time.monotonic() + patience
-        while not port.arrived:
-            try:
-                frame = self._next(deadline, patience)
-            except PeerLost as lost:
-                last = f"; the last that came from it was {port.heard_last}" if port.heard_last else ""
-                raise PeerLost(f"{lost}{last}", peer=self.peer) from None
-            try:
-                message = decode(frame, self.limits)
-            except ProtocolError as damage:
-                raise ProtocolError(f"in a frame from {self.peer}: {damage}") from None
-            port.deliver(message)
-        return port.arrived.popleft()
-
-    def outgoing(self, ends: Ends) -> Iterator[bytes]:
-        """Yield the queued frames until the stream ends, for gRPC to send."""
-        with suppress(FramesEnded):
-            while True:
-                yield ends.outgoing.get()
-
-    def pump(self, frames: Iterable[bytes], ends: Ends) -> None:
-        """Queue arriving frames until the peer's side ends, then end this side; runs in a separate thread."""
-        why = "it closed the link"
-        try:
-            for frame in frames:
-                if not self._heard(ends):
-                    return
-                # A finished party reads no more, but its peer must still be able to send everything.
-                with suppress(FramesEnded):
-                    ends.incoming.put(frame)
-        except grpc.RpcError as error:
-            why = describe(error)
-        finally:
-            self._left(ends, why)
-
-    def finish(self) -> None:
-        """Send the queued frames, then end both directions."""
-        with self._changing:
-            self._vacant = False
-            ends = self._ends
-        ends.end("this party closed the link")
-
-    def _new_ends(self) -> Ends:
-        return Ends(FrameQueue(self.limits.queued_bytes), FrameQueue(self.limits.queued_bytes))
-
-    def _heard(self, ends: Ends) -> bool:
-        """Record that a call has sent something and so owns the link; false if another call replaced it before."""
-        with self._changing:
-            if self._ends is ends:
-                self._vacant = False
-            return self._ends is ends
-
-    def _left(self, ends: Ends, why: str) -> None:
-        """End the link with its call, unless nothing crossed: then another call may use it."""
-        with self._changing:
-            if self._vacant and self._ends is ends:
-                self._ends = self._new_ends()
-                self.opened.clear()
-        ends.end(why)
-
-    def _next(self, deadline: float, patience: float) -> bytes:
-        while True:
-            ends = self._ends
-            try:
-                return ends.incoming.get(max(0.0, deadline - time.monotonic()))
-            except FramesEnded as end:
-                if ends is not self._ends:
-                    continue
-                raise PeerLost(f"lost {self.peer}: {end}", peer=self.peer) from None
-            except TimeoutError:
-                silence = "sent nothing" if self.opened.is_set() else "did not connect"
-                raise PeerLost(f"lost {self.peer}: it {silence} within {patience:g} s", peer=self.peer) from None
+DEFAULT_KEEPALIVE = Keepalive()
 
 
 class Links(ABC):
@@ -206,8 +60,16 @@ class Links(ABC):
         Raises:
             PeerLost: the peer's stream ended or broke, or nothing new came in time.
             ProtocolError: a message that is damaged or not the next one.
+            TrustError: the peer's certificate was revoked since, or is out of date.
         """
-        return self._streams[port.peer].receive(port, timeout)
+        message = self._streams[port.peer].receive(port, timeout)
+        if message.kind in (Kind.EPOCH_END, Kind.COMMITTED):
+            self.renew(port.peer)
+        return message
+
+    @abstractmethod
+    def renew(self, peer: str) -> None:
+        """Check or renew what authenticates a link; called at the end of every epoch."""
 
     @abstractmethod
     def close(self, timeout: float = CLOSING) -> None:
@@ -222,26 +84,47 @@ class Links(ABC):
         self.close()
 
 
-def channel_options(limits: Limits) -> Sequence[tuple[str, int]]:
-    """Options of gRPC, equal at both ends."""
+def link_options(keepalive: Keepalive = DEFAULT_KEEPALIVE) -> Sequence[tuple[str, int]]:
+    """Options of gRPC for links of a training, equal at both ends: messages are chunks, and connections are pinged."""
+    interval, answer = int(keepalive.interval * 1000), int(keepalive.timeout * 1000)
     return (
-        ("grpc.max_send_message_length", limits.frame_bytes),
-        ("grpc.max_receive_message_length", limits.frame_bytes),
-        # A compressed frame could grow a thousandfold past the limit above.
-        ("grpc.compression_enabled_algorithms_bitset", 1),
-        ("grpc.per_message_decompression", 0),
-        # A second server at a port in use must fail, not share its callers.
-        ("grpc.so_reuseport", 0),
-        # The environment's proxy is for the web; a link must not leave the machine through it.
-        ("grpc.enable_http_proxy", 0),
-        # A retried call would repeat frames.
-        ("grpc.enable_retries", 0),
-        # A channel shared with another link of this process would outlive its closing.
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 1000),
+        *_sizes(CHUNK_BYTES + 64),
+        ("grpc.keepalive_time_ms", interval),
+        ("grpc.keepalive_timeout_ms", answer),
+        ("grpc.http2.ping_timeout_ms", answer),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        # Below the interval of the pings: otherwise the server ends the connection with ENHANCE_YOUR_CALM.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", interval // 2),
+        *_COMMON,
     )
+
+
+def channel_options(limits: Limits) -> Sequence[tuple[str, int]]:
+    """Options of gRPC for other calls between parties, equal at both ends: each message is a frame."""
+    return (*_sizes(limits.frame_bytes), *_COMMON)
+
+
+def _sizes(most: int) -> Sequence[tuple[str, int]]:
+    return (("grpc.max_send_message_length", most), ("grpc.max_receive_message_length", most))
+
+
+_COMMON = (
+    # A compressed frame could grow a thousandfold past the limit above.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.per_message_decompression", 0),
+    # A second server at a port in use must fail, not share its callers.
+    ("grpc.so_reuseport", 0),
+    # The environment's proxy is for the web; a link must not leave the machine through it.
+    ("grpc.enable_http_proxy", 0),
+    # A retried call would repeat frames.
+    ("grpc.enable_retries", 0),
+    # A channel shared with another link of this process would outlive its closing.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
 
 
 def text_of(value: object) -> str | None:
@@ -252,13 +135,23 @@ def text_of(value: object) -> str | None:
         return None
 
 
-def describe(error: grpc.RpcError) -> str:
-    """Why a call ended, in one line."""
-    if not isinstance(error, grpc.Call):
-        return "the connection broke"
-    return f"the connection broke ({error.code().name.lower().replace('_', ' ')}: {details(error)})"
+def count_of(value: object) -> int:
+    """A metadata value as the number of frames it should be; -1 if it is none."""
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19 else -1
 
 
-def details(error: grpc.Call) -> str:
-    """The printable part of the reason that the other side gave."""
-    return "".join(filter(str.isprintable, error.details() or ""))[:200]
+class Backoff:
+    """Pauses between attempts that grow from a tenth of a second to `most`.
+
+    Args:
+        most: Longest pause in seconds.
+    """
+
+    def __init__(self, most: float = 2.0) -> None:
+        self._pause, self._most = 0.1, most
+
+    def pause(self, deadline: float) -> float:
+        """Seconds to wait before the next attempt; 0 or less once the deadline is over."""
+        pause = min(self._pause, deadline - time.monotonic())
+        self._pause = min(self._pause * 1.6, self._most)
+        return pause

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import grpc
+from cryptography import x509
 
-from cutlayer.channel.address import check_loopback
+from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
+from cutlayer.channel.contract import MAX_BYTES, Contract, decoded
 from cutlayer.channel.grpc_link import (
     CLOSING,
+    DEFAULT_KEEPALIVE,
     FROM,
+    GREET,
     METHOD,
+    NEXT,
     RUN,
     SERVICE,
     TO,
     WIRE,
-    Ends,
+    Keepalive,
     Links,
-    Stream,
-    channel_options,
+    link_options,
+    count_of,
     text_of,
 )
 from cutlayer.channel.port import Port
-from cutlayer.errors import ConfigError, PeerLost
+from cutlayer.channel.security import Security, certificate_of
+from cutlayer.channel.stream import Attachment, Stream
+from cutlayer.errors import ConfigError, PeerLost, ProtocolError, TrustError
+
+_MOST_LOGGED = 1000
+"""Number of different refusals that are logged: strangers must not fill a disk."""
 
 
 class ServerLinks(Links):
@@ -35,84 +47,198 @@ class ServerLinks(Links):
 
     Attributes:
         address: Address where it listens, with the port that was bound.
+        greeted: By passive party that has called, why it cannot join; empty if it can.
     """
 
-    def __init__(self, me: str, peers: Collection[str], run: str, limits: Limits, timeout: float) -> None:
-        super().__init__({peer: Stream(peer, limits, timeout, vacant=True) for peer in peers})
+    def __init__(
+        self,
+        me: str,
+        peers: Collection[str],
+        run: str,
+        limits: Limits,
+        timeout: float,
+        *,
+        security: Security | None,
+        contract: Contract,
+        reconnect: float,
+        keepalive: Keepalive,
+        notify: Callable[[str], None],
+        greet_only: bool,
+    ) -> None:
+        plain = security is None
+        options = {"reconnect": reconnect, "vacant": True, "checksum": plain}
+        super().__init__({peer: Stream(peer, limits, timeout, **options) for peer in peers})  # type: ignore[arg-type]
         self.ports = {peer: Port(me, peer, run, stream.transmit) for peer, stream in self._streams.items()}
         self.address = ""
-        self._me, self._run, self._timeout = me, run, timeout
+        self.greeted: dict[str, str] = {}
+        self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
+        self._security, self._contract, self._notify = security, contract, notify
+        self._certificates: dict[str, x509.Certificate] = {}
+        self._logged: set[str] = set()
         self._readers: list[threading.Thread] = []
         self._reading = threading.Lock()
-        # One thread for each link, and one to refuse all other callers.
-        self._threads = ThreadPoolExecutor(len(peers) + 1, "cutlayer-link")
-        self._server = grpc.server(self._threads, options=channel_options(limits))
-        handler = grpc.stream_stream_rpc_method_handler(self._link)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        self._changed = threading.Event()
+        # Two for each link, since a broken call may still hold one, and two to refuse all other callers.
+        self._threads = ThreadPoolExecutor(2 * len(peers) + 2, "cutlayer-link")
+        self._server = grpc.server(self._threads, options=link_options(keepalive))
+        handlers = {
+            METHOD: grpc.stream_stream_rpc_method_handler(self._link),
+            GREET: grpc.unary_unary_rpc_method_handler(self._greet),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     def listen(self, address: str) -> None:
         """Bind the address and start to accept peers.
 
         Raises:
-            ConfigError: it is not a loopback address, or cannot be bound.
+            ConfigError: it is not a loopback address although there is no TLS, or cannot be bound.
         """
-        check_loopback(address)
         try:
-            bound = self._server.add_insecure_port(address)
+            if self._security is None:
+                bound = self._server.add_insecure_port(check_loopback(address))
+            else:
+                split_address(address)
+                bound = self._server.add_secure_port(address, self._security.server_credentials())
         except RuntimeError:
             raise ConfigError(f"cannot listen at {address}: it is in use, or not an address of this machine") from None
         self._server.start()
         self.address = f"{address.rpartition(':')[0]}:{bound}"
 
+    def wait_for_greetings(self, timeout: float) -> dict[str, str]:
+        """Wait until every peer has called; for a preflight.
+
+        Returns:
+            By peer, why it cannot join: empty if it can.
+        """
+        deadline = time.monotonic() + timeout
+        while any(self.greeted.get(peer, "never") for peer in self._streams) and time.monotonic() < deadline:
+            self._changed.wait(min(1.0, max(0.0, deadline - time.monotonic())))
+            self._changed.clear()
+        absent = f"it did not connect to {self.address} within {timeout:g} s"
+        return {peer: self.greeted.get(peer, absent) for peer in self._streams}
+
     def wait_for_peers(self, timeout: float | None = None) -> None:
         """Block until every peer has opened its stream; optional before `receive`, but it fails earlier.
 
         Raises:
-            PeerLost: names the peers that did not connect within `timeout` seconds.
+            PeerLost: names the peers that did not connect within `timeout` seconds, and why they were refused.
         """
         patience = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + patience
-        absent = [
-            peer
-            for peer, stream in self._streams.items()
-            if not stream.opened.wait(max(0.0, deadline - time.monotonic()))
-        ]
+        for peer, stream in self._streams.items():
+            if not stream.opened.is_set():
+                self._notify(f"waiting for {peer}, which connects to {self.address}")
+            stream.opened.wait(max(0.0, deadline - time.monotonic()))
+        absent = [peer for peer, stream in self._streams.items() if not stream.opened.is_set()]
         if absent:
-            raise PeerLost(f"lost {', '.join(absent)}: did not connect to {self.address} within {patience:g} s")
+            names = ", ".join(absent)
+            reasons = "".join(
+                f"; {peer} was refused: {self.greeted[peer]}" for peer in absent if self.greeted.get(peer)
+            )
+            raise PeerLost(f"lost {names}: did not connect to {self.address} within {patience:g} s{reasons}")
+
+    def renew(self, peer: str) -> None:
+        """Raise if the certificate of a connected peer was revoked meanwhile, or is out of date.
+
+        Raises:
+            TrustError: it is.
+        """
+        certificate = self._certificates.get(peer)
+        if self._security is not None and certificate is not None:
+            self._security.check_still_valid(certificate)
 
     def close(self, timeout: float = CLOSING) -> None:
         """See `Links.close`; streams that still hold frames after `timeout` seconds are cut."""
         for stream in self._streams.values():
             stream.finish()
         stopped = self._server.stop(timeout).wait(timeout + 1)
+        for stream in self._streams.values():
+            stream.end("this party closed the link")
         self._threads.shutdown(wait=stopped)
         for reader in self._readers:
             reader.join(1 if stopped else 0)
 
     def _link(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """Yield the frames for a peer, for gRPC to send."""
-        stream, ends = self._admit(context)
-        context.send_initial_metadata(((RUN, self._run.encode()),))
-        reader = threading.Thread(target=stream.pump, args=(requests, ends), name=f"from {stream.peer}", daemon=True)
+        """Yield the chunks for a peer, for gRPC to send."""
+        stream, call = self._admit(context)
+        context.send_initial_metadata(((RUN, self._run.encode()), (NEXT, str(call.received))))
+        reader = threading.Thread(
+            target=self._pump, args=(stream, requests, call), name=f"from {stream.peer}", daemon=True
+        )
         reader.start()
         with self._reading:  # calls that come and go must not add up
             self._readers = [*(each for each in self._readers if each.is_alive()), reader]
-        yield from stream.outgoing(ends)
+        yield from stream.outgoing(call)
 
-    def _admit(self, context: Any) -> tuple[Stream, Ends]:
+    def _pump(self, stream: Stream, requests: Iterator[bytes], call: Attachment) -> None:
+        why, final = stream.pump(requests, call)
+        if stream.detach(call, why, final=final) and stream.used:
+            self._notify(f"the connection to {stream.peer} broke ({why}); it may connect again")
+
+    def _admit(self, context: Any) -> tuple[Stream, Attachment]:
         caller = dict(context.invocation_metadata())
-        name, wanted, wire = text_of(caller.get(FROM)), text_of(caller.get(TO)), caller.get(WIRE)
+        wire = caller.get(WIRE)
         if wire != str(WIRE_VERSION):
-            _refuse(context, "FAILED_PRECONDITION", f"expected wire format {WIRE_VERSION}, got {wire!r:.20}")
+            self._refuse(context, "FAILED_PRECONDITION", f"expected wire format {WIRE_VERSION}, got {wire!r:.20}")
+        name = self._named(context, text_of(caller.get(FROM)), text_of(caller.get(TO)))
+        if self._greet_only:
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"{self._me} runs its preflight and opens no link")
+        stream, run = self._streams[name], text_of(caller.get(RUN)) or ""
+        if run and run != self._run:
+            self._refuse(context, "FAILED_PRECONDITION", f"{self._me} was started anew; resume")
+        if not run and stream.used:
+            if self._security is not None and stream.reconnecting:
+                stream.end("it was started anew; resume at all parties")
+            self._refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
+        again = stream.used
+        call = stream.attach(count_of(caller.get(NEXT)) if run else 0)
+        if call is None:
+            self._refuse(context, "FAILED_PRECONDITION", f"the link of {name!r} has ended")
+        if self._security is not None:
+            self._certificates[name] = certificate_of(context)
+        self._notify(f"{name} connected{' again' if again else ''} from {_address_of(context)}")
+        return stream, call
+
+    def _named(self, context: Any, name: str | None, wanted: str | None) -> str:
+        """Name of the caller: by its certificate, or by its word where links are not authenticated."""
+        if self._security is not None:
+            try:
+                name = self._security.caller(context)
+            except TrustError as problem:
+                self._refuse(context, "PERMISSION_DENIED", str(problem))
         if wanted != self._me:
-            _refuse(context, "FAILED_PRECONDITION", f"this is {self._me!r}, not {wanted!r:.80}")
-        stream = self._streams.get(name or "")
-        if stream is None:
-            _refuse(context, "PERMISSION_DENIED", f"this job has no passive party {name!r:.80}")
-        ends = stream.attach()
-        if ends is None:
-            _refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
-        return stream, ends
+            self._refuse(context, "FAILED_PRECONDITION", f"this is {self._me!r}, not {wanted!r:.80}")
+        if name is None or name not in self._streams:
+            self._refuse(context, "PERMISSION_DENIED", f"this job has no passive party {name!r:.80}")
+        return name
+
+    def _greet(self, request: bytes, context: Any) -> bytes:
+        """Answer with this party's side of the contract, and with why the caller cannot join."""
+        try:
+            theirs, wire, more = decoded(request[: MAX_BYTES + 1])
+        except ProtocolError as damage:
+            self._refuse(context, "FAILED_PRECONDITION", str(damage))
+        name = self._named(context, more.get("sender"), more.get("receiver"))
+        problem = self._contract.problem(theirs, (WIRE_VERSION, wire), name)
+        if problem:
+            self._log(f"{name} at {_address_of(context)} cannot join: {problem}")
+        self.greeted[name] = problem
+        self._changed.set()
+        return self._contract.encoded(WIRE_VERSION, problem=problem)
+
+    def _refuse(self, context: Any, code: str, why: str) -> NoReturn:
+        self._log(f"refused a caller at {_address_of(context)}: {why}")
+        context.abort(getattr(grpc.StatusCode, code), why)
+        raise AssertionError("abort raises")
+
+    def _log(self, text: str) -> None:
+        """Log each refusal once, whatever port it came from."""
+        with self._reading:
+            known = text in self._logged or len(self._logged) >= _MOST_LOGGED
+            if not known:
+                self._logged.add(text)
+        if not known:
+            self._notify(text)
 
 
 def serve(
@@ -122,24 +248,54 @@ def serve(
     run: str,
     limits: Limits = DEFAULT_LIMITS,
     timeout: float = 60.0,
+    *,
+    security: Security | None = None,
+    contract: Contract | None = None,
+    reconnect: float = 0.0,
+    keepalive: Keepalive = DEFAULT_KEEPALIVE,
+    notify: Callable[[str], None] | None = None,
+    greet_only: bool = False,
 ) -> ServerLinks:
     """Listen as the active party.
 
     Args:
-        address: Address on this machine's loopback; port 0 takes a free one.
+        address: Address to listen at; port 0 takes a free one. Without TLS it must be on this machine's loopback.
         me: Name of the active party.
         peers: Names of the passive parties; each may open one stream, nobody else may.
         run: Id of the run, which is sent to every peer.
         limits: Bounds on frames and on what may wait in each direction.
         timeout: Seconds to wait for a peer, whether to connect, to send or to take.
+        security: Certificates and identities; `None` for links without TLS.
+        contract: What all parties must have in common; a caller with another one is refused.
+        reconnect: Seconds within which a broken connection may be replaced by the same party; 0 for none.
+        keepalive: Pings of the transport.
+        notify: Called with what happens to connections; logged by default.
+        greet_only: Whether to check callers and open no link.
 
     Returns:
         The links, listening; with a port for each peer, in the order of `peers`.
 
     Raises:
-        ConfigError: the address is not a loopback one, or is in use.
+        ConfigError: the address is in use, or without TLS is not a loopback one.
+        TrustError: this party's certificate is not of the identity that the job has for it.
     """
-    links = ServerLinks(me, peers, run, limits, timeout)
+    if security is not None:
+        security.check_own(me)
+    if reconnect < 0:
+        raise ConfigError.expected("reconnect of 0 s or more", reconnect)
+    links = ServerLinks(
+        me,
+        peers,
+        run,
+        limits,
+        timeout,
+        security=security,
+        contract=contract or Contract(),
+        reconnect=reconnect,
+        keepalive=keepalive,
+        notify=notify or logging.getLogger(__name__).info,
+        greet_only=greet_only,
+    )
     try:
         links.listen(address)
     except BaseException:
@@ -148,6 +304,7 @@ def serve(
     return links
 
 
-def _refuse(context: Any, code: str, why: str) -> NoReturn:
-    context.abort(getattr(grpc.StatusCode, code), why)
-    raise AssertionError("abort raises")
+def _address_of(context: Any) -> str:
+    """Network address of a caller, without the port, which differs at every call."""
+    family, _, rest = unquote(str(context.peer())).partition(":")
+    return rest.rpartition(":")[0] if family in ("ipv4", "ipv6") else family

@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -142,6 +143,11 @@ def _print(word: str, style: str, message: str) -> None:
     """Print a message on standard error: wrapped on a terminal, each sentence on one line elsewhere."""
     text = "\n".join(plain(line) for line in message.splitlines())
     errors.print(Text.assemble((f"{word} ", style), text), soft_wrap=not errors.is_terminal)
+
+
+def notify(text: str) -> None:
+    """Print what happens to the connections of a party on standard error, with the time."""
+    _print(f"{datetime.now():%H:%M:%S}", "cyan", text)
 
 
 @contextmanager

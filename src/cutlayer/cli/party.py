@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import BAD_INPUT, Json, app, emit, notify
 from cutlayer.cli.progress import progress_for
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import (
@@ -24,15 +26,34 @@ from cutlayer.cli.run import (
 )
 from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.jobs.execute import Options
+from cutlayer.jobs.links import LinkOptions, security_of
 from cutlayer.jobs.party import run_party
+from cutlayer.jobs.preflight import Check, run_preflight
 from cutlayer.models import allowed_models
-from cutlayer.report.rounding import metric
+from cutlayer.report.rounding import metric, plain
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.training.folder import RunFolder
 
 Name = Annotated[str, typer.Option("--as", help="Which party of the job this process is.", show_default=False)]
 LocalFile = Annotated[Path, typer.Option("--local", help="This organisation's private party file.", show_default=False)]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for a peer before it counts as lost.")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the other parties to connect.")]
+Deadline = Annotated[
+    float, typer.Option("--deadline", help="Seconds that a connected party may take for a single step.")
+]
+Reconnect = Annotated[
+    float | None,
+    typer.Option(
+        "--reconnect",
+        help="Seconds within which a broken connection may be replaced; default: 30, and 0 with --plaintext.",
+        show_default=False,
+    ),
+]
+Plaintext = Annotated[
+    bool, typer.Option("--plaintext", help="Link without TLS and certificates, on this machine alone.")
+]
+Preflight = Annotated[
+    bool, typer.Option("--preflight", help="Check files, certificates, table and the other parties; do not train.")
+]
 
 
 @app.command()
@@ -46,19 +67,48 @@ def party(
     key: KeyFile = None,
     allow_model: AllowModel = None,
     timeout: Timeout = 300.0,
+    deadline: Deadline = 3600.0,
+    reconnect: Reconnect = None,
+    plaintext: Plaintext = False,
+    preflight: Preflight = False,
     json: Json = False,
 ) -> None:
-    """Run one party of a job here; the other parties run in processes of their own (loopback only, for now)."""
+    """Run one party of a job here; the other parties run elsewhere, linked by TLS with certificates on both sides."""
     private = load_private_part(local)
     whole = with_private_part(load_job(job), name, private)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
     models = allowed_models(*private.allow_models, *allow_model or ())
+    security = None if plaintext else security_of(whole, name, private, local.parent, notify)
+    links = LinkOptions(
+        security=security,
+        listen=private.listen,
+        timeout=timeout,
+        deadline=deadline,
+        reconnect=reconnect,
+        notify=notify,
+    )
+    if preflight:
+        with models:
+            raise typer.Exit(show_checks(run_preflight(whole, name, options, links), as_json=json))
     with interruptible(folder), models, progress_for(quiet=json) as progress:
-        ran = run_party(whole, name, folder, options, progress, timeout)
+        ran = run_party(whole, name, folder, options, progress, links)
     if name == whole.active:
         raise typer.Exit(finish(ran, as_json=json))
     show_outcome(ran, as_json=json)
+
+
+def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
+    """Show the checks of a preflight; returns the exit code."""
+    good = all(not check.problem for check in checks)
+    if as_json:
+        emit({"ready": good, "checks": [asdict(check) for check in checks]})
+    else:
+        console = Console()
+        for check in checks:
+            mark, text = ("[red]fix[/]", check.problem) if check.problem else ("[green]ok[/] ", check.found)
+            console.print(mark, f"{check.name}:", plain(text), highlight=False, soft_wrap=True)
+    return 0 if good else BAD_INPUT
 
 
 def show_outcome(ran: RunFolder, *, as_json: bool) -> None:

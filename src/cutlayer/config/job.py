@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from cutlayer.certificates.names import federation_name, identity, valid_identity
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
@@ -48,6 +49,8 @@ def party_name(name: str) -> str:
 
 
 PartyName = Annotated[str, AfterValidator(party_name)]
+FederationName = Annotated[str, AfterValidator(federation_name)]
+Identity = Annotated[str, AfterValidator(valid_identity)]
 
 
 class GatesConfig(FrozenModel):
@@ -167,23 +170,50 @@ class PrivatePart(FrozenModel):
         return {name: options for name, options in self.privacy.items() if name not in (BUDGET, LABEL_FREE)}
 
 
+class TlsConfig(FrozenModel):
+    """The certificate files of a party, in PEM.
+
+    Attributes:
+        ca: Certificates of the authorities that it trusts; each of them can vouch for any party.
+        cert: Its own certificate, followed by intermediate ones if there are any.
+        key: Its private key, without a password, readable by its owner alone.
+        crl: Revocation lists of the authorities.
+    """
+
+    ca: Path
+    cert: Path
+    key: Path
+    crl: Path | None = None
+
+
 class PrivateFile(PrivatePart):
     """A party's private file: its private part, and what it allows on its own machine.
 
     Attributes:
         allow_models: Modules, each with all below it, whose classes a model of kind `python` may be.
         serve: Online predictions with the trained model.
+        tls: Certificate files; without it those in the folder `keys` next to the file.
+        listen: Address that the active party listens at, if it is not the one that its partners connect to.
     """
 
     allow_models: tuple[ModuleName, ...] = ()
     serve: ServeConfig = ServeConfig()
+    tls: TlsConfig | None = None
+    listen: str | None = None
 
 
 class PartyConfig(PrivatePart):
-    """One party of the job. On one machine its private part is in the same file."""
+    """One party of the job. On one machine its private part is in the same file.
+
+    Attributes:
+        role: Whether the party holds the labels.
+        address: Address where the passive parties find the active one.
+        identity: Identity that the party's certificate must state; by default `spiffe://FEDERATION/NAME`.
+    """
 
     role: Role
     address: str | None = None
+    identity: Identity | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -314,6 +344,7 @@ class Job(FrozenModel):
 
     Attributes:
         name: Name of the job, for the report.
+        federation: Name of the federation, which is part of the identities in the parties' certificates.
         task: Kind of the labels.
         parties: Parties by name; their order is that of the embeddings at the top model.
         alignment: How parties in processes of their own find their common rows: `psi`, a private set intersection, or
@@ -326,6 +357,7 @@ class Job(FrozenModel):
     """
 
     name: str = "job"
+    federation: FederationName = "cutlayer"
     task: TaskKind = "binary"
     parties: Mapping[PartyName, PartyConfig]
     alignment: Literal["psi", "plain"] = "psi"
@@ -348,6 +380,8 @@ class Job(FrozenModel):
             unknown = [name for name in self.model.bottom if name not in self.parties]
             if missing or unknown:
                 raise ValueError(_bottoms(missing, unknown))
+        if len(set(self.identities.values())) < len(self.parties):
+            raise ValueError("a different identity for each party, got one for several")
         return self
 
     @property
@@ -364,6 +398,11 @@ class Job(FrozenModel):
     def keeps_best(self) -> bool:
         """Whether the run ends with its best epoch, which needs validation rows."""
         return self.train.keep == "best" and self.train.split.validation > 0
+
+    @property
+    def identities(self) -> dict[str, str]:
+        """The identity that each party's certificate must state, by name."""
+        return {name: party.identity or identity(self.federation, name) for name, party in self.parties.items()}
 
     def shared(self) -> dict[str, Any]:
         """The part that all parties share: no table, column, protection or audit."""

@@ -43,7 +43,7 @@ def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
         raise ConfigError.expected(f"a party of the job ({', '.join(job.parties)})", name)
     public = job.parties[name]
     private = {key: getattr(part, key) for key in PrivatePart.model_fields}
-    whole = PartyConfig(role=public.role, address=public.address, **private)
+    whole = PartyConfig(role=public.role, address=public.address, identity=public.identity, **private)
     return job.model_copy(update={"parties": {**job.parties, name: whole}})
 
 
@@ -104,6 +104,8 @@ def _absolute_party(party: Any, folder: Path) -> Any:
         changed["secret"] = str(folder / party["secret"])
     if isinstance(party.get("serve"), Mapping):
         changed["serve"] = _absolute_serving(party["serve"], folder)
+    if isinstance(tls := party.get("tls"), Mapping):
+        changed["tls"] = {key: str(folder / path) if isinstance(path, str) else path for key, path in tls.items()}
     return changed
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -12,14 +11,13 @@ from typing import TypeVar
 from cutlayer.audit.features import audit_features
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.channel.address import check_fixed_port
-from cutlayer.channel.grpc_client import connect
+from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
-from cutlayer.channel.grpc_server import serve
 from cutlayer.config import Job
-from cutlayer.errors import ConfigError, CutlayerError, Interrupted
+from cutlayer.errors import CutlayerError, Interrupted
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
+from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.drive import drive
@@ -43,7 +41,7 @@ GRACE = 2.0
 """Seconds that a passive party waits longer than the active one, whose error names the party that is missing."""
 
 
-def run_party(job: Job, name: str, out: Path, options: Options, progress: Progress, timeout: float) -> RunFolder:
+def run_party(job: Job, name: str, out: Path, options: Options, progress: Progress, links: LinkOptions) -> RunFolder:
     """Run one organisation's part of a job to its end.
 
     Args:
@@ -52,17 +50,17 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         out: Run folder of this party, to be made.
         options: How to run the job.
         progress: Called at every stage.
-        timeout: Seconds to wait for a peer before it counts as lost.
+        links: How to connect to the other parties.
 
     Raises:
         PeerLost: a peer stopped answering; resume when it is back.
+        TrustError: a certificate is refused, here or there.
         CutlayerError: bad input, here or at a peer.
     """
     check_job(job, name)
-    address = job.parties[job.active].address
-    if address is None:
-        raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
-    check_fixed_port(address)
+    address = address_of(job)
+    if links.security is None:
+        check_loopback(address)
     table = open_table(job, name, options.tables)
     with (
         RunFolder.begun(out, job, resume=options.resume) as folder,
@@ -75,9 +73,9 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         )
         local = replace(local, alignment=Alignment(job.alignment, folder=out / "alignment" / name))
         if name == job.active:
-            _lead(job, local, folder, address, options, progress, threads, timeout)
+            _lead(job, local, folder, links, options, progress, threads)
         else:
-            _follow(job, local, folder, address, timeout)
+            _follow(job, local, folder, links)
     return folder
 
 
@@ -85,21 +83,20 @@ def _lead(
     job: Job,
     local: Local,
     folder: RunFolder,
-    address: str,
+    how: LinkOptions,
     options: Options,
     progress: Progress,
     threads: int,
-    timeout: float,
 ) -> None:
     own = RunId(RunKind.THIS_RUN)
     progress.stage(own.label)
     watcher = Watcher(job, folder, progress)
     recorder = Recorder(folder, local.name, watcher)
-    with serve(address, local.name, job.passives, secrets.token_hex(8), timeout=timeout) as links:
+    with open_server(job, how) as links:
         # Before the party is made, so that a missing peer is named at once and not at the first message due from it.
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, recorder)
-        outcome = _driven(party.run(), links, local.starting_key)
+        outcome = _driven(party.run(), links, local.starting_key, how.deadline)
     recorder.finished()
     record_active(folder, party)
     trained = Trained(
@@ -114,10 +111,11 @@ def _lead(
     conclude(job, folder, {own.label: described}, [chance_reference(trained, truth)])
 
 
-def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: float) -> None:
-    with connect(address, local.name, job.active, timeout=timeout) as link:
+def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None:
+    with make_client(job, local.name, how) as link:
+        link.open(how.timeout)
         party = PassiveParty(job, local, link.port)
-        outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key, timeout + GRACE)
+        outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key, how.deadline + GRACE)
     record_passive(folder, party)
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
@@ -125,7 +123,7 @@ def _follow(job: Job, local: Local, folder: RunFolder, address: str, timeout: fl
     PassiveAudit(features=tuple(audit.results), skipped=audit.skipped).write(folder.path / "audit.json")
 
 
-def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float | None = None) -> R:
+def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float) -> R:
     """Drive a party; if it fails or is stopped, send its peers the kind of the failure, and nothing of its data.
 
     Args:
@@ -133,7 +131,7 @@ def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patien
         links: Links to its peers.
         key: Starting key of its random numbers, 32 bytes. The random state is swapped as where all parties share a
             process, so that both give the same numbers.
-        patience: Seconds to wait for a message; by default those that the links were opened with.
+        patience: Seconds to wait for a message.
     """
     try:
         return drive(isolated(party, key), lambda port: links.receive(port, patience))

@@ -1,0 +1,116 @@
+"""The names in a certificate: a party is `spiffe://FEDERATION/PARTY` in its subject alternative names."""
+
+from __future__ import annotations
+
+import re
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+
+from cutlayer.errors import TrustError
+
+SCHEME = "spiffe://"
+HOST = "party.cutlayer.invalid"
+"""Host name in the certificates of our authority: gRPC insists on one, and pinning makes it irrelevant."""
+
+_FEDERATION = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62})")
+_PARTY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
+
+def federation_name(name: str) -> str:
+    """Return the name of a federation if it can be part of an identity.
+
+    Raises:
+        ValueError: other characters, or too long.
+
+    >>> federation_name("loans-2026")
+    'loans-2026'
+    """
+    if not _FEDERATION.fullmatch(name):
+        raise ValueError(
+            "a federation name of a-z, digits, ., _ and -, of 1 to 63 characters, that starts with none of the signs"
+        )
+    return name
+
+
+def identity(federation: str, party: str) -> str:
+    """The identity of a party.
+
+    >>> identity("loans", "bank")
+    'spiffe://loans/bank'
+    """
+    return f"{SCHEME}{federation}/{party}"
+
+
+def valid_identity(uri: str) -> str:
+    """Return an identity if it has the form `spiffe://FEDERATION/PATH`.
+
+    Raises:
+        ValueError: it has another form.
+
+    >>> valid_identity("spiffe://acme.example/fraud/scoring")
+    'spiffe://acme.example/fraud/scoring'
+    """
+    federation, slash, path = uri.removeprefix(SCHEME).partition("/")
+    parts = path.split("/")
+    named = uri.startswith(SCHEME) and _FEDERATION.fullmatch(federation) and slash
+    if not named or len(uri) > 255 or not all(map(_PARTY.fullmatch, parts)):
+        raise ValueError("an identity such as spiffe://FEDERATION/PARTY")
+    return uri
+
+
+def identity_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:
+    """The identity that a certificate, or a request for one, states.
+
+    Raises:
+        TrustError: it states none, or several.
+    """
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith(SCHEME)]
+    except (x509.ExtensionNotFound, ValueError):  # a damaged extension counts as none
+        found = []
+    if len(found) != 1:
+        got = ", ".join(ascii(uri)[:100] for uri in found) or "none"
+        raise TrustError.expected(f"one URI {SCHEME}FEDERATION/PARTY among the names in the certificate", got)
+    try:
+        return valid_identity(found[0])
+    except ValueError:
+        raise TrustError.expected(f"{SCHEME}FEDERATION/PARTY in the certificate", ascii(found[0])[:100]) from None
+
+
+def host_of(certificate: x509.Certificate) -> str:
+    """A host name or network address that a certificate states, whichever is first.
+
+    Raises:
+        TrustError: it states none.
+    """
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        names = x509.SubjectAlternativeName([])
+    for name in names.get_values_for_type(x509.DNSName):
+        return str(name).replace("*", "party")
+    for address in names.get_values_for_type(x509.IPAddress):
+        return str(address)
+    wanted = "a host name or address, besides the URI, among the names in the certificate"
+    raise TrustError.expected(wanted, "none", "gRPC needs one; issue the certificate with any DNS name")
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """32 hexadecimal digits of a certificate's SHA-256 in groups of 4, to be read out."""
+    return _grouped(certificate.fingerprint(hashes.SHA256()))
+
+
+def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
+    """The same of a public key: a request and all certificates of one key have the same one."""
+    hasher = hashes.Hash(hashes.SHA256())
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    hasher.update(key.public_bytes(serialization.Encoding.DER, form))
+    return _grouped(hasher.finalize())
+
+
+def _grouped(digest: bytes) -> str:
+    text = digest.hex()[:32]
+    return "-".join(text[start : start + 4] for start in range(0, 32, 4))

@@ -1,0 +1,127 @@
+"""Mutual TLS for gRPC: who a caller is, and a channel to one party and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from cryptography import x509
+
+from cutlayer.certificates import Credentials, identity_of
+from cutlayer.certificates.files import Loaded, out_of_date, pem_of
+from cutlayer.certificates.names import host_of
+from cutlayer.certificates.probe import probe
+from cutlayer.channel.address import split_address
+from cutlayer.errors import TrustError
+
+_VERSION = b"TLSv1.3"
+HANDSHAKE = 10.0
+"""Seconds that a TLS handshake may take."""
+
+
+@dataclass(frozen=True)
+class Security:
+    """The certificates of a party, and the identities of the parties that it talks to.
+
+    Attributes:
+        credentials: This party's files.
+        identities: Identity by name of the party, its own included; nobody else is accepted.
+    """
+
+    credentials: Credentials
+    identities: Mapping[str, str]
+
+    def check_own(self, me: str) -> None:
+        """Raise unless this party's certificate states the identity that the job has for it.
+
+        Raises:
+            TrustError: it states another one.
+        """
+        stated = identity_of(self.credentials.current().certificate)
+        if stated != self.identities[me]:
+            wanted = f"the certificate of {self.identities[me]} in {self.credentials.files.cert}"
+            raise TrustError.expected(wanted, f"that of {stated}", "compare federation and party names with the job")
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """Credentials of a server that requires a certificate of every caller; replaced files count at the next one."""
+        fetched = self._configuration(self.credentials.current())
+        return grpc.dynamic_ssl_server_credentials(fetched, self._fetch, require_client_authentication=True)
+
+    def caller(self, context: Any) -> str:
+        """Name of the party that a call comes from, by its certificate alone.
+
+        Args:
+            context: gRPC's context of the call.
+
+        Raises:
+            TrustError: it is no party of the job, revoked, out of date, or speaks an older version of TLS.
+        """
+        certificate = certificate_of(context)
+        self.check_still_valid(certificate)
+        stated = identity_of(certificate)
+        name = next((name for name, identity in self.identities.items() if identity == stated), None)
+        if name is None:
+            raise TrustError.expected("the certificate of a party of this job", f"that of {stated}")
+        return name
+
+    def check_still_valid(self, certificate: x509.Certificate) -> None:
+        """Raise if a certificate that was accepted is now revoked or out of date.
+
+        Raises:
+            TrustError: it is.
+        """
+        if self.credentials.current().is_revoked(certificate):
+            serial = f"{certificate.serial_number:x}"
+            raise TrustError(f"the certificate of {identity_of(certificate)} (serial {serial}) is revoked")
+        if reason := out_of_date(certificate):
+            raise TrustError(f"the certificate of {identity_of(certificate)} is {reason}")
+
+    def open_channel(
+        self, address: str, peer: str, options: Sequence[tuple[str, Any]], timeout: float = HANDSHAKE
+    ) -> tuple[grpc.Channel, x509.Certificate]:
+        """A channel to a party, whose certificate is checked first; the channel accepts this one certificate alone.
+
+        Args:
+            address: Address where the party listens.
+            peer: Name of the party.
+            options: Options of the channel.
+            timeout: Seconds for the handshake.
+
+        Returns:
+            The channel, which connects at the first call, and the certificate that the party showed.
+
+        Raises:
+            PeerLost: nobody answers.
+            TrustError: a certificate is refused, here or there.
+        """
+        host, port = split_address(address)
+        certificate = probe(host, port, self.credentials, self.identities[peer], timeout)
+        own = self.credentials.current()
+        pinned = grpc.ssl_channel_credentials(pem_of(certificate), own.key, own.chain_pem)
+        named = [*options, ("grpc.ssl_target_name_override", host_of(certificate))]
+        return grpc.secure_channel(address, pinned, named), certificate
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration:
+        return self._configuration(self.credentials.current())
+
+    def _configuration(self, loaded: Loaded) -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration([(loaded.key, loaded.chain_pem)], loaded.authorities_pem)
+
+
+def certificate_of(context: Any) -> x509.Certificate:
+    """The certificate of the caller; TLS has checked its signature.
+
+    Raises:
+        TrustError: there is none, or the connection is of an older version of TLS.
+    """
+    stated = context.auth_context()
+    encoded = next(iter(stated.get("x509_pem_cert", ())), b"")
+    version = next(iter(stated.get("ssl_tls_version", (_VERSION,))), b"")
+    if version != _VERSION:
+        raise TrustError.expected("TLS 1.3", ascii(version))
+    try:
+        return x509.load_pem_x509_certificate(encoded)
+    except ValueError:
+        raise TrustError.expected("a certificate of the caller", "none") from None

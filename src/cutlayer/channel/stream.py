@@ -1,0 +1,283 @@
+"""The frames to and from one peer over one gRPC call after another: a broken connection loses and repeats nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import grpc
+
+from cutlayer.channel.chunks import Assembler, split_frame
+from cutlayer.channel.codec import Limits, decode, encode_parts
+from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, FramesEnded, Inbox, Outbox
+from cutlayer.channel.message import Message
+from cutlayer.channel.port import Port
+from cutlayer.errors import PeerLost, ProtocolError
+
+
+@dataclass(frozen=True, eq=False)
+class Attachment:
+    """A call that carries the frames of a link, until another one replaces it.
+
+    Attributes:
+        first: Number of the first frame to send on it.
+        received: Number of frames that this side had received before it.
+    """
+
+    first: int
+    received: int
+
+
+class Stream:
+    """The frames to and from one peer.
+
+    Args:
+        peer: Name of the party at the other end.
+        limits: Bounds on frames and on what may wait in each direction.
+        timeout: Seconds to wait for the peer, to send or to take.
+        reconnect: Seconds within which a broken connection may be replaced by another; 0 for none.
+        vacant: Whether another call may replace one that has sent and received nothing. Without certificates a name is
+            no proof: a stranger who takes it and keeps silent must not lock out its owner.
+        checksum: Whether frames have a checksum of their own, which TLS makes superfluous.
+
+    Attributes:
+        opened: Set while the peer is connected, or was and may return.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        limits: Limits,
+        timeout: float,
+        *,
+        reconnect: float = 0.0,
+        vacant: bool = False,
+        checksum: bool = True,
+    ) -> None:
+        self.peer, self.limits, self.timeout, self.reconnect = peer, limits, timeout, reconnect
+        self.opened = threading.Event()
+        self._vacant, self._checksum = vacant, checksum
+        self._changing = threading.Lock()
+        self._call: Attachment | None = None
+        self._inbox, self._outbox = Inbox(limits.queued_bytes), Outbox(limits.queued_bytes)
+        self._received = self._acknowledged = self._unacknowledged = 0
+        self._damage: ProtocolError | None = None
+        self._ended = False
+        self._expiry: threading.Timer | None = None
+
+    @property
+    def used(self) -> bool:
+        """Whether anything was sent or received."""
+        return not self._vacant
+
+    @property
+    def connected(self) -> bool:
+        """Whether a call carries the frames at present."""
+        return self._call is not None
+
+    @property
+    def reconnecting(self) -> bool:
+        """Whether the connection is broken and another may replace it."""
+        return self._call is None and self._expiry is not None
+
+    @property
+    def received(self) -> int:
+        """Number of frames received."""
+        return self._received
+
+    def attach(self, first: int) -> Attachment | None:
+        """Give the link to a call.
+
+        Args:
+            first: Number of frames that the peer has received: the call begins with the next one.
+
+        Returns:
+            The attachment, in place of an earlier one; `None` if the link has ended or lacks a frame from there on.
+        """
+        with self._changing:
+            if self._ended or not self._outbox.resumes_at(first):
+                return None
+            self._cancel_expiry()
+            self._call = Attachment(first, self._received)
+            self.opened.set()
+            self._outbox.wake()
+            return self._call
+
+    def transmit(self, message: Message) -> None:
+        """Queue a message for the peer.
+
+        If the peer has left and messages from it are unread, nothing is sent: `receive` returns these first.
+
+        Raises:
+            PeerLost: the stream has ended, or the peer takes nothing.
+            ProtocolError: the message is larger than a peer accepts.
+        """
+        chunks = split_frame(encode_parts(message, self.limits, checksum=self._checksum))
+        with self._changing:
+            self._vacant = False
+        try:
+            self._outbox.put(chunks, self.timeout)
+        except FramesEnded as end:
+            # The last message of a departed peer may hold the reason: it is read before the end is reported.
+            if not self._inbox.waiting:
+                raise self._lost(str(end)) from None
+        except TimeoutError:
+            raise self._lost(f"it took nothing for {self.timeout:g} s") from None
+
+    def receive(self, port: Port, timeout: float | None = None) -> Message:
+        """Block for the next message on `port`; called from the party's own thread.
+
+        Raises:
+            PeerLost: the stream ended or broke, or nothing new came within `timeout` seconds.
+            ProtocolError: a frame is damaged, or a message is not the next one.
+        """
+        patience = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + patience
+        while not port.arrived:
+            try:
+                frame = self._next(deadline, patience)
+            except PeerLost as lost:
+                last = f"; the last that came from it was {port.heard_last}" if port.heard_last else ""
+                raise PeerLost(f"{lost}{last}", peer=self.peer) from None
+            try:
+                message = decode(frame, self.limits, checksum=self._checksum)
+            except ProtocolError as damage:
+                raise ProtocolError(f"in a frame from {self.peer}: {damage}") from None
+            port.deliver(message)
+        return port.arrived.popleft()
+
+    def outgoing(self, call: Attachment) -> Iterator[bytes]:
+        """Yield the chunks for the peer until the stream ends or another call replaces this one, for gRPC to send."""
+        number = call.first
+        while True:
+            try:
+                chunks, number = self._outbox.take(number, lambda: self._call is call)
+            except FramesEnded:
+                return
+            yield from chunks
+
+    def pump(self, chunks: Iterable[bytes], call: Attachment) -> tuple[str, bool]:
+        """Queue arriving frames until the peer's side of a call ends.
+
+        Returns:
+            Why it ended, and whether the peer ended it on purpose.
+        """
+        assembler = Assembler(self.limits)
+        try:
+            for chunk in chunks:
+                found = assembler.add(chunk)
+                if not self._accepts(found, call):
+                    return "another call replaced it", False
+                if isinstance(found, tuple):
+                    self._inbox.wait_for_room()
+        except ProtocolError as damage:
+            return self._damaged(damage, call), True
+        except grpc.RpcError as error:
+            return describe(error), False
+        return "it closed the link", True
+
+    def detach(self, call: Attachment, why: str, *, final: bool) -> bool:
+        """Take the link from a call that ended, unless another one has it.
+
+        Args:
+            call: Call that ended.
+            why: Reason, for the error.
+            final: Whether no other call may follow.
+
+        Returns:
+            Whether another call may still replace it.
+        """
+        with self._changing:
+            if self._call is not call or self._ended:
+                return False
+            self._call = None
+            self._outbox.wake()
+            if self._vacant:  # nothing crossed: the link is as new
+                self.opened.clear()
+                return True
+            if not final and self.reconnect > 0:
+                gone = f"{why}; no connection since, for {self.reconnect:g} s"
+                self._expiry = threading.Timer(self.reconnect, self.end, (gone,))
+                self._expiry.daemon = True
+                self._expiry.start()
+                return True
+        self.end(why)
+        return False
+
+    def end(self, why: str) -> None:
+        """End the link for good; frames that were received can still be read."""
+        with self._changing:
+            self._ended = True
+            self._cancel_expiry()
+        self._inbox.end(why)
+        self._outbox.end(why)
+
+    def finish(self) -> None:
+        """Send the queued frames, then end both directions."""
+        with self._changing:
+            self._vacant = False
+        self._inbox.end("this party closed the link")
+        self._outbox.end("this party closed the link")
+
+    def _accepts(self, found: object, call: Attachment) -> bool:
+        """Store what arrived on a call; false if another call has replaced it.
+
+        Raises:
+            ProtocolError: the peer acknowledges frames that were not sent.
+        """
+        with self._changing:
+            if self._call is not call:
+                return False
+            self._vacant = False
+            if isinstance(found, int) and not self._outbox.acknowledged(found):
+                raise ProtocolError(f"expected an acknowledgement of frames that were sent, got one of {found}")
+            if isinstance(found, tuple):
+                self._inbox.add(found)
+                self._received += 1
+                self._unacknowledged += sum(map(len, found))
+                if self._unacknowledged >= ACK_BYTES or self._received - self._acknowledged >= ACK_FRAMES:
+                    self._unacknowledged, self._acknowledged = 0, self._received
+                    self._outbox.acknowledge(self._received)
+        return True
+
+    def _damaged(self, damage: ProtocolError, call: Attachment) -> str:
+        with self._changing:
+            if self._call is call:
+                self._vacant = False
+                self._damage = ProtocolError(f"in a frame from {self.peer}: {damage}")
+        return "it sent a damaged frame"
+
+    def _next(self, deadline: float, patience: float) -> tuple[memoryview, ...]:
+        try:
+            return self._inbox.get(max(0.0, deadline - time.monotonic()))
+        except FramesEnded as end:
+            if self._damage is not None:
+                raise self._damage from None
+            raise self._lost(str(end)) from None
+        except TimeoutError:
+            silence = "did not connect"
+            if self.opened.is_set():
+                silence = "sent nothing" if self.connected else "lost its connection and sent nothing"
+            raise self._lost(f"it {silence} within {patience:g} s") from None
+
+    def _cancel_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _lost(self, why: str) -> PeerLost:
+        return PeerLost(f"lost {self.peer}: {why}", peer=self.peer)
+
+
+def describe(error: grpc.RpcError) -> str:
+    """Why a call ended, in one line."""
+    if not isinstance(error, grpc.Call):
+        return "the connection broke"
+    return f"the connection broke ({error.code().name.lower().replace('_', ' ')}: {details(error)})"
+
+
+def details(error: grpc.Call) -> str:
+    """The printable part of the reason that the other side gave."""
+    return "".join(filter(str.isprintable, error.details() or ""))[:600]

@@ -1,0 +1,146 @@
+"""The links of a party's process: its certificates, addresses and patience."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutlayer.certificates import Credentials
+from cutlayer.certificates.authority import files_in
+from cutlayer.certificates.files import CertificateFiles
+from cutlayer.channel.address import check_fixed_port, split_address
+from cutlayer.channel.contract import Contract
+from cutlayer.channel.grpc_client import ClientLink, client_link
+from cutlayer.channel.grpc_link import RECONNECT
+from cutlayer.channel.grpc_server import ServerLinks, serve
+from cutlayer.channel.security import Security
+from cutlayer.config import Job, PrivateFile
+from cutlayer.errors import ConfigError
+
+KEYS = "keys"
+"""Folder of the certificate files, next to the private file, unless that names others."""
+
+MAX_SECONDS = 10**7
+"""Longest wait: the operating system's clocks of threads take not much more."""
+
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkOptions:
+    """How a party connects to the others.
+
+    Attributes:
+        security: Certificates and identities; `None` for links without TLS on this machine.
+        listen: Address that the active party listens at, if it is not the one that its partners connect to.
+        timeout: Seconds to wait for the other parties to connect.
+        deadline: Seconds that a connected party may take for a step. It answers pings of the transport meanwhile, so
+            that a frozen machine is noticed much earlier.
+        reconnect: Seconds within which a broken connection may be replaced; `None` is `RECONNECT` with TLS and 0 on
+            this machine, where a connection breaks only with its process.
+        notify: Called with what happens to connections.
+    """
+
+    security: Security | None = None
+    listen: str | None = None
+    timeout: float = 300.0
+    deadline: float = 3600.0
+    reconnect: float | None = None
+    notify: Notify = logging.getLogger(__name__).info
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "deadline", "reconnect"):
+            seconds = getattr(self, name)
+            if seconds is not None and not 0 <= seconds < MAX_SECONDS:
+                raise ConfigError.expected(f"--{name} from 0 to {MAX_SECONDS:,} seconds", seconds)
+
+    @property
+    def seconds_to_reconnect(self) -> float:
+        """Seconds within which a broken connection may be replaced."""
+        if self.reconnect is not None:
+            return self.reconnect
+        return RECONNECT if self.security is not None else 0.0
+
+
+def security_of(job: Job, name: str, private: PrivateFile, folder: Path, notify: Notify) -> Security:
+    """The certificates of a party, and the identities that the job has for all parties.
+
+    Args:
+        job: The job.
+        name: Name of the party.
+        private: Its private file.
+        folder: Folder of that file.
+        notify: Called when the certificate files were replaced.
+
+    Raises:
+        ConfigError: there are no certificate files.
+        TrustError: one of them cannot be used, or is of another party.
+    """
+    if private.tls is not None:
+        files = CertificateFiles(private.tls.ca, private.tls.cert, private.tls.key, private.tls.crl)
+    else:
+        files = files_in(folder / KEYS, name)
+        if not files.cert.exists():
+            raise ConfigError.expected(
+                f"the certificate of {name} at {files.cert}, or tls in the private file",
+                "none",
+                "see cutlayer keys; --plaintext links parties on this machine without one",
+            )
+    security = Security(Credentials(files, notify), job.identities)
+    security.check_own(name)
+    return security
+
+
+def contract_of(job: Job) -> Contract:
+    """What all parties must have in common, in a form whose differing keys can be named."""
+    shared = job.shared()
+    parties = dict(shared.pop("parties"))
+    return Contract({**shared, "parties": parties, "order of parties": list(parties)})
+
+
+def address_of(job: Job) -> str:
+    """Address where the passive parties find the active one.
+
+    Raises:
+        ConfigError: the job has none, or one without a port.
+    """
+    address = job.parties[job.active].address
+    if address is None:
+        raise ConfigError.expected(f"parties.{job.active}.address", "none", "such as 127.0.0.1:7070")
+    check_fixed_port(address)
+    return address
+
+
+def open_server(job: Job, options: LinkOptions, *, greet_only: bool = False) -> ServerLinks:
+    """Listen as the active party of a job; with `greet_only` callers are checked, and none is linked."""
+    address = options.listen or address_of(job)
+    split_address(address)
+    return serve(
+        address,
+        job.active,
+        job.passives,
+        secrets.token_hex(8),
+        timeout=options.timeout,
+        security=options.security,
+        contract=contract_of(job),
+        reconnect=options.seconds_to_reconnect,
+        notify=options.notify,
+        greet_only=greet_only,
+    )
+
+
+def make_client(job: Job, name: str, options: LinkOptions) -> ClientLink:
+    """A passive party's end of its link, not open yet."""
+    return client_link(
+        address_of(job),
+        name,
+        job.active,
+        timeout=options.timeout,
+        security=options.security,
+        contract=contract_of(job),
+        reconnect=options.seconds_to_reconnect,
+        notify=options.notify,
+    )

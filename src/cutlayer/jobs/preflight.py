@@ -1,0 +1,100 @@
+"""Checks everything that a party's run needs before it trains: files, certificates, table, and the other parties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cutlayer.certificates import fingerprint, identity_of
+from cutlayer.channel.address import check_loopback
+from cutlayer.channel.security import Security
+from cutlayer.config import Job
+from cutlayer.errors import CutlayerError
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.execute import Options
+from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.training.together import open_table
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was checked.
+
+    Attributes:
+        name: What was checked.
+        found: What was found.
+        problem: What is wrong and how to fix it; empty if all is well.
+    """
+
+    name: str
+    found: str = ""
+    problem: str = ""
+
+
+def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> list[Check]:
+    """Check one party of a job; nothing is trained, released or written.
+
+    The active party listens and waits for the others, which run their preflight or the job itself; a passive party
+    connects once to the active one. Rows are neither sent nor compared.
+
+    Args:
+        job: Job with this party's private part filled in.
+        name: Name of the party.
+        options: Where tables are, if not in files.
+        links: How to connect to the other parties.
+    """
+    checks = [
+        _checked("job", lambda: _job(job, name)),
+        _checked("table", lambda: f"{open_table(job, name, options.tables).rows:,} rows"),
+        _checked("certificate", lambda: _certificate(links.security)),
+        _checked("address", lambda: _address(job, links)),
+    ]
+    return [*checks, *(_passive_parties(job, links) if name == job.active else _active_party(job, name, links))]
+
+
+def _job(job: Job, name: str) -> str:
+    check_job(job, name)
+    return f"digest {job.digest()}, to be equal at all parties"
+
+
+def _certificate(security: Security | None) -> str:
+    if security is None:
+        return "none, links without TLS on this machine alone"
+    loaded = security.credentials.current()
+    own = loaded.certificate
+    authorities = ", ".join(map(fingerprint, loaded.authorities))
+    until = f"valid until {own.not_valid_after_utc:%Y-%m-%d}"
+    return f"{identity_of(own)}, {until}; authority {authorities}"
+
+
+def _address(job: Job, links: LinkOptions) -> str:
+    address = address_of(job)
+    return address if links.security is not None else check_loopback(address)
+
+
+def _active_party(job: Job, name: str, links: LinkOptions) -> Iterator[Check]:
+    def greeted() -> str:
+        with make_client(job, name, links) as link:
+            link.greet(links.timeout)
+        return f"{job.active} at {address_of(job)} has the same job and version"
+
+    yield _checked(job.active, greeted)
+
+
+def _passive_parties(job: Job, links: LinkOptions) -> Iterator[Check]:
+    try:
+        with open_server(job, links, greet_only=True) as server:
+            links.notify(f"listening at {server.address} for {', '.join(job.passives)}")
+            problems = server.wait_for_greetings(links.timeout)
+    except CutlayerError as failure:
+        yield Check("listen", problem=str(failure))
+        return
+    for peer, problem in problems.items():
+        yield Check(peer, "" if problem else "connected, with the same job and version", problem)
+
+
+def _checked(name: str, check: Callable[[], str]) -> Check:
+    try:
+        return Check(name, check())
+    except CutlayerError as failure:
+        return Check(name, problem=str(failure))

@@ -1,0 +1,379 @@
+"""Links with certificates on both sides: who is let in, what a refusal says, and what survives a new certificate."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from unittest.mock import patch
+
+import grpc
+import pytest
+import torch
+
+from cutlayer.certificates import files as certificate_files
+from cutlayer.channel import Kind
+from cutlayer.channel.codec import WIRE_VERSION
+from cutlayer.channel.contract import Contract
+from cutlayer.channel.grpc_client import client_link, connect
+from cutlayer.channel.grpc_link import FROM, METHOD, NEXT, RUN, SERVICE, TO, WIRE
+from cutlayer.channel.grpc_server import serve
+from cutlayer.errors import PeerLost, ProtocolError, TrustError
+from tests.channel.certificates import Federation
+
+HERE = "127.0.0.1:0"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Federation:
+    return Federation(tmp_path, "telco", "shop")
+
+
+def greeting(reason="hello"):
+    return {"kind": Kind.CLOSE, "fields": {"reason": reason}}
+
+
+def served(made, notify=None, peers=("telco",), **options):
+    return serve(HERE, "bank", peers, "run", timeout=5, security=made.security("bank"), notify=notify, **options)
+
+
+def joined(made, address, party="telco", timeout=5.0, **options):
+    security = options.pop("security", None) or made.security(party)
+    return connect(address, party, "bank", timeout=timeout, security=security, **options)
+
+
+def unchecked():
+    """A party that does not check its own certificate, as a hostile or careless one."""
+    return patch.object(certificate_files, "check_own", lambda loaded: None)
+
+
+def test_messages_cross_both_ways_to_the_bit(made):
+    numbers = torch.randn(300_000, 8)
+    with (
+        served(made, peers=("telco", "shop")) as bank,
+        joined(made, bank.address) as telco,
+        joined(made, bank.address, "shop") as shop,
+    ):
+        bank.wait_for_peers()
+        for name, passive in (("telco", telco), ("shop", shop)):
+            passive.port.send(Kind.EMBEDDING, epoch=1, step=2, rows=bytes(16), tensors={"embedding": numbers})
+            arrived = bank.receive(bank.ports[name])
+            bank.ports[name].send(Kind.GRADIENT, epoch=1, step=2, tensors={"gradient": arrived.tensors["embedding"]})
+            back = passive.receive(passive.port)
+            assert back.tensors["gradient"].numpy().tobytes() == numbers.numpy().tobytes()
+
+
+WRONG = {
+    "expired": ({"end": timedelta(days=-1)}, "expired"),
+    "not valid yet": ({"begin": timedelta(days=1)}, "not valid yet"),
+    "self-signed": ({"self_signed": True}, "self-signed"),
+    "another name": ({"stated": "shop"}, "wrong name"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_server_with_a_wrong_certificate_is_refused_and_the_reason_said(made, what):
+    change, told = WRONG[what]
+    made.replace("bank", **change)
+    said = []
+    with (
+        unchecked(),
+        serve(
+            HERE,
+            "bank",
+            ["telco"],
+            "run",
+            timeout=1,
+            security=made.security("bank", bank=f"spiffe://loans/{change.get('stated', 'bank')}"),
+        ) as bank,
+    ):
+        with pytest.raises(TrustError, match=told):
+            joined(made, bank.address, timeout=0.5, notify=said.append)
+        with pytest.raises(PeerLost, match="did not connect"):
+            bank.wait_for_peers(0)
+    assert len(said) == 1
+    assert said[0].startswith(f"waiting for bank at {bank.address}: ")
+
+
+@pytest.mark.parametrize("what", ["expired", "not valid yet", "self-signed"])
+def test_a_client_with_a_wrong_certificate_is_refused_and_told_so(made, what, capfd):
+    change, _ = WRONG[what]
+    made.replace("telco", **change)
+    with served(made) as bank:
+        with unchecked(), pytest.raises(TrustError, match=r"refused this party's certificate \(spiffe://loans/telco"):
+            joined(made, bank.address, timeout=0.5)
+        with pytest.raises(PeerLost, match="did not connect"):
+            bank.wait_for_peers(0)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["expired", "not valid yet", "self-signed"])
+def test_a_wrong_certificate_is_noticed_by_its_own_party_first(made, what):
+    change, told = WRONG[what]
+    made.replace("telco", **change)
+    with pytest.raises(TrustError, match="not valid before" if what == "not valid yet" else told):
+        made.security("telco")
+
+
+def test_a_client_with_the_certificate_of_another_party_is_that_party(made):
+    """The name is that of the certificate, whatever the call says."""
+    said = []
+    with served(made, said.append) as bank:
+        stranger = made.security("shop")
+        with patch.object(type(stranger), "check_own"), pytest.raises(ProtocolError, match="no passive party 'shop'"):
+            joined(made, bank.address, security=stranger)
+    assert [text for text in said if "refused a caller at 127.0.0.1: this job has no passive party 'shop'" in text]
+
+
+def test_a_certificate_of_another_federation_of_the_same_authority_is_refused(made):
+    made.identities["telco"] = "spiffe://other/telco"
+    said = []
+    with served(made, said.append) as bank:
+        with pytest.raises(ProtocolError, match="expected the certificate of a party of this job, got that of spiffe"):
+            joined(made, bank.address, security=made.security("telco", telco="spiffe://loans/telco"))
+        with pytest.raises(TrustError, match="wrong name"):
+            joined(
+                made,
+                bank.address,
+                timeout=0.3,
+                security=made.security("shop", bank="spiffe://other/bank"),
+                party="shop",
+            )
+    assert len([text for text in said if "spiffe://loans/telco" in text]) == 1
+
+
+def test_a_client_without_a_certificate_never_reaches_us(made, capfd):
+    with served(made) as bank:
+        ca = made.files("bank").ca.read_bytes()
+        with (
+            grpc.secure_channel(
+                bank.address,
+                grpc.ssl_channel_credentials(ca),
+                [("grpc.ssl_target_name_override", "party.cutlayer.invalid")],
+            ) as channel,
+            pytest.raises(grpc.RpcError) as refused,
+        ):
+            channel.unary_unary(f"/{SERVICE}/Greet")(b"", timeout=5)
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert bank.greeted == {}
+
+
+def test_a_revoked_client_is_refused_without_a_restart(made):
+    said = []
+    with served(made, said.append) as bank:
+        with joined(made, bank.address) as telco:
+            telco.port.send(**greeting())
+            assert bank.receive(bank.ports["telco"]).kind == Kind.CLOSE
+            telco.port.send(Kind.COMMITTED, epoch=0)
+            made.authority.revoke("telco")
+            with pytest.raises(TrustError, match=r"the certificate of spiffe://loans/telco \(serial \w+\) is revoked"):
+                bank.receive(bank.ports["telco"])
+        with pytest.raises(
+            ProtocolError, match=r"refused the link: the certificate of spiffe://loans/telco .* revoked"
+        ):
+            joined(made, bank.address)
+    assert [text for text in said if "refused a caller at 127.0.0.1: the certificate of spiffe://loans/telco" in text]
+
+
+def test_a_revoked_server_is_refused(made):
+    with served(made) as bank:
+        made.authority.revoke("bank")
+        made.publish()
+        with pytest.raises(TrustError, match=r"the certificate of spiffe://loans/bank \(serial \w+\) is revoked"):
+            joined(made, bank.address, timeout=0.3)
+
+
+def test_a_job_that_names_another_identity_refuses_the_right_certificate(made):
+    with served(made) as bank, pytest.raises(TrustError, match="spiffe://loans/treasury, which the job names"):
+        joined(made, bank.address, timeout=0.3, security=made.security("telco", bank="spiffe://loans/treasury"))
+
+
+def test_ones_own_certificate_must_be_the_one_that_the_job_names(made):
+    with pytest.raises(TrustError, match=r"expected the certificate of spiffe://loans/treasury in .*bank\.pem"):
+        serve(HERE, "bank", ["telco"], "run", security=made.security("bank", bank="spiffe://loans/treasury"))
+
+
+def test_a_man_in_the_middle_with_a_certificate_of_the_federation_is_refused(made):
+    """He relays the probe to the right party and answers the call himself: the channel accepts the probed one alone."""
+    said = []
+    with served(made) as bank:
+        target = ("127.0.0.1", int(bank.address.rpartition(":")[2]))
+        with closing(socket.create_server(("127.0.0.1", 0))) as door:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            files = made.files("shop")
+            context.load_cert_chain(files.cert, files.key)
+            context.set_alpn_protocols(["h2"])
+            seen = threading.Thread(target=relay_once_then_pose, args=(door, target, context), daemon=True)
+            seen.start()
+            address = f"127.0.0.1:{door.getsockname()[1]}"
+            with pytest.raises(PeerLost):
+                joined(made, address, timeout=0.2, notify=said.append)
+            assert "CERTIFICATE_VERIFY_FAILED" in said[0]
+        assert bank.greeted == {}
+
+
+def relay_once_then_pose(door, target, context):
+    for first in (True, False):
+        connection, _ = door.accept()
+        with connection:
+            if first:
+                with socket.create_connection(target) as onward:
+                    copies = [
+                        threading.Thread(target=copy, args=pair, daemon=True)
+                        for pair in ((connection, onward), (onward, connection))
+                    ]
+                    for thread in copies:
+                        thread.start()
+                    copies[0].join(5)
+                continue
+            try:
+                with context.wrap_socket(connection, server_side=True) as posed:
+                    posed.recv(100)
+            except OSError:
+                pass
+
+
+def copy(source, sink):
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+
+
+def test_a_server_without_tls_is_named(made):
+    told = r"expected TLS at .* was it started with --plaintext\?"
+    with serve(HERE, "bank", ["telco"], "run", timeout=5) as plain, pytest.raises(TrustError, match=told):
+        joined(made, plain.address, timeout=0.3)
+
+
+def test_a_client_without_tls_does_not_get_in(made):
+    with served(made) as bank, pytest.raises(PeerLost, match="does not answer"):
+        connect(bank.address, "telco", "bank", timeout=0.3, notify=lambda text: None)
+
+
+@pytest.mark.parametrize(
+    ("address", "told"), [("127.0.0.1:1", "is not reachable"), ("nobody.invalid:1", "is not known")]
+)
+def test_nobody_at_the_address(made, address, told):
+    with pytest.raises(PeerLost, match=told):
+        joined(made, address, timeout=0.2)
+
+
+def test_silence_at_the_address(made):
+    silent = socket.create_server(("127.0.0.1", 0))
+    with closing(silent), pytest.raises(PeerLost, match=r"or does not answer, within 1 s"):
+        joined(made, f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
+
+
+def test_another_job_is_named_key_by_key_at_both_sides(made):
+    here, there = (Contract({"train": {"batch_size": size, "epochs": 3}}) for size in (8192, 4096))
+    at_bank, at_telco = [], []
+    with served(made, at_bank.append, contract=here) as bank:
+        with pytest.raises(ProtocolError, match=r"other job: train.batch_size: 4096 here, 8192 there"):
+            joined(made, bank.address, timeout=0.3, contract=there, notify=at_telco.append)
+        with pytest.raises(PeerLost, match=r"telco was refused: other job: train.batch_size: 8192 here, 4096 there"):
+            bank.wait_for_peers(0)
+    assert len(at_telco) == 1
+    assert [text for text in at_bank if "telco at 127.0.0.1 cannot join: other job: train.batch_size: 8192" in text]
+
+
+def test_another_version_is_named(made):
+    told = r"other version: cutlayer .* here, 9\.9 at bank; install the same"
+    with (
+        served(made, contract=Contract(version="9.9")) as bank,
+        patch("cutlayer.channel.grpc_client.WIRE_VERSION", 99),
+        pytest.raises(ProtocolError, match=told),
+    ):
+        joined(made, bank.address, timeout=0.3)
+
+
+def test_a_preflight_opens_no_link(made):
+    with served(made, greet_only=True) as bank:
+        link = client_link(bank.address, "telco", "bank", security=made.security("telco"))
+        link.greet()
+        link.close()
+        assert bank.wait_for_greetings(5) == {"telco": ""}
+        with pytest.raises(PeerLost, match=r"bank runs its preflight"):
+            joined(made, bank.address, timeout=0.3)
+        assert bank.wait_for_greetings(0.1) == {"telco": ""}
+
+
+def test_a_renewed_certificate_is_taken_up_at_the_end_of_an_epoch(made):
+    """Both sides renew while they are linked; no message is lost, and nobody restarts."""
+    said = []
+    with served(made, said.append, reconnect=10) as bank, joined(made, bank.address, reconnect=10) as telco:
+        first = bank._certificates["telco"].serial_number
+        telco.port.send(**greeting("before"))
+        assert bank.receive(bank.ports["telco"]).fields["reason"] == "before"
+        made.authority.renew("bank", 30, made.files("bank").cert)
+        made.authority.renew("telco", 30, made.files("telco").cert)
+        bank.ports["telco"].send(Kind.EPOCH_END, epoch=0, fields={"stop": False, "best": True})
+        assert telco.receive(telco.port).kind == Kind.EPOCH_END
+        for number in range(3):
+            telco.port.send(**greeting(f"after {number}"))
+            bank.ports["telco"].send(**greeting(f"down {number}"))
+        assert [bank.receive(bank.ports["telco"]).fields["reason"] for _ in range(3)] == [
+            f"after {n}" for n in range(3)
+        ]
+        assert [telco.receive(telco.port).fields["reason"] for _ in range(3)] == [f"down {n}" for n in range(3)]
+        assert bank._certificates["telco"].serial_number != first
+    assert [text for text in said if "connected again" in text]
+
+
+def test_half_replaced_files_stay_without_effect(made):
+    credentials = made.security("telco").credentials
+    before = credentials.current()
+    key = made.files("telco").key
+    old = key.read_bytes()
+    key.write_bytes(made.files("shop").key.read_bytes())
+    assert credentials.current() is before
+    assert "expected the private key of" in credentials.problem
+    key.write_bytes(old)
+    assert credentials.current() == before
+    assert not credentials.problem
+
+
+def test_a_run_id_that_was_heard_does_not_let_another_party_in(made):
+    """Shop knows the run and claims to be telco: its certificate says otherwise."""
+    said = []
+    with served(made, said.append, peers=("telco", "shop"), reconnect=5) as bank, joined(made, bank.address) as telco:
+        telco.port.send(**greeting("mine"))
+        bank.receive(bank.ports["telco"])
+        channel, _ = made.security("shop").open_channel(bank.address, "bank", ())
+        metadata = ((FROM, b"telco"), (TO, b"bank"), (WIRE, str(WIRE_VERSION)), (RUN, b"run"), (NEXT, "0"))
+        with channel:
+            call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(iter(()), metadata=metadata)
+            assert list(call) == []
+        telco.port.send(**greeting("still mine"))
+        assert bank.receive(bank.ports["telco"]).fields["reason"] == "still mine"
+    assert [text.partition(" from")[0] for text in said] == ["telco connected", "shop connected"]
+
+
+def test_strangers_do_not_disturb_a_link(made, capfd):
+    """Idle sockets, garbage, half a handshake, no certificate, and callers with a certificate but no place."""
+    with served(made) as bank, joined(made, bank.address) as telco:
+        port = int(bank.address.rpartition(":")[2])
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+        for number, each in enumerate(idle):
+            each.sendall((b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"\0" * 5000)[number % 3])
+        for _ in range(20):
+            bare = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            bare.check_hostname, bare.verify_mode = False, ssl.CERT_NONE
+            try:
+                with socket.create_connection(("127.0.0.1", port)) as raw, bare.wrap_socket(raw) as secure:
+                    secure.recv(1)
+            except OSError:
+                pass
+        began = time.monotonic()
+        for number in range(50):
+            telco.port.send(**greeting(str(number)))
+            assert bank.receive(bank.ports["telco"]).fields["reason"] == str(number)
+        assert time.monotonic() - began < 5
+        for each in idle:
+            each.close()

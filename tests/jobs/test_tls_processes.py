@@ -1,0 +1,105 @@
+"""Parties in processes of their own, linked by TLS as on several machines: the same bits as all parties in one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from cutlayer.training.folder import RunFolder
+from tests.channel.certificates import FEDERATION, Federation
+from tests.channel.proxy import Proxy
+from tests.parties.processes import Site, fork, lay_out
+from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, raw_job, run, tables
+
+OPTIONS: dict[str, Any] = {
+    "passives": 2,
+    "bottom": DROPOUT,
+    "privacy": {"label_dp": {"eps": 2.0}, "max_norm": {}},
+    "audit": {"rows": 64},
+    "epochs": 4,
+}
+NAMES = (ACTIVE, *PASSIVES[:2])
+
+
+def losses(folder: Path) -> list[float]:
+    return [line["loss"] for line in RunFolder(folder).history()]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same job with all parties in this process."""
+    folder = tmp_path_factory.mktemp("together")
+    run(make_job(**OPTIONS), tables(passives=2), folder, key=KEY)
+    return folder
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> dict[str, Site]:
+    """Every party's folder, with its certificate and without `--plaintext`."""
+    sites = lay_out(tmp_path / "sites", raw_job(**OPTIONS) | {"federation": FEDERATION}, tables(passives=2))
+    made = Federation(tmp_path / "keys", *PASSIVES[:2])
+    for name, site in sites.items():
+        shutil.copytree(made.base / name, site.folder / "keys")
+    return sites
+
+
+def address_in(site: Site, address: str | None = None) -> str:
+    """The address of the active party in a site's copy of the job, after it was changed."""
+    yaml = YAML()
+    job = yaml.load(site.folder / "job.yaml")
+    if address is not None:
+        job["parties"][ACTIVE]["address"] = address
+        yaml.dump(job, site.folder / "job.yaml")
+    return str(job["parties"][ACTIVE]["address"])
+
+
+def test_three_processes_with_tls_equal_one_to_the_last_bit(sites: dict[str, Site], together: Path) -> None:
+    processes = {name: fork(site, tls=True) for name, site in sites.items()}
+    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
+    assert losses(sites[ACTIVE].run) == losses(together)
+    assert len(losses(together)) == 4
+    assert not [name for name, site in sites.items() if "Traceback" in (site.folder / "errors.txt").read_text()]
+
+
+class CutAfter:
+    """Cuts the connection that carries the byte after each of some numbers of bytes."""
+
+    def __init__(self, *bytes_: int) -> None:
+        self.left, self.seen, self.cuts = list(bytes_), 0, 0
+
+    def __call__(self, piece: bytes) -> bytes | None:
+        self.seen += len(piece)
+        if self.left and self.seen > self.left[0]:
+            self.left.pop(0)
+            self.cuts += 1
+            return None
+        return piece
+
+
+def test_a_connection_that_is_cut_again_and_again_heals(sites: dict[str, Site], together: Path) -> None:
+    """From the first handshake to the middle of the training; the losses are those of a quiet network."""
+    harm = CutAfter(500, 3_000, 12_000, 20_000, 28_000, 34_000)
+    with Proxy(address_in(sites[ACTIVE]), harm) as proxy:
+        for name in PASSIVES[:2]:
+            address_in(sites[name], proxy.address)
+        processes = {name: fork(site, tls=True) for name, site in sites.items()}
+        assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
+    assert harm.cuts == 6
+    assert losses(sites[ACTIVE].run) == losses(together)
+
+
+def test_the_preflight_of_all_parties_says_ready(sites: dict[str, Site]) -> None:
+    processes = {name: fork(site, "--preflight", tls=True) for name, site in sites.items()}
+    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
+    for name, site in sites.items():
+        answer = json.loads((site.folder / "output.json").read_text())
+        assert answer["ready"]
+        names = [check["name"] for check in answer["checks"]]
+        assert names[:4] == ["job", "table", "certificate", "address"]
+        assert set(names[4:]) == ({*PASSIVES[:2]} if name == ACTIVE else {ACTIVE})
+        assert not site.run.exists()
