@@ -57,23 +57,27 @@ class Federation:
         begin: timedelta = timedelta(days=-2),
         end: timedelta = timedelta(days=2),
         self_signed: bool = False,
+        signer: str = "",
         stated: str = "",
     ) -> None:
         """Replace a party's certificate by one with something wrong; its key stays."""
         files = self.files(party)
         key = serialization.load_pem_private_key(files.key.read_bytes(), None)
-        signer = serialization.load_pem_private_key((self.base / "bank" / "ca.key").read_bytes(), None)
+        path = self.files(signer).key if signer else self.base / "bank" / "ca.key"
+        issuer = x509.load_pem_x509_certificate(self.files(signer).cert.read_bytes()) if signer else None
+        signing = serialization.load_pem_private_key(path.read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
-        assert isinstance(signer, ec.EllipticCurvePrivateKey)
+        assert isinstance(signing, ec.EllipticCurvePrivateKey)
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, party)])
         now = datetime.now(UTC)
         builder = x509.CertificateBuilder(
-            issuer_name=name if self_signed else self.authority.certificate.subject,
+            issuer_name=name if self_signed else (issuer or self.authority.certificate).subject,
             subject_name=name,
             public_key=key.public_key(),
             serial_number=x509.random_serial_number(),
             not_valid_before=now + begin,
             not_valid_after=now + end,
         ).add_extension(names_of(FEDERATION, stated or party), critical=False)
-        made = builder.sign(key if self_signed else signer, hashes.SHA256())
-        files.cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        made = builder.sign(key if self_signed else signing, hashes.SHA256())
+        chain = [made, issuer] if issuer else [made]
+        files.cert.write_bytes(b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain))

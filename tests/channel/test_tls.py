@@ -99,6 +99,17 @@ def test_a_server_with_a_wrong_certificate_is_refused_and_the_reason_said(made, 
     assert said[0].startswith(f"waiting for bank at {bank.address}: ")
 
 
+def test_a_party_cannot_sign_certificates_for_others(made, capfd):
+    """Shop signs a certificate of bank with its own, which an authority signed."""
+    made.replace("bank", signer="shop")
+    with unchecked(), served(made) as bank, pytest.raises(TrustError, match="refused here: invalid CA certificate"):
+        joined(made, bank.address, timeout=0.3)
+    made.replace("telco", signer="shop")
+    made.replace("bank")
+    with unchecked(), served(made) as bank, pytest.raises(TrustError, match="refused this party's certificate"):
+        joined(made, bank.address, timeout=0.3)
+
+
 @pytest.mark.parametrize("what", ["expired", "not valid yet", "self-signed"])
 def test_a_client_with_a_wrong_certificate_is_refused_and_told_so(made, what, capfd):
     change, _ = WRONG[what]

@@ -67,6 +67,16 @@ VERBS = {
     "list": {"--help", "--json", "what"},
     "schema": {"--help", "--json", "of"},
     "api-key": {"--help", "--json", "name"},
+    "keys": {"--help"},
+}
+KEYS = {
+    "init": {"--federation", "--folder", "--help", "--json", "name"},
+    "invite": {"--address", "--folder", "--help", "--json", "--out", "name"},
+    "request": {"--fingerprint", "--folder", "--help", "--json", "invitation"},
+    "sign": {"--days", "--fingerprint", "--folder", "--help", "--json", "--out", "file"},
+    "renew": {"--days", "--folder", "--help", "--json", "--out", "name"},
+    "revoke": {"--folder", "--help", "--json", "name"},
+    "list": {"--folder", "--help", "--json"},
 }
 
 
@@ -81,6 +91,7 @@ def test_verbs_and_options_are_those_listed_here():
     group = typer.main.get_command(app)
     assert options_of(group) == FRAME
     assert {name: options_of(command) for name, command in group.commands.items()} == VERBS
+    assert {name: options_of(command) for name, command in group.commands["keys"].commands.items()} == KEYS
 
 
 def test_no_option_has_a_short_name():

@@ -126,9 +126,14 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
         assert all(torch.equal(tensor, resumed[key]) for key, tensor in whole.items())
 
 
-def test_the_files_of_several_processes_fit_together(tmp_path: Path) -> None:
-    for name in ("shared.yaml", "bank.yaml", "telco.yaml"):
-        (tmp_path / name).write_text(block(HOW_TO / "processes.md", name), encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "shared", "prefix"),
+    [("processes.md", "shared.yaml", ""), ("between-organisations.md", "organisations.yaml", "organisations-")],
+)
+def test_the_files_of_several_processes_fit_together(page: str, shared: str, prefix: str, tmp_path: Path) -> None:
+    (tmp_path / "shared.yaml").write_text(block(HOW_TO / page, shared), encoding="utf-8")
+    for name in ("bank.yaml", "telco.yaml"):
+        (tmp_path / name).write_text(block(HOW_TO / page, prefix + name), encoding="utf-8")
     job = load_job(tmp_path / "shared.yaml")
     assert job.parties[job.active].address
     for name in job.parties:

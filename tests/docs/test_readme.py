@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -26,9 +27,13 @@ TEXT = README.read_text(encoding="utf-8")
 
 
 def verbs() -> dict[str, list[str]]:
-    """Every verb of the command line with its options."""
-    commands = typer.main.get_command(app).commands
-    return {name: [option for one in command.params for option in one.opts] for name, command in commands.items()}
+    """Every verb of the command line with its options, those of all its own verbs included."""
+
+    def options(command: Any) -> list[str]:
+        inner = [option for each in getattr(command, "commands", {}).values() for option in options(each)]
+        return [option for one in command.params for option in one.opts] + inner
+
+    return {name: options(command) for name, command in typer.main.get_command(app).commands.items()}
 
 
 def test_every_verb_is_in_the_table() -> None:

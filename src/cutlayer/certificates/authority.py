@@ -110,16 +110,16 @@ class Authority:
         with self._changed():
             self._record["invited"].setdefault(party, datetime.now(UTC).isoformat(timespec="seconds"))
 
-    def sign(self, request: x509.CertificateSigningRequest, days: int, out: Path) -> str:
+    def sign(self, request: x509.CertificateSigningRequest, days: int, out: Path | None = None) -> Path:
         """Sign the request of an invited party.
 
         Args:
             request: Request, whose signature proves that its sender has the private key.
             days: Days of validity.
-            out: File of the certificate.
+            out: File of the certificate; by default NAME.pem in the working directory.
 
         Returns:
-            Name of the party.
+            The file of the certificate.
 
         Raises:
             TrustError: the request is damaged, or of a party that was not invited, or that has a valid certificate of
@@ -131,14 +131,18 @@ class Authority:
                 invited = ", ".join(self._record["invited"]) or "nobody"
                 raise TrustError.expected(f"a request of an invited party ({invited})", party, "see keys invite")
             key = key_fingerprint(request.public_key())
+            if any(entry["revoked"] and entry["key"] == key for entry in self.certificates):
+                remedy = f"remove {party}.key there, and request again"
+                raise TrustError.expected(f"a new key of {party}", "one whose certificate was revoked", remedy)
             others = [entry for entry in self._valid(party) if entry["key"] != key]
             if others:
                 remedy = f"if {party} lost it, run keys revoke {party} first"
                 raise TrustError.expected(
                     f"no valid certificate of another key of {party}", others[0]["serial"], remedy
                 )
-            self._issue(party, request.public_key(), days, out)
-        return party
+            path = out or Path(f"{party}.pem")
+            self._issue(party, request.public_key(), days, path)
+        return path
 
     def renew(self, party: str, days: int, out: Path) -> None:
         """Issue a new certificate for the key of a party's last one; the private key stays where it is.

@@ -159,7 +159,7 @@ def check_own(loaded: Loaded, now: datetime | None = None) -> None:
     if reason:
         raise TrustError.expected("a valid certificate of this party", f"one that is {reason}", "have it renewed")
     if not signed_by(loaded.chain, loaded.authorities):
-        got = "self-signed" if signed_by(loaded.chain[:1], loaded.chain[:1]) else "signed by another authority"
+        got = "self-signed" if _issued(loaded.certificate, loaded.chain[:1]) else "signed by another authority"
         raise TrustError.expected(
             "this party's certificate to be signed by an authority of the file ca",
             f"one that is {got}",

@@ -1,0 +1,240 @@
+"""`cutlayer keys`: certificates for the parties of a federation, from a small authority of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from cryptography import x509
+from rich.console import Console
+
+from cutlayer.certificates import fingerprint, identity
+from cutlayer.certificates.authority import (
+    AUTHORITY_DAYS,
+    CERTIFICATE_DAYS,
+    PUBLIC,
+    Authority,
+    make_request,
+    read_request,
+)
+from cutlayer.certificates.files import pem_of
+from cutlayer.certificates.names import federation_name, key_fingerprint
+from cutlayer.channel.address import check_fixed_port
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.config.job import party_name
+from cutlayer.config.load import read_yaml
+from cutlayer.durable import make_folder, write_whole
+from cutlayer.errors import ConfigError, TrustError
+from cutlayer.report.rounding import plain
+
+keys = typer.Typer(no_args_is_help=True, help="Make, sign, renew and revoke the certificates of parties.")
+app.add_typer(keys, name="keys")
+
+Folder = Annotated[Path, typer.Option("--folder", help="The folder of the certificate files.")]
+Name = Annotated[str, typer.Argument(help="The name of the party, as in the job.", show_default=False)]
+Days = Annotated[int, typer.Option("--days", help="Days that the certificate is valid.")]
+Fingerprint = Annotated[
+    str, typer.Option("--fingerprint", help="The fingerprint that the other side read out; another one is refused.")
+]
+KEYS = Path("keys")
+
+
+@keys.command()
+def init(
+    name: Name,
+    federation: Annotated[str, typer.Option("--federation", help="The name of the federation.")] = "cutlayer",
+    folder: Folder = KEYS,
+    as_json: Json = False,
+) -> None:
+    """Make an authority, and the key and certificate of the party that runs it."""
+    authority = Authority.create(folder, _checked(federation_name, federation), _checked(party_name, name))
+    _tell(
+        as_json,
+        {"identity": identity(federation, name), "folder": str(folder), "authority": authority.fingerprint},
+        f"authority of {federation} and certificate of {name} in {folder}",
+        f"its key {folder / 'ca.key'} must not leave this machine; keep a backup of {folder} in a safe place",
+    )
+
+
+@keys.command()
+def invite(
+    name: Name,
+    address: Annotated[str, typer.Option("--address", help="HOST:PORT that the party is to connect to.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The file of the invitation; default: NAME.invite.")] = None,
+    folder: Folder = KEYS,
+    as_json: Json = False,
+) -> None:
+    """Write one file for a partner: the authority's certificate, its name, and where to connect."""
+    check_fixed_port(address)
+    authority = Authority(folder)
+    authority.invite(_checked(party_name, name))
+    path = out or Path(f"{name}.invite")
+    entries = {
+        "cutlayer": "invitation",
+        "federation": authority.federation,
+        "party": name,
+        "address": address,
+        "authority": pem_of(authority.certificate).decode(),
+    }
+    write_whole(path, _as_yaml(entries), PUBLIC)
+    _tell(
+        as_json,
+        {"file": str(path), "authority": authority.fingerprint},
+        f"send {path} to {name}, and read the fingerprint out to them:",
+        authority.fingerprint,
+    )
+
+
+@keys.command()
+def request(
+    invitation: Annotated[Path, typer.Argument(help="The file that the authority's party sent.", show_default=False)],
+    seen: Fingerprint = "",
+    folder: Folder = KEYS,
+    as_json: Json = False,
+) -> None:
+    """Make a private key on this machine, and a request to be signed; the key never leaves the folder."""
+    federation, party, address, authority = _read_invitation(invitation)
+    _compare(seen, fingerprint(authority), "the authority in the invitation")
+    make_folder(folder)
+    known = folder / "ca.pem"
+    if known.exists() and known.read_bytes() != pem_of(authority):
+        raise TrustError(f"{folder} holds the certificate of another authority; choose another --folder")
+    path, made = make_request(folder, federation, party)
+    write_whole(known, pem_of(authority), PUBLIC)
+    own = key_fingerprint(made.public_key())
+    _tell(
+        as_json,
+        {"file": str(path), "key": own, "authority": fingerprint(authority), "party": party, "address": address},
+        f"compare with what the other side reads out: authority {fingerprint(authority)}",
+        f"send {path} back, and read this fingerprint out to them:",
+        own,
+        f"put the certificate that returns at {folder / f'{party}.pem'}; the job names the address {plain(address)}",
+    )
+
+
+@keys.command()
+def sign(
+    file: Annotated[Path, typer.Argument(help="The partner's request.", show_default=False)],
+    seen: Fingerprint = "",
+    out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate; default: NAME.pem.")] = None,
+    days: Days = CERTIFICATE_DAYS,
+    folder: Folder = KEYS,
+    as_json: Json = False,
+) -> None:
+    """Sign the request of a party that was invited."""
+    authority, made = Authority(folder), read_request(file)
+    own = key_fingerprint(made.public_key())
+    _compare(seen, own, "the key in the request")
+    path = authority.sign(made, _checked_days(days), out)
+    _tell(
+        as_json,
+        {"file": str(path), "key": own},
+        f"compare with what the other side reads out: key {own}; if it differs, revoke {path.stem} at once",
+        f"send {path} back; it is no secret",
+    )
+
+
+@keys.command()
+def renew(
+    name: Name,
+    out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate.")] = None,
+    days: Days = CERTIFICATE_DAYS,
+    folder: Folder = KEYS,
+    as_json: Json = False,
+) -> None:
+    """Issue a new certificate for the same key; a running party takes it up without a restart."""
+    path = out or (folder / f"{name}.pem" if (folder / f"{name}.key").exists() else Path(f"{name}.pem"))
+    Authority(folder).renew(name, _checked_days(days), path)
+    _tell(as_json, {"file": str(path)}, f"{path} replaces the certificate of {name}; the old one stays valid")
+
+
+@keys.command()
+def revoke(
+    name: Annotated[str, typer.Argument(help="A party, or a serial number.", show_default=False)],
+    folder: Folder = KEYS,
+    as_json: Json = False,
+) -> None:
+    """Revoke the certificates of a party, or the one with a serial number."""
+    serials = Authority(folder).revoke(name)
+    _tell(
+        as_json,
+        {"revoked": serials, "file": str(folder / "crl.pem")},
+        f"revoked {', '.join(serials)}; a running party here takes it up without a restart",
+        f"send {folder / 'crl.pem'} to all partners, for their folder {KEYS}",
+    )
+
+
+@keys.command(name="list")
+def list_(folder: Folder = KEYS, as_json: Json = False) -> None:
+    """List the certificates that the authority issued."""
+    shown = ("party", "serial", "until", "revoked")
+    found = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
+    lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{', revoked' * e['revoked']}" for e in found]
+    _tell(as_json, {"certificates": found}, *lines)
+
+
+def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
+    """Federation, name of the party, address and authority of an invitation.
+
+    Raises:
+        TrustError: the file holds something else.
+    """
+    try:
+        entries = read_yaml(path)
+        if entries.get("cutlayer") != "invitation":
+            raise ValueError
+        authority = x509.load_pem_x509_certificate(str(entries["authority"]).encode())
+        federation, party = federation_name(str(entries["federation"])), party_name(str(entries["party"]))
+        address = str(entries["address"])
+        check_fixed_port(address)
+    except ConfigError as failure:
+        raise TrustError(f"{path}: {failure}") from None
+    except (ValueError, KeyError):
+        raise TrustError.expected(f"an invitation in {path}", "something else", "see keys invite") from None
+    return federation, party, address, authority
+
+
+def _compare(seen: str, real: str, what: str) -> None:
+    """Raise if a fingerprint that was read out is another one.
+
+    Raises:
+        TrustError: it differs.
+    """
+    if seen and "".join(filter(str.isalnum, seen)).lower() != real.replace("-", ""):
+        raise TrustError.expected(f"{what} with the fingerprint {seen}", real, "somebody may have replaced the file")
+
+
+def _tell(as_json: bool, entries: Mapping[str, Any], *lines: str) -> None:
+    """Print one JSON document, or some lines."""
+    if as_json:
+        emit(entries)
+        return
+    console = Console()
+    for line in lines:
+        console.print(plain(line), soft_wrap=True, highlight=False, markup=False)
+
+
+def _as_yaml(entries: Mapping[str, str]) -> str:
+    """Plain texts as YAML: JSON texts are valid in it, and need no writer."""
+    return "".join(f"{key}: {json.dumps(text)}\n" for key, text in entries.items())
+
+
+def _checked(check: Callable[[str], str], text: str) -> str:
+    """A name that fits, or an error without a traceback.
+
+    Raises:
+        ConfigError: it does not fit.
+    """
+    try:
+        return check(text)
+    except ValueError as fault:
+        raise ConfigError.expected(str(fault), repr(text)) from None
+
+
+def _checked_days(days: int) -> int:
+    if not 1 <= days <= AUTHORITY_DAYS:
+        raise ConfigError.expected(f"--days from 1 to {AUTHORITY_DAYS:,}", days)
+    return days

@@ -1,0 +1,200 @@
+"""`cutlayer keys`: what two organisations do, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from cutlayer.certificates import Credentials, identity_of
+from cutlayer.certificates.authority import Authority, files_in, make_request
+from cutlayer.errors import TrustError
+
+MODE_OF_SECRETS = 0o600
+
+
+@pytest.fixture
+def invited(place):
+    """A bank with an authority, and an invitation of telco."""
+    assert place.call("keys", "init", "bank", "--federation", "loans").code == 0
+    assert place.call("keys", "invite", "telco", "--address", "bank.example:7070").code == 0
+    return place
+
+
+def signed(place, *days):
+    """The certificate of telco, in the folder `there/keys`."""
+    assert place.call("keys", "request", "telco.invite", "--folder", "there/keys").code == 0
+    assert place.call("keys", "sign", "there/keys/telco.request.pem", *days).code == 0
+    shutil.move("telco.pem", "there/keys/telco.pem")
+
+
+def serials(place, *, revoked):
+    listed = place.call("keys", "list", "--json").document()["certificates"]
+    return [entry["serial"] for entry in listed if entry["party"] == "telco" and entry["revoked"] is revoked]
+
+
+def test_the_walk_through(invited):
+    place = invited
+    told = place.call("keys", "invite", "telco", "--address", "bank.example:7070", "--json").document()["authority"]
+    made = place.call(
+        "keys", "request", "telco.invite", "--folder", "there/keys", "--fingerprint", told, "--json"
+    ).document()
+    assert (made["authority"], made["address"]) == (told, "bank.example:7070")
+    assert place.call("keys", "sign", made["file"], "--fingerprint", made["key"].replace("-", " ").upper()).code == 0
+    shutil.move("telco.pem", "there/keys/telco.pem")
+    for folder, party in (("keys", "bank"), ("there/keys", "telco")):
+        own = Credentials(files_in(Path(folder), party)).current().certificate
+        assert identity_of(own) == f"spiffe://loans/{party}"
+        assert isinstance(own.public_key().curve, ec.SECP256R1)
+        assert (Path(folder) / f"{party}.key").stat().st_mode & 0o777 == MODE_OF_SECRETS
+    assert Path("keys/ca.key").stat().st_mode & 0o777 == MODE_OF_SECRETS
+    assert Path("keys").stat().st_mode & 0o077 == 0
+    secret = Path("there/keys/telco.key").read_bytes()
+    assert not [
+        path
+        for path in Path().rglob("*")
+        if path.is_file() and "there" not in path.parts and secret in path.read_bytes()
+    ]
+
+
+def test_a_renewed_certificate_has_the_same_key_and_another_serial_number(invited):
+    signed(invited)
+    first = Credentials(files_in(Path("there/keys"), "telco")).current().certificate
+    assert invited.call("keys", "renew", "telco").code == 0
+    shutil.move("telco.pem", "there/keys/telco.pem")
+    second = Credentials(files_in(Path("there/keys"), "telco")).current().certificate
+    assert first.public_key() == second.public_key()
+    assert first.serial_number != second.serial_number
+    assert invited.call("keys", "renew", "bank").code == 0
+    assert Credentials(files_in(Path("keys"), "bank")).current().certificate.serial_number != first.serial_number
+
+
+def test_a_revoked_party_needs_an_invitation_and_a_new_key(invited):
+    signed(invited)
+    (serial,) = serials(invited, revoked=False)
+    assert invited.call("keys", "revoke", "telco", "--json").document()["revoked"] == [serial]
+    listed = x509.load_pem_x509_crl(Path("keys/crl.pem").read_bytes())
+    assert [f"{entry.serial_number:x}" for entry in listed] == [serial]
+    shutil.copy("keys/crl.pem", "there/keys/crl.pem")
+    with pytest.raises(TrustError, match="got one that is revoked"):
+        Credentials(files_in(Path("there/keys"), "telco"))
+    for verb in ("renew", "revoke"):
+        assert invited.call("keys", verb, "telco").code == 2
+    request = "there/keys/telco.request.pem"
+    assert "expected a request of an invited party" in invited.call("keys", "sign", request).error
+    assert invited.call("keys", "invite", "telco", "--address", "b:1").code == 0
+    assert (
+        "expected a new key of telco, got one whose certificate was revoked"
+        in invited.call("keys", "sign", request).error
+    )
+    Path("there/keys/telco.key").unlink()
+    signed(invited)
+    assert serials(invited, revoked=True) == [serial]
+    Credentials(files_in(Path("there/keys"), "telco"))
+
+
+def test_one_serial_number_can_be_revoked_alone(invited):
+    signed(invited)
+    invited.call("keys", "renew", "telco")
+    first, second = serials(invited, revoked=False)
+    assert invited.call("keys", "revoke", first).code == 0
+    assert (serials(invited, revoked=True), serials(invited, revoked=False)) == ([first], [second])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("init", "bank"), "keys holds the certificate of an authority already"),
+        (("init", "bank", "--federation", "Loans", "--folder", "new"), "expected a federation name"),
+        (("init", "../bank", "--folder", "new"), "expected a party name"),
+        (("invite", "../../etc/telco", "--address", "b:1"), "expected a party name"),
+        (("invite", "shop", "--address", "b"), "expected an address as HOST:PORT"),
+        (("invite", "shop", "--address", "b:0"), "with a port from 1 to 65535"),
+        (("invite", "shop", "--address", "b:1", "--folder", "nowhere"), "expected an authority in nowhere"),
+        (("request", "job.yaml"), "expected an invitation in job.yaml"),
+        (("request", "nowhere"), "nowhere: cannot be read"),
+        (("request", "telco.invite", "--fingerprint", "abcd"), "somebody may have replaced the file"),
+        (("request", "telco.invite", "--folder", "other"), "other holds the certificate of another authority"),
+        (("sign", "job.yaml"), "expected a signing request in PEM in job.yaml"),
+        (("sign", "nowhere"), "nowhere cannot be read"),
+        (("renew", "shop"), "expected a certificate of shop to renew, got none"),
+        (("renew", "bank", "--days", "0"), "expected --days from 1 to"),
+        (("revoke", "shop"), "expected a party with a valid certificate"),
+    ],
+)
+def test_what_is_wrong_is_said_and_changes_nothing(invited, arguments, told):
+    Authority.create(Path("other"), "elsewhere", "bank")
+    before = {path: path.read_bytes() for path in Path("keys").iterdir() if path.suffix != ".lock"}
+    result = invited.call("keys", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert told in result.error
+    assert {path: path.read_bytes() for path in Path("keys").iterdir() if path.suffix != ".lock"} == before
+    assert not Path("new").exists() or not list(Path("new").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("federation", "party", "told"),
+    [
+        ("loans", "shop", "expected a request of an invited party"),
+        ("loans", "bank", "expected a request of an invited party"),
+        ("other", "telco", "expected a request for the federation loans"),
+    ],
+)
+def test_only_an_invited_party_of_the_federation_is_signed(invited, federation, party, told):
+    path, _ = make_request(Path("stranger"), federation, party)
+    result = invited.call("keys", "sign", str(path))
+    assert result.code == 2
+    assert told in result.error
+    assert not Path(f"{party}.pem").exists()
+
+
+def test_a_second_key_of_a_party_is_not_signed_while_the_first_is_valid(invited):
+    """Who intercepts a request, or repeats the invitation, cannot get a certificate beside the partner's."""
+    signed(invited)
+    path, _ = make_request(Path("stranger"), "loans", "telco")
+    result = invited.call("keys", "sign", str(path))
+    assert result.code == 2
+    assert "expected no valid certificate of another key of telco" in result.error
+
+
+def test_a_damaged_request_is_refused(invited):
+    path, request = make_request(Path("stranger"), "loans", "telco")
+    raw = bytearray(request.public_bytes(serialization.Encoding.DER))
+    raw[-1] ^= 1
+    damaged = x509.load_der_x509_csr(bytes(raw))
+    with pytest.raises(TrustError, match="its signature does not match its key"):
+        Authority(Path("keys")).sign(damaged, 30)
+    assert path.exists()
+
+
+FILES = {
+    "readable by others": (lambda files: files.key.chmod(0o640), "expected a key that only its owner can read"),
+    "no key": (lambda files: files.key.unlink(), "cannot be read"),
+    "key of another": (lambda files: shutil.copyfile("keys/bank.key", files.key), "expected the private key of"),
+    "no certificate": (lambda files: files.cert.write_text("hello"), "expected a certificate in PEM"),
+    "another authority": (lambda files: shutil.copyfile("other/ca.pem", files.ca), "signed by another authority"),
+    "a foreign list": (lambda _: shutil.copyfile("other/crl.pem", "there/keys/crl.pem"), "authorities signed"),
+    "a huge file": (lambda files: files.ca.write_bytes(bytes(2**21)), "at most 1,048,576 bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_files_that_cannot_be_used(invited, what):
+    signed(invited)
+    Authority.create(Path("other"), "elsewhere", "bank")
+    change, told = FILES[what]
+    change(files_in(Path("there/keys"), "telco"))
+    with pytest.raises(TrustError, match=told):
+        Credentials(files_in(Path("there/keys"), "telco"))
+
+
+def test_a_party_without_certificates_says_what_to_do(place):
+    (place.folder / "bank.yaml").write_text("table: bank.csv\nid: id\nlabel: default\n")
+    result = place.call("party", "job.yaml", "--as", "bank", "--local", "bank.yaml")
+    assert result.code == 2
+    assert "expected the certificate of bank at keys/bank.pem" in result.error
+    assert "--plaintext links parties on this machine without one" in result.error
