@@ -30,8 +30,8 @@ from cutlayer.channel.grpc_link import (
     Backoff,
     Keepalive,
     Links,
-    link_options,
     count_of,
+    link_options,
     text_of,
 )
 from cutlayer.channel.port import Port
