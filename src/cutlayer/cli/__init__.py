@@ -1,6 +1,6 @@
 """The command line, one file per verb."""
 
-from cutlayer.cli import audit, check, demo, keys, list_, party, predict, report, run, schema, serve, sweep
+from cutlayer.cli import audit, check, demo, export, keys, list_, party, predict, report, run, schema, serve, sweep
 from cutlayer.cli.app import app, main
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "audit",
     "check",
     "demo",
+    "export",
     "keys",
     "list_",
     "main",
@@ -27,6 +28,7 @@ _VERBS = (
     "party",
     "predict",
     "serve",
+    "export",
     "audit",
     "report",
     "sweep",

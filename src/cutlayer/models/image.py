@@ -65,7 +65,8 @@ class ImageBottom(BottomModel):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Embed a batch; see `BottomModel.forward`."""
-        images = numbers.reshape(len(numbers), *self.image)
-        if self.training:
+        # Not `len`, which torch.export takes for a constant.
+        images = numbers.reshape(numbers.shape[0], *self.image)
+        if self.training or torch.compiler.is_compiling():  # an exported program takes any number of rows
             return self.embed(images)
         return torch.cat([self.embed(part) for part in torch.split(images, EVALUATION_ROWS)])

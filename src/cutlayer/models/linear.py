@@ -37,7 +37,8 @@ class LinearBottom(BottomModel):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Embed a batch; see `BottomModel.forward`."""
-        result = self.bias.expand(len(numbers), -1)
+        # Not `len`, which torch.export takes for a constant.
+        result = self.bias.expand(numbers.shape[0], -1)
         if self.categories is not None:
             result = result + self.categories(codes).unflatten(1, (-1, self.width)).sum(1)
         return result if self.numbers is None else result + self.numbers(numbers)

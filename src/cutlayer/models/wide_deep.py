@@ -49,7 +49,8 @@ class WideDeepBottom(BottomModel):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Embed a batch: deep columns first, wide columns last."""
-        wide = numbers.new_zeros(len(numbers), self.wide_width)
+        # Not `len`, which torch.export takes for a constant.
+        wide = numbers.new_zeros(numbers.shape[0], self.wide_width)
         if self.wide_categories is not None:
             wide = wide + self.wide_categories(codes).unflatten(1, (-1, self.wide_width)).sum(1)
         if self.wide_numbers is not None:

@@ -15,7 +15,7 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[
 
 def render_markdown(report: Report) -> str:
     """The report's verdict and tables; names that came from a user cannot break them."""
-    parts = [f"**{_escaped(verdict(report))}.**\n"]
+    parts = [f"**{escaped(verdict(report))}.**\n"]
     if report.run.reproducible_noise:
         parts.append("**The noise key was supplied: reproducible, not private.**\n")
     parts += map(section_markdown, sections_of(report))
@@ -27,15 +27,15 @@ def section_markdown(section: Section) -> str:
     if not section.brief:
         return ""
     blocks = [block for part in section.brief for block in _rendered(part)]
-    return "\n\n".join([f"### {_escaped(section.title)}", *blocks]) + "\n"
+    return "\n\n".join([f"### {escaped(section.title)}", *blocks]) + "\n"
 
 
 def _rendered(block: Block) -> Iterator[str]:
     match block:
         case Paragraph():
-            yield _escaped(block.text)
+            yield escaped(block.text)
         case Items() if block.sentences:
-            yield "\n".join(f"- {_escaped(item)}" for item in block.sentences)
+            yield "\n".join(f"- {escaped(item)}" for item in block.sentences)
         case Table():
             yield table_markdown(block)
         case Findings():
@@ -52,13 +52,14 @@ def table_markdown(table: Table) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    return "<br>".join(_escaped(line) for line in (cell.text, *cell.lines))
+    return "<br>".join(escaped(line) for line in (cell.text, *cell.lines))
 
 
 def _finding(finding: Finding) -> str:
     text = f"{finding.code} {finding.title}. {finding.detail} {finding.remedy}"
-    return f"- **{finding.severity}** {_escaped(text.rstrip())}"
+    return f"- **{finding.severity}** {escaped(text.rstrip())}"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text that came from a user, so that it cannot be read as Markdown."""
     return plain(text).translate(_SPECIAL)

@@ -1,0 +1,45 @@
+"""`cutlayer export`: one party's part of a trained model as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.report import RunPath
+from cutlayer.cli.run import AllowModel
+from cutlayer.config import near_miss
+from cutlayer.config.load import load_job
+from cutlayer.errors import ConfigError
+from cutlayer.models import allowed_models
+from cutlayer.report.model_card import model_card, write_card
+from cutlayer.serving.export import ARCHITECTURE, CARD, Architecture, export_part
+from cutlayer.serving.models import PartyModel
+from cutlayer.training.folder import RunFolder
+
+Party = Annotated[str, typer.Option("--party", help="The party whose part is written.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", help="The folder to make.", show_default=False)]
+
+
+@app.command()
+def export(path: RunPath, party: Party, out: Out, allow_model: AllowModel = None, json: Json = False) -> None:
+    """Write one party's part of a trained model: weights, encoder, architecture, programs and a model card."""
+    folder = RunFolder.open(path)
+    job = load_job(folder.path / "job.yaml")
+    if party not in job.parties:
+        raise ConfigError(f"--party: no party is called {party!r}{near_miss(party, [*job.parties])}")
+    with allowed_models(*allow_model or ()):
+        model = PartyModel.load(job, folder, party)
+        exported = export_part(job, model, out)
+    write_card(model_card(job, folder, model, Architecture.read(out / ARCHITECTURE), exported), exported)
+    files = sorted((*exported.files, CARD))
+    if json:
+        emit({"out": str(out), "files": files, "left_out": dict(exported.left_out)})
+        return
+    console = Console()
+    console.print(f"{out}: {', '.join(files)}", highlight=False, markup=False, soft_wrap=True)
+    for name, why in exported.left_out.items():
+        console.print(f"  {name} was left out: {why}", highlight=False, markup=False, soft_wrap=True)

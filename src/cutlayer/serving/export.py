@@ -1,0 +1,274 @@
+"""One party's part of a trained model as files that need no run folder: weights, encoder, architecture, programs."""
+
+from __future__ import annotations
+
+import json
+import warnings
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from cutlayer.config import FrozenModel, Job
+from cutlayer.data.encoding import Encoder
+from cutlayer.durable import make_folder, write_whole
+from cutlayer.errors import RunFolderError
+from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
+from cutlayer.results.document import Document
+from cutlayer.serving.models import PartyModel
+from cutlayer.tasks import Task
+from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.training.model_record import TrainedTask
+
+WEIGHTS, ENCODER, ARCHITECTURE, CARD = "weights.safetensors", "encoder.json", "architecture.json", "README.md"
+BOTTOM, TOP = "bottom", "top"
+PROGRAM = ".pt2"
+_EXAMPLE_ROWS = 3
+
+
+class BottomArchitecture(FrozenModel):
+    """What a bottom model is built from.
+
+    Attributes:
+        section: Section of the job, with its kind.
+        cardinalities: As in `Inputs`.
+        numbers: As in `Inputs`.
+        image: As in `Inputs`.
+        width: Number of columns of the embedding.
+    """
+
+    section: Mapping[str, Any]
+    cardinalities: tuple[int, ...]
+    numbers: int = Field(ge=0)
+    image: tuple[int, int, int] | None = None
+    width: int
+
+
+class TopArchitecture(FrozenModel):
+    """What a top model is built from.
+
+    Attributes:
+        section: Section of the job, with its kind.
+        widths: Number of columns of each embedding, by party in the job's order.
+        passives: Names of the passive parties, which may be absent.
+        task: Task of the training.
+    """
+
+    section: Mapping[str, Any]
+    widths: Mapping[str, int]
+    passives: tuple[str, ...]
+    task: TrainedTask
+
+
+class Architecture(Document):
+    """The file `architecture.json` of an exported part.
+
+    Attributes:
+        format: Name of the format.
+        party: Name of the party.
+        role: Its role.
+        training: Id of the training: parts of one training fit together.
+        job: Digest of the shared job.
+        bottom: Bottom model; `None` where the party has no features.
+        top: Top model; `None` at a passive party.
+    """
+
+    title: ClassVar[str] = "the architecture of an exported model"
+
+    format: Literal["cutlayer-export-1"] = "cutlayer-export-1"
+    party: str
+    role: Literal["active", "passive"]
+    training: str
+    job: str
+    bottom: BottomArchitecture | None = None
+    top: TopArchitecture | None = None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export left.
+
+    Attributes:
+        folder: Folder of the files.
+        files: Names of the files, without the model card.
+        left_out: Programs that could not be exported, by file, with the reason.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    left_out: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ExportedPart:
+    """A part of a trained model, loaded from an export; models are in evaluation mode.
+
+    Attributes:
+        architecture: Content of `architecture.json`.
+        encoder: Fitted encoder; `None` where the party has no features.
+        bottom: Bottom model; `None` where the party has no features.
+        top: Top model; `None` at a passive party.
+    """
+
+    architecture: Architecture
+    encoder: Encoder | None
+    bottom: BottomModel | None
+    top: TopModel | None
+
+    @property
+    def task(self) -> Task:
+        """Task of the top model.
+
+        Raises:
+            RunFolderError: this is the part of a passive party, which does not know it.
+        """
+        if self.architecture.top is None:
+            raise RunFolderError.expected("the part of the active party", f"that of {self.architecture.party}")
+        return self.architecture.top.task.task
+
+
+def export_part(job: Job, model: PartyModel, out: Path) -> Exported:
+    """Write a party's part of a trained model.
+
+    Args:
+        job: Job of the run.
+        model: The party's part.
+        out: New or empty folder.
+
+    Raises:
+        RunFolderError: the folder holds other files, or cannot be made.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunFolderError.expected(f"a new or empty folder at {out}", "other files", "choose another one")
+    make_folder(out)
+    architecture = _architecture(job, model)
+    modules = {name: part for name, part in ((BOTTOM, model.bottom), (TOP, model.top)) if part is not None}
+    weights = {f"{name}.{key}": value for name, part in modules.items() for key, value in part.state_dict().items()}
+    write_tensors(out / WEIGHTS, weights, {"party": architecture.party, "training": architecture.training})
+    if model.encoder is not None:
+        write_whole(out / ENCODER, json.dumps(json.loads(model.encoder.to_json()), indent=1) + "\n")
+    architecture.write(out / ARCHITECTURE)
+    left_out = {}
+    for name, part in modules.items():
+        why = _write_program(out / f"{name}{PROGRAM}", part, _arguments(architecture, name))
+        if why:
+            left_out[f"{name}{PROGRAM}"] = why
+    return Exported(out, tuple(sorted(path.name for path in out.iterdir())), left_out)
+
+
+def load_part(folder: Path) -> ExportedPart:
+    """Load what `export_part` wrote, from weights, encoder and architecture alone.
+
+    Raises:
+        RunFolderError: a file is missing or damaged, or they do not fit together.
+        ConfigError: a user's model that was not allowed.
+        DataError: the encoder is damaged.
+    """
+    architecture = Architecture.read(folder / ARCHITECTURE)
+    try:
+        weights, header = read_tensors(folder / WEIGHTS)
+        text = (folder / ENCODER).read_text(encoding="utf-8") if architecture.bottom is not None else ""
+    except (OSError, ValueError) as damage:
+        raise RunFolderError.expected(f"an exported model in {folder}", damage, "export it again") from None
+    if header.get("training") != architecture.training:
+        wanted = f"weights of training {architecture.training} in {folder}"
+        raise RunFolderError.expected(wanted, header.get("training"), "export it again")
+    encoder = Encoder.from_json(text, str(folder / ENCODER)) if text else None
+    with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then replaced
+        bottom, top = _built_bottom(architecture.bottom), _built_top(architecture.top)
+    for name, part in ((BOTTOM, bottom), (TOP, top)):
+        if part is not None:
+            _restore(part, name, weights, folder)
+    return ExportedPart(architecture, encoder, bottom, top)
+
+
+def _architecture(job: Job, model: PartyModel) -> Architecture:
+    record = model.record
+    bottom = top = None
+    if model.encoder is not None and model.bottom is not None:
+        inputs = model.encoder.columns.inputs
+        bottom = BottomArchitecture(
+            section=job.model.bottom_of(record.party),
+            cardinalities=inputs.cardinalities,
+            numbers=inputs.numbers,
+            image=inputs.image,
+            width=model.bottom.width,
+        )
+    if record.task is not None:
+        top = TopArchitecture(section=job.model.top, widths=record.widths, passives=job.passives, task=record.task)
+    role = job.parties[record.party].role
+    return Architecture(party=record.party, role=role, training=record.training, job=record.job, bottom=bottom, top=top)
+
+
+def _built_bottom(stated: BottomArchitecture | None) -> BottomModel | None:
+    if stated is None:
+        return None
+    return build_bottom(stated.section, Inputs(stated.cardinalities, stated.numbers, stated.image), BOTTOM)
+
+
+def _built_top(stated: TopArchitecture | None) -> TopModel | None:
+    if stated is None:
+        return None
+    return build_top(stated.section, stated.widths, stated.task.task.outputs, TOP, may_leave=stated.passives)
+
+
+def _restore(module: nn.Module, name: str, weights: Mapping[str, Tensor], folder: Path) -> None:
+    prefix = f"{name}."
+    own = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    try:
+        module.load_state_dict(own)
+    except RuntimeError as mismatch:
+        got = str(mismatch).splitlines()[-1].strip()
+        raise RunFolderError.expected(f"weights of the {name} model in {folder}", got, "export it again") from None
+    module.eval()
+
+
+def _arguments(architecture: Architecture, name: str) -> tuple[Any, ...]:
+    """Example arguments of a model, of a few rows."""
+    if name == TOP and architecture.top is not None:
+        return ({party: torch.zeros(_EXAMPLE_ROWS, width) for party, width in architecture.top.widths.items()},)
+    if architecture.bottom is None:
+        raise RunFolderError.expected("a bottom model", "none")
+    codes = torch.zeros(_EXAMPLE_ROWS, len(architecture.bottom.cardinalities), dtype=torch.int32)
+    return codes, torch.zeros(_EXAMPLE_ROWS, architecture.bottom.numbers)
+
+
+def _write_program(path: Path, module: nn.Module, arguments: tuple[Any, ...]) -> str:
+    """Export a model by `torch.export`, for any number of rows; returns why it was left out, else an empty text."""
+    rows = torch.export.Dim("rows", min=1)
+    shapes = tuple({key: {0: rows} for key in a} if isinstance(a, dict) else {0: rows} for a in arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module, arguments, dynamic_shapes=shapes)
+            # The example inputs are the one thing that would be pickled.
+            program.example_inputs = None
+            torch.export.save(program, path)
+    except Exception as failure:  # of a user's model, anything
+        path.unlink(missing_ok=True)
+        return (
+            f"torch.export cannot trace it ({type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:120]})"
+        )
+    pickled = _pickled(path)
+    if pickled:
+        path.unlink()
+        return f"this version of PyTorch ({torch.__version__}) pickles {pickled} into it"
+    path.chmod(0o600)
+    return ""
+
+
+def _pickled(path: Path) -> str:
+    """Name of a part of an archive that is a pickle, or an archive that may hold one; empty if there is none."""
+    with zipfile.ZipFile(path) as archive:
+        return next((name for name in archive.namelist() if is_pickle(archive.read(name))), "")
+
+
+def is_pickle(content: bytes) -> bool:
+    """Whether bytes look like a pickle of protocol 2 to 5, or like an archive, which PyTorch pickles into."""
+    pickled = content[:1] == b"\x80" and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and content[-1:] == b"."
+    return pickled or content[:4] == b"PK\x03\x04"

@@ -1,0 +1,19 @@
+"""`cutlayer export` from the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cutlayer.serving.export import load_part
+from tests.cli.jobs import Place
+
+
+def test_the_command_writes_a_part_and_its_card(finished: Path, place: Place) -> None:
+    told = place.call("export", finished, "--party", "bank", "--out", "bank-part")
+    assert (told.code, "README.md" in told.out) == (0, True), told.err
+    document = place.call("export", finished, "--party", "telco", "--out", "telco-part", "--json").document()
+    assert document["files"] == ["README.md", "architecture.json", "bottom.pt2", "encoder.json", "weights.safetensors"]
+    assert load_part(place.folder / "bank-part").task.classes == ("0", "1")
+    assert "did you mean 'telco'" in place.call("export", finished, "--party", "telc", "--out", "x").error
+    told = place.call("export", finished, "--party", "telco", "--out", "telco-part")
+    assert (told.code, "a new or empty folder" in told.error) == (2, True)

@@ -1,0 +1,182 @@
+"""A party's part as files: rebuilt from them, it computes the same; and its card says no more than it should."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cutlayer.data.store import Store
+from cutlayer.errors import ConfigError, CutlayerError
+from cutlayer.models import allowed_models
+from cutlayer.report.model_card import model_card, write_card
+from cutlayer.serving.export import ARCHITECTURE, Architecture, Exported, export_part, is_pickle, load_part
+from cutlayer.serving.models import Models, PartyModel, embedding_of
+from cutlayer.training.folder import RunFolder
+from tests.serving.runs import NOISY, tables, trained
+
+Trained = tuple[Any, RunFolder]
+PARTIES = ("bank", "telco", "shop")
+SECRET = {"label_dp": {"eps": 3.0}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    changes = {
+        "parties.bank.privacy": SECRET,
+        "parties.telco.privacy": NOISY,
+        "parties.bank.audit": {"attacks": ["norm", "direct"]},
+        "parties.telco.audit": {"attacks": ["attribute"]},
+    }
+    bank = tables()["bank"]
+    words = [("paid", "unpaid")[label] for label in bank["default"].to_pylist()]
+    return trained(tmp_path_factory.mktemp("run"), changes, bank=bank.set_column(2, "default", [words]))
+
+
+@pytest.fixture(scope="module")
+def exports(run: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Exported]:
+    folder = tmp_path_factory.mktemp("exports")
+    return {name: export_part(run[0], PartyModel.load(*run, name), folder / name) for name in PARTIES}
+
+
+def encoded(run: Trained, name: str) -> Store:
+    model = Models.load(*run)
+    table = tables(90, seed=8)[name].sort_by("id")
+    return Store.in_memory(model.encoders[name].transform(table, name), model.encoders[name].columns)
+
+
+@pytest.mark.parametrize("name", PARTIES)
+def test_weights_and_architecture_rebuild_the_part(run: Trained, exports: dict[str, Exported], name: str) -> None:
+    model, part, store = Models.load(*run), load_part(exports[name].folder), encoded(run, name)
+    assert part.encoder == model.encoders[name]
+    assert part.bottom is not None
+    rows = torch.arange(store.rows)
+    with torch.no_grad():
+        wanted = embedding_of(model.bottoms[name], store)(rows)
+        assert torch.equal(embedding_of(part.bottom, store)(rows), wanted)
+    assert (part.top is not None) == (name == "bank")
+    if part.top is not None:
+        made = {party: torch.randn(9, width) for party, width in model.widths.items()}
+        assert torch.equal(part.top(made), model.top(made))
+        assert (part.task, part.task.classes) == (model.task, ("paid", "unpaid"))
+    else:
+        with pytest.raises(CutlayerError, match="part of the active party"):
+            _ = part.task
+
+
+@pytest.mark.parametrize("name", PARTIES)
+def test_programs_give_the_same_outputs_for_any_number_of_rows(
+    run: Trained, exports: dict[str, Exported], name: str
+) -> None:
+    folder, part, store = exports[name].folder, load_part(exports[name].folder), encoded(run, name)
+    program = torch.export.load(folder / "bottom.pt2").module()
+    with torch.no_grad():
+        for count in (1, 2, 90):
+            inputs = store.gather(torch.arange(count))
+            assert part.bottom is not None
+            torch.testing.assert_close(program(*inputs), part.bottom(*inputs), rtol=0, atol=1e-6)
+        if part.top is not None:
+            program = torch.export.load(folder / "top.pt2").module()
+            made = {party: torch.randn(7, 4) for party in PARTIES}
+            torch.testing.assert_close(program(made), part.top(made), rtol=0, atol=1e-6)
+
+
+def test_no_file_holds_a_pickle_and_none_is_readable_by_others(exports: dict[str, Exported]) -> None:
+    for exported in exports.values():
+        assert not exported.left_out
+        for path in exported.folder.iterdir():
+            assert path.stat().st_mode & 0o077 == 0
+            if path.suffix == ".pt2":
+                with zipfile.ZipFile(path) as archive:
+                    assert not [name for name in archive.namelist() if is_pickle(archive.read(name))]
+
+
+@pytest.mark.parametrize("kind", ["wide_deep", "linear"])
+def test_other_kinds_of_models_are_exported(tmp_path: Path, kind: str) -> None:
+    bottom = {"linear": {"kind": "linear", "width": 3}, "wide_deep": {"kind": "wide_deep", "hidden": [8, 4]}}[kind]
+    top = {"kind": "multi_head"} if kind == "linear" else {"kind": "wide_deep"}
+    model = {"bottom": bottom, "top": top}
+    small = trained(tmp_path / "run", {"model": model, "train.epochs": 1})
+    for name in PARTIES:
+        exported = export_part(small[0], PartyModel.load(*small, name), tmp_path / name)
+        assert not exported.left_out
+        assert load_part(exported.folder).bottom is not None
+
+
+def test_the_card_of_each_part_says_what_its_party_may_know(run: Trained, exports: dict[str, Exported]) -> None:
+    cards = {}
+    for name, exported in exports.items():
+        model = PartyModel.load(*run, name)
+        write_card(model_card(*run, model, Architecture.read(exported.folder / ARCHITECTURE), exported), exported)
+        cards[name] = (exported.folder / "README.md").read_text()
+    sections = ("Data", "Metrics", "Leaks found", "Ledger", "What this part can do alone", "Handle with care")
+    for card in cards.values():
+        assert all(f"\n## {section}\n" in card for section in sections)
+    assert "label\\_dp" in cards["bank"]
+    assert "labels, from" in cards["bank"]
+    assert "without telco: auc" in cards["bank"]
+    assert "dp\\_embedding" in cards["telco"]
+    assert "by attribute" in cards["telco"]
+    assert "shop had no protection" in cards["shop"]
+    for name in ("telco", "shop"):
+        # A defence is not revealed to the party it defends against, and neither are classes or columns.
+        for secret in ("label", "unpaid", "norm", "balance", "accuracy"):
+            assert secret not in cards[name].replace("or labels to train", "").replace("labels reaches", ""), (
+                name,
+                secret,
+            )
+        other = json.loads((exports[name].folder / ARCHITECTURE).read_text())
+        assert other["top"] is None
+        assert "paid" not in json.dumps(other)
+    assert "usage" not in cards["bank"] + cards["shop"]
+
+
+def test_bad_exports_are_refused(run: Trained, exports: dict[str, Exported], tmp_path: Path) -> None:
+    telco = exports["telco"].folder
+    with pytest.raises(CutlayerError, match="a new or empty folder"):
+        export_part(run[0], PartyModel.load(*run, "telco"), telco)
+    mixed = Path(shutil.copytree(telco, tmp_path / "mixed"))
+    data = bytearray((mixed / "weights.safetensors").read_bytes())
+    data[-3] ^= 1
+    (mixed / "weights.safetensors").write_bytes(data)
+    with pytest.raises(CutlayerError, match="checksum; export it again"):
+        load_part(mixed)
+    shutil.copy(exports["shop"].folder / "weights.safetensors", mixed)
+    with pytest.raises(CutlayerError, match="weights of the bottom model"):
+        load_part(mixed)
+    (mixed / ARCHITECTURE).unlink()
+    with pytest.raises(CutlayerError, match="the architecture of an exported model"):
+        load_part(mixed)
+
+
+def test_a_shared_export_imports_nothing_without_consent(exports: dict[str, Exported], tmp_path: Path) -> None:
+    """An export comes from somebody else: what it names must not run."""
+    folder = Path(shutil.copytree(exports["telco"].folder, tmp_path / "theirs"))
+    stated = json.loads((folder / ARCHITECTURE).read_text())
+    stated["bottom"]["section"] = {"kind": "python", "path": "evil_models:Evil"}
+    (folder / ARCHITECTURE).write_text(json.dumps(stated))
+    (tmp_path / "evil_models.py").write_text("raise SystemExit('imported')\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        with pytest.raises(ConfigError, match="evil_models"):
+            load_part(folder)
+        with allowed_models("evil_models"), pytest.raises(SystemExit):
+            load_part(folder)
+
+
+def test_a_model_that_cannot_be_traced_is_left_out_with_a_reason(run: Trained, tmp_path: Path) -> None:
+    class Stubborn(torch.nn.Module):
+        def forward(self, codes: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+            return numbers if numbers.sum() > 0 else codes.float()
+
+    model = PartyModel.load(*run, "shop")
+    stubborn = Stubborn()
+    stubborn.width = 4  # type: ignore[assignment]
+    exported = export_part(run[0], PartyModel(model.record, model.encoder, stubborn), tmp_path / "out")  # type: ignore[arg-type]
+    assert "torch.export cannot trace it" in exported.left_out["bottom.pt2"]
+    assert not (tmp_path / "out" / "bottom.pt2").exists()
