@@ -19,6 +19,7 @@ from benchmarks.label_embeddings import LabelEmbeddings, label_embeddings
 from benchmarks.local_training import audited_side, centralised_side, make_table, split_side
 from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.pairs import Comparison, compare
+from benchmarks.serving import ServingSpeeds, serving
 
 
 def _local_training(batch_size: int) -> Callable[[str, int, int], Comparison]:
@@ -97,7 +98,20 @@ def _dimip(_table: str, _rows: int, repeats: int) -> StepCosts:
     return dimip_step(repeats)
 
 
-Result = Comparison | EmbeddingOverheads | LabelDefences | LabelEmbeddings | NoiseSpeeds | Overheads | StepCosts
+def _serving(_table: str, _rows: int, repeats: int) -> ServingSpeeds:
+    return serving(repeats)
+
+
+Result = (
+    Comparison
+    | EmbeddingOverheads
+    | LabelDefences
+    | LabelEmbeddings
+    | NoiseSpeeds
+    | Overheads
+    | ServingSpeeds
+    | StepCosts
+)
 BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "local_training_8192": ("rows/s against a centralised loop, batch 8192; goal 0.95", _local_training(8192)),
     "local_training_256": ("rows/s against a centralised loop, batch 256; goal 0.85", _local_training(256)),
@@ -119,6 +133,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     ),
     "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
+    "serving": ("answers/s of three processes, against a forward pass; kill -9 under load; goal 0.5", _serving),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 

@@ -41,7 +41,16 @@ def scores_of(task: Task, logits: Tensor) -> npt.NDArray[np.float64]:
         task: Task of the run.
         logits: Logits (n, outputs) of the top model.
     """
-    predicted: npt.NDArray[np.float64] = task.predict(logits.double()).numpy()
+    return as_columns(task, task.predict(logits.double()).numpy())
+
+
+def as_columns(task: Task, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Predictions in the columns of `score_columns`, float64 (n, columns).
+
+    Args:
+        task: Task of the run.
+        predicted: What `Task.predict` returned, (n, classes) or (n,).
+    """
     if task.kind == "regression":
         return predicted[:, np.newaxis]
     return predicted[:, 1:] if task.kind == "binary" else predicted

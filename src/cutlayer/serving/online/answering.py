@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.ids import Digests
+from cutlayer.results.scores import as_columns
 from cutlayer.serving.online.features import ABSENT
 from cutlayer.serving.online.peer import Lookup
 from cutlayer.serving.online.peers import Peers
@@ -79,6 +80,7 @@ async def answer(model: ServedModel, peers: Peers, questions: Sequence[Question]
     statuses = np.where(present & ~effective, np.uint8(Status.DROPPED), statuses)
     embeddings = {name: own if name == model.active else found[name].embedding for name in model.parties}
     predicted = model.answer(embeddings, effective).numpy()
+    model.drift.add_scores(as_columns(model.task, predicted)[effective.all(axis=1)])
     whole, outcomes, start = Outcome(predicted, statuses, effective), [], 0
     for question in questions:
         outcomes.append(whole.part(start, start + len(question)))
@@ -106,6 +108,7 @@ def _own_part(model: ServedModel, questions: Sequence[Question], ids: Digests) -
             codes[start:end], numbers[start:end] = question.columns
             known[start:end] = True
         start = end
+    model.drift.add_columns(codes[torch.from_numpy(known)], numbers[torch.from_numpy(known)])
     embedding = model.embed((codes, numbers)).masked_fill(torch.from_numpy(~known)[:, None], 0.0)
     return embedding, np.where(known, Status.PRESENT, Status.UNKNOWN).astype(np.uint8)
 

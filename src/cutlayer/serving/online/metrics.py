@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from cutlayer.channel.address import check_loopback
+from cutlayer.errors import ConfigError
 from cutlayer.serving.online.answering import Outcome
+from cutlayer.serving.online.drift import ColumnDrift
+from cutlayer.serving.online.passive import Answered
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
 
@@ -54,4 +61,62 @@ class Metrics:
             peer = peers.get(name, model.tags[name])
             self.connected.labels(name).set(int(peer is not None))
             self.asked.labels(name).set(int(peer is not None and not peer.breaker.open))
+        for reference in model.drift.references():
+            if reference.psi is not None:
+                self.drift.labels(reference.name).set(reference.psi)
         return generate_latest(self.registry)
+
+
+class PassiveMetrics:
+    """Metrics of a passive party, which it alone sees.
+
+    Args:
+        answered: Counts of its service.
+        drift: Drift of its columns; `None` where the run left no store.
+    """
+
+    def __init__(self, answered: Answered, drift: ColumnDrift | None) -> None:
+        self._answered, self._drift = answered, drift
+
+    def describe(self) -> list[Metric]:
+        """Nothing is collected at registration."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics, for Prometheus."""
+        rows = CounterMetricFamily("cutlayer_released_rows", "Rows asked for, by status.", labels=["status"])
+        for status, count in self._answered.rows.items():
+            rows.add_metric([status.name.lower()], count)
+        yield rows
+        yield CounterMetricFamily("cutlayer_lookups", "Lookups answered.", value=self._answered.lookups)
+        yield CounterMetricFamily("cutlayer_lookup_seconds", "Time of lookups.", value=self._answered.seconds)
+        drift = GaugeMetricFamily("cutlayer_drift_psi", "PSI statistic against training.", labels=["column"])
+        for reference in self._drift.references() if self._drift is not None else ():
+            if reference.psi is not None:
+                drift.add_metric([reference.name], reference.psi)
+        yield drift
+
+
+@contextmanager
+def shown_metrics(address: str | None, metrics: PassiveMetrics) -> Iterator[str]:
+    """Show a passive party's metrics on the loopback; yields the address, or nothing where none is configured.
+
+    Raises:
+        ConfigError: the address is not a loopback one, or is in use.
+    """
+    if address is None:
+        yield ""
+        return
+    host, _, port = check_loopback(address).rpartition(":")
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    try:
+        server, thread = start_http_server(int(port), host.strip("[]"), registry)
+    except OSError:
+        raise ConfigError(f"cannot listen at {address} (serve.metrics): it is in use") from None
+    try:
+        yield f"http://{host}:{server.server_address[1]}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from cutlayer.channel.address import check_loopback
@@ -18,13 +20,12 @@ from cutlayer.config import Job, PrivateFile, ServeConfig
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import AuditLog, read_log
 from cutlayer.serving.online.callers import Callers
+from cutlayer.serving.online.drift import ColumnDrift, column_drift
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.half import Half
-from cutlayer.serving.online.metrics import Metrics
 from cutlayer.serving.online.passive import PassiveService
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.releases import OnlineReleases
-from cutlayer.serving.online.service import PredictionService
 from cutlayer.serving.online.versions import Versions
 
 Started = Callable[[Mapping[str, str]], None]
@@ -72,12 +73,33 @@ async def serve_passive(half: Half, private: PrivateFile, key: bytes | None, sta
     audit = AuditLog(audit_path(half))
     try:
         with OnlineReleases(half, features, config.max_ids, key) as releases:
-            service = PassiveService(releases, address, audit)
-            started({"party": half.party, "connects_to": address, "version": service.tag})
-            async with _synced(audit):
-                await service.run()
+            drift = column_drift(half)
+            service = PassiveService(releases, address, audit, _counting(features, drift))
+            with _metrics(config, service, drift) as shown:
+                about = {"party": half.party, "connects_to": address, "version": service.tag}
+                started({**about, "metrics": shown} if shown else about)
+                async with _synced(audit):
+                    await service.run()
     finally:
         audit.close()
+
+
+def _counting(features: FeatureStore, drift: ColumnDrift | None) -> Callable[[npt.NDArray[np.int64]], None]:
+    """Counts the rows of every lookup for the drift of the party's columns."""
+
+    def count(rows: npt.NDArray[np.int64]) -> None:
+        if drift is not None and len(rows):
+            drift.add(*features.gather(rows))
+
+    return count
+
+
+def _metrics(config: ServeConfig, service: PassiveService, drift: ColumnDrift | None) -> AbstractContextManager[str]:
+    if config.metrics is None:
+        return nullcontext("")
+    from cutlayer.serving.online.metrics import PassiveMetrics, shown_metrics  # it needs the extra `serve`
+
+    return shown_metrics(config.metrics, PassiveMetrics(service.answered, drift))
 
 
 async def serve_active(paths: tuple[Path, ...], party: str, private: PrivateFile, started: Started) -> None:
@@ -117,19 +139,20 @@ class Active:
         app: The HTTP application.
         peers: The passive parties' streams.
         versions: The loaded versions.
-        service: Answers requests.
     """
 
     app: Any
     peers: Peers
     versions: Versions
-    service: PredictionService
 
 
 @asynccontextmanager
 async def active_service(paths: tuple[Path, ...], party: str, private: PrivateFile) -> Any:
     """Open the active party's service: load the runs, listen for passive parties, open the audit log."""
-    from cutlayer.serving.online.http import build_app  # the extra `serve` is needed at the active party alone
+    # The extra `serve` is needed at the active party alone.
+    from cutlayer.serving.online.http import build_app
+    from cutlayer.serving.online.metrics import Metrics
+    from cutlayer.serving.online.service import PredictionService
 
     config = private.serve
     first = Half.open(paths[0], party)
@@ -151,7 +174,7 @@ async def active_service(paths: tuple[Path, ...], party: str, private: PrivateFi
         await opened.enter_async_context(_synced(audit))
         service = PredictionService(versions, config, audit, Metrics())
         app = build_app(service, peers, Callers(config.http.callers, before))
-        yield Active(app, peers, versions, service)
+        yield Active(app, peers, versions)
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from cutlayer.errors import ConfigError, DataError
 from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
+from cutlayer.serving.online.drift import served_drift
 from cutlayer.serving.online.features import ABSENT, FeatureStore
 from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.patterns import patterns
@@ -69,6 +70,8 @@ class ServedModel:
         self.bottom, self.features = half.model.bottom, None
         if half.model.encoder is not None:
             self.features = FeatureStore.read(half.job, self.active, half.table(config.table), half.model.encoder)
+
+        self.drift = served_drift(half)
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -1,0 +1,245 @@
+"""The online service, a process for each of three parties: speed against a forward pass, and `kill -9` under load."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import torch
+
+from benchmarks.serving_load import IDS, Load, generate_for, generate_until
+from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, start_parties, train_adult
+from cutlayer.config.load import load_job
+from cutlayer.data.store import Store
+from cutlayer.serving.models import Models, embedding_of
+from cutlayer.training.folder import RunFolder
+
+DEADLINE_MS = 250.0
+_context = multiprocessing.get_context("forkserver")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Speed of one kind of request: the median over the repeats, and the lowest and highest in brackets' place.
+
+    Attributes:
+        rows: Rows of a request.
+        connections: Requests under way at once.
+        p50_ms: Median time of an answer, in milliseconds.
+        p99_ms: 99th percentile of it.
+        requests: Requests a second.
+        rows_per_second: Rows a second.
+        requests_lowest: Lowest number of requests a second over the repeats.
+        requests_highest: Highest of it.
+        failures: Requests without a 200.
+        degraded: Answers without a party.
+    """
+
+    rows: int
+    connections: int
+    p50_ms: float
+    p99_ms: float
+    requests: float
+    rows_per_second: float
+    requests_lowest: float
+    requests_highest: float
+    failures: int
+    degraded: int
+
+
+@dataclass(frozen=True)
+class Kills:
+    """A passive party is killed again and again under load, and started again each time.
+
+    Attributes:
+        kills: Number of kills.
+        answers: Number of answers.
+        failures: Requests without an answer of status 200.
+        degraded: Answers that were marked as degraded.
+        p50_ms: Median time of an answer.
+        p99_ms: 99th percentile.
+        longest_ms: Longest time of an answer.
+        deadline_ms: Deadline of the service.
+        recovery_ms: Median time from a party's return to the first whole answer.
+        longest_recovery_ms: Longest of it.
+        descriptors_grown: Open files and sockets of the active party at the end, less those after the first kill.
+        megabytes_grown: Its resident memory likewise.
+    """
+
+    kills: int
+    answers: int
+    failures: int
+    degraded: int
+    p50_ms: float
+    p99_ms: float
+    longest_ms: float
+    deadline_ms: float
+    recovery_ms: float
+    longest_recovery_ms: float
+    descriptors_grown: int
+    megabytes_grown: float
+
+
+@dataclass(frozen=True)
+class ServingSpeeds:
+    """Result of the benchmark.
+
+    Attributes:
+        name: Name of the benchmark.
+        single: One row, 64 connections.
+        many: 256 rows, 4 connections.
+        forward_rows_per_second: Rows a second of a forward pass of all models in one process, 256 rows at a time.
+        ratio: Rows a second of `many` over it.
+        kills: `kill -9` under load.
+        cores: Cores of the machine.
+        load: Processes that wanted to run on average in the last minute, before the measurement.
+    """
+
+    name: str
+    single: Speed
+    many: Speed
+    forward_rows_per_second: float
+    ratio: float
+    kills: Kills
+    cores: int
+    load: float
+
+
+def serving(repeats: int, seconds: float = 5.0, kills: int = 50) -> ServingSpeeds:
+    """Measure; all processes are on this machine, the load generator in one of its own.
+
+    Args:
+        repeats: Number of measurements of each kind of request.
+        seconds: Length of each.
+        kills: Number of kills.
+    """
+    before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
+        run = train_adult(Path(scratch))
+        parties = start_parties(run, deadline_ms=DEADLINE_MS)
+        url = parties[ACTIVE].started["url"]
+        try:
+            wait_until_whole(url)
+            single, many = (_speed(url, *case, repeats, seconds) for case in ((64, 1), (4, 256)))
+            forward = forward_speed(run, 256, seconds)
+            killed = kill_under_load(parties, (ACTIVE, PASSIVES[0]), kills)
+        finally:
+            for party in parties.values():
+                party.kill()
+    ratio = round(many.rows_per_second / forward, 3)
+    return ServingSpeeds("serving", single, many, round(forward), ratio, killed, os.cpu_count() or 1, round(before, 2))
+
+
+def wait_until_whole(url: str, patience: float = 60.0) -> float:
+    """Ask until all parties contribute; returns the seconds that took."""
+    began = time.monotonic()
+    with httpx.Client(base_url=url) as client:
+        while client.post("/v1/predict", json={"ids": [IDS[0]]}).json().get("degraded", True):
+            if time.monotonic() - began > patience:
+                raise RuntimeError("the parties did not connect")
+            time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def _speed(url: str, connections: int, rows: int, repeats: int, seconds: float) -> Speed:
+    loads = [_load(url, connections, rows, seconds) for _ in range(repeats + 1)][1:]
+    rates = [len(load.seconds) / load.took for load in loads]
+    return Speed(
+        rows=rows,
+        connections=connections,
+        p50_ms=_median([_quantile(load.seconds, 0.5) for load in loads]),
+        p99_ms=_median([_quantile(load.seconds, 0.99) for load in loads]),
+        requests=_median(rates),
+        rows_per_second=_median([rate * rows for rate in rates]),
+        requests_lowest=round(min(rates), 1),
+        requests_highest=round(max(rates), 1),
+        failures=sum(len(load.failures) for load in loads),
+        degraded=sum(sum(load.degraded) for load in loads),
+    )
+
+
+def _load(url: str, connections: int, rows: int, seconds: float) -> Load:
+    answer = _context.Queue()
+    process = _context.Process(target=generate_for, args=(url, connections, rows, seconds, answer), daemon=True)
+    process.start()
+    load: Load = answer.get(timeout=seconds + 120)
+    process.join()
+    return load
+
+
+def forward_speed(run: Path, rows: int, seconds: float, held: int = 40_000) -> float:
+    """Rows a second of a forward pass of all models in this process: gather, bottom models, top model, one thread."""
+    folder = RunFolder.open(run)
+    models = Models.load(load_job(run / "job.yaml"), folder)
+    embeds = {name: embedding_of(bottom, Store.open(folder.data(name))) for name, bottom in models.bottoms.items()}
+    threads, draw = torch.get_num_threads(), np.random.default_rng(1)
+    batches = [torch.from_numpy(draw.integers(0, held, rows)) for _ in range(64)]
+    torch.set_num_threads(1)
+    count, began = 0, time.monotonic()
+    try:
+        with torch.no_grad():
+            while time.monotonic() - began < seconds:
+                batch = batches[count % len(batches)]
+                models.task.predict(models.top({name: embed(batch) for name, embed in embeds.items()}))
+                count += 1
+    finally:
+        torch.set_num_threads(threads)
+    return count * rows / (time.monotonic() - began)
+
+
+def kill_under_load(parties: Mapping[str, Party], names: tuple[str, str], kills: int, ids: range = IDS) -> Kills:
+    """Kill a passive party and start it again while single rows are asked for without a pause.
+
+    Args:
+        parties: All parties, started.
+        names: The active party, and the one that is killed.
+        kills: Number of kills.
+        ids: Ids to ask for, which all parties have.
+    """
+    active, victim = (parties[name] for name in names)
+    url = active.started["url"]
+    stop, answer = _context.Event(), _context.Queue()
+    process = _context.Process(target=generate_until, args=(url, 4, 1, stop, answer, ids), daemon=True)
+    process.start()
+    recoveries, sizes = [], []
+    time.sleep(0.5)
+    for _ in range(kills):
+        victim.kill()
+        time.sleep(0.1)
+        victim.start()
+        recoveries.append(wait_until_whole(url) * 1000)
+        sizes.append((active.descriptors, active.megabytes))
+        time.sleep(0.1)
+    stop.set()
+    load: Load = answer.get(timeout=120)
+    process.join()
+    return Kills(
+        kills=kills,
+        answers=len(load.seconds),
+        failures=len(load.failures),
+        degraded=sum(load.degraded),
+        p50_ms=_quantile(load.seconds, 0.5),
+        p99_ms=_quantile(load.seconds, 0.99),
+        longest_ms=_quantile(load.seconds, 1.0),
+        deadline_ms=DEADLINE_MS,
+        recovery_ms=_median(recoveries),
+        longest_recovery_ms=round(max(recoveries), 1),
+        descriptors_grown=sizes[-1][0] - sizes[0][0],
+        megabytes_grown=round(sizes[-1][1] - sizes[0][1], 1),
+    )
+
+
+def _quantile(seconds: Sequence[float], share: float) -> float:
+    return round(float(np.quantile(np.array(seconds), share)) * 1000, 2)
+
+
+def _median(values: Sequence[float]) -> float:
+    return round(statistics.median(values), 2)

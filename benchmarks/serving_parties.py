@@ -1,0 +1,134 @@
+"""A trained run of three parties on UCI Adult, served by a process for each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import queue
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cutlayer.config import Job, PrivateFile, validated
+from cutlayer.demo import FOLDER
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.process import serve_active, serve_passive
+from cutlayer.training.together import Keys
+
+ACTIVE, PASSIVES = "bank", ("census_office", "employer")
+PATIENCE = 120.0
+_COLUMNS = {
+    ACTIVE: ["capital_gain", "capital_loss"],
+    "census_office": ["age", "education", "education_num", "marital_status", "relationship", "race", "sex"],
+    "employer": ["workclass", "occupation", "hours_per_week"],
+}
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(
+    ["cutlayer.serving.online.process", "cutlayer.serving.online.http", "benchmarks.serving_load"]
+)
+
+
+def train_adult(folder: Path, epochs: int = 2, **parties: Mapping[str, Any]) -> Path:
+    """Train the run that is served; `parties` adds to the parties' sections."""
+    sections: dict[str, Any] = {
+        name: {
+            "role": "active" if name == ACTIVE else "passive",
+            "table": str(FOLDER / "adult.parquet"),
+            "id": "person",
+            "features": {"include": columns},
+            "audit": {"every": "never"},
+            **parties.get(name, {}),
+        }
+        for name, columns in _COLUMNS.items()
+    }
+    sections[ACTIVE]["label"] = "income"
+    raw = {
+        "parties": sections,
+        "model": {"bottom": {"kind": "mlp", "hidden": [64, 32]}, "top": {"kind": "mlp", "hidden": [32]}},
+        "train": {"epochs": epochs, "batch_size": 512, "seed": 7},
+    }
+    execute(validated(Job, raw, "job"), folder / "run", Options(Keys(folder / "keys")), Progress())
+    return folder / "run"
+
+
+class Party:
+    """A party's service in a process of its own, forked from one that has imported everything.
+
+    Args:
+        run: Run folder.
+        name: Name of the party.
+        serve: Section `serve` of its private file.
+    """
+
+    def __init__(self, run: Path, name: str, serve: Mapping[str, Any]) -> None:
+        self.run, self.name, self.serve = run, name, dict(serve)
+        self.started: dict[str, str] = {}
+        self._process: Any = None
+
+    def start(self) -> dict[str, str]:
+        """Start the process, and wait until it has loaded its half; returns its addresses."""
+        told = _context.Queue()
+        self._process = _context.Process(target=_serve, args=(self.run, self.name, self.serve, told), daemon=True)
+        self._process.start()
+        try:
+            self.started = json.loads(told.get(timeout=PATIENCE))
+        except queue.Empty:
+            raise RuntimeError(f"{self.name} did not start") from None
+        return self.started
+
+    def kill(self) -> None:
+        """As `kill -9`."""
+        self._process.kill()
+        self._process.join()
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return int(self._process.pid)
+
+    @property
+    def descriptors(self) -> int:
+        """Number of its open files and sockets."""
+        return len([*Path(f"/proc/{self.pid}/fd").iterdir()])
+
+    @property
+    def megabytes(self) -> float:
+        """Its resident memory."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def start_parties(
+    run: Path, active: str = ACTIVE, passives: tuple[str, ...] = PASSIVES, **serve: Any
+) -> dict[str, Party]:
+    """Start all parties; `serve` adds to the active party's section."""
+    leader = Party(run, active, {"address": "127.0.0.1:0", "http": {"address": "127.0.0.1:0"}, **serve})
+    address = leader.start()["listens_at"]
+    others = {name: Party(run, name, {"address": address}) for name in passives}
+    for party in others.values():
+        party.start()
+    return {active: leader, **others}
+
+
+def _serve(run: Path, name: str, serve: Mapping[str, Any], told: Any) -> None:
+    private = validated(PrivateFile, {"serve": serve}, "party")
+
+    def started(about: Mapping[str, str]) -> None:
+        told.put(json.dumps(dict(about)))
+
+    half = Half.open(run, name)
+    if name == half.job.active:
+        service = serve_active((run,), name, private, started)
+    else:
+        service = serve_passive(half, private, None, started)
+    try:
+        import uvloop
+
+        factory: Any = uvloop.new_event_loop
+    except ImportError:
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(service)

@@ -1,0 +1,178 @@
+"""Drift of what is served against the training: the PSI statistic of each column, and of the scores.
+
+The population stability index compares the shares of intervals: the sum of (p - q) ln(p / q), where q are the shares in
+training and p those served. By convention, below 0.1 there is no shift, and above 0.25 there is one.
+
+Reference: Yurdakul and Naranjo 2020, Statistical properties of the population stability index (Journal of Risk Model
+Validation 14(4)), section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pyarrow import parquet
+
+from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.store import Store
+from cutlayer.results.scores import score_columns
+from cutlayer.serving.online.half import Half
+from cutlayer.training.test_predictions import predictions_path
+
+Values = npt.NDArray[np.float64]
+
+INTERVALS = 10
+MIN_ROWS = 200
+"""Fewer rows give a statistic of chance: with 10 intervals, its mean without any shift is 9 / rows."""
+MAX_REFERENCE = 100_000
+"""Training rows that the shares are taken from."""
+_FLOOR = 1e-4
+"""Share of an interval without rows, as is usual."""
+
+
+class Reference:
+    """Shares of the values of a column in training, and the counts of those served.
+
+    Args:
+        name: Name of the column.
+        values: Values in training, (n,), n at least 1.
+        categories: Whether the values are codes, of which the most frequent ones are an interval each.
+    """
+
+    def __init__(self, name: str, values: Values, *, categories: bool = False) -> None:
+        self.name, self._categories = name, categories
+        if categories:
+            codes, counts = np.unique(values, return_counts=True)
+            frequent = codes[np.argsort(-counts, kind="stable")[: INTERVALS - 1]]
+            self._edges = np.sort(frequent)
+        else:
+            inner = np.linspace(0, 1, INTERVALS + 1)[1:-1]
+            self._edges = np.unique(np.quantile(values, inner))
+        self._size = len(self._edges) + 1
+        self._shares = self._counted(values) / len(values)
+        self._served = np.zeros(self._size, dtype=np.int64)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows served."""
+        return int(self._served.sum())
+
+    @property
+    def psi(self) -> float | None:
+        """The statistic; `None` before enough rows were served."""
+        if self.rows < MIN_ROWS:
+            return None
+        served, trained = np.maximum(self._served / self.rows, _FLOOR), np.maximum(self._shares, _FLOOR)
+        return float(((served - trained) * np.log(served / trained)).sum())
+
+    def add(self, values: Values) -> None:
+        """Count served values (n,)."""
+        self._served += self._counted(values)
+
+    def _counted(self, values: Values) -> npt.NDArray[np.int64]:
+        """Number of values in each interval; of codes the last interval has all that are not frequent."""
+        place = np.searchsorted(self._edges, values, side="left" if self._categories else "right")
+        if self._categories:
+            known = np.minimum(place, len(self._edges) - 1)
+            place = np.where(self._edges[known] == values, known, len(self._edges))
+        counts: npt.NDArray[np.int64] = np.bincount(place, minlength=self._size)
+        return counts
+
+
+class ColumnDrift:
+    """Drift of a party's own columns, which it alone sees.
+
+    Args:
+        spec: Names of the encoded columns.
+        store: Encoded rows of the training.
+        training: Row numbers of the training rows, int64.
+    """
+
+    def __init__(self, spec: ColumnSpec, store: Store, training: torch.Tensor) -> None:
+        step = -(-len(training) // MAX_REFERENCE)
+        codes, numbers = store.gather(training[::step])
+        self._codes = [
+            Reference(name, codes[:, place].double().numpy(), categories=True)
+            for place, name in enumerate(spec.category_names)
+        ]
+        self._numbers = [
+            Reference(name, numbers[:, place].double().numpy()) for place, name in enumerate(spec.number_names)
+        ]
+        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._rows = 0
+
+    def add(self, codes: torch.Tensor, numbers: torch.Tensor) -> None:
+        """Count served rows, encoded as in training; most calls only store them."""
+        self._waiting.append((codes, numbers))
+        self._rows += len(codes)
+        if self._rows >= 4096:
+            self._count()
+
+    def references(self) -> Sequence[Reference]:
+        """All columns, with every row counted."""
+        self._count()
+        return (*self._codes, *self._numbers)
+
+    def _count(self) -> None:
+        if not self._waiting:
+            return
+        codes, numbers = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
+        self._waiting, self._rows = [], 0
+        for place, reference in enumerate(self._codes):
+            reference.add(codes[:, place].double().numpy())
+        for place, reference in enumerate(self._numbers):
+            reference.add(numbers[:, place].double().numpy())
+
+
+def shown(references: Sequence[Reference]) -> list[Mapping[str, object]]:
+    """Drift for the page, the greatest first; what has too few rows last."""
+    ordered = sorted(references, key=lambda each: -1.0 if each.psi is None else each.psi, reverse=True)
+    return [{"of": each.name, "psi": each.psi, "rows": each.rows} for each in ordered]
+
+
+class ServedDrift:
+    """Drift at the active party: of its own columns, and of the scores of rows that all parties contributed to.
+
+    Args:
+        columns: Its own columns; `None` without features.
+        scores: Scores of the run's held-out rows by name, (n,) each; empty where the run left none.
+    """
+
+    def __init__(self, columns: ColumnDrift | None, scores: Mapping[str, Values]) -> None:
+        self.columns = columns
+        self._scores = [Reference(name, values) for name, values in scores.items()]
+
+    def add_columns(self, codes: torch.Tensor, numbers: torch.Tensor) -> None:
+        """Count rows of the active party's columns."""
+        if self.columns is not None and len(codes):
+            self.columns.add(codes, numbers)
+
+    def add_scores(self, scores: Values) -> None:
+        """Count scores (n, columns) of rows without an absent party."""
+        for place, reference in enumerate(self._scores):
+            reference.add(scores[:, place])
+
+    def references(self) -> Sequence[Reference]:
+        """Scores and columns."""
+        return (*self._scores, *(self.columns.references() if self.columns is not None else ()))
+
+
+def column_drift(half: Half) -> ColumnDrift | None:
+    """Drift of a party's columns against its training rows; `None` without features, or without their store."""
+    folder = half.folder.data(half.party)
+    if half.model.encoder is None or not (folder / "store.json").exists():
+        return None
+    return ColumnDrift(half.model.encoder.columns, Store.open(folder), half.model.record.training_rows(half.job))
+
+
+def served_drift(half: Half) -> ServedDrift:
+    """Drift at the active party against its run."""
+    path, names = predictions_path(half.folder), score_columns(half.model.task)
+    scores: dict[str, Values] = {}
+    if path.exists():
+        table = parquet.read_table(path, columns=list(names))
+        scores = {f"score {name}": table.column(name).to_numpy() for name in names if table.num_rows}
+    return ServedDrift(column_drift(half), scores)

@@ -1,0 +1,27 @@
+"""A party that is killed under load fails no request and comes back; the benchmark measures it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.serving import forward_speed, kill_under_load, wait_until_whole
+from benchmarks.serving_parties import start_parties
+from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, train
+
+
+def test_a_killed_party_fails_no_request_and_comes_back(tmp_path: Path) -> None:
+    run = train(tmp_path)
+    parties = start_parties(run, ACTIVE, PASSIVES, deadline_ms=2000)
+    try:
+        wait_until_whole(parties[ACTIVE].started["url"])
+        seen = kill_under_load(parties, (ACTIVE, "telco"), 2, range(1, MISSING_AT_SHOP))
+        assert seen.failures == 0
+        assert 0 < seen.degraded < seen.answers
+        assert seen.descriptors_grown <= 4
+    finally:
+        for party in parties.values():
+            party.kill()
+
+
+def test_the_forward_pass_of_the_comparison_runs(tmp_path: Path) -> None:
+    assert forward_speed(train(tmp_path), 64, 0.05, MISSING_AT_SHOP) > 0

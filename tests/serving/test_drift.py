@@ -1,0 +1,83 @@
+"""Drift: no shift on rows of the training's own distribution, a shift where there is one, each at its owner alone."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cutlayer.serving.online.drift import MIN_ROWS, Reference, column_drift
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.metrics import PassiveMetrics, shown_metrics
+from cutlayer.serving.online.passive import Answered
+from tests.serving.world import MISSING_AT_SHOP, world
+
+DRAW = np.random.default_rng(5)
+
+
+def test_psi_of_normal_numbers_equals_that_of_their_shares() -> None:
+    reference = Reference("x", DRAW.normal(size=200_000))
+    reference.add(DRAW.normal(size=200_000))
+    assert reference.psi is not None
+    assert reference.psi < 1e-3
+    shifted = Reference("x", DRAW.normal(size=200_000))
+    shifted.add(DRAW.normal(loc=1.0, size=200_000))
+    # Deciles of N(0, 1) against the shares of N(1, 1) in them, by scipy.stats.norm: 0.9261.
+    assert shifted.psi is not None
+    assert abs(shifted.psi - 0.9261) < 0.02
+
+
+def test_psi_of_codes_counts_new_ones_together() -> None:
+    codes = np.repeat([2.0, 3.0, 4.0], [500, 300, 200])
+    same, other = Reference("c", codes, categories=True), Reference("c", codes, categories=True)
+    same.add(codes)
+    other.add(np.full(1000, 77.0))
+    assert same.psi == 0.0
+    assert other.psi is not None
+    assert other.psi > 5
+
+
+def test_too_few_rows_give_no_statistic() -> None:
+    reference = Reference("x", np.arange(50.0))
+    reference.add(np.arange(MIN_ROWS - 1.0))
+    assert reference.psi is None
+    constant = Reference("x", np.zeros(50))
+    constant.add(np.zeros(MIN_ROWS))
+    assert constant.psi == 0.0
+
+
+def test_the_active_party_shows_its_columns_and_scores_and_no_other_party_s(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain) as served:
+            for _ in range(3):
+                await served.predict(range(MISSING_AT_SHOP))
+            drift = {row["of"]: row for row in (await served.client.get("/v1/status")).json()["drift"]}
+            assert drift.keys() == {"income", "colour", "score probability"}
+            assert all(row["rows"] == 3 * MISSING_AT_SHOP for row in drift.values())
+            assert drift["income"]["psi"] < 0.1
+            given = {"income": [9.0] * 100, "colour": ["violet"] * 100}
+            for _ in range(9):
+                await served.predict(range(100), columns=given)
+            drift = {row["of"]: row for row in (await served.client.get("/v1/status")).json()["drift"]}
+            assert drift["income"]["psi"] > 0.25
+            assert drift["colour"]["psi"] > 0.25
+            metrics = (await served.client.get("/metrics")).text
+            assert 'cutlayer_drift_psi{column="income"}' in metrics
+            assert "calls" not in metrics
+
+    asyncio.run(check())
+
+
+def test_a_passive_party_shows_its_own_metrics(plain: Path) -> None:
+    half = Half.open(plain, "telco")
+    drift = column_drift(half)
+    assert drift is not None
+    answered = Answered(lookups=7)
+    drift.add(torch.zeros(MIN_ROWS, 0, dtype=torch.int32), torch.full((MIN_ROWS, 2), 9.0))
+    with shown_metrics("127.0.0.1:0", PassiveMetrics(answered, drift)) as url, urllib.request.urlopen(url) as page:
+        text = page.read().decode()
+    assert "cutlayer_lookups_total 7.0" in text
+    assert 'cutlayer_drift_psi{column="calls"}' in text
