@@ -19,6 +19,7 @@ from benchmarks.label_embeddings import LabelEmbeddings, label_embeddings
 from benchmarks.local_training import audited_side, centralised_side, make_table, split_side
 from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.pairs import Comparison, compare
+from benchmarks.psi import Intersections, intersections
 from benchmarks.serving import ServingSpeeds, serving
 
 
@@ -94,6 +95,10 @@ def _label_embeddings(_table: str, _rows: int, repeats: int) -> LabelEmbeddings:
     return label_embeddings(repeats)
 
 
+def _psi(_table: str, rows: int, repeats: int) -> Intersections:
+    return intersections(rows, repeats)
+
+
 def _dimip(_table: str, _rows: int, repeats: int) -> StepCosts:
     return dimip_step(repeats)
 
@@ -105,6 +110,7 @@ def _serving(_table: str, _rows: int, repeats: int) -> ServingSpeeds:
 Result = (
     Comparison
     | EmbeddingOverheads
+    | Intersections
     | LabelDefences
     | LabelEmbeddings
     | NoiseSpeeds
@@ -130,6 +136,10 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "embedding_defences": (
         "noise, rescaling and adjusting over the undefended step, CIFAR halves; goals 0.039, 0.18, 0.055",
         _embedding_defences,
+    ),
+    "psi": (
+        "private set intersection against openmined-psi in one process; --rows of each table; goal 0.45 on two cores",
+        _psi,
     ),
     "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),

@@ -1,9 +1,25 @@
 """The command line, one file per verb."""
 
-from cutlayer.cli import audit, check, demo, export, keys, list_, party, predict, report, run, schema, serve, sweep
+from cutlayer.cli import (
+    align,
+    audit,
+    check,
+    demo,
+    export,
+    keys,
+    list_,
+    party,
+    predict,
+    report,
+    run,
+    schema,
+    serve,
+    sweep,
+)
 from cutlayer.cli.app import app, main
 
 __all__ = [
+    "align",
     "app",
     "audit",
     "check",
@@ -26,6 +42,7 @@ _VERBS = (
     "check",
     "run",
     "party",
+    "align",
     "predict",
     "serve",
     "export",

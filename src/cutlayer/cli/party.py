@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from cutlayer.channel.security import Security
 from cutlayer.cli.app import BAD_INPUT, Json, app, emit, notify
 from cutlayer.cli.progress import progress_for
 from cutlayer.cli.report import finish
@@ -24,6 +25,7 @@ from cutlayer.cli.run import (
     interruptible,
     keys_for,
 )
+from cutlayer.config import PrivateFile
 from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.jobs.execute import Options
 from cutlayer.jobs.links import LinkOptions, security_of
@@ -80,14 +82,7 @@ def party(
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
     models = allowed_models(*private.allow_models, *allow_model or ())
     security = None if plaintext else security_of(whole, name, private, local.parent, notify)
-    links = LinkOptions(
-        security=security,
-        listen=private.listen,
-        timeout=timeout,
-        deadline=deadline,
-        reconnect=reconnect,
-        notify=notify,
-    )
+    links = link_options(private, security, timeout, deadline, reconnect)
     if preflight:
         with models:
             raise typer.Exit(show_checks(run_preflight(whole, name, options, links), as_json=json))
@@ -96,6 +91,20 @@ def party(
     if name == whole.active:
         raise typer.Exit(finish(ran, as_json=json))
     show_outcome(ran, as_json=json)
+
+
+def link_options(
+    private: PrivateFile, security: Security | None, timeout: float, deadline: float, reconnect: float | None
+) -> LinkOptions:
+    """How to connect, by the options of the command line and the private file."""
+    return LinkOptions(
+        security=security,
+        listen=private.listen,
+        timeout=timeout,
+        deadline=deadline,
+        reconnect=reconnect,
+        notify=notify,
+    )
 
 
 def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:

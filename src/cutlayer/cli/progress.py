@@ -67,6 +67,16 @@ class TerminalProgress(Stages):
         self._text = ""
         self.bar = self.bars.add_task(name if self.wide or len(name) <= 16 else f"{name[:15]}…", total=None, text="")
 
+    def aligned(self, buckets: int, total: int) -> None:
+        """Show how much of a large alignment is done."""
+        if self.bar is None:
+            self.stage("alignment")
+        text = f"{buckets} of {total} buckets of ids aligned"
+        if self.bar is not None:
+            self.bars.update(self.bar, total=total, completed=buckets, text=text)
+        if total > 1 and not self.console.is_terminal:
+            self.console.print(f"{self.name}: {text}", soft_wrap=True, highlight=False)
+
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Give the bar its length, in rows."""
         self.task = task

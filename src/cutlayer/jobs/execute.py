@@ -43,6 +43,9 @@ class Progress(Observer):
     def stage(self, name: str) -> None:
         """Called before each training: `this run`, `undefended`, `centralised`, ..."""
 
+    def aligned(self, buckets: int, total: int) -> None:
+        """Called during an alignment with other processes, with the number of finished buckets of rows and of all."""
+
 
 @dataclass(frozen=True)
 class Options:

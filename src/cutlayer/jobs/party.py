@@ -71,7 +71,8 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         local = local_side(
             job, name, folder, store, options.keys, table, resume=options.resume, forget_peer_progress=forget
         )
-        local = replace(local, alignment=Alignment(job.alignment, folder=out / "alignment" / name))
+        alignment = Alignment(job.alignment, folder=out / "alignment" / name, progress=progress.aligned)
+        local = replace(local, alignment=alignment)
         if name == job.active:
             _lead(job, local, folder, links, options, progress, threads)
         else:
@@ -96,7 +97,7 @@ def _lead(
         # Before the party is made, so that a missing peer is named at once and not at the first message due from it.
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, recorder)
-        outcome = _driven(party.run(), links, local.starting_key, how.deadline)
+        outcome = driven(isolated(party.run(), local.starting_key), links, how.deadline)
     recorder.finished()
     record_active(folder, party)
     trained = Trained(
@@ -115,7 +116,7 @@ def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None
     with make_client(job, local.name, how) as link:
         link.open(how.timeout)
         party = PassiveParty(job, local, link.port)
-        outcome: PassiveOutcome = _driven(party.run(), link, local.starting_key, how.deadline + GRACE)
+        outcome: PassiveOutcome = driven(isolated(party.run(), local.starting_key), link, how.deadline + GRACE)
     record_passive(folder, party)
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
@@ -123,18 +124,17 @@ def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None
     PassiveAudit(features=tuple(audit.results), skipped=audit.skipped).write(folder.path / "audit.json")
 
 
-def _driven(party: Generator[Port, Message, R], links: Links, key: bytes, patience: float) -> R:
+def driven(party: Generator[Port, Message, R], links: Links, patience: float) -> R:
     """Drive a party; if it fails or is stopped, send its peers the kind of the failure, and nothing of its data.
 
     Args:
-        party: The run of the party.
+        party: The run of the party. For a training it is `isolated`: the random state is swapped as where all parties
+            share a process, so that both give the same numbers.
         links: Links to its peers.
-        key: Starting key of its random numbers, 32 bytes. The random state is swapped as where all parties share a
-            process, so that both give the same numbers.
         patience: Seconds to wait for a message.
     """
     try:
-        return drive(isolated(party, key), lambda port: links.receive(port, patience))
+        return drive(party, lambda port: links.receive(port, patience))
     except (CutlayerError, KeyboardInterrupt) as failure:
         reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else close_reason(failure)
         for port in links.ports.values():

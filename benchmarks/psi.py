@@ -1,0 +1,155 @@
+"""Private set intersection of two tables: this package on all cores, and openmined-psi in its single process.
+
+Both run the whole protocol in memory, both sides included: no link, no reading of tables. openmined-psi 2.0.6 uses raw
+points on the curve P-256, and reveals the intersection to the client alone; this package also proves it to both sides.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import numpy as np
+import pyarrow as pa
+
+from cutlayer.channel import link
+from cutlayer.config import LimitsConfig
+from cutlayer.data.party_data import PartyTable
+from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.common_rows import rows_active, rows_passive
+from cutlayer.parties.drive import drive_together
+from cutlayer.workers import usable_cores
+
+
+@dataclass(frozen=True)
+class Intersections:
+    """Results, each as the median of the repeats, lowest and highest of the ratios.
+
+    Attributes:
+        rows: Number of rows of each of the two tables; half of them are common.
+        repeats: Number of pairs of runs, interleaved.
+        cores: Number of cores that this package used.
+        wall_ratio: Wall time of this package over that of openmined-psi.
+        wall_lowest: Lowest of it.
+        wall_highest: Highest of it.
+        cpu_ratio: The same of processor time, which other work on the machine changes less.
+        cpu_lowest: Lowest of it.
+        cpu_highest: Highest of it.
+        seconds: Wall time of this package.
+        cpu_seconds: Processor time of this package, all processes together.
+        peak_mb: Memory of this package: the largest resident size, worker processes included.
+        other_seconds: Wall time of openmined-psi.
+        other_cpu_seconds: Processor time of openmined-psi.
+        other_peak_mb: Memory of openmined-psi.
+    """
+
+    rows: int
+    repeats: int
+    cores: int
+    wall_ratio: float
+    wall_lowest: float
+    wall_highest: float
+    cpu_ratio: float
+    cpu_lowest: float
+    cpu_highest: float
+    seconds: float
+    cpu_seconds: float
+    peak_mb: float
+    other_seconds: float
+    other_cpu_seconds: float
+    other_peak_mb: float
+
+
+Cost = tuple[float, float, float]
+"""Wall seconds, processor seconds, peak memory in megabytes."""
+
+
+def intersections(rows: int, repeats: int) -> Intersections:
+    """Time both in turn, each in a new process.
+
+    Raises:
+        ModuleNotFoundError: openmined-psi (extra `psi`) is not installed.
+    """
+    import private_set_intersection.python  # noqa: F401  (before minutes of work)
+
+    costs = [(_apart(ours, rows), _apart(theirs, rows)) for _ in range(repeats)]
+    walls = [mine[0] / other[0] for mine, other in costs]
+    cpus = [mine[1] / other[1] for mine, other in costs]
+    medians = [
+        [round(statistics.median(pair[side][what] for pair in costs), 2) for what in range(3)] for side in (0, 1)
+    ]
+    return Intersections(
+        rows,
+        repeats,
+        usable_cores(),
+        round(statistics.median(walls), 3),
+        round(min(walls), 3),
+        round(max(walls), 3),
+        round(statistics.median(cpus), 3),
+        round(min(cpus), 3),
+        round(max(cpus), 3),
+        *medians[0],
+        *medians[1],
+    )
+
+
+def ours(rows: int) -> int:
+    """Align two tables of `rows` rows; returns the number of common ones."""
+    bank, telco = (
+        PartyTable(name, pa.table({"id": pa.array(np.arange(rows) + start), "x": pa.array(np.zeros(rows))}), "id")
+        for name, start in (("bank", 0), ("telco", rows // 2))
+    )
+    here, there = link("bank", "telco", "benchmark")
+    alignment = Alignment("psi")
+    result = drive_together(
+        {
+            "bank": rows_active(bank, "bank", {"telco": here}, {"telco": rows}, alignment),
+            "telco": rows_passive(telco, there, rows, LimitsConfig(), alignment),
+        }
+    )
+    return len(result["bank"].positions)
+
+
+def theirs(rows: int) -> int:
+    """The same by openmined-psi, as its documentation shows."""
+    import private_set_intersection.python as psi
+
+    bank, telco = ([str(one) for one in range(start, start + rows)] for start in (0, rows // 2))
+    client, server = psi.client.CreateWithNewKey(True), psi.server.CreateWithNewKey(True)
+    setup = server.CreateSetupMessage(0.0, rows, telco, psi.DataStructure.RAW)
+    response = server.ProcessRequest(client.CreateRequest(bank))
+    return len(client.GetIntersection(setup, response))
+
+
+def _apart(side: Callable[[int], int], rows: int) -> Cost:
+    context = multiprocessing.get_context("spawn")
+    pipe, other = context.Pipe()
+    process = context.Process(target=_measured, args=(other, side, rows))
+    process.start()
+    other.close()
+    cost: Cost = pipe.recv()
+    process.join()
+    return cost
+
+
+def _measured(pipe: Connection, side: Callable[[int], int], rows: int) -> None:
+    side(100)  # loads the libraries
+    began, cpu = time.perf_counter(), _cpu()
+    found = side(rows)
+    seconds = time.perf_counter() - began
+    if found != rows - rows // 2:
+        raise ValueError(f"expected {rows - rows // 2} common rows, got {found}")
+    own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    # Of the children only the largest is known; both sides have one for each core.
+    pipe.send((seconds, _cpu() - cpu, (own + 2 * usable_cores() * child) / 1024))
+
+
+def _cpu() -> float:
+    """Processor seconds of this process and of those that it started and that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)

@@ -1,0 +1,94 @@
+"""`cutlayer align`: find the rows that all parties have, without a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app, emit, notify
+from cutlayer.cli.party import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, link_options
+from cutlayer.cli.progress import progress_for
+from cutlayer.cli.run import JobFile
+from cutlayer.config.load import load_job, load_private_part, with_private_part
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.align import Aligned, align_party
+from cutlayer.jobs.links import security_of
+from cutlayer.parties.alignment import Purpose
+
+
+class Reveal(StrEnum):
+    """Who learns the common rows."""
+
+    BOTH = "both"
+    ACTIVE = "active"
+
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Find only how many rows are common, and write no file.")]
+To = Annotated[
+    Reveal | None,
+    typer.Option("--reveal", help="Who learns the common rows; all parties name the same. Default: both."),
+]
+AlignedFile = Annotated[
+    Path | None,
+    typer.Option("--out", help="The CSV file to write; default: runs/JOB-NAME-aligned.csv next to the private file."),
+]
+
+
+@app.command()
+def align(
+    job: JobFile,
+    name: Name,
+    local: LocalFile,
+    dry_run: DryRun = False,
+    reveal: To = None,
+    out: AlignedFile = None,
+    timeout: Timeout = 300.0,
+    deadline: Deadline = 3600.0,
+    reconnect: Reconnect = None,
+    plaintext: Plaintext = False,
+    json: Json = False,
+) -> None:
+    """Find the rows that all parties have by private set intersection, without training; all parties run it."""
+    private = load_private_part(local)
+    whole = with_private_part(load_job(job), name, private)
+    file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
+    purpose = purpose_of(dry_run, reveal)
+    security = None if plaintext else security_of(whole, name, private, local.parent, notify)
+    links = link_options(private, security, timeout, deadline, reconnect)
+    with progress_for(quiet=json) as progress:
+        result = align_party(whole, name, file, purpose, progress, links)
+    if json:
+        emit({**asdict(result), "out": str(result.out) if result.out else None})
+        return
+    for line in _lines(result):
+        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:
+    """The purpose that the options name.
+
+    Raises:
+        ConfigError: a dry run reveals rows to nobody.
+    """
+    if dry_run and reveal is not None:
+        raise ConfigError.expected("no --reveal with --dry-run, which reveals numbers alone", reveal.value)
+    if dry_run:
+        return Purpose.SIZE
+    return Purpose.ALIGN_ACTIVE if reveal is Reveal.ACTIVE else Purpose.ALIGN
+
+
+def _lines(result: Aligned) -> Iterator[str]:
+    for peer, count in result.shared.items():
+        yield f"{count:,} of {result.rows:,} rows of {result.party} are common with {peer}"
+    if result.common is not None and len(result.shared) > 1:
+        yield f"{result.common:,} with all"
+    if result.common is None and not result.shared:
+        yield f"{result.party}: done; the active party alone learned the common rows"
+    if result.out is not None:
+        yield f"rows and ids: {result.out}"

@@ -1,0 +1,147 @@
+"""Aligns one party's rows with those of the other parties, without a training."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.address import check_loopback
+from cutlayer.channel.grpc_link import Links
+from cutlayer.config import FeaturesConfig, Job
+from cutlayer.data.align import Positions
+from cutlayer.data.party_data import PartyTable
+from cutlayer.durable import make_folder, replace_whole
+from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.jobs.check import check_alignment
+from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.jobs.party import GRACE, driven
+from cutlayer.parties.alignment import Alignment, Purpose
+from cutlayer.parties.common_rows import CommonRows
+from cutlayer.parties.handshake import Agreement, agree_active, agree_passive
+from cutlayer.parties.messages import DONE, receive
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Result of an alignment at one party.
+
+    Attributes:
+        party: Name of the party.
+        rows: Number of rows of its table.
+        common: Number of rows that it learned; `None` where it learned none.
+        shared: Number of rows in common with each peer, as far as it knows.
+        out: File of the aligned ids; `None` where none was written.
+    """
+
+    party: str
+    rows: int
+    common: int | None
+    shared: Mapping[str, int]
+    out: Path | None
+
+
+def align_party(job: Job, name: str, out: Path, purpose: Purpose, progress: Progress, how: LinkOptions) -> Aligned:
+    """Align one organisation's rows with those of the other parties of a job.
+
+    The progress of a large alignment is in a folder next to `out` until it is done; the same call continues it.
+
+    Args:
+        job: Job with this party's private part.
+        name: Name of the party that this process is.
+        out: CSV file to write, with the number (from 0) and the id of each common row, in the common order.
+        purpose: What is revealed, and to whom.
+        progress: Receives the finished buckets.
+        how: How to connect to the other parties.
+
+    Raises:
+        RunFolderError: `out` exists.
+        PeerLost: a peer stopped answering.
+        CutlayerError: bad input, here or at a peer.
+    """
+    check_alignment(job)
+    check_purpose(job, purpose)
+    if out.exists():
+        raise RunFolderError(f"{out} exists already; choose another file with --out")
+    party = job.parties[name]
+    if party.table is None:
+        raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
+    table = PartyTable(name, party.table, party.id, features=FeaturesConfig(include="none"))
+    unfinished = out.with_name(f"{out.name}.progress")
+    alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned)
+    with _linked(job, name, how) as (links, patience):
+        own = _active if name == job.active else _passive
+        result = driven(own(job, name, table, links.ports, alignment), links, patience)
+    written = None
+    if result.positions is not None:
+        written = out
+        _write(out, table, result.positions)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(unfinished)
+    common = None if result.positions is None else len(result.positions)
+    return Aligned(name, table.rows, common, result.sizes, written)
+
+
+def check_purpose(job: Job, purpose: Purpose) -> None:
+    """Refuse to hide rows with an alignment that shows them.
+
+    Raises:
+        ConfigError: the job aligns plainly.
+    """
+    if job.alignment == "plain" and purpose is not Purpose.ALIGN:
+        wanted = f"alignment: psi in the job, to {purpose.value}"
+        raise ConfigError.expected(wanted, "plain", "plain shows the rows to both sides")
+
+
+@contextmanager
+def _linked(job: Job, name: str, how: LinkOptions) -> Iterator[tuple[Links, float]]:
+    """Open links to all peers, to wait for each message that many seconds."""
+    if how.security is None:
+        check_loopback(address_of(job))
+    if name == job.active:
+        with open_server(job, how) as links:
+            links.wait_for_peers()
+            yield links, how.deadline
+    else:
+        with make_client(job, name, how) as link:
+            link.open(how.timeout)
+            yield link, how.deadline + GRACE
+
+
+Party = Generator[Port, Message, CommonRows]
+
+
+def _active(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
+    agreement: Agreement = yield from agree_active(job, table, name, ports, [], job.parties[name].limits, alignment)
+    for port in ports.values():
+        port.send(Kind.CLOSE, fields={"reason": DONE})
+    for port in ports.values():
+        yield from receive(port, Kind.CLOSE)
+    return agreement.aligned
+
+
+def _passive(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
+    port = ports[job.active]
+    agreement: Agreement = yield from agree_passive(job, table, port, [], job.parties[name].limits, alignment)
+    yield from receive(port, Kind.CLOSE)
+    port.send(Kind.CLOSE, fields={"reason": DONE})
+    return agreement.aligned
+
+
+def _write(out: Path, table: PartyTable, positions: Positions) -> None:
+    """Write the rows and ids, readable by their owner alone."""
+    rows = pa.table({"row": pa.array(positions), "id": table.ids(positions)})
+    make_folder(out.parent)
+
+    def write(partial: Path) -> None:
+        partial.touch(mode=0o600)
+        csv.write_csv(rows, partial)
+
+    replace_whole(out, write)
