@@ -37,7 +37,7 @@ class Kind(StrEnum):
     COMMITTED = "committed"  # this party's part of the checkpoint is on disk
     EVIDENCE = "evidence"  # evidence of a passive party's protections
     CLOSE = "close"  # the last message of each side
-    OFFER = "offer"  # online: the half of a run that a passive party serves, and the width of its embeddings
+    OFFER = "offer"  # the half of a run that a party predicts with, and the width of its embeddings
     LOOKUP = "lookup"  # online: (n, 16) digests of the ids that the active party asks about
     LOOKED_UP = "looked_up"  # online: (n, width) of those rows, zeros where the status says that there is none
     PROBE = "probe"  # online: asks a party that did not answer in time whether it answers again

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperGroup
 
 from cutlayer.cli.signals import Received, stopped_by_signals
 from cutlayer.errors import CutlayerError, Interrupted
@@ -33,7 +34,19 @@ FREE_SPACE = (
 Misuse: type[Exception] = typer.BadParameter.__mro__[1]
 """Wrong options and arguments; the class has no public name of its own in all versions of typer."""
 
+
+class Verbs(TyperGroup):
+    """The verbs, of which some are two words after each other."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of the first arguments."""
+        if " ".join(args[:2]) in self.commands:
+            args = [" ".join(args[:2]), *args[2:]]
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Verbs,
     name="cutlayer",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,14 +114,23 @@ def address_of(job: Job) -> str:
     return address
 
 
-def open_server(job: Job, options: LinkOptions, *, greet_only: bool = False) -> ServerLinks:
-    """Listen as the active party of a job; with `greet_only` callers are checked, and none is linked."""
+def open_server(
+    job: Job, options: LinkOptions, *, greet_only: bool = False, peers: Sequence[str] | None = None
+) -> ServerLinks:
+    """Listen as the active party of a job.
+
+    Args:
+        job: The job.
+        options: How to connect.
+        greet_only: Whether callers are only checked, and none is linked.
+        peers: Passive parties that may connect; all of the job by default.
+    """
     address = options.listen or address_of(job)
     split_address(address)
     return serve(
         address,
         job.active,
-        job.passives,
+        job.passives if peers is None else peers,
         secrets.token_hex(8),
         timeout=options.timeout,
         security=options.security,

@@ -40,6 +40,8 @@ class Purpose(StrEnum):
 
     TRAIN = "train"
     """Both sides learn the common rows."""
+    PREDICT = "predict"
+    """The same, of rows to be predicted with a trained model."""
     ALIGN = "align"
     """The same, without a training after it."""
     ALIGN_ACTIVE = "align active"
@@ -50,7 +52,7 @@ class Purpose(StrEnum):
     @property
     def reveals_to_passive(self) -> bool:
         """Whether passive parties learn the common rows."""
-        return self in (Purpose.TRAIN, Purpose.ALIGN)
+        return self in (Purpose.TRAIN, Purpose.PREDICT, Purpose.ALIGN)
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,13 @@ class Prediction:
         parts = []
         for batch in evaluation_batches(rows, EVALUATION_ROWS):
             view = PassiveView(Mode.SERVE, self._number, self._batches, batch, embed)
-            released = self._chain.embedding_out(embed(batch), view)
+            with torch.no_grad():
+                released = self._chain.embedding_out(embed(batch), view)
             self._chain.sending(Kind.EVALUATION, self._active, released)
             self._batches += 1
             parts.append(released)
-        return torch.cat(parts) if parts else embed(rows)
+        with torch.no_grad():
+            return torch.cat(parts) if parts else embed(rows)
 
 
 class Serving:
@@ -136,7 +138,7 @@ class Serving:
             ConfigError, BudgetExceeded: as `check`; nothing is released then.
             RunFolderError: another process makes a prediction at this moment.
         """
-        with torch.no_grad(), self._alone():
+        with self._alone():
             self.check()
             try:
                 yield Prediction(self.chain, self.job.active, self.made)

@@ -1,0 +1,152 @@
+"""`cutlayer party predict`: one organisation's part of a prediction, in its own process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.channel.address import check_loopback
+from cutlayer.cli.app import Json, app, emit, notify
+from cutlayer.cli.party import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout
+from cutlayer.cli.predict import Absent, table_like
+from cutlayer.cli.run import AllowModel, JobFile, KeyFile
+from cutlayer.config import Job, PrivateFile, TableConfig
+from cutlayer.config.load import load_job, load_private_part, with_private_part
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server, security_of
+from cutlayer.models import allowed_models
+from cutlayer.results.scores import check_scores_path
+from cutlayer.serving.between import Side, answer, ask, driven, write_answered
+from cutlayer.serving.release import Serving
+from cutlayer.training.finetuning import checked_absent
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import read_key
+from cutlayer.training.process import run_threads
+
+Run = Annotated[
+    Path | None,
+    typer.Option("--run", help="This party's folder of the training; default: runs/JOB-NAME next to the party file."),
+]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="The table of new rows; default: the table of the party file.")
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="The Parquet file that the active party writes.", show_default=False)
+]
+
+
+@app.command("party predict")
+def party_predict(
+    job: JobFile,
+    name: Name,
+    local: LocalFile,
+    out: Out = None,
+    run: Run = None,
+    data: Data = None,
+    absent: Absent = None,
+    key: KeyFile = None,
+    allow_model: AllowModel = None,
+    timeout: Timeout = 300.0,
+    deadline: Deadline = 3600.0,
+    reconnect: Reconnect = None,
+    plaintext: Plaintext = False,
+    json: Json = False,
+) -> None:
+    """Predict new rows between organisations: this party's part, with its own table and its own part of the model."""
+    private = load_private_part(local)
+    given = with_private_part(load_job(job), name, private)
+    folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
+    trained = _trained_job(folder, given)
+    security = None if plaintext else security_of(given, name, private, local.parent, notify)
+    links = LinkOptions(
+        security=security, listen=private.listen, timeout=timeout, deadline=deadline, reconnect=reconnect, notify=notify
+    )
+    if security is None:
+        check_loopback(address_of(given))
+    _check_options(given, name, out, absent or ())
+    supplied = read_key(key) if key else None
+    with (
+        allowed_models(*private.allow_models, *allow_model or ()),
+        run_threads(trained.train.threads, 1, processes=len(trained.parties)),
+    ):
+        side = Side.open(trained, folder, name, _table(private, data), private.limits)
+        if name == trained.active and out is not None:
+            _lead(side, given, links, out, absent or (), as_json=json)
+        else:
+            _follow(side, Serving(trained, folder, name, side.width, supplied), given, links, as_json=json)
+
+
+def _trained_job(folder: RunFolder, given: Job) -> Job:
+    """The job of the run, whose shared part the job file must still have; protections are those of the training.
+
+    Raises:
+        ConfigError: the folder is of another job.
+    """
+    trained = load_job(folder.path / "job.yaml")
+    if trained.digest() != given.digest():
+        wanted = f"the job that {folder.path} was trained with"
+        raise ConfigError.expected(wanted, "another one", "parties, task, model, train and alignment must be equal")
+    return trained
+
+
+def _check_options(job: Job, name: str, out: Path | None, absent: list[str] | tuple[()]) -> None:
+    """Raise unless the options fit the party's role.
+
+    Raises:
+        ConfigError: the active party has no `--out`, or a passive one has it or names absent parties.
+    """
+    if name == job.active:
+        if out is None:
+            raise ConfigError.expected(f"--out at {name}, which has the predictions", "none", "name a .parquet file")
+        check_scores_path(out)
+    elif out is not None or absent:
+        raise ConfigError.expected(f"--out and --absent at {job.active} alone", f"one at {name}", "leave it out")
+
+
+def _table(private: PrivateFile, data: Path | None) -> TableConfig:
+    if data is not None:
+        return table_like(private.table, data)
+    if private.table is None:
+        raise ConfigError.expected("a table of new rows", "none", "name one with --data, or in the party file")
+    return private.table
+
+
+def _lead(side: Side, job: Job, how: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool) -> None:
+    absent = checked_absent(names, [*side.model.record.widths], side.name)
+    peers = [name for name in job.passives if name not in absent]
+    if peers:
+        with open_server(job, how, peers=peers) as links:
+            links.wait_for_peers()
+            done = driven(ask(side, links.ports, absent), links, how.deadline)
+    else:
+        raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
+    rows = write_answered(side, done, out)
+    if as_json:
+        emit({"party": side.name, "out": str(out), "rows": rows, "contributed": list(done.contributed)})
+        return
+    text = f"{out}: {rows:,} rows, from {', '.join(done.contributed)}"
+    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _follow(side: Side, serving: Serving, job: Job, how: LinkOptions, *, as_json: bool) -> None:
+    serving.check()  # before the active party waits for an alignment
+    with make_client(job, side.name, how) as link:
+        link.open(how.timeout)
+        rows = driven(answer(side, serving, link.port), link, how.deadline)
+    planned = serving.plan.serving if serving.counted else None
+    if as_json:
+        emit(
+            {
+                "party": side.name,
+                "rows": rows,
+                "predictions": serving.made if serving.counted else None,
+                "planned": planned,
+            }
+        )
+        return
+    counted = f"; prediction {serving.made} of {planned} planned" if serving.counted else ""
+    text = f"{side.name}: released {rows:,} rows to {job.active}{counted}"
+    Console().print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,254 @@
+"""Predictions between organisations: each has its own part of the model and its own table of new rows.
+
+The rows are aligned as in training. Then the active party asks for them batch by batch, and each passive party releases
+every row once, through its protections, in the order that it computes itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from cutlayer.channel import Kind, Message, Port, rows_digest
+from cutlayer.channel.grpc_link import Links
+from cutlayer.config import FeaturesConfig, Job, LimitsConfig
+from cutlayer.data.batches import evaluation_batches
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.store import Store
+from cutlayer.errors import CutlayerError, Interrupted, ProtocolError, RunFolderError
+from cutlayer.models import BottomModel, TopModel
+from cutlayer.parties.alignment import Alignment, Purpose
+from cutlayer.parties.drive import drive
+from cutlayer.parties.handshake import agree_active, agree_order_active, agree_order_passive, agree_passive
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.messages import DONE, checked_embedding, close_reason, receive
+from cutlayer.parties.numbers import check_own
+from cutlayer.results.scores import check_scores_path, score_file, scores_of
+from cutlayer.serving.models import PartyModel, embedding_of
+from cutlayer.serving.release import Serving
+from cutlayer.training.folder import RunFolder
+
+R = TypeVar("R")
+PART = "new rows"
+"""The part of the rows that a request of a prediction names."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A party's own side of a prediction.
+
+    Attributes:
+        job: Job of its run, with the private part that it was trained with.
+        model: Its part of the model.
+        table: Its new rows.
+        limits: Bounds on the numbers that it sends and accepts.
+        alignment: How the rows are aligned.
+    """
+
+    job: Job
+    model: PartyModel
+    table: PartyTable
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    alignment: Alignment = field(default_factory=Alignment)
+
+    @classmethod
+    def open(cls, job: Job, folder: RunFolder, party: str, table: object, limits: LimitsConfig) -> Side:
+        """Load a party's part of a run, and open its table of new rows.
+
+        Args:
+            job: Job of the run.
+            folder: The party's own folder of the run.
+            party: Name of the party.
+            table: A `TableConfig`, or a table in memory.
+            limits: Bounds on the numbers that it sends and accepts.
+
+        Raises:
+            RunFolderError: the folder does not have the part of a finished run.
+            DataError: the table cannot be used.
+        """
+        model = PartyModel.load(job, folder, party)
+        features = FeaturesConfig(include="none") if model.encoder is None else None
+        rows = PartyTable(party, table, id=job.parties[party].id, features=features, encoder=model.encoder)
+        return cls(job, model, rows, limits, Alignment(job.alignment, Purpose.PREDICT))
+
+    @property
+    def name(self) -> str:
+        """Name of the party."""
+        return self.model.record.party
+
+    @property
+    def width(self) -> int:
+        """Number of columns of its embedding; 0 where it has no features."""
+        return 0 if self.model.bottom is None else self.model.bottom.width
+
+    def store(self, positions: np.ndarray) -> Store:
+        """Encoded rows, in the common order.
+
+        Args:
+            positions: Row numbers in the table, int64 (m,).
+        """
+        return self.table.encode_all().take(torch.from_numpy(positions))
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What the active party has after a prediction.
+
+    Attributes:
+        ids: Ids of the rows, in the order of its own table, (n,).
+        logits: Logits of the same rows, (n, outputs).
+        contributed: Parties that the predictions rest on.
+    """
+
+    ids: pa.Array
+    logits: Tensor
+    contributed: tuple[str, ...]
+
+
+def answer(side: Side, serving: Serving, port: Port) -> Generator[Port, Message, int]:
+    """The passive side: align, then release every common row once; returns the number of rows.
+
+    Args:
+        side: The party's own side.
+        serving: Its releases.
+        port: Port to the active party.
+
+    Raises:
+        ConfigError, BudgetExceeded: no prediction is left; nothing is sent then.
+        ProtocolError: the active party has a part of another training, or asks for anything but the next batch.
+    """
+    serving.check()
+    aligned = yield from agree_passive(side.job, side.table, port, [], side.limits, side.alignment)
+    bottom = _bottom(side)
+    yield from agree_order_passive(port, side.table.digests[aligned.positions], bottom.width)
+    yield from _compare_trainings(side, [port], bottom.width)
+    store = side.store(aligned.positions)
+    embed = embedding_of(bottom, store)
+    with serving.prediction() as prediction:
+        # By this party's own numbers, never by those of a request: each row is in one batch.
+        for number, rows in enumerate(evaluation_batches(torch.arange(store.rows), EVALUATION_ROWS)):
+            request = yield from receive(port, Kind.REQUEST, -1, number, rows_digest(rows))
+            if (request.fields["part"], request.fields["batch"]) != (PART, number):
+                raise ProtocolError.expected(f"a request for batch {number} of {PART} from {port.peer}", "another")
+            with torch.no_grad():
+                check_own(embed(rows), side.limits.embedding_norm, side.name, f"embedding of batch {number}")
+            released = prediction.release(embed, rows)
+            port.send(Kind.EVALUATION, step=number, rows=request.rows, tensors={"embedding": released})
+    yield from receive(port, Kind.CLOSE)
+    port.send(Kind.CLOSE, fields={"reason": DONE})
+    return store.rows
+
+
+def ask(side: Side, ports: Mapping[str, Port], absent: Sequence[str] = ()) -> Generator[Port, Message, Answered]:
+    """The active side: align, then ask for every common row, and answer with the top model.
+
+    Args:
+        side: The party's own side.
+        ports: Ports to the passive parties that are not absent, by name in the job's order.
+        absent: Passive parties without which the rows are predicted.
+
+    Raises:
+        ProtocolError: a passive party has a part of another training, or sends anything but the embeddings asked for.
+    """
+    top, widths = _top(side), side.model.record.widths
+    aligned = yield from agree_active(side.job, side.table, side.name, ports, [], side.limits, side.alignment)
+    yield from agree_order_active(side.job, ports, side.table.digests[aligned.positions])
+    yield from _compare_trainings(side, [*ports.values()], 0, widths)
+    count = len(aligned.positions)
+    own = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
+    logits = []
+    for number, rows in enumerate(evaluation_batches(torch.arange(count), EVALUATION_ROWS)):
+        digest = rows_digest(rows)
+        for port in ports.values():
+            port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": PART, "batch": number})
+        made = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
+        for name, port in ports.items():
+            message = yield from receive(port, Kind.EVALUATION, -1, number, digest)
+            made[name] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
+        with torch.no_grad():
+            if own is not None:
+                made[side.name] = own(rows)
+            logits.append(top.answer(made, made.keys() - set(absent)) if absent else top(made))
+    for port in ports.values():
+        port.send(Kind.CLOSE, fields={"reason": DONE})
+    for port in ports.values():
+        yield from receive(port, Kind.CLOSE)
+    order = np.argsort(aligned.positions)
+    ids = side.table.ids(aligned.positions[order]).combine_chunks()
+    contributed = tuple(name for name in widths if name not in absent)
+    return Answered(ids, torch.cat(logits)[torch.from_numpy(order)], contributed)
+
+
+def write_answered(side: Side, answered: Answered, out: Path) -> int:
+    """Write the predictions as `predict` does, and return the number of rows.
+
+    Args:
+        side: The active party's own side.
+        answered: What it has after the prediction.
+        out: Path of the Parquet file.
+    """
+    check_scores_path(out)
+    parties = [*side.model.record.widths]
+    present = {name: np.full(len(answered.ids), name in answered.contributed) for name in parties}
+    with score_file(out, side.model.task, answered.ids.type, parties) as writer:
+        writer.write(answered.ids, scores_of(side.model.task, answered.logits), present)
+    return len(answered.ids)
+
+
+def driven(party: Generator[Port, Message, R], links: Links, patience: float) -> R:
+    """Drive a side over links; if it fails, send its peers the kind of the failure, and nothing of its data.
+
+    Args:
+        party: `answer` or `ask`.
+        links: Links to its peers.
+        patience: Seconds to wait for a message.
+    """
+    try:
+        return drive(party, lambda port: links.receive(port, patience))
+    except (CutlayerError, KeyboardInterrupt) as failure:
+        reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else close_reason(failure)
+        for port in links.ports.values():
+            with suppress(CutlayerError):  # a lost peer cannot be reached, and must not keep this from the rest
+                port.send(Kind.CLOSE, fields={"reason": reason})
+        raise
+
+
+def _compare_trainings(
+    side: Side, ports: Sequence[Port], width: int, widths: Mapping[str, int] | None = None
+) -> Generator[Port, Message, None]:
+    """Compare the training that each party's part is of: parts of different ones give numbers without a meaning.
+
+    Raises:
+        ProtocolError: another training, or another width than in it.
+    """
+    training = side.model.record.training
+    for port in ports:
+        port.send(Kind.OFFER, fields={"version": training, "width": width})
+    for port in ports:
+        theirs = yield from receive(port, Kind.OFFER)
+        if theirs.fields["version"] != training:
+            wanted = f"a part of training {training} at {port.peer}, as here"
+            raise ProtocolError.expected(wanted, f"one of {theirs.fields['version']}", "name the folders of one run")
+        if widths is not None and theirs.fields["width"] != widths[port.peer]:
+            wanted = f"embeddings of {widths[port.peer]} columns from {port.peer}, as in training"
+            raise ProtocolError.expected(wanted, theirs.fields["width"])
+
+
+def _bottom(side: Side) -> BottomModel:
+    if side.model.bottom is None:
+        raise RunFolderError.expected(f"a bottom model of {side.name}", "none")
+    return side.model.bottom
+
+
+def _top(side: Side) -> TopModel:
+    if side.model.top is None:
+        raise RunFolderError.expected(f"the top model at {side.name}", "none", "it is at the active party")
+    return side.model.top
