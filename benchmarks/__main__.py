@@ -21,6 +21,7 @@ from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.pairs import Comparison, compare
 from benchmarks.psi import Intersections, intersections
 from benchmarks.serving import ServingSpeeds, serving
+from benchmarks.wire import RoundTrips, wire
 
 
 def _local_training(batch_size: int) -> Callable[[str, int, int], Comparison]:
@@ -103,6 +104,10 @@ def _dimip(_table: str, _rows: int, repeats: int) -> StepCosts:
     return dimip_step(repeats)
 
 
+def _wire(_table: str, _rows: int, repeats: int) -> RoundTrips:
+    return wire(repeats)
+
+
 def _serving(_table: str, _rows: int, repeats: int) -> ServingSpeeds:
     return serving(repeats)
 
@@ -115,6 +120,7 @@ Result = (
     | LabelEmbeddings
     | NoiseSpeeds
     | Overheads
+    | RoundTrips
     | ServingSpeeds
     | StepCosts
 )
@@ -132,6 +138,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "distance_statistics": ("rows/s against the tiled product X X^T, n = 8192; goal 0.67", _distance_statistics),
     "distance_loss": ("mean and variance with gradient against the same product", _distance_loss),
     "kept_memory": ("steps of a small convolutional network against the C library's defaults", _kept_memory),
+    "wire": ("a round trip between processes against a bare gRPC stream with mutual TLS; goal 1.3", _wire),
     "noise": ("normals/s against torch.randn, goal 0.8; releases on a lattice against float32", _noise),
     "embedding_defences": (
         "noise, rescaling and adjusting over the undefended step, CIFAR halves; goals 0.039, 0.18, 0.055",

@@ -12,9 +12,9 @@ from ruamel.yaml import YAML
 
 from cutlayer.training.folder import RunFolder
 from tests.channel.certificates import FEDERATION, Federation
-from tests.channel.proxy import Proxy
 from tests.parties.processes import Site, fork, lay_out
 from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, raw_job, run, tables
+from tools.faults.proxy import Proxy
 
 OPTIONS: dict[str, Any] = {
     "passives": 2,

@@ -4,6 +4,7 @@ chunk = kind (one byte), then
     START  number of bytes of the frame (uint32, little-endian) and the first of them
     MORE   the next bytes of that frame
     ACK    number of frames that the sender of this chunk has received (uint64)
+    END    nothing; the sender ends the link on purpose. A call that ends without it was broken, whatever gRPC says
 
 Every chunk of a frame but the last carries exactly `CHUNK_BYTES`: a peer cannot make this side hold many small ones.
 """
@@ -20,7 +21,9 @@ CHUNK_BYTES = 2**20
 HEAD = 5
 """Bytes of a chunk at most besides those of the frame, that of `ACK` excepted."""
 
-_START, _MORE, _ACK = 1, 2, 3
+_START, _MORE, _ACK, _END = 1, 2, 3, 4
+END = bytes([_END])
+"""The chunk that ends a link."""
 _START_HEAD, _MORE_HEAD, _ACK_HEAD = struct.Struct("<BI"), struct.Struct("<B"), struct.Struct("<BQ")
 Part = bytes | bytearray | memoryview
 Frame = tuple[memoryview, ...]
@@ -53,11 +56,11 @@ class Assembler:
         self._parts: list[memoryview] = []
         self._missing = 0
 
-    def add(self, chunk: bytes) -> Frame | int | None:
+    def add(self, chunk: bytes) -> Frame | int | bytes | None:
         """Take the next chunk.
 
         Returns:
-            A frame that is now complete, the number of an acknowledgement, or `None`.
+            A frame that is now complete, the number of an acknowledgement, `END`, or `None`.
 
         Raises:
             ProtocolError: no chunk, one out of order, or of another size than it must have.
@@ -65,6 +68,8 @@ class Assembler:
         kind = chunk[0] if chunk else 0
         if kind == _ACK and len(chunk) == _ACK_HEAD.size:
             return int(_ACK_HEAD.unpack(chunk)[1])
+        if chunk == END and not self._missing:
+            return END
         if kind == _START and not self._missing and len(chunk) >= _START_HEAD.size:
             self._missing = _START_HEAD.unpack_from(chunk)[1]
             if self._missing > self._most:

@@ -19,6 +19,10 @@ class FramesEnded(Exception):
     """No frame will follow, for the reason in the message."""
 
 
+class Replaced(FramesEnded):
+    """Another call carries the frames of the link."""
+
+
 class Inbox:
     """Received frames, first in, first out, between the thread of a call and that of the party.
 
@@ -122,7 +126,8 @@ class Outbox:
             The chunks, and the number of the frame after them.
 
         Raises:
-            FramesEnded: the call is no longer wanted, or the queue was ended and every frame taken.
+            Replaced: the call is no longer wanted.
+            FramesEnded: the queue was ended and every frame taken.
         """
         with self._changed:
             self._changed.wait_for(
@@ -134,7 +139,7 @@ class Outbox:
                 )
             )
             if not wanted():
-                raise FramesEnded("another call replaced it")
+                raise Replaced("another call carries the frames")
             if self._acknowledge is not None:
                 chunk, self._acknowledge = acknowledgement(self._acknowledge), None
                 return (chunk,), number

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import grpc
 
-from cutlayer.channel.chunks import Assembler, split_frame
+from cutlayer.channel.chunks import END, Assembler, split_frame
 from cutlayer.channel.codec import Limits, decode, encode_parts
-from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, FramesEnded, Inbox, Outbox
+from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, FramesEnded, Inbox, Outbox, Replaced
 from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
 from cutlayer.errors import PeerLost, ProtocolError
@@ -154,7 +154,10 @@ class Stream:
         while True:
             try:
                 chunks, number = self._outbox.take(number, lambda: self._call is call)
+            except Replaced:
+                return
             except FramesEnded:
+                yield END
                 return
             yield from chunks
 
@@ -168,6 +171,8 @@ class Stream:
         try:
             for chunk in chunks:
                 found = assembler.add(chunk)
+                if found == END:
+                    return "it closed the link", True
                 if not self._accepts(found, call):
                     return "another call replaced it", False
                 if isinstance(found, tuple):
@@ -176,7 +181,8 @@ class Stream:
             return self._damaged(damage, call), True
         except grpc.RpcError as error:
             return describe(error), False
-        return "it closed the link", True
+        # gRPC may end the requests of a broken call as those of a finished one.
+        return "the connection broke", False
 
     def detach(self, call: Attachment, why: str, *, final: bool) -> bool:
         """Take the link from a call that ended, unless another one has it.

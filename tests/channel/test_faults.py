@@ -1,0 +1,265 @@
+"""Links through a bad network, and peers that freeze, return as somebody else, or lie about what they have."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from cutlayer.channel import Kind
+from cutlayer.channel.chunks import CHUNK_BYTES, Assembler, acknowledgement, split_frame
+from cutlayer.channel.codec import WIRE_VERSION, Limits
+from cutlayer.channel.grpc_client import connect
+from cutlayer.channel.grpc_link import METHOD, SERVICE, TO, WIRE, Keepalive
+from cutlayer.channel.grpc_server import serve
+from cutlayer.errors import PeerLost, ProtocolError
+from tests.channel.certificates import Federation
+from tools.faults.proxy import Faults, Proxy
+from tools.faults.trial import STEPS, certificates, run_trial
+
+HERE = "127.0.0.1:0"
+FAST = Keepalive(interval=0.5, timeout=0.5)
+
+
+@pytest.fixture(scope="module")
+def security():
+    with certificates() as made:
+        yield made
+
+
+def greeting(reason="hello"):
+    return {"kind": Kind.CLOSE, "fields": {"reason": reason}}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_faults_end_in_the_right_numbers_or_a_named_error(security, seed):
+    """1,000 of these: `python -m tools.faults`."""
+    outcome = run_trial(seed, security)
+    assert not outcome.wrong, outcome
+    for error in outcome.errors.values():
+        assert "bank" in error or "telco" in error
+
+
+def test_the_trial_notices_wrong_numbers(security, monkeypatch):
+    monkeypatch.setattr("tools.faults.trial.sent", lambda seed, step: torch.rand(4, 8))
+    outcome = run_trial(0, security)
+    assert "WrongNumbers" in outcome.ended.values()
+    assert outcome.wrong
+
+
+def exchanged(bank, telco, proxy, cuts):
+    """Send in both directions while the connection is cut again and again; what arrived at each side."""
+    numbers = [torch.randn(40_000, 8) for _ in range(4)]
+    total, seen = 4 * STEPS, []
+
+    def leading():
+        for step in range(total):
+            message = bank.receive(bank.ports["telco"])
+            seen.append(message.step)
+            assert torch.equal(message.tensors["embedding"], numbers[step % 4])
+            bank.ports["telco"].send(Kind.GRADIENT, step=step, tensors={"gradient": numbers[-step % 4]})
+
+    thread = threading.Thread(target=leading)
+    thread.start()
+    back = []
+    for step in range(total):
+        telco.port.send(Kind.EMBEDDING, step=step, tensors={"embedding": numbers[step % 4]})
+        if step % (total // cuts) == total // cuts // 2:
+            proxy.cut()
+        message = telco.receive(telco.port)
+        assert torch.equal(message.tensors["gradient"], numbers[-step % 4])
+        back.append(message.step)
+    thread.join(20)
+    return seen, back, list(range(total))
+
+
+def test_a_closed_connection_heals_and_nothing_is_lost_or_repeated(security):
+    said = []
+    options = {"timeout": 10, "reconnect": 10}
+    with (
+        serve(HERE, "bank", ["telco"], "run", security=security["bank"], notify=said.append, **options) as bank,
+        Proxy(bank.address) as proxy,
+        connect(proxy.address, "telco", "bank", security=security["telco"], notify=said.append, **options) as telco,
+    ):
+        seen, back, wanted = exchanged(bank, telco, proxy, cuts=4)
+        assert seen == back == wanted
+    assert len([text for text in said if text == "connected to bank again; nothing was lost"]) == 4
+
+
+def test_messages_of_one_direction_survive_too(security):
+    """Nothing comes back but acknowledgements; more is on its way than a connection holds."""
+    options = {"timeout": 10, "reconnect": 10, "notify": lambda text: None}
+    with (
+        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        Proxy(bank.address) as proxy,
+        connect(proxy.address, "telco", "bank", security=security["telco"], **options) as telco,
+    ):
+        content = torch.randn(30_000, 8)
+        arrived = []
+        thread = threading.Thread(
+            target=lambda: arrived.extend(bank.receive(bank.ports["telco"]).step for _ in range(60))
+        )
+        thread.start()
+        for step in range(60):
+            telco.port.send(Kind.EMBEDDING, step=step, tensors={"embedding": content})
+            if step % 20 == 10:
+                proxy.cut()
+        thread.join(20)
+        assert arrived == list(range(60))
+
+
+def test_what_a_party_sent_last_arrives_although_the_connection_broke(security):
+    options = {"timeout": 10, "reconnect": 10, "notify": lambda text: None}
+    with (
+        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        Proxy(bank.address) as proxy,
+    ):
+        with connect(proxy.address, "telco", "bank", security=security["telco"], **options) as telco:
+            telco.port.send(**greeting("first"))
+            assert bank.receive(bank.ports["telco"]).fields["reason"] == "first"
+            proxy.cut()
+            telco.port.send(**greeting("last"))
+        assert bank.receive(bank.ports["telco"]).fields["reason"] == "last"
+
+
+def test_a_network_that_swallows_everything_is_noticed(security):
+    options = {"timeout": 60, "reconnect": 1, "keepalive": FAST, "notify": lambda text: None}
+    with (
+        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        Proxy(bank.address) as proxy,
+        connect(proxy.address, "telco", "bank", security=security["telco"], **options) as telco,
+    ):
+        telco.port.send(Kind.COMMITTED, epoch=4)
+        assert bank.receive(bank.ports["telco"]).kind == Kind.COMMITTED
+        proxy.silent = True
+        began = time.monotonic()
+        with pytest.raises(PeerLost, match=r"lost telco: .*; no connection since, for 1 s; .* committed of epoch 4"):
+            bank.receive(bank.ports["telco"])
+        with pytest.raises(PeerLost, match="lost bank: "):
+            telco.receive(telco.port)
+        assert time.monotonic() - began < 20
+
+
+FROZEN = """
+import sys
+from pathlib import Path
+from cutlayer.certificates import Credentials
+from cutlayer.certificates.authority import files_in
+from cutlayer.channel import Kind
+from cutlayer.channel.grpc_client import connect
+from cutlayer.channel.security import Security
+identities = {name: f"spiffe://loans/{name}" for name in ("bank", "telco")}
+security = Security(Credentials(files_in(Path(sys.argv[2]), "telco")), identities)
+with connect(sys.argv[1], "telco", "bank", timeout=30, reconnect=1, security=security) as link:
+    link.port.send(Kind.COMMITTED)
+    link.receive(link.port)
+"""
+
+
+def test_a_frozen_process_is_noticed_long_before_the_deadline_of_a_step(tmp_path: Path):
+    made = Federation(tmp_path, "telco")
+    options = {"timeout": 300, "reconnect": 1, "keepalive": FAST, "notify": lambda text: None}
+    with serve(HERE, "bank", ["telco"], "run", security=made.security("bank"), **options) as bank:
+        frozen = subprocess.Popen([sys.executable, "-c", FROZEN, bank.address, str(tmp_path / "telco")])
+        try:
+            assert bank.receive(bank.ports["telco"]).kind == Kind.COMMITTED
+            frozen.send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            with pytest.raises(PeerLost, match="lost telco: "):
+                bank.receive(bank.ports["telco"])
+            assert time.monotonic() - began < 20
+        finally:
+            frozen.kill()
+            frozen.wait()
+
+
+def test_a_party_that_was_started_anew_ends_the_run_at_once(security):
+    """Its messages are gone with its process: a replay cannot help, and waiting would not either."""
+    options = {"timeout": 60, "reconnect": 60, "notify": lambda text: None}
+    with (
+        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        Proxy(bank.address) as proxy,
+    ):
+        link = connect(proxy.address, "telco", "bank", security=security["telco"], **{**options, "reconnect": 0})
+        link.port.send(**greeting())
+        bank.receive(bank.ports["telco"])
+        proxy.cut()
+        with pytest.raises(PeerLost, match="lost bank"):
+            link.receive(link.port)
+        link.close()
+        deadline = time.monotonic() + 10
+        while not bank._streams["telco"].reconnecting and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with pytest.raises(ProtocolError, match="a stream of 'telco' was opened before"):
+            connect(bank.address, "telco", "bank", security=security["telco"], **options)
+        with pytest.raises(PeerLost, match="lost telco: it was started anew; resume at all parties"):
+            bank.receive(bank.ports["telco"])
+
+
+def test_a_second_process_of_a_connected_party_disturbs_nothing(security):
+    options = {"timeout": 10, "reconnect": 10, "notify": lambda text: None}
+    with (
+        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        connect(bank.address, "telco", "bank", security=security["telco"], **options) as telco,
+    ):
+        telco.port.send(**greeting("one"))
+        assert bank.receive(bank.ports["telco"]).fields["reason"] == "one"
+        with pytest.raises(ProtocolError, match="was opened before"):
+            connect(bank.address, "telco", "bank", security=security["telco"], **options)
+        telco.port.send(**greeting("two"))
+        assert bank.receive(bank.ports["telco"]).fields["reason"] == "two"
+
+
+LIES = {
+    "an acknowledgement of what was not sent": [acknowledgement(7)],
+    "the rest of no frame": [b"\2abc"],
+    "another kind of chunk": [b"\7" + bytes(20)],
+    "a frame that is too large": [b"\1" + (2**31).to_bytes(4, "little")],
+    "a chunk that is too small": [b"\1" + (2 * CHUNK_BYTES).to_bytes(4, "little") + b"x"],
+    "a frame that is interrupted": [split_frame([bytes(2 * CHUNK_BYTES)])[0], split_frame([b"new"])[0]],
+}
+
+
+@pytest.mark.parametrize("what", LIES)
+def test_a_partner_who_breaks_the_rules_of_chunks_is_named(security, what):
+    with serve(HERE, "bank", ["telco"], "run", timeout=10, security=security["bank"], notify=lambda text: None) as bank:
+        channel, _ = security["telco"].open_channel(bank.address, "bank", ())
+        with channel:
+            metadata = ((TO, b"bank"), (WIRE, str(WIRE_VERSION)))
+            call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(iter(LIES[what]), metadata=metadata)
+            with pytest.raises(ProtocolError, match="in a frame from telco: expected"):
+                bank.receive(bank.ports["telco"])
+            call.cancel()
+
+
+def test_small_chunks_cannot_fill_the_memory():
+    """Each chunk but the last is full: a frame of 64 MiB is at most 64 objects and not one for each byte."""
+    assembler = Assembler(Limits())
+    assert assembler.add(b"\1" + (64 * 2**20).to_bytes(4, "little") + bytes(CHUNK_BYTES)) is None
+    with pytest.raises(ProtocolError, match="expected a chunk with 1048576 bytes of its frame, got 1"):
+        assembler.add(b"\2x")
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES])
+def test_a_frame_of_any_size_is_put_together_again(size):
+    content = torch.randint(256, (size,), dtype=torch.uint8).numpy().tobytes()
+    cut = size // 3
+    chunks = split_frame([content[:cut], b"", content[cut:]])
+    assembler = Assembler(Limits())
+    *before, last = [assembler.add(chunk) for chunk in chunks]
+    assert before == [None] * (len(chunks) - 1)
+    assert b"".join(last) == content
+
+
+def test_the_proxy_does_what_its_schedule_says():
+    one, other = Faults(3, 1.0), Faults(3, 1.0)
+    pieces = [bytes([n]) * 50 for n in range(40)]
+    assert [one(piece) for piece in pieces] == [other(piece) for piece in pieces]
+    assert set(one.done) == set(Faults.KINDS)
+    assert Faults(3, 0.0)(b"abc") == b"abc"
