@@ -65,7 +65,7 @@ VERBS = {
         "--partial",
         "path",
     },
-    "serve": {"--allow-model", "--as", "--help", "--json", "--key", "--local", "runs"},
+    "serve": {"--allow-model", "--as", "--help", "--json", "--key", "--local", "--plaintext", "runs"},
     "audit": {
         "--allow-model",
         "--attack",

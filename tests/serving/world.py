@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
+from cutlayer.channel.security import Security
 from cutlayer.config import Job, PrivateFile, validated
 from cutlayer.estimator.prediction import embed, encode
 from cutlayer.jobs.execute import Options, Progress, execute
@@ -119,7 +120,12 @@ class World:
 
 @asynccontextmanager
 async def passive(
-    run: Path, name: str, address: str, max_ids: int | None = None, table: Path | None = None
+    run: Path,
+    name: str,
+    address: str,
+    max_ids: int | None = None,
+    table: Path | None = None,
+    security: Security | None = None,
 ) -> AsyncIterator[PassiveService]:
     """A passive party's service, not yet running."""
     half = Half.open(run, name)
@@ -129,7 +135,7 @@ async def passive(
     audit = AuditLog(audit_path(half))
     try:
         with OnlineReleases(half, features, max_ids) as releases:
-            yield PassiveService(releases, address, audit)
+            yield PassiveService(releases, address, audit, security=security)
     finally:
         audit.close()
 

@@ -96,12 +96,22 @@ class Security:
             PeerLost: nobody answers.
             TrustError: a certificate is refused, here or there.
         """
+        pinned, named, certificate = self.pinned(address, peer, timeout)
+        return grpc.secure_channel(address, pinned, [*options, *named]), certificate
+
+    def pinned(
+        self, address: str, peer: str, timeout: float = HANDSHAKE
+    ) -> tuple[grpc.ChannelCredentials, Sequence[tuple[str, Any]], x509.Certificate]:
+        """What a channel to a party needs, after a check of its certificate; arguments and errors of `open_channel`.
+
+        Returns:
+            Credentials that accept this one certificate alone, further options of the channel, and the certificate.
+        """
         host, port = split_address(address)
         certificate = probe(host, port, self.credentials, self.identities[peer], timeout)
         own = self.credentials.current()
         pinned = grpc.ssl_channel_credentials(pem_of(certificate), own.key, own.chain_pem)
-        named = [*options, ("grpc.ssl_target_name_override", host_of(certificate))]
-        return grpc.secure_channel(address, pinned, named), certificate
+        return pinned, [("grpc.ssl_target_name_override", host_of(certificate))], certificate
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration:
         return self._configuration(self.credentials.current())

@@ -17,11 +17,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, app, emit, notify
+from cutlayer.cli.party import LocalFile, Name, Plaintext
 from cutlayer.cli.run import AllowModel, KeyFile
 from cutlayer.config import CallerConfig, validated
 from cutlayer.config.load import load_private_part
 from cutlayer.errors import ConfigError
+from cutlayer.jobs.links import security_of
 from cutlayer.models import allowed_models
 from cutlayer.training.keys import read_key
 
@@ -29,13 +31,17 @@ Runs = Annotated[
     list[Path],
     typer.Argument(help="Run folders; the first answers, others wait to be switched to.", show_default=False),
 ]
-Name = Annotated[str, typer.Option("--as", help="Which party of the run this process is.", show_default=False)]
-LocalFile = Annotated[Path, typer.Option("--local", help="This organisation's private party file.", show_default=False)]
 
 
 @app.command()
 def serve(
-    runs: Runs, name: Name, local: LocalFile, key: KeyFile = None, allow_model: AllowModel = None, json: Json = False
+    runs: Runs,
+    name: Name,
+    local: LocalFile,
+    key: KeyFile = None,
+    allow_model: AllowModel = None,
+    plaintext: Plaintext = False,
+    json: Json = False,
 ) -> None:
     """Serve predictions of a trained run: over HTTP at the active party, towards it at a passive one."""
     from cutlayer.serving.online.half import Half
@@ -45,14 +51,15 @@ def serve(
     supplied = read_key(key) if key else None
     with allowed_models(*private.allow_models, *allow_model or ()), suppress(KeyboardInterrupt):
         half = Half.open(runs[0], name)
+        security = None if plaintext else security_of(half.job, name, private, local.parent, notify)
         if name == half.job.active:
             _check_installed()
-            _run(serve_active(tuple(runs), name, private, _show(as_json=json)))
+            _run(serve_active(tuple(runs), name, private, _show(as_json=json), security))
         elif len(runs) > 1:
             wanted = "one run folder at a passive party"
             raise ConfigError.expected(wanted, len(runs), "start another process for each version")
         else:
-            _run(serve_passive(half, private, supplied, _show(as_json=json)))
+            _run(serve_passive(half, private, supplied, _show(as_json=json), security))
 
 
 @app.command("api-key")

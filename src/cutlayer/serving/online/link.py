@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
+from cryptography import x509
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import Limits
 from cutlayer.channel.message import Scalar
+from cutlayer.channel.security import Security
+from cutlayer.errors import TrustError
 
 SERVICE, METHOD = "cutlayer.Serving", "Link"
 LIMITS = Limits(frame_bytes=16 * 2**20, envelope_bytes=64 * 2**10)
@@ -20,6 +25,9 @@ KEEPALIVE = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 """A peer whose machine vanished without closing its connection is noticed within 13 seconds."""
+
+CHECK_SECONDS = 30.0
+"""Seconds between two checks that the certificate of a stream still holds."""
 
 
 def message(
@@ -43,3 +51,17 @@ def message(
         fields: Plain values by name.
     """
     return Message(kind, sender, receiver, version, -1, -1, number, b"", tensors or {}, fields or {}).checked()
+
+
+async def until_invalid(security: Security, certificate: x509.Certificate, seconds: float = CHECK_SECONDS) -> None:
+    """Return once a certificate that was accepted is revoked or out of date.
+
+    Args:
+        security: This party's files, which are read again when they change.
+        certificate: Certificate of the party at the other end.
+        seconds: Seconds between two checks.
+    """
+    with suppress(TrustError):
+        while True:
+            security.check_still_valid(certificate)
+            await asyncio.sleep(seconds)

@@ -13,14 +13,17 @@ import grpc
 import grpc.aio
 import numpy as np
 import torch
+from cryptography import x509
 
 from cutlayer.channel import Kind, Message
+from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options
-from cutlayer.errors import DataError, Diverged, ProtocolError
+from cutlayer.channel.security import Security
+from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.features import checked_ids
-from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, message
+from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, message, until_invalid
 from cutlayer.serving.online.releases import OnlineReleases
 from cutlayer.serving.online.status import Status
 
@@ -58,6 +61,7 @@ class PassiveService:
         address: Address where the active party listens.
         audit: Log of the releases.
         observe: Called with the row numbers of every lookup in the party's own store, for the drift of its columns.
+        security: Certificates and identities; `None` for a stream without TLS on this machine.
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class PassiveService:
         address: str,
         audit: AuditLog,
         observe: Callable[[Any], None] = lambda _rows: None,
+        security: Security | None = None,
     ) -> None:
+        self.security = security
         self.releases, self.address, self.audit, self.observe = releases, address, audit, observe
         half = releases.half
         self.party, self.active = half.party, half.job.active
@@ -77,6 +83,7 @@ class PassiveService:
         """Serve until it is cancelled.
 
         Raises:
+            TrustError: a certificate is refused, here or there.
             ProtocolError: the active party refuses this one for good, or something else answers at the address.
             CutlayerError: a protection was not applied, or the release log cannot be written: nothing was sent.
         """
@@ -84,6 +91,8 @@ class PassiveService:
         while True:
             try:
                 await self._session()
+            except PeerLost as lost:  # nobody shows a certificate at the address
+                logger.info("%s: %s", self.party, lost)
             except grpc.aio.AioRpcError as lost:
                 self._check_end(lost.code(), lost.details() or "")
                 logger.info("%s: no stream to %s (%s)", self.party, self.active, lost.code().name)
@@ -92,19 +101,42 @@ class PassiveService:
             await asyncio.sleep(wait)
 
     async def _session(self) -> None:
-        options = [*channel_options(LIMITS), *KEEPALIVE]
-        async with grpc.aio.insecure_channel(self.address, options=options) as channel:
-            metadata = ((FROM, self.party.encode()), (TO, self.active.encode()), (WIRE, str(WIRE_VERSION)))
-            call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
+        channel, certificate = await self._channel()
+        async with channel:
+            watch = asyncio.create_task(self._watch(certificate))
             try:
-                offer = {"version": self.tag, "width": self.releases.bottom.width}
-                await call.write(encode(self._message(Kind.OFFER, 0, fields=offer), LIMITS))
-                while (frame := await call.read()) is not grpc.aio.EOF:
-                    self.answered.connected = True
-                    await call.write(encode(self._answer(decode(frame, LIMITS)), LIMITS))
-                self._check_end(await call.code(), await call.details())
+                await self._converse(channel, watch)
             finally:
-                call.cancel()
+                watch.cancel()
+
+    async def _channel(self) -> tuple[Any, x509.Certificate | None]:
+        """A channel to the active party, and the certificate that it showed; neither sends anything."""
+        options = [*channel_options(LIMITS), *KEEPALIVE]
+        if self.security is None:
+            return grpc.aio.insecure_channel(check_loopback(self.address), options=options), None
+        pinned, named, certificate = await asyncio.to_thread(self.security.pinned, self.address, self.active)
+        return grpc.aio.secure_channel(self.address, pinned, options=[*options, *named]), certificate
+
+    async def _watch(self, certificate: x509.Certificate | None) -> None:
+        if self.security is None or certificate is None:
+            await asyncio.Event().wait()
+        else:
+            await until_invalid(self.security, certificate)
+
+    async def _converse(self, channel: Any, watch: asyncio.Task[None]) -> None:
+        """Offer the half, and answer until the stream ends or the other certificate no longer holds."""
+        metadata = ((FROM, self.party.encode()), (TO, self.active.encode()), (WIRE, str(WIRE_VERSION)))
+        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
+        watch.add_done_callback(lambda _: call.cancel())
+        try:
+            offer = {"version": self.tag, "width": self.releases.bottom.width}
+            await call.write(encode(self._message(Kind.OFFER, 0, fields=offer), LIMITS))
+            while (frame := await call.read()) is not grpc.aio.EOF:
+                self.answered.connected = True
+                await call.write(encode(self._answer(decode(frame, LIMITS)), LIMITS))
+            self._check_end(await call.code(), await call.details())
+        finally:
+            call.cancel()
 
     def _answer(self, asked: Message) -> Message:
         if (asked.sender, asked.receiver, asked.run) != (self.active, self.party, self.tag):

@@ -12,11 +12,12 @@ import grpc
 import grpc.aio
 
 from cutlayer.channel import Kind, Message
-from cutlayer.channel.address import check_loopback
+from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options, text_of
-from cutlayer.errors import ConfigError, ProtocolError
-from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE
+from cutlayer.channel.security import Security, certificate_of
+from cutlayer.errors import ConfigError, ProtocolError, TrustError
+from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, until_invalid
 from cutlayer.serving.online.peer import Peer
 
 logger = logging.getLogger(__name__)
@@ -36,12 +37,19 @@ class Peers:
         names: Names of the passive parties, whoever else calls is refused.
         width_of: The width that a party of a version has, by name and tag; `None` where no loaded run has such a half.
         limit: Maximum norm of a row of an embedding.
+        security: Certificates and identities; `None` for streams without TLS on this machine, where a name is no proof.
     """
 
     def __init__(
-        self, me: str, names: tuple[str, ...], width_of: Callable[[str, str], int | None], limit: float
+        self,
+        me: str,
+        names: tuple[str, ...],
+        width_of: Callable[[str, str], int | None],
+        limit: float,
+        security: Security | None = None,
     ) -> None:
         self.me, self.names, self.width_of, self.limit = me, names, width_of, limit
+        self._security = security
         self.connected: dict[tuple[str, str], Peer] = {}
         self.address = ""
         self.connections: dict[str, int] = dict.fromkeys(names, 0)
@@ -56,14 +64,17 @@ class Peers:
         """Bind the address and accept streams.
 
         Raises:
-            ConfigError: it is not a loopback address, or cannot be bound.
+            ConfigError: it is not a loopback address although there is no TLS, or cannot be bound.
         """
-        check_loopback(address)
+        split_address(address) if self._security is not None else check_loopback(address)
         self._server = grpc.aio.server(options=[*channel_options(LIMITS), *KEEPALIVE])
         handler = grpc.stream_stream_rpc_method_handler(self._stream)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
         try:
-            bound = self._server.add_insecure_port(address)
+            if self._security is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, self._security.server_credentials())
         except RuntimeError:
             bound = 0
         if not bound:
@@ -89,6 +100,11 @@ class Peers:
         """Name of the calling party, which must be one of the job."""
         stated: Mapping[str, Any] = dict(context.invocation_metadata())
         name, wanted, wire = text_of(stated.get(FROM)), text_of(stated.get(TO)), stated.get(WIRE)
+        if self._security is not None:
+            try:
+                name = self._security.caller(context)
+            except TrustError as problem:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(problem))
         if wire != str(WIRE_VERSION):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"expected wire format {WIRE_VERSION}")
         if wanted != self.me:
@@ -136,6 +152,8 @@ class Peers:
             loop.create_task(_read(context, peer)),
             loop.create_task(peer.ended.wait()),
         }
+        if self._security is not None:
+            tasks.add(loop.create_task(until_invalid(self._security, certificate_of(context))))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cutlayer.channel.address import check_loopback
+from cutlayer.channel.address import check_loopback, split_address
+from cutlayer.channel.security import Security
 from cutlayer.config import Job, PrivateFile, ServeConfig
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import AuditLog, read_log
@@ -52,7 +53,9 @@ def address_of(half: Half, config: ServeConfig) -> str:
     return address
 
 
-async def serve_passive(half: Half, private: PrivateFile, key: bytes | None, started: Started) -> None:
+async def serve_passive(
+    half: Half, private: PrivateFile, key: bytes | None, started: Started, security: Security | None = None
+) -> None:
     """Serve a passive party's half until cancelled.
 
     Args:
@@ -60,12 +63,14 @@ async def serve_passive(half: Half, private: PrivateFile, key: bytes | None, sta
         private: The party's private file.
         key: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
         started: Called once the half is loaded.
+        security: Certificates and identities; `None` for a stream without TLS on this machine.
 
     Raises:
         CutlayerError: bad input, or a refusal of the active party.
     """
     config = private.serve
-    address = check_loopback(address_of(half, config))
+    address = address_of(half, config)
+    split_address(address) if security is not None else check_loopback(address)
     if half.model.encoder is None:
         raise ConfigError(f"{half.party} has no features; nothing of it can be served")
     torch.set_num_threads(1)
@@ -74,7 +79,7 @@ async def serve_passive(half: Half, private: PrivateFile, key: bytes | None, sta
     try:
         with OnlineReleases(half, features, config.max_ids, key) as releases:
             drift = column_drift(half)
-            service = PassiveService(releases, address, audit, _counting(features, drift))
+            service = PassiveService(releases, address, audit, _counting(features, drift), security)
             with _metrics(config, service, drift) as shown:
                 about = {"party": half.party, "connects_to": address, "version": service.tag}
                 started({**about, "metrics": shown} if shown else about)
@@ -102,7 +107,9 @@ def _metrics(config: ServeConfig, service: PassiveService, drift: ColumnDrift | 
     return shown_metrics(config.metrics, PassiveMetrics(service.answered, drift))
 
 
-async def serve_active(paths: tuple[Path, ...], party: str, private: PrivateFile, started: Started) -> None:
+async def serve_active(
+    paths: tuple[Path, ...], party: str, private: PrivateFile, started: Started, security: Security | None = None
+) -> None:
     """Serve the active party's half of one run or several, the first of which answers, until stopped.
 
     Args:
@@ -110,12 +117,13 @@ async def serve_active(paths: tuple[Path, ...], party: str, private: PrivateFile
         party: Name of the active party.
         private: Its private file.
         started: Called once it listens.
+        security: As in `serve_passive`.
 
     Raises:
         CutlayerError: bad input.
     """
     torch.set_num_threads(1)
-    async with active_service(paths, party, private) as active:
+    async with active_service(paths, party, private, security) as active:
         server = _uvicorn(active.app, private.serve)
         address = private.serve.http.address
         host = address.rpartition(":")[0]
@@ -147,7 +155,9 @@ class Active:
 
 
 @asynccontextmanager
-async def active_service(paths: tuple[Path, ...], party: str, private: PrivateFile) -> Any:
+async def active_service(
+    paths: tuple[Path, ...], party: str, private: PrivateFile, security: Security | None = None
+) -> Any:
     """Open the active party's service: load the runs, listen for passive parties, open the audit log."""
     # The extra `serve` is needed at the active party alone.
     from cutlayer.serving.online.http import build_app
@@ -159,7 +169,7 @@ async def active_service(paths: tuple[Path, ...], party: str, private: PrivateFi
     job: Job = first.job
     _check_http(config)
     versions = Versions(config, party)
-    peers = Peers(party, tuple(job.passives), versions.width_of, job.parties[party].limits.embedding_norm)
+    peers = Peers(party, tuple(job.passives), versions.width_of, job.parties[party].limits.embedding_norm, security)
     versions.connect(peers)
     for path in paths:
         versions.load(path)
@@ -169,7 +179,7 @@ async def active_service(paths: tuple[Path, ...], party: str, private: PrivateFi
     async with AsyncExitStack() as opened:
         audit = AuditLog(audit_path(first))
         opened.callback(audit.close)
-        await peers.listen(check_loopback(address_of(first, config)))
+        await peers.listen(private.listen or address_of(first, config))
         opened.push_async_callback(peers.close)
         await opened.enter_async_context(_synced(audit))
         service = PredictionService(versions, config, audit, Metrics())
