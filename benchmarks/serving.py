@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import torch
 
-from benchmarks.serving_load import IDS, Load, generate_for, generate_until
+from benchmarks.serving_load import IDS, WARM_UP, Load, generate_for, generate_until
 from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, start_parties, train_adult
 from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
@@ -210,7 +210,7 @@ def kill_under_load(parties: Mapping[str, Party], names: tuple[str, str], kills:
     process = _context.Process(target=generate_until, args=(url, 4, 1, stop, answer, ids), daemon=True)
     process.start()
     recoveries, sizes = [], []
-    time.sleep(0.5)
+    time.sleep(2 * WARM_UP)
     for _ in range(kills):
         victim.kill()
         time.sleep(0.1)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 IDS = range(1, 40_000)
+WARM_UP = 0.5
+"""Seconds whose answers are not counted: all connections are made in them, at once."""
 
 
 @dataclass
@@ -18,15 +20,13 @@ class Load:
     """What a load generator saw.
 
     Attributes:
-        seconds: Time of each answer.
-        began: When each request was sent, by `time.monotonic`.
+        seconds: Time of each answer after the warm-up.
         degraded: Whether each answer was without a party.
         failures: Answers that were no 200, and broken connections.
-        took: Seconds of the whole load.
+        took: Seconds of the load, without the warm-up.
     """
 
     seconds: list[float] = field(default_factory=list)
-    began: list[float] = field(default_factory=list)
     degraded: list[bool] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     took: float = 0.0
@@ -46,7 +46,7 @@ def generate(url: str, connections: int, rows: int, stop: Callable[[], bool], id
     bodies = [json.dumps({"ids": draw.sample(ids, rows)}).encode() for _ in range(512)]
     began = time.monotonic()
     asyncio.run(_all(url, connections, bodies, stop, load))
-    load.took = time.monotonic() - began
+    load.took = time.monotonic() - began - WARM_UP
     return load
 
 
@@ -68,8 +68,8 @@ async def _all(url: str, connections: int, bodies: list[bytes], stop: Callable[[
 
 
 async def _one(host: str, port: int, bodies: list[bytes], stop: Callable[[], bool], load: Load) -> None:
+    turn, began = 0, time.monotonic()
     reader, writer = await asyncio.open_connection(host, port)
-    turn = 0
     while not stop():
         body = bodies[turn % len(bodies)]
         turn += 1
@@ -82,9 +82,9 @@ async def _one(host: str, port: int, bodies: list[bytes], stop: Callable[[], boo
             load.failures.append(repr(failure))
             reader, writer = await asyncio.open_connection(host, port)
             continue
-        load.seconds.append(time.monotonic() - sent)
-        load.began.append(sent)
-        load.degraded.append(b'"degraded":true' in answer[:80])
+        if sent - began > WARM_UP:
+            load.seconds.append(time.monotonic() - sent)
+            load.degraded.append(b'"degraded":true' in answer[:80])
         if status != 200:
             load.failures.append(f"{status}: {answer[:200].decode(errors='replace')}")
     writer.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import multiprocessing
 import os
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cutlayer.cli.serve import freeze_loaded, run_service
 from cutlayer.config import Job, PrivateFile, validated
 from cutlayer.demo import FOLDER
 from cutlayer.jobs.execute import Options, Progress, execute
@@ -27,7 +27,7 @@ _COLUMNS = {
 }
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
-    ["cutlayer.serving.online.process", "cutlayer.serving.online.http", "benchmarks.serving_load"]
+    ["cutlayer.cli.serve", "cutlayer.serving.online.process", "cutlayer.serving.online.http", "benchmarks.serving_load"]
 )
 
 
@@ -117,6 +117,7 @@ def _serve(run: Path, name: str, serve: Mapping[str, Any], told: Any) -> None:
     private = validated(PrivateFile, {"serve": serve}, "party")
 
     def started(about: Mapping[str, str]) -> None:
+        freeze_loaded()
         told.put(json.dumps(dict(about)))
 
     half = Half.open(run, name)
@@ -124,11 +125,4 @@ def _serve(run: Path, name: str, serve: Mapping[str, Any], told: Any) -> None:
         service = serve_active((run,), name, private, started)
     else:
         service = serve_passive(half, private, None, started)
-    try:
-        import uvloop
-
-        factory: Any = uvloop.new_event_loop
-    except ImportError:
-        factory = None
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(service)
+    run_service(service)

@@ -44,7 +44,10 @@ def test_too_few_rows_give_no_statistic() -> None:
     reference = Reference("x", np.arange(50.0))
     reference.add(np.arange(MIN_ROWS - 1.0))
     assert reference.psi is None
-    constant = Reference("x", np.zeros(50))
+    few = Reference("x", np.arange(50.0))
+    few.add(np.arange(MIN_ROWS * 2.0))
+    assert few.psi is None
+    constant = Reference("x", np.zeros(500))
     constant.add(np.zeros(MIN_ROWS))
     assert constant.psi == 0.0
 

@@ -27,8 +27,8 @@ Values = npt.NDArray[np.float64]
 INTERVALS = 10
 MIN_ROWS = 200
 """Fewer rows give a statistic of chance: with 10 intervals, its mean without any shift is 9 / rows."""
-MAX_REFERENCE = 100_000
-"""Training rows that the shares are taken from."""
+MIN_REFERENCE, MAX_REFERENCE = 100, 100_000
+"""Rows of the training that the shares are taken from; fewer give no statistic."""
 _FLOOR = 1e-4
 """Share of an interval without rows, as is usual."""
 
@@ -53,6 +53,7 @@ class Reference:
             self._edges = np.unique(np.quantile(values, inner))
         self._size = len(self._edges) + 1
         self._shares = self._counted(values) / len(values)
+        self._enough = len(values) >= MIN_REFERENCE
         self._served = np.zeros(self._size, dtype=np.int64)
 
     @property
@@ -62,8 +63,8 @@ class Reference:
 
     @property
     def psi(self) -> float | None:
-        """The statistic; `None` before enough rows were served."""
-        if self.rows < MIN_ROWS:
+        """The statistic; `None` before enough rows were served, or where too few were in the training."""
+        if self.rows < MIN_ROWS or not self._enough:
             return None
         served, trained = np.maximum(self._served / self.rows, _FLOOR), np.maximum(self._shares, _FLOOR)
         return float(((served - trained) * np.log(served / trained)).sum())

@@ -52,13 +52,12 @@ function show(status) {
   const drift = status.drift || [];
   byId("drift-section").hidden = !drift.length;
   byId("drift").replaceChildren();
-  for (const d of drift) row(byId("drift"), [d.of, rounded(d.psi, 3), d.rows]);
+  for (const d of drift) row(byId("drift"), [d.of, d.psi === null ? "too few rows" : rounded(d.psi, 3), d.rows]);
 }
 
 async function refresh() {
   try {
     show(await ask("/v1/status"));
-    say("");
   } catch (failure) {
     say(failure.message);
   }
@@ -76,8 +75,7 @@ function showAnswer(answer) {
   }
 }
 
-byId("try").addEventListener("submit", async (event) => {
-  event.preventDefault();
+async function predict() {
   const ids = byId("ids").value.split(",").map((text) => text.trim()).filter(Boolean);
   try {
     showAnswer(await ask("/v1/predict", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ ids }) }));
@@ -86,6 +84,11 @@ byId("try").addEventListener("submit", async (event) => {
     byId("answer").hidden = true;
     say(failure.message);
   }
+}
+
+byId("try").addEventListener("submit", (event) => {
+  event.preventDefault();
+  predict();
 });
 
 byId("key-form").addEventListener("submit", (event) => {
@@ -97,3 +100,9 @@ byId("key-form").addEventListener("submit", (event) => {
 
 refresh();
 setInterval(refresh, 2000);
+
+const asked = new URLSearchParams(location.hash.slice(1)).get("ids");
+if (asked) {
+  byId("ids").value = asked;
+  predict();
+}

@@ -1,0 +1,68 @@
+"""The page in a real browser: parties, drift and a prediction, without a complaint in its console."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchmarks.serving import wait_until_whole
+from benchmarks.serving_parties import start_parties
+from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=5000",
+    "--window-size=1000,1100",
+]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium"),
+]
+
+
+def test_the_page_shows_the_parties_and_a_prediction(plain: Path, tmp_path: Path) -> None:
+    parties = start_parties(plain, ACTIVE, PASSIVES, deadline_ms=2000)
+    url = parties[ACTIVE].started["url"]
+    try:
+        wait_until_whole(url)
+        for _ in range(3):
+            httpx.post(f"{url}/v1/predict", json={"ids": [*range(MISSING_AT_SHOP)]}).raise_for_status()
+        parties["shop"].kill()
+        # Ids in the address fill in the form and send it, so that a link can show a prediction.
+        command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}"]
+        done = subprocess.run(
+            [*command, "--dump-dom", f"{url}/#ids=3,%3Cimg%20src%3Dx%3E,7"],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        assert [line for line in done.stderr.splitlines() if "CONSOLE" in line and "404" not in line] == []
+        page = done.stdout
+        assert "version " in page
+        assert all(name in page for name in (ACTIVE, *PASSIVES))
+        assert "absent" in page
+        assert "<img src=x>" not in page  # shown as text
+        assert "income" in page
+        done = subprocess.run(
+            [*command, "--dump-dom", f"{url}/#ids=3,7"], capture_output=True, text=True, timeout=120, check=True
+        )
+        assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+        assert "shop: it is not connected" in done.stdout
+        if folder := os.environ.get("CUTLAYER_SCREENSHOTS"):
+            shot = f"--screenshot={folder}/serve.png"
+            subprocess.run([*command, shot, f"{url}/#ids=3,7"], timeout=120, check=True)
+    finally:
+        for party in parties.values():
+            party.kill()
