@@ -19,6 +19,7 @@ from cutlayer.cli.progress import TerminalProgress
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.jobs.execute import Progress
 from cutlayer.training.process import keep_freed_memory
+from studies.index import write_index
 from studies.record import Record
 from studies.registry import STUDIES, render_study, run_study
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Words after the program's name; those of the process if `None`.
     """
     options = _parser().parse_args(arguments)
-    if options.list or options.name is None:
+    if options.list or (options.name is None and not options.index):
         sys.stdout.write("".join(f"{name:<18} {study.title}\n" for name, study in STUDIES.items()))
         return 0
     try:
@@ -57,11 +58,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each setting; default: 3")
     parser.add_argument("--full", action="store_true", help="the paper's sizes, where a study has them: days on a CPU")
     parser.add_argument("--render", action="store_true", help="write the page again from NAME.json in --out")
+    parser.add_argument("--index", action="store_true", help="write index.md from all results in --out")
     parser.add_argument("--json", action="store_true", help="print the results as one JSON document")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.index:
+        if options.out is None:
+            raise ConfigError.expected("--out, the folder of all results", "none", "name it, as in --out docs/results")
+        sys.stdout.write(write_index(options.out).read_text(encoding="utf-8"))
+        return 0
     folder = options.out or Path("runs") / f"study-{options.name}{'-full' * options.full}"
     if options.json:
         record = _results(options, folder, Progress())

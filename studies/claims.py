@@ -3,26 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
-from studies.results import Mean
+from studies.results import MIN_SEEDS, Mean, quantile_of
 
 RULES = (
     "A claim **holds** where the whole 95 % interval lies on its side of the limit, and **does not hold here** where "
-    "the whole interval lies on the other side. Otherwise it cannot be resolved with these data. A claim of several "
-    "parts holds where all of them hold, and does not hold where one of them does not. Intervals are Student's t over "
-    "the seeds, without correction for the number of parts or claims; differences are paired by seed."
+    "the whole interval lies on the other side. Otherwise it is **open**, with the number of seeds at which the same "
+    "mean and the same spread would settle it. A claim of several parts holds where all of them hold, and does not "
+    "hold where one of them does not. Intervals are Student's t over the seeds, without correction for the number of "
+    "parts or claims; differences are paired by seed. A dash marks a claim for which no paper has a figure."
 )
+NOT_TRIED = "not tried"
+"""What a paper says where it did not measure the same."""
+MOST_SEEDS = 100
+"""Beyond so many seeds a difference is too small for this spread to be worth settling."""
 
 
-class Verdict(StrEnum):
-    """Verdict of the results on a claim."""
+class Kind(StrEnum):
+    """What the results say of a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold here"
-    UNRESOLVED = "cannot be resolved with these data"
+    OPEN = "open"
     NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Verdict of the results on a claim; verdicts of the same kind are equal.
+
+    Attributes:
+        kind: What the results say.
+        seeds: Number of seeds at which it is open.
+        enough: Number of seeds at which it would be settled; `None` where that is beyond `MOST_SEEDS` or unknown.
+    """
+
+    kind: Kind
+    seeds: int = field(default=0, compare=False)
+    enough: int | None = field(default=None, compare=False)
+
+    HOLDS: ClassVar[Verdict]
+    FAILS: ClassVar[Verdict]
+    OPEN: ClassVar[Verdict]
+    NOT_RUN: ClassVar[Verdict]
+
+    def __str__(self) -> str:
+        """The verdict in words.
+
+        >>> str(Verdict(Kind.OPEN, 3, 8)), str(Verdict(Kind.OPEN, 1))
+        ('open at 3 seeds, about 8 would settle it', 'open at 1 seed')
+        """
+        if self.kind is not Kind.OPEN or not self.seeds:
+            return str(self.kind)
+        text = f"open at {self.seeds} seed{'s' * (self.seeds > 1)}"
+        if self.enough is not None:
+            return f"{text}, about {self.enough} would settle it"
+        return text if self.seeds == 1 else f"{text}, over {MOST_SEEDS} needed"
+
+
+Verdict.HOLDS, Verdict.FAILS = Verdict(Kind.HOLDS), Verdict(Kind.FAILS)
+Verdict.OPEN, Verdict.NOT_RUN = Verdict(Kind.OPEN), Verdict(Kind.NOT_RUN)
 
 
 @dataclass(frozen=True)
@@ -34,39 +77,57 @@ class Claim:
         paper: Number of the paper, or a dash.
         ours: Number of these results.
         verdict: Verdict by the rules of this module.
+        own: Whether the number compared with is no paper's.
     """
 
     text: str
     paper: str
     ours: str
     verdict: Verdict
+    own: bool = False
+
+    @property
+    def published(self) -> bool:
+        """Whether a paper has a figure or an order for it."""
+        return not self.own and self.paper not in ("–", NOT_TRIED)
 
 
 def below(value: Mean | None, limit: float) -> Verdict:
     """Whether a value is below a limit.
 
-    >>> [str(below(Mean(value, 0.02), 0.55)) for value in (0.52, 0.54, 0.6)]
-    ['holds', 'cannot be resolved with these data', 'does not hold here']
+    >>> [str(below(Mean(value, 0.02, 3), 0.55)) for value in (0.52, 0.54, 0.6)]
+    ['holds', 'open at 3 seeds, about 5 would settle it', 'does not hold here']
     """
     if value is None:
         return Verdict.NOT_RUN
     if value.half_width is None:
-        return Verdict.UNRESOLVED
+        return Verdict(Kind.OPEN, value.seeds)
     if value.value + value.half_width < limit:
         return Verdict.HOLDS
-    return Verdict.FAILS if value.value - value.half_width > limit else Verdict.UNRESOLVED
+    if value.value - value.half_width > limit:
+        return Verdict.FAILS
+    return Verdict(Kind.OPEN, value.seeds, _enough(value, limit))
+
+
+def _enough(value: Mean, limit: float) -> int | None:
+    """Number of seeds at which the interval of the same mean and standard deviation leaves out the limit."""
+    if value.half_width is None or value.seeds < MIN_SEEDS:
+        return None
+    deviation = value.half_width * value.seeds**0.5 / quantile_of(value.seeds)
+    wanted = range(value.seeds + 1, MOST_SEEDS + 1)
+    return next((n for n in wanted if quantile_of(n) * deviation / n**0.5 < abs(value.value - limit)), None)
 
 
 def above(value: Mean | None, limit: float) -> Verdict:
     """Whether a value is above a limit."""
-    return below(None if value is None else Mean(-value.value, value.half_width), -limit)
+    return below(None if value is None else Mean(-value.value, value.half_width, value.seeds), -limit)
 
 
 def within(value: Mean | None, paper: float, tolerance: float) -> Verdict:
     """Whether a value equals the paper's number within a tolerance.
 
     >>> str(within(Mean(0.76, 0.01), 0.75, 0.03)), str(within(Mean(0.76, 0.03), 0.75, 0.03))
-    ('holds', 'cannot be resolved with these data')
+    ('holds', 'open')
     """
     if value is None:
         return Verdict.NOT_RUN
@@ -75,29 +136,53 @@ def within(value: Mean | None, paper: float, tolerance: float) -> Verdict:
 
 def all_hold(verdicts: Iterable[Verdict]) -> Verdict:
     """Verdict of a claim of several parts: it fails where one part does, and holds where all do."""
-    parts = set(verdicts)
-    for verdict in (Verdict.FAILS, Verdict.NOT_RUN, Verdict.UNRESOLVED):
+    parts = list(verdicts)
+    for verdict in (Verdict.FAILS, Verdict.NOT_RUN, Verdict.OPEN):
         if verdict in parts:
-            return verdict
+            return _slowest(parts) if verdict == Verdict.OPEN else verdict
     return Verdict.HOLDS if parts else Verdict.NOT_RUN
 
 
 def any_holds(verdicts: Iterable[Verdict]) -> Verdict:
     """Verdict of a claim that one of several parts holds: it fails where all do."""
-    parts = set(verdicts)
-    for verdict in (Verdict.HOLDS, Verdict.UNRESOLVED, Verdict.NOT_RUN):
+    parts = list(verdicts)
+    for verdict in (Verdict.HOLDS, Verdict.OPEN, Verdict.NOT_RUN):
         if verdict in parts:
-            return verdict
+            return _slowest(parts) if verdict == Verdict.OPEN else verdict
     return Verdict.FAILS if parts else Verdict.NOT_RUN
 
 
+def _slowest(parts: Iterable[Verdict]) -> Verdict:
+    """The open part that needs most seeds."""
+    return max((part for part in parts if part == Verdict.OPEN), key=lambda part: part.enough or MOST_SEEDS + 1)
+
+
+def counted(claims: Sequence[Claim]) -> str:
+    """Number of claims by verdict.
+
+    >>> counted([Claim("a", "1", "1", Verdict.HOLDS), Claim("b", "1", "1", Verdict.OPEN)])
+    '1 holds, 1 is open'
+    """
+    words = {
+        Kind.HOLDS: ("holds", "hold"),
+        Kind.FAILS: ("does not hold here", "do not hold here"),
+        Kind.OPEN: ("is open", "are open"),
+        Kind.NOT_RUN: ("was not run", "were not run"),
+    }
+    counts = {kind: sum(claim.verdict.kind is kind for claim in claims) for kind in Kind}
+    return ", ".join(f"{n} {words[kind][n > 1]}" for kind, n in counts.items() if n)
+
+
 def summary(claims: Sequence[Claim]) -> str:
-    """Number of claims by verdict, and the rules.
+    """Number of claims by verdict, those with a figure of a paper apart, and the rules.
 
     >>> summary([Claim("a", "1", "1", Verdict.HOLDS)]).partition(chr(10))[0]
-    'Of 1 claims, 1 holds.'
+    'Of 1 claim with a figure of a paper 1 holds.'
     """
-    plural = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold here"}
-    counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in Verdict}
-    parts = [f"{n} {plural.get(verdict, verdict) if n > 1 else verdict}" for verdict, n in counts.items() if n]
-    return f"Of {len(claims)} claims, {'; '.join(parts)}.\n\n{RULES}"
+    published, others = ([claim for claim in claims if claim.published is own] for own in (True, False))
+    parts = [
+        f"Of {len(group)} claim{'s' * (len(group) > 1)} {whose} {counted(group)}"
+        for group, whose in ((published, "with a figure of a paper"), (others, "without a figure of a paper"))
+        if group
+    ]
+    return f"{'. '.join(parts) or 'There are no claims'}.\n\n{RULES}"

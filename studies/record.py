@@ -91,9 +91,11 @@ def _head(study: Study, record: Record) -> str:
     hours = sum(result.seconds for result in record.results) / 3600
     seeds = ", ".join(str(seed) for seed in sorted({result.seed for result in record.results})) or "none"
     file = f"{study.name}.json"
+    advice = (study.advice,) if study.advice else ()
     return "\n\n".join(
         (
             f"# {study.title}",
+            *advice,
             f"After {study.source}.",
             f"`python -m studies {study.name} --data DIR --seeds {record.seeds}{' --full' * record.full}`, "
             f"cutlayer {record.version}; seeds {seeds}; {len(record.results)} trainings, {hours:.2f} hours of training "

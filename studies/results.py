@@ -46,6 +46,10 @@ Condition = tuple[str, str]
 """Group and setting."""
 
 
+MIN_SEEDS = 2
+"""Seeds from which on a mean has an interval."""
+
+
 @dataclass(frozen=True)
 class Mean:
     """A mean over seeds with its 95 % interval (Student's t).
@@ -53,10 +57,12 @@ class Mean:
     Attributes:
         value: The mean.
         half_width: Half the width of the interval; `None` from a single value.
+        seeds: Number of values; 0 if unknown.
     """
 
     value: float
     half_width: float | None
+    seeds: int = 0
 
     def __str__(self) -> str:
         """Three digits, as `0.723 ± 0.004`."""
@@ -81,10 +87,15 @@ def mean_of(values: Iterable[float | None]) -> Mean | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
-    if len(known) < 2:
-        return Mean(known[0], None)
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(known) - 1))
-    return Mean(statistics.fmean(known), quantile * statistics.stdev(known) / len(known) ** 0.5)
+    if len(known) < MIN_SEEDS:
+        return Mean(known[0], None, len(known))
+    half_width = quantile_of(len(known)) * statistics.stdev(known) / len(known) ** 0.5
+    return Mean(statistics.fmean(known), half_width, len(known))
+
+
+def quantile_of(seeds: int) -> float:
+    """Student's t that makes the half-width of the 95 % interval of a mean of so many values, 2 or more."""
+    return float(stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1))
 
 
 def formatted(value: Mean | str | None) -> str:

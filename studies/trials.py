@@ -60,6 +60,7 @@ class Study(ABC):
         name: Name, as in `python -m studies NAME`.
         title: Title of the page.
         source: Papers whose claims are judged.
+        advice: What a reader should do after reading the results, in a few sentences.
         settings: Data, network and schedule, and what differs from the paper's; Markdown paragraphs.
         full_settings: The same for the paper's sizes; empty where a study has one size.
 
@@ -73,6 +74,7 @@ class Study(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     source: ClassVar[str]
+    advice: ClassVar[str] = ""
     settings: ClassVar[str]
     full_settings: ClassVar[str] = ""
 

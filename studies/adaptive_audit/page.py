@@ -70,7 +70,7 @@ def _claim(results: Results, group: str, reading: Reading) -> Claim:
     known = f" with {reading.labels} labels" if reading.labels else ""
     what = f"{group}, {reading.setting}, {reading.message}s{known}"
     text = f"{what}: the audit reads at most {TOLERANCE} less than the outside code"
-    return Claim(text, f"{reading.leak:.3f}", formatted(ours), above(ours, reading.leak - TOLERANCE))
+    return Claim(text, f"{reading.leak:.3f}", formatted(ours), above(ours, reading.leak - TOLERANCE), own=True)
 
 
 def _label_free(results: Results, group: str) -> list[Claim]:

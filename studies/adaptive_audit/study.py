@@ -21,6 +21,11 @@ class AdaptiveAuditStudy(Study):
     name = "adaptive-audit"
     title = "Defences of labels under adaptive attacks"
     source = "the papers of the defences and attacks; the table compares with readings by code from outside the project"
+    advice = (
+        "Judge a defence by the strongest attack that reads the whole run, not by the one that it was published "
+        "against. Release without labels hides them at no cost here, label DP bounds what is revealed; published "
+        "noise on gradients (`form: paper`) and penalties on embeddings hide nothing from the other attacks."
+    )
     settings = (
         "Adult: `examples/adult.yaml` (three parties, 39,074 training rows, batch 512, 6 epochs) with other "
         "protections; judged on the census office. Criteo: 137,139 rows, all features at the publisher, preset `small` "

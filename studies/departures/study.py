@@ -41,6 +41,10 @@ class DeparturesStudy(Study):
     name = "departures"
     title = "Utility after parties have departed"
     source = "Sun, Du et al. 2023 (arXiv 2303.18178)"
+    advice = (
+        "If a party may leave, train with `party_dropout` of 0.1 or more, or with `multi_head`: without either the "
+        "model predicts worse than one trained alone once a party that matters has left."
+    )
     settings = (
         "Data: Adult, 48,842 rows at the demo's three parties, and six views of 2,000 handwritten digits at six "
         "parties (30 epochs of batch 64), otherwise with a job's default network and schedule. Halves of images, the "

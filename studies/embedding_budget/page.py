@@ -99,9 +99,9 @@ def _costlier(claims: BudgetClaims, group: str, fit: OnceFit) -> str:
     """The more costly of the two, if the interval of their paired difference resolves it."""
     width = GROUPS[group].width
     more = claims.noise_beyond_fit(group, noiseless(fit, width), budgeted(fit.name, GOAL, width))
-    if above(more, 0.0) is Verdict.HOLDS:
+    if above(more, 0.0) == Verdict.HOLDS:
         return "The noise costs more."
-    return "The fit costs more." if below(more, 0.0) is Verdict.HOLDS else "Which of them costs more is not resolved."
+    return "The fit costs more." if below(more, 0.0) == Verdict.HOLDS else "Which of them costs more is not resolved."
 
 
 def _group(results: Results, claims: BudgetClaims, group: str) -> Section:

@@ -148,5 +148,5 @@ class Days:
 
     def _unresolved(self, key: str) -> list[str]:
         pairs = [(a, b, self.difference(a, b, key, "day")) for a, b in combinations(self.results, 2)]
-        unclear = (Verdict.UNRESOLVED, Verdict.NOT_RUN)
+        unclear = (Verdict.OPEN, Verdict.NOT_RUN)
         return [f"{a} and {b} ({formatted(gap)})" for a, b, gap in pairs if above(gap, 0.0) in unclear]

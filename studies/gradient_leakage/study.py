@@ -25,6 +25,11 @@ class GradientLeakageStudy(Study):
     name = "gradient-leakage"
     title = "Label leakage from gradients"
     source = "Li, Sun et al. 2021 (arXiv 2102.08504) and ByteDance's technical report of it"
+    advice = (
+        "Do not use the published form of Marvell or of max norm alignment for a guarantee: the noise hides labels "
+        "from the norm attack that it was made for, others read them, and all of them read more over several epochs "
+        "([adaptive attacks](adaptive-audit.md))."
+    )
     settings = (
         "Data: Criteo, 137,139 rows; Avazu, 53,247 rows; all features at the passive party. Network: that of Sun et "
         "al. 2022. Preset `small`: log1p before min-max, Adam 1e-3, the best of 12 epochs on validation rows, batch "

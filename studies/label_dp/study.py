@@ -49,6 +49,11 @@ class LabelDPStudy(Study):
         "Warner 1965; Ghazi et al. 2021 (arXiv 2102.06062); Patrini et al. 2017 (arXiv 1609.03683); MindSpore "
         "Federated's label DP"
     )
+    advice = (
+        "Label DP is the one defence here with a theorem: choose eps 1 to 2, let labels be drawn once (the default), "
+        "and use the corrected loss where probabilities matter. Drawing again in every epoch would give nearly all "
+        "labels away."
+    )
     settings = (
         "Data: Criteo, 137,139 rows (two classes), preset `small`: log1p before min-max, batch 8192, Adam 1e-3, the "
         "best of 12 epochs on validation rows; six views of 2,000 handwritten digits at six parties (ten classes), "

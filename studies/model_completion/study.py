@@ -51,6 +51,11 @@ class ModelCompletionStudy(Study):
     name = "model-completion"
     title = "Model completion by a departed party"
     source = "Sun, Du et al. 2023 (arXiv 2303.18178); attacks of Fu et al. 2022 (USENIX Security)"
+    advice = (
+        "A departed party with a few labels completes its bottom model far beyond what it would learn from scratch on "
+        "them. DIMIP weakens that only at weights where it also gives up most of what the party adds here; do not "
+        "count on it."
+    )
     settings = (
         "Data: halves of images, the left one and the labels at the active party: MNIST, 12,000 rows, `cnn`, 5 "
         "epochs, and CIFAR-10, 12,000 rows of a stratified subset, `lenet5`, 12 epochs; batch 32, Adam 1e-3, 15 % for "

@@ -179,7 +179,7 @@ def test_a_study_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     record = registry.run_study(kind.name, tmp_path, tmp_path / "out", 3, Progress())
     assert len(record.results) == 6
     page = (tmp_path / "out" / "max-norm-cost.md").read_text(encoding="utf-8")
-    assert "Of 1 claims, 1 holds." in page
+    assert "Of 1 claim without a figure of a paper 1 holds." in page
     assert "| max_norm | 0.897 ± 0.002 | 0.005 ± 0.000 |" in page
     assert (tmp_path / "out" / "figures" / "max-norm-cost-auc.svg").exists()
 

@@ -24,6 +24,7 @@ from studies.adaptive_audit.settings import (
     job_of,
 )
 from studies.adaptive_audit.study import AdaptiveAuditStudy
+from studies.claims import Verdict
 from studies.page import ClaimsTable
 from studies.results import Results, TrialResult
 from studies.trials import Trial
@@ -84,12 +85,12 @@ def test_verdicts_follow_the_values(leak: float, excess: float, holds: bool) -> 
     page = adaptive_page(Results(made_up(leak, excess)))
     claims = [claim for block in page.sections[0].blocks if isinstance(block, ClaimsTable) for claim in block.claims]
     assert len(claims) == sum(map(len, READINGS.values())) + 3 * len(SETTINGS)
-    assert all(claim.verdict == "holds" for claim in claims) == holds
+    assert all(claim.verdict == Verdict.HOLDS for claim in claims) == holds
     readings = [claim for claim in claims if "the audit reads" in claim.text]
-    assert all((claim.verdict == "holds") == (leak == 1.0) for claim in readings)
+    assert all((claim.verdict == Verdict.HOLDS) == (leak == 1.0) for claim in readings)
 
 
 def test_a_page_without_results_claims_nothing() -> None:
     page = adaptive_page(Results([]))
     claims = [claim for block in page.sections[0].blocks if isinstance(block, ClaimsTable) for claim in block.claims]
-    assert {claim.verdict for claim in claims} == {"not run"}
+    assert {claim.verdict for claim in claims} == {Verdict.NOT_RUN}

@@ -12,11 +12,11 @@ from studies.claims import Claim, Verdict, above, all_hold, below, within
 from studies.forward_leakage.claims import PAPER_PAIRS, Forms, ForwardClaims
 from studies.gradient_leakage.claims import ORDER, gradient_claims
 from studies.label_dp.claims import EPOCHS, label_dp_claims, majority_accuracy, one_draw_auc
-from studies.results import Mean, Results, TrialResult, leak, metric
+from studies.results import Mean, Results, TrialResult, leak, mean_of, metric
 from studies.trials import worst_leaks
 from tests.results.leaks import leak_result
 
-HOLDS, FAILS, OPEN, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.UNRESOLVED, Verdict.NOT_RUN
+HOLDS, FAILS, OPEN, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.NOT_RUN
 KEYS = ("embedding/spectral", "gradient/norm", "gradient/direction", "gradient/hint", "gradient/spectral")
 FORMS = Forms(lambda a: f"dcor alpha {a:g}, best", lambda a: f"dcor alpha {a:g}, paper", (0.002, 0.03, 0.05), ())
 
@@ -51,6 +51,21 @@ def verdict(claims: list[Claim], *words: str) -> Verdict:
 def test_an_interval_decides(value: float, half: float | None, expected: Verdict) -> None:
     assert below(Mean(value, half), 0.55) == expected
     assert above(Mean(-value, half), -0.55) == expected
+
+
+def test_an_open_verdict_says_how_many_seeds_would_settle_it() -> None:
+    """Of normal values with the same mean and spread, so many seeds settle about half of the open claims, not fewer."""
+    value = mean_of([0.50, 0.54, 0.58])
+    assert value is not None
+    open_at = below(value, 0.56)
+    assert (open_at, open_at.seeds) == (OPEN, 3)
+    assert open_at.enough is not None
+    repeated = [0.54 + 0.04 * stats.norm.ppf((k + 0.5) / open_at.enough) for k in range(open_at.enough)]
+    fewer = [0.54 + 0.04 * stats.norm.ppf((k + 0.5) / 8) for k in range(8)]
+    assert below(mean_of(repeated), 0.56) == HOLDS
+    assert below(mean_of(fewer), 0.56) == OPEN
+    assert below(mean_of([0.55, 0.56, 0.5701]), 0.56).enough is None
+    assert str(all_hold([HOLDS, open_at, below(mean_of([0.5, 0.55, 0.56]), 0.57)])) == str(open_at)
 
 
 def test_a_number_is_the_papers_only_where_the_whole_interval_is_near() -> None:
@@ -111,9 +126,10 @@ def forward(changes: dict[str, tuple[float, float]], spread: float = 0.001) -> l
 
 def test_what_collapses_does_not_hold() -> None:
     claims = forward({})
-    assert verdict(claims, "paper's form", "trains") == FAILS
-    assert verdict(claims, "paper's form", "hides") == HOLDS
-    assert verdict(claims, "form with a floor", "trains") == HOLDS
+    assert verdict(claims, "paper's form", "trains (") == FAILS
+    assert verdict(claims, "paper's form", "hides") == FAILS  # what learned nothing has nothing to hide
+    assert verdict(forward({"dcor alpha 0.03, paper": (0.7, 0.51)}), "paper's form", "hides") == HOLDS
+    assert verdict(claims, "form with a floor", "trains (") == HOLDS
     assert verdict(forward({"dcor alpha 0.03, paper": (0.7, 0.7)}), "paper's form", "hides") == FAILS
     assert verdict(claims, "`marvell s 8` does not protect") == HOLDS
     assert verdict(claims, "`label_dp eps 0.5` does not protect") == HOLDS

@@ -255,11 +255,11 @@ def test_an_undefended_attack_that_is_no_better_than_scratch_fails_its_claims() 
 
 @pytest.mark.parametrize("seeds", [0, 1])
 def test_too_few_seeds_resolve_nothing(seeds: int) -> None:
-    assert set(verdicts_of(as_in_the_paper(), seeds)) == ({Verdict.NOT_RUN} if seeds == 0 else {Verdict.UNRESOLVED})
+    assert set(verdicts_of(as_in_the_paper(), seeds)) == ({Verdict.NOT_RUN} if seeds == 0 else {Verdict.OPEN})
 
 
 def test_a_claim_of_alternatives_holds_where_any_does() -> None:
-    holds, fails, unresolved, absent = Verdict.HOLDS, Verdict.FAILS, Verdict.UNRESOLVED, Verdict.NOT_RUN
+    holds, fails, unresolved, absent = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.NOT_RUN
     assert any_holds([fails, holds, absent]) == holds
     assert any_holds([fails, unresolved]) == unresolved
     assert any_holds([fails, absent]) == absent

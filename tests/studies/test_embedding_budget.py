@@ -247,7 +247,7 @@ def test_a_ledger_that_says_otherwise_fails_the_claim_about_it() -> None:
 
 @pytest.mark.parametrize("seeds", [0, 1])
 def test_too_few_seeds_resolve_nothing(seeds: int) -> None:
-    wanted = {Verdict.NOT_RUN} if seeds == 0 else {Verdict.UNRESOLVED}
+    wanted = {Verdict.NOT_RUN} if seeds == 0 else {Verdict.OPEN}
     assert set(verdicts_of(made_up(seeds=seeds), "Adult")) == wanted
 
 

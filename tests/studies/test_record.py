@@ -68,6 +68,21 @@ def test_a_file_that_is_no_record_is_refused(content: str, tmp_path: Path) -> No
         Record.load(tmp_path / "departures.json")
 
 
+def test_the_published_index_is_rendered_from_the_published_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in PUBLISHED.glob("*.json"):
+        shutil.copy(path, tmp_path)
+    assert main(["--index"]) == 2
+    assert "--out docs/results" in capsys.readouterr().err
+    assert main(["--index", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (PUBLISHED / "index.md").read_text()
+    # Every study has a row, with its advice; the counts are those of the pages.
+    rows = [line for line in (PUBLISHED / "index.md").read_text().splitlines() if line.startswith("| [")]
+    assert {study.title for study in STUDIES.values()} <= {row[3 : row.index("]")] for row in rows}
+    assert all(study.advice for study in STUDIES.values())
+
+
 def test_the_command_renders_without_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["label-dp", "--render", "--out", str(tmp_path)]) == 2
     assert "no such file" in capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""The index of all studies' pages: what each source claims, what was found, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from cutlayer.durable import write_whole
+from studies.claims import Claim, Kind, counted
+from studies.page import Table, wrapped
+from studies.record import Record
+from studies.registry import STUDIES
+from studies.results import Results
+from studies.trials import Study
+
+_BEYOND = (
+    "- *Adaptive leaks.* A defence of labels is published with the attack that it hides from. "
+    "[Attacks that read the whole run](adaptive-audit.md) read every label of the published forms of Marvell, of max "
+    "norm alignment and of distance correlation.",
+    "- *Whole-run budgets.* An epsilon is published for one release. A run releases each row in every epoch; "
+    "[at a total budget](embedding-budget.md) a single release is the better use of it.",
+    "- *A floor.* A party's own columns tell something of the labels without any message. The audit states the excess "
+    "over that; the papers compare with chance.",
+)
+
+
+def write_index(folder: Path) -> Path:
+    """Write `index.md` from the results of all studies in a folder.
+
+    Args:
+        folder: Folder with the results as `NAME.json`; studies without results are left out.
+
+    Returns:
+        The page.
+    """
+    present = [(kind, Record.load(folder / f"{name}.json")) for name, kind in STUDIES.items() if _has(folder, name)]
+    studies = [(kind(full=record.full), record) for kind, record in present]
+    judged = [(study, study.page(Results(record.results)).claims) for study, record in studies]
+    every = [claim for _, claims in judged for claim in claims]
+    published, others = _divided(every)
+    head = (
+        "# What the papers claim, and what was found",
+        f"{len(studies)} studies test {len(published)} claims for which a paper has a figure: {counted(published)}. Of "
+        f"{len(others)} further claims {counted(others)}. Each study's page has the rules, every claim with both "
+        "numbers, and the command that repeats it; this page is written from their results by `python -m studies "
+        "--index`. An open claim states the number of seeds that would settle it.",
+        _table(judged).markdown(),
+        "## What none of the papers says",
+        "\n".join(_BEYOND),
+        "## Published claims that do not hold here",
+        "With these data and settings; each page says how they differ from the paper's.",
+        _failing(judged).markdown(),
+    )
+    path = folder / "index.md"
+    write_whole(path, wrapped("\n\n".join(head) + "\n"), mode=0o644)
+    return path
+
+
+def _has(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.json").exists()
+
+
+def _divided(claims: Iterable[Claim]) -> tuple[list[Claim], list[Claim]]:
+    """The claims with a figure of a paper, and the others."""
+    parts: tuple[list[Claim], list[Claim]] = [], []
+    for claim in claims:
+        parts[not claim.published].append(claim)
+    return parts
+
+
+def _table(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
+    rows = []
+    for study, claims in judged:
+        published, others = (_counts(part) for part in _divided(claims))
+        rows.append((f"[{study.title}]({study.name}.md)", study.source, published, others, study.advice))
+    heads = ("study", "source", "published claims", "further claims", "what to do")
+    return Table(heads, tuple(rows))
+
+
+def _counts(claims: list[Claim]) -> str:
+    return counted(claims) or "none"
+
+
+def _failing(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
+    rows = [
+        (f"[{study.title}]({study.name}.md)", claim.text, claim.paper, claim.ours)
+        for study, claims in judged
+        for claim in claims
+        if claim.published and claim.verdict.kind is Kind.FAILS
+    ]
+    return Table(("study", "claim", "the paper", "here"), tuple(rows))
