@@ -193,3 +193,20 @@ def test_a_fault_at_a_party_makes_it_absent(plain: Path, monkeypatch: pytest.Mon
             assert not (await served.predict(IDS))["degraded"]
 
     asyncio.run(check())
+
+
+def test_a_caller_in_a_hurry_does_not_have_the_parties_skipped(plain: Path) -> None:
+    """Deadlines that no party can meet are the caller's own: they open no circuit."""
+
+    async def check() -> None:
+        async with world(plain) as served:
+            peers = list(served.active.peers.connected.values())
+            for peer in peers:  # answers take longer than these callers wait
+                monkey = peer.deliver
+                peer.deliver = lambda arrived, on=monkey: asyncio.get_running_loop().call_later(0.05, on, arrived)  # type: ignore[method-assign]
+            for _ in range(2 * MAX_MISSES):
+                assert (await served.predict(IDS, deadline_ms=1))["degraded"]
+            assert not any(peer.breaker.open for peer in peers)
+            assert not (await served.predict(IDS))["degraded"]
+
+    asyncio.run(check())

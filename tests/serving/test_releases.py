@@ -126,12 +126,13 @@ def test_the_cap_ends_service_with_the_reason(noisy: Path) -> None:
 def test_the_limit_of_ids_holds_over_restarts_and_known_ids_go_on(plain: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(plain, run)
-    with releases(run, max_ids=2) as served:
-        status, _ = served.release(digests(1, 2, 1, 3))
-        assert status.tolist() == [Status.PRESENT, Status.PRESENT, Status.PRESENT, Status.CAPPED]
-    with releases(run, max_ids=2) as served:
-        status, sent = served.release(digests(3, 2, 999))
-        assert status.tolist() == [Status.CAPPED, Status.PRESENT, Status.UNKNOWN]
+    with releases(run, max_ids=3) as served:
+        status, _ = served.release(digests(1, 2, 1, 888, 3))
+        assert status.tolist() == [Status.PRESENT, Status.PRESENT, Status.PRESENT, Status.UNKNOWN, Status.CAPPED]
+    with releases(run, max_ids=3) as served:
+        status, sent = served.release(digests(3, 2, 999, 888))
+        # Beyond the limit nobody learns whether the party has an id.
+        assert status.tolist() == [Status.CAPPED, Status.PRESENT, Status.CAPPED, Status.UNKNOWN]
         assert not sent[0].any()
         assert sent[1].any()
 

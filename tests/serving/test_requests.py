@@ -242,3 +242,36 @@ def test_off_the_loopback_keys_and_a_certificate_are_needed(plain: Path) -> None
                     pass
 
     asyncio.run(check())
+
+
+def test_a_page_from_elsewhere_asks_nothing_where_there_are_no_keys(plain: Path) -> None:
+    """A site that the user visits can send requests to the loopback, and point its own name there."""
+
+    async def check() -> None:
+        async with world(plain, ()) as served:
+            body = b'{"ids": [1]}'
+            assert (await post(served, body, Host="rebound.example"))[0] == 403
+            assert (await post(served, body, Host="rebound.example:8080"))[0] == 403
+            assert (await post(served, body, Origin="http://evil.example"))[0] == 403
+            assert (await post(served, body, Origin="null"))[0] == 403
+            assert (await post(served, body, Host="localhost:8080", Origin="http://localhost:8080"))[0] == 200
+        async with world(plain, (), http={"callers": [CALLER]}) as served:  # a key proves the caller
+            good = {"Authorization": f"Bearer {KEY}", "Host": "bank.example", "Origin": "https://crm.example"}
+            assert (await post(served, body, **good))[0] == 200
+
+    asyncio.run(check())
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutlayer.serving.online.http.BODY_SECONDS", 0.05)
+
+    async def slow() -> Any:
+        yield b'{"ids": '
+        await asyncio.sleep(5)
+
+    async def check() -> None:
+        async with world(plain, ()) as served:
+            response = await served.client.post("/v1/predict", content=slow())
+            assert response.status_code == 408
+
+    asyncio.run(check())

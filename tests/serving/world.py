@@ -152,7 +152,7 @@ async def world(
     async with AsyncExitStack() as opened:
         active = await opened.enter_async_context(active_service((run,), ACTIVE, private(**serve, runs=runs_folder)))
         transport = httpx.ASGITransport(active.app)
-        client = await opened.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://bank"))
+        client = await opened.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
         made = World(client, active, {}, {})
         for name in names:
             service = await opened.enter_async_context(passive(run, name, active.peers.address, max_ids))

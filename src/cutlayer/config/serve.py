@@ -89,8 +89,8 @@ class ServeConfig(FrozenModel):
             the active party alone as soon as a party is absent; `auto` is `multi_head` where the model has it, else
             `zeros`.
         runs: Folder whose run folders may be loaded while serving, at the active party.
-        max_ids: Maximum number of different ids that a passive party releases of a run, over all restarts; `None` for
-            no limit but that of protections whose cost is counted.
+        max_ids: Maximum number of different ids that a passive party answers about for a run, over all restarts,
+            whether it has them or not; `None` for no limit but that of protections whose cost is counted.
         metrics: `HOST:PORT` where a passive party shows its metrics (Prometheus), on the loopback; `None` for nowhere.
     """
 

@@ -58,7 +58,9 @@ class Outcome:
         return Outcome(self.predicted[start:end], self.status[start:end], self.present[start:end])
 
 
-async def answer(model: ServedModel, peers: Peers, questions: Sequence[Question], deadline: float) -> list[Outcome]:
+async def answer(
+    model: ServedModel, peers: Peers, questions: Sequence[Question], deadline: float, *, blame: bool = True
+) -> list[Outcome]:
     """Answer several questions together, by the deadline.
 
     Args:
@@ -66,9 +68,10 @@ async def answer(model: ServedModel, peers: Peers, questions: Sequence[Question]
         peers: The passive parties.
         questions: At least one.
         deadline: Time of `time.monotonic` after which no party's answer is waited for.
+        blame: Whether a late answer counts against its party.
     """
     ids = np.concatenate([question.ids for question in questions]) if len(questions) > 1 else questions[0].ids
-    asked = [asyncio.ensure_future(_look_up(model, peers, name, ids, deadline)) for name in model.passives]
+    asked = [asyncio.ensure_future(_look_up(model, peers, name, ids, deadline, blame)) for name in model.passives]
     # The questions leave before this party computes its own part.
     await asyncio.sleep(0)
     own, status = _own_part(model, questions, ids)
@@ -88,11 +91,11 @@ async def answer(model: ServedModel, peers: Peers, questions: Sequence[Question]
     return outcomes
 
 
-async def _look_up(model: ServedModel, peers: Peers, name: str, ids: Digests, deadline: float) -> Lookup:
+async def _look_up(model: ServedModel, peers: Peers, name: str, ids: Digests, deadline: float, blame: bool) -> Lookup:
     peer = peers.get(name, model.tags[name])
     if peer is None:
         return Lookup.nothing(len(ids), model.widths[name], Status.DISCONNECTED)
-    return await peer.look_up(ids, deadline)
+    return await peer.look_up(ids, deadline, blame=blame)
 
 
 def _own_part(model: ServedModel, questions: Sequence[Question], ids: Digests) -> tuple[Tensor, Statuses]:
@@ -124,10 +127,12 @@ class Batcher:
         peers: The passive parties.
         seconds: Maximum wait.
         rows: Number of rows that are sent without a wait.
+        patience: The service's own deadline in seconds; a party that misses a shorter one is not to blame.
     """
 
-    def __init__(self, model: ServedModel, peers: Peers, seconds: float, rows: int) -> None:
+    def __init__(self, model: ServedModel, peers: Peers, seconds: float, rows: int, patience: float) -> None:
         self.model, self.peers, self._seconds, self._rows = model, peers, seconds, rows
+        self._patience = patience
         self._groups: dict[float, _Group] = {}
         self._under_way = 0
         self._running = set[asyncio.Task[None]]()
@@ -146,7 +151,9 @@ class Batcher:
         if group is None:
             wait = self._seconds if self._under_way else 0.0
             timer = loop.call_later(wait, self._send, patience)
-            group = self._groups[patience] = _Group([], [], time.monotonic() + patience, timer)
+            group = self._groups[patience] = _Group(
+                [], [], time.monotonic() + patience, timer, patience >= self._patience
+            )
         group.questions.append(question)
         group.futures.append(future)
         group.rows += len(question)
@@ -167,7 +174,7 @@ class Batcher:
         try:
             self.batches += 1
             self.batched_rows += group.rows
-            outcomes = await answer(self.model, self.peers, group.questions, group.deadline)
+            outcomes = await answer(self.model, self.peers, group.questions, group.deadline, blame=group.whole)
         except Exception as failure:  # every question of the batch gets it, and the service goes on
             for future in group.futures:
                 if not future.done():
@@ -188,4 +195,5 @@ class _Group:
     futures: list[asyncio.Future[Outcome]]
     deadline: float
     timer: asyncio.TimerHandle
+    whole: bool
     rows: int = 0

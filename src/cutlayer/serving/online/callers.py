@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from cutlayer.config import CallerConfig
 
 ANYONE = CallerConfig(name="local", sha256="0" * 64, rows_per_minute=2**31, admin=True)
 """The caller where no keys are configured, which the configuration allows on the loopback alone."""
-KEY_PREFIX = "cut_"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Refused(Exception):
@@ -80,6 +81,26 @@ class Callers:
         counts = rows or {}
         self.open = not configs
         self._callers = [Caller(config, counts.get(config.name, 0)) for config in configs or (ANYONE,)]
+
+    def check_local(self, host: str, origin: str | None) -> None:
+        """Refuse what a browser sends for a page from elsewhere, where no key proves the caller.
+
+        A page may send requests to this machine, and read the answers if its own name leads here.
+
+        Args:
+            host: Header `Host`.
+            origin: Header `Origin`.
+
+        Raises:
+            Refused: another name than that of the loopback, or a page of another origin.
+        """
+        if not self.open:
+            return
+        name = host.rpartition(":")[0] if re.fullmatch(r".*:\d+", host) else host
+        if name not in LOOPBACK:
+            raise Refused(403, f"expected a request to {', '.join(LOOPBACK)} where no callers are configured")
+        if origin is not None and origin.partition("://")[2] != host:
+            raise Refused(403, "expected no page of another origin where no callers are configured")
 
     def find(self, authorization: str | None, key: str | None) -> Caller:
         """The caller of a request.

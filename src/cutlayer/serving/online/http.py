@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
@@ -10,6 +11,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from cutlayer.errors import CutlayerError
@@ -24,6 +26,8 @@ from cutlayer.version import __version__
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
 )
+BODY_SECONDS = 10.0
+"""Seconds within which the body of a request must arrive."""
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text}
@@ -152,6 +156,7 @@ class _Routes:
 
     async def _answer(self, request: Request, handle: Callable[[Request, Caller], Awaitable[Response]]) -> Response:
         try:
+            self._callers.check_local(request.headers.get("host", ""), request.headers.get("origin"))
             caller = self._callers.find(request.headers.get("authorization"), request.headers.get("x-api-key"))
             response = await handle(request, caller)
         except Refused as refused:
@@ -175,18 +180,24 @@ async def _body(request: Request, most: int) -> bytes:
     """The body, up to a size; more is refused before it is read.
 
     Raises:
-        Refused: the body is larger.
+        Refused: the body is larger, or does not come.
     """
     stated = request.headers.get("content-length", "")
     too_large = Refused(413, f"expected a body of at most {most:,} bytes, got more")
     if stated.isdecimal() and int(stated) > most:
         raise too_large
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise too_large
-        parts.append(part)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > most:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError:
+        raise Refused(408, f"expected the body within {BODY_SECONDS:g} seconds") from None
+    except ClientDisconnect:
+        raise Refused(400, "the caller left before the end of the body") from None
     return b"".join(parts)
 
 

@@ -72,12 +72,14 @@ class Peer:
         self._waiting: dict[int, tuple[int, asyncio.Future[Lookup]]] = {}
         self._probing: asyncio.Task[None] | None = None
 
-    async def look_up(self, ids: Digests, deadline: float) -> Lookup:
+    async def look_up(self, ids: Digests, deadline: float, *, blame: bool = True) -> Lookup:
         """Ask for rows; returns by the deadline, whatever the party does.
 
         Args:
             ids: Digests of the ids, uint8 (n, 16).
             deadline: Time of `time.monotonic` by which an answer counts.
+            blame: Whether a late answer counts against the party: not where a caller has chosen a shorter time, or it
+                could have every party skipped.
         """
         if not self.connected:
             return Lookup.nothing(len(ids), self.width, Status.DISCONNECTED)
@@ -94,7 +96,8 @@ class Peer:
             # Where this process itself was late, an answer in time may have arrived and wait to be read.
             await asyncio.wait({future}, timeout=GRACE)
             if not future.done():
-                self._missed()
+                if blame:
+                    self._missed()
                 return Lookup.nothing(len(ids), self.width, Status.LATE)
             found = future.result()
         except (ConnectionError, ProtocolError):

@@ -47,7 +47,7 @@ class OnlineReleases:
     Args:
         half: The party's half of the run.
         features: Its columns by id.
-        max_ids: Maximum number of different ids that are released; `None` for no such limit.
+        max_ids: Maximum number of different ids that are answered, unknown ones included; `None` for no such limit.
         supplied: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
 
     Raises:
@@ -74,7 +74,7 @@ class OnlineReleases:
             )
         self._supplied, self._held = supplied, ExitStack()
         self._log = ReleaseLog()
-        self._rows = ReleasedRows(None, 0)
+        self._rows, self._asked = ReleasedRows(None, 0), ReleasedRows(None, 0)
         self._passes: dict[int, int] = {}
         self._unchanged = set[int]()
 
@@ -83,13 +83,14 @@ class OnlineReleases:
         own = self.half.folder.path / "checkpoint" / self.half.party
         # With the release log, next to the secret of the party: no copy of the run folder undoes what was released.
         path = log_of_run(own).with_suffix(".served") if self.counted else folder / "released"
+        self._asked = ReleasedRows(folder / "asked" if self.max_ids is not None else None, 0)
         make_folder(path.parent)
         lock = log_of_run(own).with_suffix(".lock") if self.counted else folder / "serving.lock"
         make_folder(lock.parent)
         self._held.enter_context(locked(lock, f"the online service of {self.half.party}"))
         if self.protected:
             self._set_up(own)
-        self._rows = ReleasedRows(path, self.bottom.width if self.protected else 0)
+            self._rows = ReleasedRows(path, self.bottom.width)
         self._passes = self._passes_so_far()
         return self
 
@@ -101,7 +102,7 @@ class OnlineReleases:
 
     @property
     def released_ids(self) -> int:
-        """Number of different ids released so far; 0 where they are neither protected nor limited."""
+        """Number of different ids released so far; 0 where no protection acts on them."""
         return len(self._rows)
 
     def release(self, ids: Digests) -> tuple[Statuses, Tensor]:
@@ -116,7 +117,8 @@ class OnlineReleases:
         rows = self.features.index.find(ids)
         status = np.where(rows == ABSENT, Status.UNKNOWN, Status.PRESENT).astype(np.uint8)
         embedding = torch.zeros(len(ids), self.bottom.width)
-        known = self._within_limit(ids, np.flatnonzero(rows != ABSENT), status)
+        allowed = self._within_limit(ids, status)
+        known = allowed[rows[allowed] != ABSENT]
         if len(known):
             with torch.no_grad():
                 release = self._release_once if self.protected else self._release_bare
@@ -140,28 +142,29 @@ class OnlineReleases:
         self.chain.setup(context, self._log)
         self.chain.load_state_dict(chain_state(state))
 
-    def _within_limit(self, ids: Digests, known: Rows, status: Statuses) -> Rows:
-        """The rows among `known` that the limit of ids leaves; the rest is marked as capped."""
+    def _within_limit(self, ids: Digests, status: Statuses) -> Rows:
+        """The rows that the limit of ids leaves; the rest is marked as capped.
+
+        Unknown ids count too, and beyond the limit they are not told from known ones: an active party that asks for all
+        ids that there may be would otherwise learn which of them this party has.
+        """
         if self.max_ids is None:
-            return known
-        room, new, allowed = self.max_ids - len(self._rows), set[bytes](), []
-        for place, index in zip(known.tolist(), self._rows.find(ids[known]).tolist(), strict=True):
+            return np.arange(len(ids))
+        room, new, allowed = self.max_ids - len(self._asked), dict[bytes, None](), []
+        for place, index in enumerate(self._asked.find(ids).tolist()):
             own = ids[place].tobytes()
             if index < 0 and own not in new:
                 if len(new) >= room:
                     status[place] = Status.CAPPED
                     continue
-                new.add(own)
+                new[own] = None
             allowed.append(place)
+        if new:
+            self._asked.add([*new], [bytes(16)] * len(new), 0, 0, torch.zeros(len(new), 0))
         return np.array(allowed, dtype=np.int64)
 
     def _release_bare(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
-        """Embeddings without a protection; their ids are counted where there is a limit."""
-        if self.max_ids is not None:
-            indices = self._rows.find(ids[known])
-            new = sorted({ids[place].tobytes() for place in known[indices < 0].tolist()})
-            if new:
-                self._rows.add(new, [bytes(16)] * len(new), 0, 0, torch.zeros(len(new), 0))
+        """Embeddings without a protection."""
         embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]))
 
     def _release_once(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:

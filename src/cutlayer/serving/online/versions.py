@@ -62,7 +62,9 @@ class Versions:
         if self._peers is None:
             raise RuntimeError("connect comes before the first version")
         if model.version not in self._batchers:
-            batcher = Batcher(model, self._peers, self.config.batch_ms / 1000, self.config.batch_rows)
+            config = self.config
+            wait, patience = config.batch_ms / 1000, config.deadline_ms / 1000
+            batcher = Batcher(model, self._peers, wait, config.batch_rows, patience)
             self._batchers[model.version] = batcher
             self._current = self._current or model.version
         return model
