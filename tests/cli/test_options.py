@@ -82,7 +82,9 @@ VERBS = {
     "schema": {"--help", "--json", "of"},
     "api-key": {"--help", "--json", "name"},
     "keys": {"--help"},
+    "trail": {"--help"},
 }
+TRAIL = {"verify": {"--help", "--json", "folder"}, "show": {"--help", "--json", "folder"}}
 KEYS = {
     "init": {"--federation", "--folder", "--help", "--json", "name"},
     "invite": {"--address", "--folder", "--help", "--json", "--out", "name"},
@@ -106,6 +108,7 @@ def test_verbs_and_options_are_those_listed_here():
     assert options_of(group) == FRAME
     assert {name: options_of(command) for name, command in group.commands.items()} == VERBS
     assert {name: options_of(command) for name, command in group.commands["keys"].commands.items()} == KEYS
+    assert {name: options_of(command) for name, command in group.commands["trail"].commands.items()} == TRAIL
 
 
 def test_no_option_has_a_short_name():

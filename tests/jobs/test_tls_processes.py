@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from cutlayer.channel.trail import verify
 from cutlayer.training.folder import RunFolder
 from tests.channel.certificates import FEDERATION, Federation
 from tests.parties.processes import Site, fork, lay_out
@@ -63,6 +64,12 @@ def test_three_processes_with_tls_equal_one_to_the_last_bit(sites: dict[str, Sit
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
     assert losses(sites[ACTIVE].run) == losses(together)
     assert len(losses(together)) == 4
+    for name, site in sites.items():
+        kept = verify(site.folder / ".cutlayer" / f"{name}.key.trail")
+        assert not kept.problems
+        steps = len(losses(together)) * 4
+        kind, peers = ("gradient", PASSIVES[:2]) if name == ACTIVE else ("embedding", (ACTIVE,))
+        assert [kept.files[0].sent[peer, kind][0] for peer in peers] == [steps] * len(peers)
     assert not [name for name, site in sites.items() if "Traceback" in (site.folder / "errors.txt").read_text()]
 
 

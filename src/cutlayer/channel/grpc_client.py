@@ -37,6 +37,7 @@ from cutlayer.channel.grpc_link import (
 from cutlayer.channel.port import Port
 from cutlayer.channel.security import Security
 from cutlayer.channel.stream import Attachment, Stream, describe, details
+from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError, CutlayerError, PeerLost, ProtocolError, TrustError
 
 ATTEMPT, SHORTEST = 10.0, 1.0
@@ -115,9 +116,10 @@ class ClientLink(Links):
         reconnect: float,
         keepalive: Keepalive,
         notify: Callable[[str], None],
+        trail: Trail | None,
     ) -> None:
         stream = Stream(peer, limits, timeout, reconnect=reconnect, checksum=security is None)
-        super().__init__({peer: stream})
+        super().__init__({peer: stream}, trail)
         self.run = ""
         self._me, self._peer, self._address = me, peer, address
         self._security, self._contract, self._notify = security, contract, notify
@@ -142,7 +144,7 @@ class ClientLink(Links):
             ProtocolError: the active party refuses this one or has another job, or something else answers.
         """
         self._connection = self._dialled(time.monotonic() + timeout, f"it does not answer at {self._address}", timeout)
-        self.ports[self._peer] = Port(self._me, self._peer, self.run, self._stream.transmit)
+        self.ports[self._peer] = self._port(self._me, self._peer, self.run)
         self._reader.start()
 
     def renew(self, peer: str) -> None:
@@ -351,6 +353,7 @@ def client_link(
     reconnect: float = 0.0,
     keepalive: Keepalive = DEFAULT_KEEPALIVE,
     notify: Callable[[str], None] | None = None,
+    trail: Trail | None = None,
 ) -> ClientLink:
     """A passive party's end of a link that is not open yet; for the arguments see `connect`."""
     if security is None:
@@ -370,6 +373,7 @@ def client_link(
         reconnect=reconnect,
         keepalive=keepalive,
         notify=notify or logging.getLogger(__name__).warning,
+        trail=trail,
     )
 
 
@@ -392,7 +396,7 @@ def connect(
         options: `security`, certificates and identities, `None` for a link without TLS on this machine's loopback;
             `contract`, what both parties must have in common; `reconnect`, seconds within which a broken connection
             may be replaced; `keepalive`, pings of the transport; `notify`, called with every change of why there is no
-            connection, logged by default.
+            connection, logged by default; `trail`, which records every message that leaves.
 
     Returns:
         The link; its port is stamped with the run the active party named.

@@ -14,6 +14,7 @@ from cutlayer.channel.codec import Limits
 from cutlayer.channel.message import Kind, Message
 from cutlayer.channel.port import Port
 from cutlayer.channel.stream import Stream
+from cutlayer.channel.trail import Trail
 
 SERVICE, METHOD, GREET = "cutlayer.Cut", "Link", "Greet"
 # Names may hold any character; gRPC sends such metadata as bytes under keys that end in -bin.
@@ -47,9 +48,15 @@ class Links(ABC):
         ports: Ports, by peer.
     """
 
-    def __init__(self, streams: Mapping[str, Stream]) -> None:
+    def __init__(self, streams: Mapping[str, Stream], trail: Trail | None) -> None:
         self.ports: dict[str, Port] = {}
-        self._streams = streams
+        self._streams, self._trail = streams, trail
+
+    def _port(self, me: str, peer: str, run: str) -> Port:
+        """A port to a peer, whose messages the trail records."""
+        port = Port(me, peer, run, self._streams[peer].transmit)
+        port.record = self._trail.record if self._trail is not None else None
+        return port
 
     def receive(self, port: Port, timeout: float | None = None) -> Message:
         """Block for the next message on one of `ports`.
@@ -81,7 +88,11 @@ class Links(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        finally:
+            if self._trail is not None:
+                self._trail.close()
 
 
 def link_options(keepalive: Keepalive = DEFAULT_KEEPALIVE) -> Sequence[tuple[str, int]]:

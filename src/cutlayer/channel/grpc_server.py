@@ -33,9 +33,9 @@ from cutlayer.channel.grpc_link import (
     link_options,
     text_of,
 )
-from cutlayer.channel.port import Port
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.stream import Attachment, Stream
+from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError, TrustError
 
 _MOST_LOGGED = 1000
@@ -64,11 +64,12 @@ class ServerLinks(Links):
         keepalive: Keepalive,
         notify: Callable[[str], None],
         greet_only: bool,
+        trail: Trail | None,
     ) -> None:
         plain = security is None
         options = {"reconnect": reconnect, "vacant": True, "checksum": plain}
-        super().__init__({peer: Stream(peer, limits, timeout, **options) for peer in peers})  # type: ignore[arg-type]
-        self.ports = {peer: Port(me, peer, run, stream.transmit) for peer, stream in self._streams.items()}
+        super().__init__({peer: Stream(peer, limits, timeout, **options) for peer in peers}, trail)  # type: ignore[arg-type]
+        self.ports = {peer: self._port(me, peer, run) for peer in self._streams}
         self.address = ""
         self.greeted: dict[str, str] = {}
         self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
@@ -255,6 +256,7 @@ def serve(
     keepalive: Keepalive = DEFAULT_KEEPALIVE,
     notify: Callable[[str], None] | None = None,
     greet_only: bool = False,
+    trail: Trail | None = None,
 ) -> ServerLinks:
     """Listen as the active party.
 
@@ -271,6 +273,7 @@ def serve(
         keepalive: Pings of the transport.
         notify: Called with what happens to connections; logged by default.
         greet_only: Whether to check callers and open no link.
+        trail: Records every message that leaves.
 
     Returns:
         The links, listening; with a port for each peer, in the order of `peers`.
@@ -295,6 +298,7 @@ def serve(
         keepalive=keepalive,
         notify=notify or logging.getLogger(__name__).info,
         greet_only=greet_only,
+        trail=trail,
     )
     try:
         links.listen(address)

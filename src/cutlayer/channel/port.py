@@ -23,12 +23,14 @@ class Port:
     Attributes:
         inspect: Function that is called with every message before it is counted and sent; it refuses a message by
             raising.
+        record: Function that is called with every message right before it is sent.
     """
 
     def __init__(self, me: str, peer: str, run: str, transmit: Callable[[Message], None]) -> None:
         self.me, self.peer, self.run = me, peer, run
         self.transmit = transmit
         self.inspect: Callable[[Message], None] | None = None
+        self.record: Callable[[Message], None] | None = None
         self.arrived: deque[Message] = deque()
         self.sent: Counter[Kind] = Counter()
         self.bytes_sent = 0
@@ -54,6 +56,8 @@ class Port:
         ).checked()
         if self.inspect is not None:
             self.inspect(message)
+        if self.record is not None:
+            self.record(message)
         self._next_out += 1
         self.sent[kind] += 1
         self.bytes_sent += message.nbytes

@@ -16,6 +16,7 @@ from cutlayer.cli import (
     schema,
     serve,
     sweep,
+    trail,
 )
 from cutlayer.cli.app import app, main
 
@@ -37,6 +38,7 @@ __all__ = [
     "schema",
     "serve",
     "sweep",
+    "trail",
 ]
 
 _VERBS = (

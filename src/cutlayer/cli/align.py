@@ -18,7 +18,7 @@ from cutlayer.cli.run import JobFile
 from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.align import Aligned, align_party
-from cutlayer.jobs.links import security_of
+from cutlayer.jobs.links import security_of, trail_folder
 from cutlayer.parties.alignment import Purpose
 
 
@@ -60,7 +60,8 @@ def align(
     file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
     purpose = purpose_of(dry_run, reveal)
     security = None if plaintext else security_of(whole, name, private, local.parent, notify)
-    links = link_options(private, security, timeout, deadline, reconnect)
+    trail = trail_folder(private, name, local.parent)
+    links = link_options(private, security, timeout, deadline, reconnect, trail)
     with progress_for(quiet=json) as progress:
         result = align_party(whole, name, file, purpose, progress, links)
     if json:

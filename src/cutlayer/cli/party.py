@@ -28,7 +28,7 @@ from cutlayer.cli.run import (
 from cutlayer.config import PrivateFile
 from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.jobs.execute import Options
-from cutlayer.jobs.links import LinkOptions, security_of
+from cutlayer.jobs.links import LinkOptions, security_of, trail_folder
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.preflight import Check, run_preflight
 from cutlayer.models import allowed_models
@@ -82,7 +82,8 @@ def party(
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
     models = allowed_models(*private.allow_models, *allow_model or ())
     security = None if plaintext else security_of(whole, name, private, local.parent, notify)
-    links = link_options(private, security, timeout, deadline, reconnect)
+    trail = trail_folder(private, name, local.parent)
+    links = link_options(private, security, timeout, deadline, reconnect, trail)
     if preflight:
         with models:
             raise typer.Exit(show_checks(run_preflight(whole, name, options, links), as_json=json))
@@ -94,10 +95,16 @@ def party(
 
 
 def link_options(
-    private: PrivateFile, security: Security | None, timeout: float, deadline: float, reconnect: float | None
+    private: PrivateFile,
+    security: Security | None,
+    timeout: float,
+    deadline: float,
+    reconnect: float | None,
+    trail: Path,
 ) -> LinkOptions:
     """How to connect, by the options of the command line and the private file."""
     return LinkOptions(
+        trail=trail,
         security=security,
         listen=private.listen,
         timeout=timeout,

@@ -10,13 +10,13 @@ from rich.console import Console
 
 from cutlayer.channel.address import check_loopback
 from cutlayer.cli.app import Json, app, emit, notify
-from cutlayer.cli.party import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout
+from cutlayer.cli.party import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, link_options
 from cutlayer.cli.predict import Absent, table_like
 from cutlayer.cli.run import AllowModel, JobFile, KeyFile
 from cutlayer.config import Job, PrivateFile, TableConfig
 from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server, security_of
+from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server, security_of, trail_folder
 from cutlayer.models import allowed_models
 from cutlayer.results.scores import check_scores_path
 from cutlayer.serving.between import Side, answer, ask, driven, write_answered
@@ -61,9 +61,8 @@ def party_predict(
     folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
     trained = _trained_job(folder, given)
     security = None if plaintext else security_of(given, name, private, local.parent, notify)
-    links = LinkOptions(
-        security=security, listen=private.listen, timeout=timeout, deadline=deadline, reconnect=reconnect, notify=notify
-    )
+    trail = trail_folder(private, name, local.parent)
+    links = link_options(private, security, timeout, deadline, reconnect, trail)
     if security is None:
         check_loopback(address_of(given))
     _check_options(given, name, out, absent or ())

@@ -17,8 +17,10 @@ from cutlayer.channel.grpc_client import ClientLink, client_link
 from cutlayer.channel.grpc_link import RECONNECT
 from cutlayer.channel.grpc_server import ServerLinks, serve
 from cutlayer.channel.security import Security
+from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile
 from cutlayer.errors import ConfigError
+from cutlayer.training.run_ledger import ledger_of
 
 KEYS = "keys"
 """Folder of the certificate files, next to the private file, unless that names others."""
@@ -42,6 +44,7 @@ class LinkOptions:
         reconnect: Seconds within which a broken connection may be replaced; `None` is `RECONNECT` with TLS and 0 on
             this machine, where a connection breaks only with its process.
         notify: Called with what happens to connections.
+        trail: Folder of the party's egress trail; `None` for none.
     """
 
     security: Security | None = None
@@ -50,6 +53,7 @@ class LinkOptions:
     deadline: float = 3600.0
     reconnect: float | None = None
     notify: Notify = logging.getLogger(__name__).info
+    trail: Path | None = None
 
     def __post_init__(self) -> None:
         for name in ("timeout", "deadline", "reconnect"):
@@ -138,6 +142,7 @@ def open_server(
         reconnect=options.seconds_to_reconnect,
         notify=options.notify,
         greet_only=greet_only,
+        trail=_trail(job, job.active, options),
     )
 
 
@@ -152,4 +157,31 @@ def make_client(job: Job, name: str, options: LinkOptions) -> ClientLink:
         contract=contract_of(job),
         reconnect=options.seconds_to_reconnect,
         notify=options.notify,
+        trail=_trail(job, name, options),
     )
+
+
+def trail_folder(private: PrivateFile, name: str, folder: Path) -> Path:
+    """Folder of a party's egress trail, next to its secret.
+
+    Args:
+        private: Private file of the party.
+        name: Name of the party.
+        folder: Folder of the private file.
+    """
+    secret = private.secret or folder / ".cutlayer" / f"{name}.key"
+    return secret.with_name(f"{secret.name}.trail")
+
+
+def _trail(job: Job, name: str, options: LinkOptions) -> Trail | None:
+    if options.trail is None:
+        return None
+    entries = [entry for entry in ledger_of(job).entries if entry.party == name]
+    about = {
+        "party": name,
+        "job": job.name,
+        "digest": job.digest(),
+        "identity": job.identities[name] if options.security is not None else "",
+        "ledger": [f"{entry.protection}: {entry.statement}" for entry in entries],
+    }
+    return Trail(options.trail, about)

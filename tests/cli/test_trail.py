@@ -1,0 +1,45 @@
+"""`cutlayer trail`: a page for a reader who does not know the protocol."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutlayer.channel.message import Kind
+from cutlayer.cli.trail import MEANINGS
+from tests.channel.test_trail import TAMPERINGS, write
+
+
+def test_every_kind_of_message_is_explained():
+    assert MEANINGS.keys() == set(Kind)
+
+
+def test_an_intact_trail(place):
+    write(place.folder / "telco.key.trail")
+    told = place.call("trail", "show", "telco.key.trail")
+    assert told.code == 0
+    assert "guarantee: dp_embedding: epsilon 1.8" in told.out
+    assert "to bank:" in told.out
+    assert "5 x embedding " in told.out
+    assert "numbers computed from the columns of training rows" in told.out
+    assert "the record is intact: 7 lines of 1 start, last hash" in told.out
+    assert place.call("trail", "verify", "telco.key.trail").code == 0
+    document = place.call("trail", "verify", "telco.key.trail", "--json").document()
+    assert (document["intact"], document["lines"], document["problems"]) == (True, 7, [])
+    (start,) = place.call("trail", "show", "telco.key.trail", "--json").document()["starts"]
+    assert start["sent"][0] == {"to": "bank", "kind": "embedding", "messages": 5, "bytes": 160}
+
+
+@pytest.mark.parametrize("verb", ["show", "verify"])
+def test_a_trail_that_was_changed(place, verb):
+    TAMPERINGS["a removed line"](write(place.folder / "telco.key.trail"))
+    told = place.call("trail", verb, "telco.key.trail")
+    assert told.code == 2
+    assert "changed: 000001.jsonl, line 4: it was changed, or a line before it was removed" in told.out
+    assert "the record was changed" in told.out
+
+
+@pytest.mark.parametrize("verb", ["show", "verify"])
+def test_no_trail(place, verb):
+    told = place.call("trail", verb, "nowhere")
+    assert (told.code, told.out) == (2, "")
+    assert "expected the files of an egress trail in nowhere, got none" in told.error
