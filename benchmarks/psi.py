@@ -2,27 +2,24 @@
 
 Both run the whole protocol in memory, both sides included: no link, no reading of tables. openmined-psi 2.0.6 uses raw
 points on the curve P-256, and reveals the intersection to the client alone; this package also proves it to both sides.
+Each side is a process of its own, `python -m benchmarks.psi ours ROWS`; this module imports little, since the worker
+processes import it too.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
+import os
 import resource
 import statistics
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
-from cutlayer.channel import link
-from cutlayer.config import LimitsConfig
-from cutlayer.data.party_data import PartyTable
-from cutlayer.parties.alignment import Alignment
-from cutlayer.parties.common_rows import rows_active, rows_passive
-from cutlayer.parties.drive import drive_together
 from cutlayer.workers import usable_cores
 
 
@@ -42,7 +39,7 @@ class Intersections:
         cpu_highest: Highest of it.
         seconds: Wall time of this package.
         cpu_seconds: Processor time of this package, all processes together.
-        peak_mb: Memory of this package: the largest resident size, worker processes included.
+        peak_mb: Memory of this package: the largest sum of resident sizes, those of the four workers included.
         other_seconds: Wall time of openmined-psi.
         other_cpu_seconds: Processor time of openmined-psi.
         other_peak_mb: Memory of openmined-psi.
@@ -65,7 +62,7 @@ class Intersections:
     other_peak_mb: float
 
 
-Cost = tuple[float, float, float]
+Cost = list[float]
 """Wall seconds, processor seconds, peak memory in megabytes."""
 
 
@@ -77,7 +74,7 @@ def intersections(rows: int, repeats: int) -> Intersections:
     """
     import private_set_intersection.python  # noqa: F401  (before minutes of work)
 
-    costs = [(_apart(ours, rows), _apart(theirs, rows)) for _ in range(repeats)]
+    costs = [(_apart("ours", rows), _apart("theirs", rows)) for _ in range(repeats)]
     walls = [mine[0] / other[0] for mine, other in costs]
     cpus = [mine[1] / other[1] for mine, other in costs]
     medians = [
@@ -100,6 +97,16 @@ def intersections(rows: int, repeats: int) -> Intersections:
 
 def ours(rows: int) -> int:
     """Align two tables of `rows` rows; returns the number of common ones."""
+    import numpy as np
+    import pyarrow as pa
+
+    from cutlayer.channel import link
+    from cutlayer.config import LimitsConfig
+    from cutlayer.data.party_data import PartyTable
+    from cutlayer.parties.alignment import Alignment
+    from cutlayer.parties.common_rows import rows_active, rows_passive
+    from cutlayer.parties.drive import drive_together
+
     bank, telco = (
         PartyTable(name, pa.table({"id": pa.array(np.arange(rows) + start), "x": pa.array(np.zeros(rows))}), "id")
         for name, start in (("bank", 0), ("telco", rows // 2))
@@ -126,30 +133,53 @@ def theirs(rows: int) -> int:
     return len(client.GetIntersection(setup, response))
 
 
-def _apart(side: Callable[[int], int], rows: int) -> Cost:
-    context = multiprocessing.get_context("spawn")
-    pipe, other = context.Pipe()
-    process = context.Process(target=_measured, args=(other, side, rows))
-    process.start()
-    other.close()
-    cost: Cost = pipe.recv()
-    process.join()
+def _apart(side: str, rows: int) -> Cost:
+    command = [sys.executable, "-m", "benchmarks.psi", side, str(rows)]
+    cost: Cost = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return cost
 
 
-def _measured(pipe: Connection, side: Callable[[int], int], rows: int) -> None:
+def _measured(name: str, rows: int) -> Cost:
+    side = {"ours": ours, "theirs": theirs}[name]
     side(100)  # loads the libraries
+    peak = Peak()
+    peak.start()
     began, cpu = time.perf_counter(), _cpu()
     found = side(rows)
     seconds = time.perf_counter() - began
     if found != rows - rows // 2:
         raise ValueError(f"expected {rows - rows // 2} common rows, got {found}")
-    own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    # Of the children only the largest is known; both sides have one for each core.
-    pipe.send((seconds, _cpu() - cpu, (own + 2 * usable_cores() * child) / 1024))
+    return [seconds, _cpu() - cpu, peak.megabytes]
+
+
+class Peak(threading.Thread):
+    """Samples the resident size of this process and its workers; a worker's `ru_maxrss` has its parent's size in it."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.megabytes = 0.0
+
+    def run(self) -> None:
+        """Keep the largest sum."""
+        while True:
+            pids = [os.getpid(), *(one.pid for one in multiprocessing.active_children())]
+            self.megabytes = max(self.megabytes, sum(map(_resident, pids)))
+            time.sleep(0.2)
+
+
+def _resident(pid: int | None) -> float:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except OSError:  # it has ended
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def _cpu() -> float:
     """Processor seconds of this process and of those that it started and that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_measured(sys.argv[1], int(sys.argv[2]))))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
@@ -48,7 +49,7 @@ class TableConfig(FrozenModel):
     """A file with one row per id.
 
     Attributes:
-        path: CSV, Parquet or npz file; a CSV file may be gzipped.
+        path: CSV, Parquet or npz file; a CSV file may be gzipped. Or a file with a query in SQL.
         format: Format of the file; `auto` goes by its ending.
         delimiter: Delimiter of a CSV file; without it, a tab for `.tsv` and a comma for all other files.
         columns: Names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
@@ -56,15 +57,17 @@ class TableConfig(FrozenModel):
         arrays: Arrays of an npz file, by the name that the column then has: the name of an array in the file, or a list
             of names to be joined one after the other. No other array is read.
         part: Part of the images in an npz file that the party holds.
+        url: Database that a query is sent to, as a URL of SQLAlchemy without a password.
     """
 
     path: Path
-    format: Literal["auto", "csv", "parquet", "npz"] = "auto"
+    format: Literal["auto", "csv", "parquet", "npz", "sql"] = "auto"
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     columns: Names | None = None
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "?")
     arrays: Mapping[str, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
     part: Part = "all"
+    url: str | None = Field(default=None, pattern=r"^[a-z0-9_+]+://")
 
     @model_validator(mode="before")
     @classmethod
@@ -79,6 +82,24 @@ class TableConfig(FrozenModel):
             raise ValueError(f"every column named once, got {', '.join(twice)} more than once")
         return columns
 
+    @field_validator("url")
+    @classmethod
+    def _without_password(cls, url: str | None) -> str | None:
+        """Refuse a password: the job is written to the run folder."""
+        if url is not None and (urlsplit(url).password is not None or "password=" in url.lower()):
+            raise ValueError(
+                "a URL without a password, got one with it; the driver reads it elsewhere, as from PGPASSWORD"
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _url_of_sql(self) -> TableConfig:
+        if self.is_sql and self.url is None:
+            raise ValueError("url of the database for a query, such as postgresql+psycopg://host/name, got none")
+        if not self.is_sql and self.url is not None:
+            raise ValueError(f"url with a file of SQL alone, got {self.path.name}")
+        return self
+
     @model_validator(mode="after")
     def _arrays_of_npz(self) -> TableConfig:
         if self.is_npz and not self.arrays:
@@ -90,7 +111,15 @@ class TableConfig(FrozenModel):
     @property
     def is_npz(self) -> bool:
         """Whether the file holds arrays."""
-        return self.format == "npz" or (self.format == "auto" and self.path.suffix.lower() == ".npz")
+        return self._is("npz")
+
+    @property
+    def is_sql(self) -> bool:
+        """Whether the file holds a query."""
+        return self._is("sql")
+
+    def _is(self, kind: str) -> bool:
+        return self.format == kind or (self.format == "auto" and self.path.suffix.lower() == f".{kind}")
 
 
 class NumbersConfig(FrozenModel):

@@ -177,7 +177,7 @@ class PartyTable:
             fingerprint = self._fingerprint(digests, training)
             reusable = _reusable(folder, fingerprint) if folder else None
             store, encoder = reusable or self._encoded(positions, training, folder, fingerprint)
-        if self._source.is_file:
+        if self._source.is_file and self._source.ordered:
             self._table = None
         return Prepared(store, encoder, labels, digests)
 
@@ -218,6 +218,8 @@ class PartyTable:
             remedy = f"name one, or write {ROW_NUMBER} if all tables hold the same rows in the same order"
             raise fault(self.where, "an id column", "none", remedy)
         names = () if self._id is None or self._id.column == ROW_NUMBER else self._id.columns
+        if not names and not self._source.ordered:
+            raise fault(self.where, "an id column", ROW_NUMBER, "the rows of a query have no order")
         for name in names:
             self._source.require(name)
             if name == self.label:

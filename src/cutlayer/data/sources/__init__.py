@@ -11,11 +11,17 @@ from cutlayer.data.sources.csv import CsvSource
 from cutlayer.data.sources.memory import MemorySource, as_table
 from cutlayer.data.sources.npz import NpzSource
 from cutlayer.data.sources.parquet import ParquetSource
+from cutlayer.data.sources.sql import SqlSource
 from cutlayer.errors import DataError
 
 __all__ = ["SOURCES", "FileSource", "MemorySource", "Source", "as_table", "open_source"]
 
-SOURCES: Mapping[str, type[FileSource]] = {"csv": CsvSource, "parquet": ParquetSource, "npz": NpzSource}
+SOURCES: Mapping[str, type[FileSource]] = {
+    "csv": CsvSource,
+    "parquet": ParquetSource,
+    "npz": NpzSource,
+    "sql": SqlSource,
+}
 """Sources of files by format; a table without a format has that of its file's ending."""
 
 

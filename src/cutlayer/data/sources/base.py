@@ -23,10 +23,12 @@ class Source(ABC):
     Attributes:
         where: Whose table and which file, for messages.
         names: Names of all columns, in the table's order.
-        is_file: Whether the table can be read again, so that nothing need stay in memory.
+        is_file: Whether the table can be read again.
+        ordered: Whether its rows then come in the same order, so that nothing need stay in memory.
     """
 
     is_file = True
+    ordered = True
 
     def __init__(self, where: str, names: Sequence[str]) -> None:
         twice = [name for name, count in Counter(names).items() if count > 1 and name]

@@ -1,0 +1,90 @@
+"""Tables in a database: the rows of a query, which is in a file, through SQLAlchemy (extra `sql`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from cutlayer.data.faults import fault
+from cutlayer.data.sources.base import FileSource, first_line
+from cutlayer.errors import DataError
+
+if TYPE_CHECKING:
+    from sqlalchemy import CursorResult
+
+FETCHED_ROWS = 50_000
+"""Rows that are fetched at a time."""
+_PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
+
+
+class _Failed(Exception):
+    """What the database, its driver or SQLAlchemy reported."""
+
+
+class SqlSource(FileSource):
+    """The rows of a query.
+
+    The query runs once for the names of its columns and once for its rows, in a transaction that is rolled back. Its
+    rows may come in another order each time, so that they stay in memory, and need an id column.
+    """
+
+    endings = (".sql",)
+    failures = (*FileSource.failures, _Failed)
+    ordered = False
+
+    def read_names(self) -> Sequence[str]:
+        """Names of the columns of the query."""
+        with self._result() as result:
+            return tuple(result.keys())
+
+    def read_columns(self, names: list[str], as_text: Collection[str]) -> pa.Table:
+        """Columns of these names in this order, of the types that the database gives.
+
+        Exact decimals become floats, except in columns of `as_text`; a UUID becomes text.
+        """
+        columns: dict[str, list[Any]] = {name: [] for name in names}
+        with self._result() as result:
+            places = [list(result.keys()).index(name) for name in names]
+            for rows in result.partitions(FETCHED_ROWS):
+                for name, place in zip(names, places, strict=True):
+                    exact = name in as_text
+                    columns[name] += [_plain(row[place], exact=exact) for row in rows]
+        return pa.table({name: pa.array(values) for name, values in columns.items()})
+
+    def unreadable(self, failure: Exception) -> DataError:
+        """The error of a query that failed."""
+        if isinstance(failure, _Failed):
+            return fault(self.where, f"rows of a query at {self.config.url}", failure, "try it with the same account")
+        return super().unreadable(failure)
+
+    @contextmanager
+    def _result(self) -> Iterator[CursorResult[Any]]:
+        """Run the query.
+
+        Raises:
+            _Failed: the database cannot be reached, or refuses the query.
+        """
+        try:
+            import sqlalchemy
+        except ModuleNotFoundError:
+            raise _Failed("no SQLAlchemy; install cutlayer[sql]") from None
+        # No text of a query is a parameter of it, such as the :30 in a time.
+        query = sqlalchemy.text(_PARAMETER.sub(r"\\:", self.config.path.read_text(encoding="utf-8")))
+        try:
+            engine = sqlalchemy.create_engine(self.config.url or "", poolclass=sqlalchemy.pool.NullPool)
+            with engine.connect() as connection, connection.execute(query) as result:
+                yield result
+        except (sqlalchemy.exc.SQLAlchemyError, ModuleNotFoundError) as failure:
+            raise _Failed(first_line(failure)) from None
+
+
+def _plain(value: Any, *, exact: bool) -> Any:
+    if isinstance(value, Decimal) and not exact:
+        return float(value)
+    return str(value) if isinstance(value, UUID) else value

@@ -1,0 +1,180 @@
+"""Tables by SQL query, from SQLite and from a PostgreSQL server that the test starts."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutlayer.config import TableConfig, validated
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.sources import open_source
+from cutlayer.errors import ConfigError, DataError
+
+sqlalchemy = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed (extra sql)")
+
+ROWS = [(f"c{number:03d}", number % 7, number / 4, "abc"[number % 3]) for number in range(300)]
+QUERY = "select customer, visits, spent, plan from customers where plan <> 'z' and '12:30 :x' <> 'a%'"
+BINARIES = Path("/usr/lib/postgresql")
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    with sqlite3.connect(tmp_path / "t.db") as database:
+        database.execute("create table customers (customer text, visits integer, spent real, plan text)")
+        database.executemany("insert into customers values (?, ?, ?, ?)", ROWS)
+    database.close()
+    return f"sqlite:///{tmp_path}/t.db"
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    """A server of Debian's package on a socket in a folder of its own, without a port."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed (extra sql)")
+    commands = sorted(BINARIES.glob("*/bin/initdb"))
+    if not commands:
+        pytest.skip("Debian's package postgresql is not installed")
+    binaries = commands[-1].parent
+    root = os.geteuid() == 0
+    try:
+        owner = pwd.getpwnam("postgres" if root else pwd.getpwuid(os.geteuid()).pw_name)
+    except KeyError:
+        pytest.skip("the server does not run as root, and there is no user postgres")
+    folder = Path(tempfile.mkdtemp(prefix="cutlayer-pg-", dir="/tmp"))
+    os.chown(folder, owner.pw_uid, owner.pw_gid)
+    user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if root else {}
+
+    def run(*command: str | Path) -> None:
+        subprocess.run(command, check=True, capture_output=True, cwd=folder, **user)
+
+    control = (binaries / "pg_ctl", "-D", folder / "data", "-w", "-l", folder / "log")
+    try:
+        run(binaries / "initdb", "-D", folder / "data", "-U", "tester", "-A", "trust", "--no-sync")
+        run(*control, "-o", f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off", "start")
+        try:
+            yield f"postgresql+psycopg://tester@/postgres?host={folder}"
+        finally:
+            run(*control, "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def config(folder: Path, url: str, query: str = QUERY, **more: Any) -> TableConfig:
+    path = folder / "customers.sql"
+    path.write_text(query)
+    return TableConfig(path=path, url=url, **more)
+
+
+def check_rows(url: str, folder: Path) -> None:
+    table = PartyTable("telco", config(folder, url), "customer")
+    plain = PartyTable(
+        "telco", dict(zip(("customer", "visits", "spent", "plan"), zip(*ROWS, strict=True), strict=True)), "customer"
+    )
+    assert (table.digests == plain.digests).all()
+    rows, train = np.arange(300)[::-1].copy(), np.arange(200)
+    stores = [one.prepare(rows, train).store for one in (table, plain)]
+    assert stores[0] is not None
+    assert stores[1] is not None
+    everything = torch.arange(300)
+    for mine, theirs in zip(stores[0].gather(everything), stores[1].gather(everything), strict=True):
+        assert (mine == theirs).all()
+
+
+def test_a_query_of_sqlite_equals_the_table_in_memory(sqlite: str, tmp_path: Path) -> None:
+    check_rows(sqlite, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_query_of_postgresql_equals_the_table_in_memory(postgres: str, tmp_path: Path) -> None:
+    engine = sqlalchemy.create_engine(postgres, poolclass=sqlalchemy.pool.NullPool)
+    with engine.begin() as connection:
+        connection.execute(
+            sqlalchemy.text(
+                "create table customers (customer text, visits int, spent numeric(8, 3), plan text, key uuid)"
+            )
+        )
+        values = [dict(zip("abcd", row, strict=True)) for row in ROWS]
+        added = "insert into customers values (:a, :b, :c, :d, gen_random_uuid())"
+        connection.execute(sqlalchemy.text(added), values)
+    check_rows(postgres, tmp_path)
+    source = open_source(config(tmp_path, postgres, "select key, spent, visits::text as v from customers"), "telco")
+    read = source.read(["spent", "key", "v"], ["spent"])
+    assert [str(kind) for kind in read.schema.types] == ["decimal128(5, 3)", "string", "string"]
+    deleting = config(tmp_path, postgres, "delete from customers returning customer, visits, spent, plan")
+    assert PartyTable("telco", deleting, "customer").rows == 300
+    with engine.connect() as connection:
+        assert connection.execute(sqlalchemy.text("select count(*) from customers")).scalar() == 300, "rolled back"
+    with pytest.raises(DataError, match=r"customers\.sql: expected rows of a query at postgresql"):
+        open_source(config(tmp_path, postgres, "select nothing from nowhere"), "telco")
+
+
+def test_a_query_needs_an_id_column(sqlite: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the rows of a query have no order"):
+        PartyTable("telco", config(tmp_path, sqlite), "@row")
+
+
+def test_rows_stay_in_memory_so_that_another_order_does_no_harm(sqlite: str, tmp_path: Path) -> None:
+    table = PartyTable("telco", config(tmp_path, sqlite, QUERY + " order by random()"), "customer")
+    rows, train = np.arange(300), np.arange(300)
+    first, again = (table.prepare(rows, train) for _ in range(2))
+    everything = torch.arange(300)
+    assert first.store is not None
+    assert again.store is not None
+    assert (first.store.gather(everything)[1] == again.store.gather(everything)[1]).all()
+    assert (first.digests == again.digests).all()
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("select * from nowhere", "no such table: nowhere"),
+        ("selec", "syntax error"),
+        ("select customer, customer from customers", "every column name once"),
+        ("select customer, visits from customers where 1 = 0", "a table with rows"),
+    ],
+)
+def test_queries_that_fail(sqlite: str, tmp_path: Path, query: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        PartyTable("telco", config(tmp_path, sqlite, query), "customer")
+
+
+@pytest.mark.parametrize("url", ["sqlite:////nowhere/at/all.db", "nothing://host/x", "mysql+nothing://host/x"])
+def test_databases_that_are_not_there(tmp_path: Path, url: str) -> None:
+    with pytest.raises(DataError, match="expected rows of a query at"):
+        PartyTable("telco", config(tmp_path, url), "customer")
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ({"path": "q.sql"}, "url of the database for a query"),
+        ({"path": "t.csv", "url": "sqlite://"}, "url with a file of SQL alone"),
+        ({"path": "q.sql", "url": "postgresql://me:secret-word@host/x"}, "a URL without a password"),
+        ({"path": "q.sql", "url": "postgresql://host/x?user=a&PASSWORD=secret-word"}, "a URL without a password"),
+        ({"path": "q.sql", "url": "host"}, "of the form"),
+    ],
+)
+def test_settings_that_make_no_sense(raw: Any, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validated(TableConfig, raw, "table")
+    assert says in str(caught.value)
+    assert "secret-word" not in str(caught.value)
+
+
+def test_decimals_of_features_are_numbers() -> None:
+    from cutlayer.data.sources.sql import _plain
+
+    assert _plain(Decimal("1.5"), exact=False) == 1.5
+    assert isinstance(_plain(Decimal("1.5"), exact=False), float)
+    assert _plain(Decimal("1.5"), exact=True) == Decimal("1.5")
