@@ -1,0 +1,100 @@
+"""`cutlayer serve` and `cutlayer api-key` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pytest
+
+from cutlayer.cli.app import _run
+from tests.serving.world import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    path = tmp_path / "party.yaml"
+    path.write_text('serve: {address: "127.0.0.1:0", http: {address: "127.0.0.1:0"}}\n')
+    return path
+
+
+def test_the_command_serves_until_it_is_told_to_stop(run: Path, local: Path) -> None:
+    command = [sys.executable, "-m", "cutlayer", "serve", str(run), "--as", "bank", "--local", str(local)]
+    process = subprocess.Popen(
+        [*command, "--plaintext", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        assert process.stdout is not None
+        started = json.loads(process.stdout.readline())
+        assert started["party"] == "bank"
+        answer = httpx.post(f"{started['url']}/v1/predict", json={"ids": [1]})
+        assert answer.json()["degraded"]
+        page = httpx.get(started["url"])
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert "Traceback" not in errors
+        assert process.returncode in (0, 143)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+CASES: dict[str, tuple[list[str], str]] = {
+    "no run": (["nowhere", "--as", "bank", "--plaintext"], "run folder"),
+    "nobody": (["RUN", "--as", "nobody", "--plaintext"], "party of the run"),
+    "no certificates": (["RUN", "--as", "bank"], "certificate of bank"),
+    "two runs at a passive party": (["RUN", "RUN", "--as", "telco", "--plaintext"], "one run folder"),
+    "no key": (["RUN", "--as", "telco", "--plaintext", "--key", "nothing"], "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_arguments_are_one_sentence(case: str, run: Path, local: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, words = CASES[case]
+    code = _run(["serve", *(str(run) if word == "RUN" else word for word in arguments), "--local", str(local)])
+    errors = capsys.readouterr().err
+    assert code == 2, errors
+    assert words in errors
+    assert "Traceback" not in errors
+
+
+def test_unknown_keys_of_the_section_are_errors(run: Path, local: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, words in (
+        ("serve: {deadline: 3}", "did you mean 'deadline_ms'"),
+        ("serve: {http: {callers: [{name: crm, sha256: secret}]}}", "never the key itself"),
+        ("serve: {http: {certificate: a.pem}}", "certificate and key together"),
+        ("serve: {absent: guess}", "absent"),
+    ):
+        local.write_text(text)
+        assert _run(["serve", str(run), "--as", "bank", "--local", str(local), "--plaintext"]) == 2
+        assert words in capsys.readouterr().err
+
+
+@pytest.fixture
+def drawn(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    assert _run(["api-key", "crm", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_key_is_drawn_and_its_hash_printed(drawn: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert sha256(drawn["key"].encode()).hexdigest() == drawn["sha256"]
+    assert len(drawn["key"]) > 40
+    assert _run(["api-key", "crm"]) == 0
+    assert "sha256: " in capsys.readouterr().out
+    assert _run(["api-key", "a name"]) == 2
