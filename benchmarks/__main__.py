@@ -19,6 +19,7 @@ from benchmarks.label_embeddings import LabelEmbeddings, label_embeddings
 from benchmarks.local_training import audited_side, centralised_side, make_table, split_side
 from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.pairs import Comparison, compare
+from benchmarks.predict import PredictSpeeds, predict_speeds
 from benchmarks.psi import Intersections, intersections
 from benchmarks.serving import ServingSpeeds, serving
 from benchmarks.wire import RoundTrips, wire
@@ -100,6 +101,10 @@ def _psi(_table: str, rows: int, repeats: int) -> Intersections:
     return intersections(rows, repeats)
 
 
+def _predict(_table: str, rows: int, repeats: int) -> PredictSpeeds:
+    return predict_speeds(rows, repeats)
+
+
 def _dimip(_table: str, _rows: int, repeats: int) -> StepCosts:
     return dimip_step(repeats)
 
@@ -120,6 +125,7 @@ Result = (
     | LabelEmbeddings
     | NoiseSpeeds
     | Overheads
+    | PredictSpeeds
     | RoundTrips
     | ServingSpeeds
     | StepCosts
@@ -151,6 +157,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
     "serving": ("answers/s of three processes, against a forward pass; kill -9 under load; goal 0.5", _serving),
+    "predict": ("rows/s from files against a forward in memory; peak memory by --rows", _predict),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 
