@@ -197,6 +197,7 @@ BAD: Mapping[str, tuple[Any, str]] = {
         "expected numbers in column 'usage', got 'x' in row 1",
     ),
     "an id twice, far apart": (lambda t: pa.concat_tables([t, t.slice(3, 1)]), "one id in rows 3 and 100"),
+    "an id twice, nearby": (lambda t: pa.concat_tables([t.slice(0, 9), t]), "every id once, got '.*' 2 times"),
     "an id is missing": (lambda t: t.set_column(0, "id", pa.array([None, *range(1, len(t))])), "an id in every row"),
     "infinity": (lambda t: t.set_column(1, "usage", pa.array([float("inf")] * len(t))), "finite numbers"),
     "ids of another kind": (
@@ -234,6 +235,8 @@ def test_bad_requests_are_refused(plain: Trained, tmp_path: Path) -> None:
     for arguments, error, message in cases:
         with pytest.raises(error, match=message):
             asked(plain, tmp_path / "s.parquet", **arguments)
+    with pytest.raises(ConfigError, match="another file than the test predictions of the run"):
+        asked(plain, plain[1].path / "predictions.parquet")
     for out in ("s.csv", "nowhere/s.parquet"):
         with pytest.raises(ConfigError, match="for the predictions"):
             asked(plain, tmp_path / out)

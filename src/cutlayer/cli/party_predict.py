@@ -25,6 +25,7 @@ from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import read_key
 from cutlayer.training.process import run_threads
+from cutlayer.training.test_predictions import check_other_file
 
 Run = Annotated[
     Path | None,
@@ -65,7 +66,7 @@ def party_predict(
     links = link_options(private, security, timeout, deadline, reconnect, trail)
     if security is None:
         check_loopback(address_of(given))
-    _check_options(given, name, out, absent or ())
+    _check_options(given, name, folder, out, absent or ())
     supplied = read_key(key) if key else None
     with (
         allowed_models(*private.allow_models, *allow_model or ()),
@@ -91,7 +92,7 @@ def _trained_job(folder: RunFolder, given: Job) -> Job:
     return trained
 
 
-def _check_options(job: Job, name: str, out: Path | None, absent: list[str] | tuple[()]) -> None:
+def _check_options(job: Job, name: str, folder: RunFolder, out: Path | None, absent: list[str] | tuple[()]) -> None:
     """Raise unless the options fit the party's role.
 
     Raises:
@@ -101,6 +102,7 @@ def _check_options(job: Job, name: str, out: Path | None, absent: list[str] | tu
         if out is None:
             raise ConfigError.expected(f"--out at {name}, which has the predictions", "none", "name a .parquet file")
         check_scores_path(out)
+        check_other_file(folder, out)
     elif out is not None or absent:
         raise ConfigError.expected(f"--out and --absent at {job.active} alone", f"one at {name}", "leave it out")
 

@@ -177,7 +177,7 @@ class AlignedRows:
         if len(same):
             rows = records["place"][[same[0], same[0] + 1]].tolist()
             got = f"one id in rows {rows[0]} and {rows[1]} (counted from 0)"
-            raise fault(self._tables[name].where, "every id once", got, "one row per id: aggregate or drop the rest")
+            raise fault(self._tables[name].where, "every id once", got, "a prediction has one row per id")
         return records
 
     def _kept(self, ids: pa.Array, records: Mapping[str, Records], present: Mapping[str, Mask]) -> Window:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from cutlayer.config.ids import ROW_NUMBER, IdConfig
 from cutlayer.data.columns import decoded
 from cutlayer.data.encoding import ColumnSpec, Encoded, Encoder
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import Digests, IdKind, distinct_digests, id_texts, kind_of, spaced
+from cutlayer.data.ids import Digests, IdKind, digests_of, has_duplicates, id_texts, kind_of, spaced
 from cutlayer.data.sources import open_source
 
 
@@ -93,7 +94,10 @@ class NewRows:
         if self._id is None:
             return Piece(pa.array(np.arange(first, first + table.num_rows)), None, encoded)
         text = id_texts(table, self._id, where)
-        digests = distinct_digests(text, f"{where}: id {', '.join(map(repr, self._ids))}")
+        digests = digests_of(text)
+        if has_duplicates(digests):
+            repeated, count = Counter(spaced(text).to_pylist()).most_common(1)[0]
+            raise fault(where, "every id once", f"{repeated!r} {count} times", "a prediction has one row per id")
         if self.id_kind == "integer":
             self.id_kind = kind_of(text) if len(self._ids) == 1 else "text"
         shown = decoded(table.column(self._ids[0])) if len(self._ids) == 1 else spaced(text)

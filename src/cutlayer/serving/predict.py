@@ -25,7 +25,7 @@ from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.new_rows import NewRows
 from cutlayer.serving.release import Prediction, servings
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.test_predictions import reported_ids
+from cutlayer.training.test_predictions import check_other_file, reported_ids
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
             are being read, nothing is released.
     """
     check_scores_path(out)
+    check_other_file(folder, out)
     models = Models.load(job, folder)
     absent = models.absent(request.absent)
     with _opened(job, folder, models, absent, out.parent, request) as rows:
