@@ -57,7 +57,13 @@ def write_tables(folder: Path) -> dict[str, Path]:
     return paths
 
 
-def train(folder: Path, *, top: Mapping[str, Any] | None = None, parties: Mapping[str, Any] | None = None) -> Path:
+def train(
+    folder: Path,
+    *,
+    top: Mapping[str, Any] | None = None,
+    parties: Mapping[str, Any] | None = None,
+    task: str = "binary",
+) -> Path:
     """Train a run of three parties for two epochs; `parties` adds to their sections."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = write_tables(folder)
@@ -69,6 +75,7 @@ def train(folder: Path, *, top: Mapping[str, Any] | None = None, parties: Mappin
     for name, more in (parties or {}).items():
         sections[name] |= more
     raw = {
+        "task": task,
         "parties": sections,
         "model": {"bottom": {"kind": "mlp", "hidden": [8, 4]}, "top": top or {"kind": "mlp", "hidden": [4]}},
         "train": {"epochs": 2, "batch_size": 32, "seed": 1},

@@ -107,7 +107,8 @@ class ColumnDrift:
 
     def add(self, codes: torch.Tensor, numbers: torch.Tensor) -> None:
         """Count served rows, encoded as in training; most calls only store them."""
-        self._waiting.append((codes, numbers))
+        # A copy of the named columns: the pixels of images come after them, and need not be held.
+        self._waiting.append((codes, numbers[:, : len(self._numbers)].clone()))
         self._rows += len(codes)
         if self._rows >= 4096:
             self._count()
