@@ -1,0 +1,87 @@
+"""Worker processes: the rows of one process, errors, and no process that is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutlayer import workers
+from cutlayer.errors import CutlayerError, ProtocolError
+from cutlayer.kernels.ristretto255 import multiply, random_points, random_scalar
+from cutlayer.workers import Rows, Workers
+
+PARENT = """
+import sys
+import numpy as np
+from cutlayer import workers
+from cutlayer.kernels.ristretto255 import hash_to_group
+
+if __name__ == "__main__":
+    workers.WORTH = workers.SHARE = 1
+    with workers.Workers(2) as pool:
+        pool.each(hash_to_group, np.zeros((4, 16), np.uint8), b"")
+        print(*pool._pool._processes, flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "WORTH", 10)
+    monkeypatch.setattr(workers, "SHARE", 8)
+
+
+def ended(rows: Rows, argument: bytes) -> Rows:
+    """Stands for a process that the system ends for want of memory."""
+    os._exit(1)
+
+
+def test_shares_come_back_in_order_and_errors_as_they_are(small: None) -> None:
+    points, scalar = random_points(50), random_scalar()
+    with Workers(2) as pool:
+        assert (pool.each(multiply, points, scalar) == multiply(points, scalar)).all()
+        points[33] = 0
+        with pytest.raises(ProtocolError, match="other than the identity"):
+            pool.each(multiply, points, scalar)
+        points[33] = points[32]
+        assert len(pool.each(multiply, points, scalar)) == 50, "still usable"
+
+
+def test_a_worker_that_is_ended_is_an_error_that_says_so(small: None) -> None:
+    with Workers(2) as pool, pytest.raises(CutlayerError, match="a worker process was ended from outside"):
+        pool.each(ended, np.zeros((20, 1), np.uint8), b"")
+
+
+def test_few_rows_start_no_process() -> None:
+    with Workers(2) as pool:
+        pool.each(multiply, random_points(3), random_scalar())
+        assert pool._pool is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_their_parent_and_do_not_load_the_tensor_library(tmp_path: Path, number: int) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, script], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert pids
+        for pid in pids:
+            assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
+        parent.send_signal(number)
+        parent.wait()
+    deadline = time.monotonic() + 60
+    while [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < deadline, "a worker is left"
+        time.sleep(0.05)
