@@ -44,9 +44,9 @@ _WHY = (
 )
 _PAPER = (
     "The paper's form has no such bound, whatever epsilon it is set to: its factor is estimated from other rows, and "
-    "rows farther apart than the estimate exceed the sensitivity. Its authors claim their epsilon at delta plus "
-    f"{TAIL:g}, the probability with which that may happen. So where its utility is better than ours at "
-    "the same epsilon, its guarantee is weaker."
+    f"rows farther apart than the estimate exceed the sensitivity, here one pair in a hundred (`tail: {TAIL:g}`, a "
+    "choice of this study: the paper does not state its own). So where its utility is better than ours at the same "
+    "epsilon, its guarantee is weaker."
 )
 
 

@@ -142,3 +142,14 @@ def test_a_prior_limits_the_draws_to_likely_classes_and_more_of_them_are_right()
 def test_a_prior_that_does_not_fit_is_refused(prior):
     with pytest.raises(DataError, match=r"expected (a prior|priors)"):
         LabelDP(1.0)(np.array([0, 1, 1, 0]), prior=prior)
+
+
+def test_eps_is_named_as_in_mindspore_or_given_first() -> None:
+    labels = np.arange(N) % 2
+    assert np.array_equal(LabelDP(eps=1.0, key=KEY)(labels, np.arange(N)), LabelDP(1.0, KEY)(labels, np.arange(N)))
+    with pytest.raises(ConfigError, match=r"LabelDP\(eps=1.0\)"):
+        LabelDP()
+    with pytest.raises(ConfigError, match="got both"):
+        LabelDP(1.0, eps=1.0)
+    with pytest.raises(ConfigError, match="eps"):
+        LabelDP(eps=-1.0)

@@ -255,7 +255,7 @@ def test_gradients_that_are_no_numbers_are_not_sent():
     [
         ({}, "exactly one of sum_kl, error_lower_bound and s, got none"),
         ({"sum_kl": 1.0, "s": 1.0}, "got sum_kl and s"),
-        ({"sum_kl": -0.16}, "greater than 0, got -0.16; a sum_kl of 0.16 to 0.64 is the range the authors recommend"),
+        ({"sum_kl": -0.16}, "greater than 0, got -0.16; a sum_kl of 0.16 to 0.64 is a usual range"),
         ({"s": 1.0, "search": "geometric"}, "a fixed s searches for nothing"),
         ({"s": 1.0}, "sum_kl or error_lower_bound in the shared form, got s; write form: paper with it"),
         ({"sum_kl": 1.0, "search": "geometric"}, "got search; write form: paper with it"),

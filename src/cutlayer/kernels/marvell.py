@@ -105,7 +105,7 @@ def power_for_sum_kl(u: float, v: float, d: int, g: float, p: float, sum_kl: flo
         arXiv 2102.08504, section 4.2; the search there raises the power by steps and overshoots the target.
     """
     _check(u, v, d, g, p)
-    remedy = "0.16 to 0.64 is the range the authors recommend"
+    remedy = "0.16 to 0.64 is a usual range"
     if not (sum_kl >= 0.0 and math.isfinite(sum_kl)):
         raise DataError.expected("a finite sum_kl >= 0", sum_kl, remedy)
     if sum_kl == 0.0 and g > 0.0:

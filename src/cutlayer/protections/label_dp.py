@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.accounting import Event, RandomizedResponse, ReleasePlan
 from cutlayer.config import FrozenModel, validated
 from cutlayer.data.ids import DIGEST_BYTES, row_digests
-from cutlayer.errors import DataError
+from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response, transition_matrix
 from cutlayer.protections.base import Asset, Protection, Side
@@ -72,9 +72,13 @@ class LabelDP(Protection[LabelDPConfig]):
         settings: a `LabelDPConfig`, or its eps alone.
         key: 16 bytes or more that stay with the label's owner, another for each label column; only for calls, since a
             run has its own. By default 32 fresh bytes from the operating system.
+        eps: the eps by name, as in MindSpore Federated's call; in place of `settings`.
+
+    Raises:
+        ConfigError: eps is below 0 or no number, or both or neither of `settings` and `eps` are given.
 
     >>> import numpy as np
-    >>> flipped = LabelDP(1.0)(np.zeros(10_000))
+    >>> flipped = LabelDP(eps=1.0)(np.zeros(10_000))
     >>> flipped.shape, flipped.dtype, bool(0.25 < flipped.mean() < 0.29)
     ((10000,), dtype('float64'), True)
     """
@@ -88,7 +92,13 @@ class LabelDP(Protection[LabelDPConfig]):
     tasks = frozenset({"binary", "multiclass"})
     counters = ("rows", "labels_flipped")
 
-    def __init__(self, settings: LabelDPConfig | float, key: bytes | None = None) -> None:
+    def __init__(
+        self, settings: LabelDPConfig | float | None = None, key: bytes | None = None, *, eps: float | None = None
+    ) -> None:
+        if (settings is None) == (eps is None):
+            got = "neither" if eps is None else "both"
+            raise ConfigError.expected("either settings or eps of label_dp", got, "write LabelDP(eps=1.0)")
+        settings = eps if settings is None else settings
         if not isinstance(settings, LabelDPConfig):
             settings = validated(LabelDPConfig, {"eps": settings}, self.name)
         super().__init__(settings)

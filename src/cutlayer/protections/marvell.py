@@ -17,7 +17,7 @@ from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.shared_noise import class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.protections.base import ActiveView, Asset, Protection, Side
 
-_RANGE = "a sum_kl of 0.16 to 0.64 is the range the authors recommend"
+_RANGE = "a sum_kl of 0.16 to 0.64 is a usual range"
 _GROWTH = 1.5
 
 
