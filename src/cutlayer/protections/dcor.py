@@ -68,7 +68,7 @@ class DCor(Protection[DCorConfig]):
     With the logarithm of the paper a root would only halve alpha.
 
     Reference: Sun et al., Label leakage and protection from forward embedding in vertical federated learning (arXiv
-    2203.01451), section 4.
+    2203.01451), section 7.2.
 
     Guarantee: none, empirical. It is a penalty, paid against the task, on a dependence estimated from each batch.
     """
@@ -77,7 +77,7 @@ class DCor(Protection[DCorConfig]):
     config = DCorConfig
     side = Side.ACTIVE
     protects = Asset.LABELS
-    reference = "Sun et al. 2022 (arXiv 2203.01451), section 4"
+    reference = "Sun et al. 2022 (arXiv 2203.01451), section 7.2"
     rank = 30
     no_guarantee = "a penalty on the estimated dependence of embeddings on labels bounds nothing"
     counters = ("terms", "terms_without_dependence", "steps_before_start")

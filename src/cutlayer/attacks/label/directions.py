@@ -34,11 +34,11 @@ class Directions(HistoryAttack):
     picks among them with a few labels; the audit reports the largest leak, and what it is for permuted labels.
 
     Reference: Sun et al., Label leakage and protection from forward embedding in vertical federated learning
-    (arXiv 2203.01451), section 3, for the first direction; independent components by Hyvarinen and Oja 2000.
+    (arXiv 2203.01451), section 5, for the first direction; independent components by Hyvarinen and Oja 2000.
     """
 
     name = "directions"
-    reference = "Sun et al. 2022 (arXiv 2203.01451), section 3, for every direction"
+    reference = "Sun et al. 2022 (arXiv 2203.01451), section 5, for every direction"
     reads = (Target.EMBEDDING,)
     needs = frozenset({Need.POSITIVE_SHARE})
 

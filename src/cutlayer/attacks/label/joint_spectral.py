@@ -32,12 +32,12 @@ class JointSpectral(HistoryAttack):
     run. Directions are fitted to single batches, and to whole epochs; the score is that whose epochs agree more, and
     the variant `other_blocks` the other. With one epoch it is the spectral attack.
 
-    Reference: the singular direction of Sun et al. 2022 (arXiv 2203.01451), section 3, over several releases of a row;
+    Reference: the singular direction of Sun et al. 2022 (arXiv 2203.01451), section 5, over several releases of a row;
     the leave-one-epoch-out rounds are this project's.
     """
 
     name = "joint_spectral"
-    reference = "Sun et al. 2022 (arXiv 2203.01451), section 3, over all epochs"
+    reference = "Sun et al. 2022 (arXiv 2203.01451), section 5, over all epochs"
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
 

@@ -34,11 +34,11 @@ class Spectral(LabelAttack):
     other, in squared distance; of two classes that is the oriented projection again.
 
     Reference: Sun et al., Label leakage and protection from forward embedding in vertical federated learning
-    (arXiv 2203.01451), section 3.
+    (arXiv 2203.01451), section 5.
     """
 
     name = "spectral"
-    reference = "Sun et al. 2022 (arXiv 2203.01451), section 3"
+    reference = "Sun et al. 2022 (arXiv 2203.01451), section 5"
     reads = (Target.GRADIENT, Target.EMBEDDING, Target.LAYER)
     needs = frozenset({Need.CLASS_SHARES})
     tasks = frozenset({"binary", "multiclass"})
