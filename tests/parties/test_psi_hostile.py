@@ -232,3 +232,15 @@ def test_for_a_size_the_answers_cannot_be_linked_to_rows(monkeypatch: pytest.Mon
     assert orders[0] == sorted(orders[0])
     aligned(table(range(40)), {TELCO: table(range(20, 60), TELCO)}, PSI, spy)
     assert orders[1] != sorted(orders[1])
+
+
+def test_a_dry_run_does_not_hide_rows_from_an_active_party_that_sends_related_points() -> None:
+    """A limit that the page of guarantees states: the double of a point is recognised among the sorted answers."""
+    hashed = hash_to_group(table(range(6)).digests, CONTEXT + b"run")
+    mine, theirs, two = random_scalar(), random_scalar(), (2).to_bytes(32, "little")
+    asked = np.concatenate([multiply(hashed, mine), multiply(multiply(hashed[3:4], mine), two)])
+    answers = multiply(asked, theirs)
+    answers = answers[sorted_points(answers)]
+    doubled = {*map(bytes, multiply(answers, two))} & {*map(bytes, answers)}
+    (linked,) = [one for one in answers if bytes(multiply(one.reshape(1, -1), two)) in doubled]
+    assert bytes(linked) == bytes(multiply(multiply(hashed[3:4], mine), theirs))
