@@ -278,7 +278,7 @@ def test_nobody_at_the_address(made, address, told):
 
 def test_silence_at_the_address(made):
     silent = socket.create_server(("127.0.0.1", 0))
-    with closing(silent), pytest.raises(PeerLost, match=r"or does not answer, within 1 s"):
+    with closing(silent), pytest.raises(PeerLost, match=r"or does not answer, within 0.5 s"):
         joined(made, f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
 
 

@@ -40,8 +40,8 @@ from cutlayer.channel.stream import Attachment, Stream, describe, details
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError, CutlayerError, PeerLost, ProtocolError, TrustError
 
-ATTEMPT, SHORTEST = 10.0, 1.0
-"""Seconds that one attempt to connect may take; the last one too has time to find out what is wrong."""
+ATTEMPT, SHORTEST = 10.0, 0.5
+"""Seconds that a step of an attempt to connect may take, at most and at least."""
 MAX_AGE = timedelta(hours=24)
 """Age of a connection beyond which the end of an epoch replaces it, so that both certificates are checked again."""
 
@@ -173,18 +173,17 @@ class ClientLink(Links):
         if self._reader.ident is not None:
             self._reader.join(1)
 
-    def attempt(self, deadline: float) -> Connection:
+    def attempt(self, limit: float) -> Connection:
         """Open one connection and attach it to the stream.
 
         Args:
-            deadline: Time, as of `time.monotonic`, by which it must be open.
+            limit: Seconds that each of its steps may take.
 
         Raises:
             PeerLost: nobody answers.
             TrustError: a certificate is refused.
             ProtocolError: the active party refuses, or something else answers.
         """
-        limit = max(SHORTEST, min(ATTEMPT, deadline - time.monotonic()))
         connection = self._dial(limit)
         try:
             self._greet(connection.channel, limit)
@@ -214,8 +213,7 @@ class ClientLink(Links):
             ProtocolError: the active party refuses, or has another job or version.
         """
 
-        def attempt(deadline: float) -> None:
-            limit = max(SHORTEST, min(ATTEMPT, deadline - time.monotonic()))
+        def attempt(limit: float) -> None:
             connection = self._dial(limit)
             try:
                 self._greet(connection.channel, limit)
@@ -279,9 +277,11 @@ class ClientLink(Links):
             CutlayerError: the reason of the last attempt, or one that is not `passing`.
         """
         backoff, said = Backoff(), ""
+        # A handshake of which something was lost stalls: several attempts must fit into the time.
+        limit = max(SHORTEST, min(ATTEMPT, timeout / 4))
         while True:
             try:
-                return attempt(deadline)
+                return attempt(limit)
             except passing as failure:
                 reason = failure
             if str(reason) != said:
