@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cutlayer.certificates import Credentials, identity_of
 from cutlayer.certificates.authority import Authority, files_in, make_request
 from cutlayer.errors import TrustError
+from tests.cli.jobs import JOB, changed
 
 MODE_OF_SECRETS = 0o600
 
@@ -198,3 +199,16 @@ def test_a_party_without_certificates_says_what_to_do(place):
     assert result.code == 2
     assert "expected the certificate of bank at keys/bank.pem" in result.error
     assert "--plaintext links parties on this machine without one" in result.error
+
+
+def test_a_certificate_that_soon_expires_is_pointed_out(invited):
+    invited.call("keys", "renew", "bank", "--days", "3")
+    (invited.folder / "bank.yaml").write_text("table: bank.csv\nid: id\nlabel: default\n")
+    shared = {"bank": {"role": "active", "address": "127.0.0.1:1"}, "telco": {"role": "passive"}}
+    invited.write(changed(JOB, {"parties": shared, "federation": "loans"}))
+    party = ("party", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--timeout", "0")
+    result = invited.call(*party, "--preflight", "--json")
+    assert "this party's certificate expires at " in result.err
+    checks = {check["name"]: check["problem"] for check in result.document()["checks"]}
+    assert not any(checks[name] for name in ("job", "table", "certificate", "address"))
+    assert "did not connect" in checks["telco"] or "cannot listen" in checks["listen"]

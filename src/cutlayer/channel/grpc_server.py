@@ -173,7 +173,7 @@ class ServerLinks(Links):
 
     def _pump(self, stream: Stream, requests: Iterator[bytes], call: Attachment) -> None:
         why, final = stream.pump(requests, call)
-        if stream.detach(call, why, final=final) and stream.used:
+        if stream.detach(call, why, final=final) and stream.reconnecting:
             self._notify(f"the connection to {stream.peer} broke ({why}); it may connect again")
 
     def _admit(self, context: Any) -> tuple[Stream, Attachment]:

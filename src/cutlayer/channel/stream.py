@@ -64,7 +64,7 @@ class Stream:
         self._inbox, self._outbox = Inbox(limits.queued_bytes), Outbox(limits.queued_bytes)
         self._received = self._acknowledged = self._unacknowledged = 0
         self._damage: ProtocolError | None = None
-        self._ended = False
+        self._ended = self._said_end = False
         self._expiry: threading.Timer | None = None
 
     @property
@@ -100,7 +100,7 @@ class Stream:
             if self._ended or not self._outbox.resumes_at(first):
                 return None
             self._cancel_expiry()
-            self._call = Attachment(first, self._received)
+            self._call, self._said_end = Attachment(first, self._received), False
             self.opened.set()
             self._outbox.wake()
             return self._call
@@ -158,6 +158,7 @@ class Stream:
                 return
             except FramesEnded:
                 yield END
+                self._said_end = True  # gRPC has taken it
                 return
             yield from chunks
 
@@ -180,9 +181,11 @@ class Stream:
         except ProtocolError as damage:
             return self._damaged(damage, call), True
         except grpc.RpcError as error:
-            return describe(error), False
-        # gRPC may end the requests of a broken call as those of a finished one.
-        return "the connection broke", False
+            if isinstance(error, grpc.Call) or not self._said_end:
+                return describe(error), False
+        # gRPC may end the requests of a broken call as those of a finished one: without END, only an end said by this
+        # side explains it.
+        return ("this party closed the link", True) if self._said_end else ("the connection broke", False)
 
     def detach(self, call: Attachment, why: str, *, final: bool) -> bool:
         """Take the link from a call that ended, unless another one has it.

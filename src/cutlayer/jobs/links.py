@@ -6,11 +6,12 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cutlayer.certificates import Credentials
 from cutlayer.certificates.authority import files_in
-from cutlayer.certificates.files import CertificateFiles
+from cutlayer.certificates.files import CertificateFiles, Loaded
 from cutlayer.channel.address import check_fixed_port, split_address
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink, client_link
@@ -27,6 +28,9 @@ KEYS = "keys"
 
 MAX_SECONDS = 10**7
 """Longest wait: the operating system's clocks of threads take not much more."""
+
+SOON = timedelta(days=14)
+"""Time before its end at which a certificate is pointed out."""
 
 Notify = Callable[[str], None]
 
@@ -95,7 +99,18 @@ def security_of(job: Job, name: str, private: PrivateFile, folder: Path, notify:
             )
     security = Security(Credentials(files, notify), job.identities)
     security.check_own(name)
+    _warn_early(security.credentials.current(), notify)
     return security
+
+
+def _warn_early(loaded: Loaded, notify: Notify) -> None:
+    """Say that the certificate soon expires, and that a revocation list should have been replaced."""
+    now = datetime.now(UTC)
+    until = loaded.certificate.not_valid_after_utc
+    if until - now < SOON:
+        notify(f"this party's certificate expires at {until:%Y-%m-%d %H:%M} UTC; have it renewed (cutlayer keys renew)")
+    if loaded.lists_until is not None and loaded.lists_until < now:
+        notify(f"the revocation list should have been replaced by {loaded.lists_until:%Y-%m-%d}; ask for a new one")
 
 
 def contract_of(job: Job) -> Contract:
