@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -17,10 +18,12 @@ import torch
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.grpc_link import FROM, TO, WIRE
+from cutlayer.channel.trail import Trail, read_lines
 from cutlayer.serving.online.breaker import MAX_MISSES
 from cutlayer.serving.online.link import METHOD, SERVICE, message
 from cutlayer.serving.online.passive import PassiveService
-from tests.serving.world import ACTIVE, World, offline, probabilities, world
+from cutlayer.serving.online.process import active_service
+from tests.serving.world import ACTIVE, World, offline, passive, private, probabilities, world
 
 IDS = [3, 77, 12]
 Answer = Callable[[Message], bytes | None]
@@ -210,3 +213,28 @@ def test_a_caller_in_a_hurry_does_not_have_the_parties_skipped(plain: Path) -> N
             assert not (await served.predict(IDS))["degraded"]
 
     asyncio.run(check())
+
+
+def test_what_leaves_each_party_is_in_its_trail(plain: Path, tmp_path: Path) -> None:
+    async def check() -> None:
+        async with AsyncExitStack() as opened:
+            trails = {name: Trail(tmp_path / name, {"party": name}) for name in (ACTIVE, "telco")}
+            active = await opened.enter_async_context(active_service((plain,), ACTIVE, private(), trail=trails[ACTIVE]))
+            service = await opened.enter_async_context(passive(plain, "telco", active.peers.address))
+            service.trail = trails["telco"]
+            task = asyncio.create_task(service.run())
+            opened.callback(task.cancel)
+            while not active.peers.connected:
+                await asyncio.sleep(0.01)
+            client = httpx.AsyncClient(transport=httpx.ASGITransport(active.app), base_url="http://127.0.0.1")
+            await opened.enter_async_context(client)
+            assert (await client.post("/v1/predict", json={"ids": IDS})).status_code == 200
+            for trail in trails.values():
+                trail.close()
+
+    asyncio.run(check())
+    kinds = {}
+    for name in (ACTIVE, "telco"):
+        (path,) = (tmp_path / name).glob("*.jsonl")
+        kinds[name] = [line.entry["kind"] for line in read_lines(path) if "kind" in line.entry]
+    assert kinds == {ACTIVE: ["lookup"], "telco": ["offer", "looked_up"]}

@@ -24,7 +24,7 @@ from cutlayer.cli.run import AllowModel, KeyFile
 from cutlayer.config import CallerConfig, validated
 from cutlayer.config.load import load_private_part
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.links import security_of
+from cutlayer.jobs.links import open_trail, security_of, trail_folder
 from cutlayer.models import allowed_models
 from cutlayer.training.keys import read_key
 
@@ -56,14 +56,15 @@ def serve(
     with allowed_models(*private.allow_models, *allow_model or ()), suppress(KeyboardInterrupt):
         half = Half.open(runs[0], name)
         security = None if plaintext else security_of(half.job, name, private, local.parent, notify)
+        trail = open_trail(half.job, name, trail_folder(private, name, local.parent), security)
         if name == half.job.active:
             _check_installed()
-            run_service(serve_active(tuple(runs), name, private, _show(as_json=json), security))
+            run_service(serve_active(tuple(runs), name, private, _show(as_json=json), security, trail))
         elif len(runs) > 1:
             wanted = "one run folder at a passive party"
             raise ConfigError.expected(wanted, len(runs), "start another process for each version")
         else:
-            run_service(serve_passive(half, private, supplied, _show(as_json=json), security))
+            run_service(serve_passive(half, private, supplied, _show(as_json=json), security, trail))
 
 
 @app.command("api-key")

@@ -189,14 +189,24 @@ def trail_folder(private: PrivateFile, name: str, folder: Path) -> Path:
 
 
 def _trail(job: Job, name: str, options: LinkOptions) -> Trail | None:
-    if options.trail is None:
-        return None
+    return None if options.trail is None else open_trail(job, name, options.trail, options.security)
+
+
+def open_trail(job: Job, name: str, folder: Path, security: Security | None) -> Trail:
+    """The egress trail of a party's process, which its first message begins.
+
+    Args:
+        job: Job with the party's private part.
+        name: Name of the party.
+        folder: Folder of its trail.
+        security: Certificates and identities; `None` without TLS.
+    """
     entries = [entry for entry in ledger_of(job).entries if entry.party == name]
     about = {
         "party": name,
         "job": job.name,
         "digest": job.digest(),
-        "identity": job.identities[name] if options.security is not None else "",
+        "identity": job.identities[name] if security is not None else "",
         "ledger": [f"{entry.protection}: {entry.statement}" for entry in entries],
     }
-    return Trail(options.trail, about)
+    return Trail(folder, about)

@@ -20,6 +20,7 @@ from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options
 from cutlayer.channel.security import Security
+from cutlayer.channel.trail import Trail
 from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.features import checked_ids
@@ -62,6 +63,7 @@ class PassiveService:
         audit: Log of the releases.
         observe: Called with the row numbers of every lookup in the party's own store, for the drift of its columns.
         security: Certificates and identities; `None` for a stream without TLS on this machine.
+        trail: Records every message before it is sent; `None` for none.
     """
 
     def __init__(
@@ -71,8 +73,9 @@ class PassiveService:
         audit: AuditLog,
         observe: Callable[[Any], None] = lambda _rows: None,
         security: Security | None = None,
+        trail: Trail | None = None,
     ) -> None:
-        self.security = security
+        self.security, self.trail = security, trail
         self.releases, self.address, self.audit, self.observe = releases, address, audit, observe
         half = releases.half
         self.party, self.active = half.party, half.job.active
@@ -130,13 +133,19 @@ class PassiveService:
         watch.add_done_callback(lambda _: call.cancel())
         try:
             offer = {"version": self.tag, "width": self.releases.bottom.width}
-            await call.write(encode(self._message(Kind.OFFER, 0, fields=offer), LIMITS))
+            await call.write(self._leaving(self._message(Kind.OFFER, 0, fields=offer)))
             while (frame := await call.read()) is not grpc.aio.EOF:
                 self.answered.connected = True
-                await call.write(encode(self._answer(decode(frame, LIMITS)), LIMITS))
+                await call.write(self._leaving(self._answer(decode(frame, LIMITS))))
             self._check_end(await call.code(), await call.details())
         finally:
             call.cancel()
+
+    def _leaving(self, sent: Message) -> bytes:
+        """The frame of a message, which is in the trail by then."""
+        if self.trail is not None:
+            self.trail.record(sent)
+        return encode(sent, LIMITS)
 
     def _answer(self, asked: Message) -> Message:
         if (asked.sender, asked.receiver, asked.run) != (self.active, self.party, self.tag):

@@ -16,6 +16,7 @@ from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options, text_of
 from cutlayer.channel.security import Security, certificate_of
+from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError, ProtocolError, TrustError
 from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, until_invalid
 from cutlayer.serving.online.peer import Peer
@@ -38,6 +39,7 @@ class Peers:
         width_of: The width that a party of a version has, by name and tag; `None` where no loaded run has such a half.
         limit: Maximum norm of a row of an embedding.
         security: Certificates and identities; `None` for streams without TLS on this machine, where a name is no proof.
+        trail: Records every message before it is sent; `None` for none.
     """
 
     def __init__(
@@ -47,9 +49,10 @@ class Peers:
         width_of: Callable[[str, str], int | None],
         limit: float,
         security: Security | None = None,
+        trail: Trail | None = None,
     ) -> None:
         self.me, self.names, self.width_of, self.limit = me, names, width_of, limit
-        self._security = security
+        self._security, self._trail = security, trail
         self.connected: dict[tuple[str, str], Peer] = {}
         self.address = ""
         self.connections: dict[str, int] = dict.fromkeys(names, 0)
@@ -133,6 +136,8 @@ class Peers:
         frames: asyncio.Queue[bytes] = asyncio.Queue(_MAX_QUEUED)
 
         def send(sent: Message) -> None:
+            if self._trail is not None:
+                self._trail.record(sent)
             try:
                 frames.put_nowait(encode(sent, LIMITS))
             except asyncio.QueueFull:

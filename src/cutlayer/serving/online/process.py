@@ -17,6 +17,7 @@ import torch
 
 from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.security import Security
+from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile, ServeConfig
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import AuditLog, read_log
@@ -54,7 +55,12 @@ def address_of(half: Half, config: ServeConfig) -> str:
 
 
 async def serve_passive(
-    half: Half, private: PrivateFile, key: bytes | None, started: Started, security: Security | None = None
+    half: Half,
+    private: PrivateFile,
+    key: bytes | None,
+    started: Started,
+    security: Security | None = None,
+    trail: Trail | None = None,
 ) -> None:
     """Serve a passive party's half until cancelled.
 
@@ -64,6 +70,7 @@ async def serve_passive(
         key: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
         started: Called once the half is loaded.
         security: Certificates and identities; `None` for a stream without TLS on this machine.
+        trail: Records every message to the other party before it is sent; `None` for none.
 
     Raises:
         CutlayerError: bad input, or a refusal of the active party.
@@ -79,7 +86,7 @@ async def serve_passive(
     try:
         with OnlineReleases(half, features, config.max_ids, key) as releases:
             drift = column_drift(half)
-            service = PassiveService(releases, address, audit, _counting(features, drift), security)
+            service = PassiveService(releases, address, audit, _counting(features, drift), security, trail)
             with _metrics(config, service, drift) as shown:
                 about = {"party": half.party, "connects_to": address, "version": service.tag}
                 started({**about, "metrics": shown} if shown else about)
@@ -87,6 +94,8 @@ async def serve_passive(
                     await service.run()
     finally:
         audit.close()
+        if trail is not None:
+            trail.close()
 
 
 def _counting(features: FeatureStore, drift: ColumnDrift | None) -> Callable[[npt.NDArray[np.int64]], None]:
@@ -108,7 +117,12 @@ def _metrics(config: ServeConfig, service: PassiveService, drift: ColumnDrift | 
 
 
 async def serve_active(
-    paths: tuple[Path, ...], party: str, private: PrivateFile, started: Started, security: Security | None = None
+    paths: tuple[Path, ...],
+    party: str,
+    private: PrivateFile,
+    started: Started,
+    security: Security | None = None,
+    trail: Trail | None = None,
 ) -> None:
     """Serve the active party's half of one run or several, the first of which answers, until stopped.
 
@@ -118,12 +132,13 @@ async def serve_active(
         private: Its private file.
         started: Called once it listens.
         security: As in `serve_passive`.
+        trail: As in `serve_passive`.
 
     Raises:
         CutlayerError: bad input.
     """
     torch.set_num_threads(1)
-    async with active_service(paths, party, private, security) as active:
+    async with active_service(paths, party, private, security, trail) as active:
         server = _uvicorn(active.app, private.serve)
         address = private.serve.http.address
         host = address.rpartition(":")[0]
@@ -156,7 +171,11 @@ class Active:
 
 @asynccontextmanager
 async def active_service(
-    paths: tuple[Path, ...], party: str, private: PrivateFile, security: Security | None = None
+    paths: tuple[Path, ...],
+    party: str,
+    private: PrivateFile,
+    security: Security | None = None,
+    trail: Trail | None = None,
 ) -> Any:
     """Open the active party's service: load the runs, listen for passive parties, open the audit log."""
     # The extra `serve` is needed at the active party alone.
@@ -169,7 +188,9 @@ async def active_service(
     job: Job = first.job
     _check_http(config)
     versions = Versions(config, party)
-    peers = Peers(party, tuple(job.passives), versions.width_of, job.parties[party].limits.embedding_norm, security)
+    peers = Peers(
+        party, tuple(job.passives), versions.width_of, job.parties[party].limits.embedding_norm, security, trail
+    )
     versions.connect(peers)
     for path in paths:
         versions.load(path)
@@ -180,6 +201,8 @@ async def active_service(
         audit = AuditLog(audit_path(first))
         opened.callback(audit.close)
         await peers.listen(private.listen or address_of(first, config))
+        if trail is not None:
+            opened.callback(trail.close)
         opened.push_async_callback(peers.close)
         await opened.enter_async_context(_synced(audit))
         service = PredictionService(versions, config, audit, Metrics())
