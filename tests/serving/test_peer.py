@@ -23,7 +23,7 @@ from cutlayer.serving.online.breaker import MAX_MISSES
 from cutlayer.serving.online.link import METHOD, SERVICE, message
 from cutlayer.serving.online.passive import PassiveService
 from cutlayer.serving.online.process import active_service
-from tests.serving.world import ACTIVE, World, offline, passive, private, probabilities, world
+from tests.serving.world import ACTIVE, PATIENCE, World, offline, passive, private, probabilities, world
 
 IDS = [3, 77, 12]
 Answer = Callable[[Message], bytes | None]
@@ -238,3 +238,19 @@ def test_what_leaves_each_party_is_in_its_trail(plain: Path, tmp_path: Path) -> 
         (path,) = (tmp_path / name).glob("*.jsonl")
         kinds[name] = [line.entry["kind"] for line in read_lines(path) if "kind" in line.entry]
     assert kinds == {ACTIVE: ["lookup"], "telco": ["offer", "looked_up"]}
+
+
+def test_a_message_that_breaks_the_protocol_ends_the_stream_and_not_the_passive_party(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain) as served:
+            tag = served.services["telco"].tag
+            before = served.active.peers.connected["telco", tag]
+            before._send(message(Kind.ALIVE, ACTIVE, "telco", tag, 0))  # no question
+            deadline = time.monotonic() + PATIENCE
+            while served.active.peers.get("telco", tag) in (None, before):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+            assert not (await served.predict(IDS))["degraded"]
+            assert not served.tasks["telco"].done()
+
+    asyncio.run(check())

@@ -136,7 +136,12 @@ class PassiveService:
             await call.write(self._leaving(self._message(Kind.OFFER, 0, fields=offer)))
             while (frame := await call.read()) is not grpc.aio.EOF:
                 self.answered.connected = True
-                await call.write(self._leaving(self._answer(decode(frame, LIMITS))))
+                try:
+                    answer = self._answer(decode(frame, LIMITS))
+                except ProtocolError as fault:  # nothing was released; the stream is opened anew
+                    logger.warning("%s: the stream to %s was ended: %s", self.party, self.active, fault)
+                    return
+                await call.write(self._leaving(answer))
             self._check_end(await call.code(), await call.details())
         finally:
             call.cancel()
