@@ -26,9 +26,9 @@ class DCorConfig(FrozenModel):
     """Weight of the term, and when it starts.
 
     Attributes:
-        alpha: weight of the term relative to the mean task loss; 0.002 to 0.05 in the paper, where more hides more. With
-            the default floor 0.01 and less hid nothing on Criteo, and 0.03 and more hid the label from the spectral
-            attack (docs/results/forward-leakage.md).
+        alpha: weight of the term relative to the mean task loss; 0.002 to 0.05 in the paper, where more hides more.
+            With the default floor 0.01 and less hid nothing on Criteo, and 0.03 and more hid the label from the
+            spectral attack (docs/results/forward-leakage.md).
         floor: number added to dCor inside the logarithm, so that its slope is alpha / floor at most. 0 is the paper's
             form, whose slope is largest where the correlation is still that of noise: on a small data set it keeps the
             model from learning at all.
