@@ -9,6 +9,7 @@ import torch
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.label.base import Scores
+from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.history import audit_history, own_columns, permuted_leak
 from cutlayer.channel import Kind
 from cutlayer.channel.followed import read_followed, read_kept
@@ -101,3 +102,21 @@ def test_without_recorded_rows_nothing_is_added(finished: RunFolder, tmp_path: P
     moved = Run(opened.job, empty, origin=finished, classes=("0", "1"))
     moved.__dict__["_labels"] = (opened.truth, opened.training)
     assert audit_history(moved, "this run", before, resolve("auto", "binary").histories, own_columns(opened)) == before
+
+
+def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder) -> None:
+    """Trained on the right labels its model ranks held-out rows, on the opposite ones the other way round."""
+    audit = finished.audit.runs["this run"]
+    measured = {(leak.party, leak.message): leak for leak in audit.leaks if leak.departed_auc is not None}
+    assert measured.keys() == {(party, message) for party in ("telco", "shop") for message in ("gradient", "embedding")}
+    assert all(not {"few labels", "known labels"} & set(leak.knowledge) for leak in measured.values())
+    run = Run(make_job(passives=2, epochs=3), finished)
+    rows, share = run.training, float((run.truth[run.training] == 1).double().mean())
+    batch = torch.zeros(len(rows), dtype=torch.int64)
+    right = departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch), share)
+    wrong = departed_auc(run, "telco", Scores(rows, -run.truth[rows].double(), batch), share)
+    assert right is not None
+    assert wrong is not None
+    assert right > 0.6 > wrong + 0.1
+    assert departed_auc(run, "nobody", Scores(rows, run.truth[rows].double(), batch), share) is None
+    assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch), 0.0) is None

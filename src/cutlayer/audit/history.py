@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from cutlayer.attacks.knowledge import Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
+from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
 from cutlayer.audit.leak import Leak, folded, leak_interval
 from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_columns
@@ -70,6 +71,7 @@ class _PartyAudit:
         curves: Leaks by the number of known labels.
         skipped: Why attacks could not be run, by label.
         scored: All scores.
+        inferring: Scores behind the leaks of attacks that know no label, by index of the leak; higher is positive.
     """
 
     party: str
@@ -78,6 +80,7 @@ class _PartyAudit:
     curves: list[LabelCurve] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     scored: list[Scores] = field(default_factory=list)
+    inferring: dict[int, Scores] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -102,7 +105,18 @@ class _PartyAudit:
                     made.add(run, view.on(target), attack, about | {"protections": audit.protections})
                 except NotApplicable as reason:
                     made.skipped[f"{party}/{target}/{attack.name}"] = str(reason)
+        made.depart(run)
         return made
+
+    def depart(self, run: Run) -> None:
+        """Train the party's own model on the labels inferred by the strongest attack on each kind of message."""
+        share = float((run.truth[run.training] == 1).double().mean())
+        for message in dict.fromkeys(leak.message for leak in self.leaks):
+            own = [index for index in self.inferring if self.leaks[index].message == message]
+            best = max(own, key=lambda index: self.leaks[index].leak, default=None)
+            if best is not None:
+                value = departed_auc(run, self.party, self.inferring[best], share)
+                self.leaks[best] = self.leaks[best].model_copy(update={"departed_auc": value})
 
     def add(self, run: Run, view: HistoryView, attack: HistoryAttack, about: Mapping[str, object]) -> None:
         """Run one attack and add its result."""
@@ -123,7 +137,12 @@ class _PartyAudit:
             self.undefined.append(Attempt.model_validate(subject | {"rows": len(tried[0].rows), "positives": rarest}))
             return
         about = {**about, "knowledge": sorted(attack.needs)}
-        self.leaks.append(_result(tried[0], measured, truth, about, view.epochs, run.job.train.seed))
+        leak = _result(tried[0], measured, truth, about, view.epochs, run.job.train.seed)
+        self.leaks.append(leak)
+        if run.task.kind == "binary" and not attack.needs - {Need.CLASS_SHARES, Need.POSITIVE_SHARE}:
+            chosen = variant_of(tried[0], leak.variant)
+            upright = chosen.values if (leak.batch_auc or 0.5) >= 0.5 else -chosen.values
+            self.inferring[len(self.leaks) - 1] = replace(chosen, values=upright)
         if Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
             self.curves.append(label_curve(run, truth, view, attack))
 

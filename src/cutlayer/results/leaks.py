@@ -111,6 +111,8 @@ class LeakResult(Attempt):
         variant: name of the strongest of the attack's scores; empty for its first.
         true_positive_rate: share of the positives that the attack finds at 1 % false positives; `None` where it was not
             measured.
+        departed_auc: held-out AUC of a model of the party's own columns that was trained on the labels that this attack
+            inferred, without any known label; measured for the strongest such attack on each kind of message.
     """
 
     protections: tuple[str, ...] = ()
@@ -132,6 +134,7 @@ class LeakResult(Attempt):
     whole_run: bool = False
     variant: str = ""
     true_positive_rate: Number = None
+    departed_auc: Number = None
 
 
 class LayerLeak(FrozenModel):

@@ -32,7 +32,8 @@ _LEAD = (
     "Each value is the leak of an attack on the very messages that were sent: max(AUC, 1\u00a0−\u00a0AUC) of its "
     "scores against the true labels, 0.5 for chance and 1 for every label. An attacker keeps everything it has seen: "
     "attacks on the whole run score each row once from all its epochs (run), the others count at their worst epoch. A "
-    "party's own columns tell something without any message; the excess is what an attack reads beyond that."
+    "party's own columns tell something without any message; the excess is what an attack reads beyond that. Own model "
+    "after leaving is the held-out AUC of a model that the party trains alone, on labels that an attack inferred."
 )
 
 
@@ -82,6 +83,11 @@ def _strongest(matrix: Matrix) -> Table:
         columns = matrix.own_columns(worst[pair])
         return Cell("n/a") if columns is None else Cell(rounding.excess(worst[pair].leak - columns))
 
+    def departed(pair: tuple[str, str]) -> str:
+        own = [leak for leak in matrix.cells.values() if (leak.party, leak.message) == pair]
+        values = [leak.departed_auc for leak in own if leak.run == RunKind.THIS_RUN and leak.departed_auc is not None]
+        return auc(max(values, default=None))
+
     def chance(pair: tuple[str, str]) -> str:
         baseline = matrix.baselines.get(pair[0])
         return "n/a" if baseline is None else auc(baseline.chance)
@@ -95,6 +101,7 @@ def _strongest(matrix: Matrix) -> Table:
         (number("Undefended"), undefended),
         (number("Own columns"), lambda pair: auc(matrix.own_columns(worst[pair]))),
         (number("Excess"), excess),
+        (number("Own model after leaving", page_only=True), departed),
         (number("TPR at 1 % FPR", page_only=True), lambda pair: auc(worst[pair].true_positive_rate)),
         (number("Permuted labels", page_only=True), chance),
         layout="stack",
