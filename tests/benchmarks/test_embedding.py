@@ -17,7 +17,7 @@ def test_every_variant_is_timed_on_every_bottom_model(monkeypatch):
     assert len(found.overheads) == 2 * len(benchmark.PUBLISHED) == 8
     assert all(milliseconds > 0 for milliseconds in found.undefended_ms.values())
     assert all(math.isfinite(one.share) and one.lowest <= one.share <= one.highest for one in found.overheads)
-    goals = {"noise": 0.039, "rescale": 0.18, "adjust": 0.055, "adjust, 1 round": 0.055}
+    goals = {"noise": 0.0865, "rescale": 0.4, "adjust": 0.117, "adjust, 1 round": 0.117}
     assert {one.defence: one.goal for one in found.overheads} == goals
 
 

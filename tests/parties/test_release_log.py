@@ -14,7 +14,7 @@ from cutlayer.accounting import MARKER, Ledger
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.errors import BudgetExceeded, CheckpointError, ProtocolError
-from cutlayer.parties import handshake
+from cutlayer.parties import common_rows
 from cutlayer.parties.local import plan_of
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.stopping import EarlyStopping
@@ -387,12 +387,12 @@ def test_a_peer_that_orders_the_rows_anew_hides_no_unfinished_start(
 ) -> None:
     """Which rows are common, and in which order, is the active party's word."""
     fails(tmp_path, "first")
-    real = handshake.intersect
+    real = common_rows.intersect
 
     def backwards(digests: Any) -> Any:
         return {name: positions[::-1].copy() for name, positions in real(digests).items()}
 
-    monkeypatch.setattr(handshake, "intersect", backwards)
+    monkeypatch.setattr(common_rows, "intersect", backwards)
     metrics = evidence_of(start(JOB, tmp_path, "second")).metrics
     assert metrics["releases_carried"] == 1
     assert metrics["releases"] == EPOCHS + 1

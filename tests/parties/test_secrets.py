@@ -32,6 +32,8 @@ from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tab
 DEFENCES: dict[str, Any] = {"label_dp": {"eps": 1.0}, "max_norm": {}}
 BETWEEN_PROCESSES = {Kind.ALIGN, Kind.MASKED, Kind.REMASKED, Kind.COMMON, Kind.PROOF}
 """Of private set intersection, before any label or feature is read; `test_psi` looks at them."""
+AFTER_TRAINING = {Kind.OFFER, Kind.LOOKUP, Kind.LOOKED_UP, Kind.PROBE, Kind.ALIVE}
+"""Of predictions between processes, which load no labels; the tests of serving look at them."""
 UPWARDS = {Kind.EMBEDDING, Kind.EVALUATION, Kind.RELEASE}
 
 
@@ -84,7 +86,7 @@ def test_no_message_carries_a_label_or_a_feature(
     truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)
     known = batches(job, len(truth))
     labels = {f"class {code}": (truth == code).double() for code in truth.unique().tolist()} | {"codes": truth.double()}
-    assert {message.kind for message in messages} == set(Kind) - BETWEEN_PROCESSES
+    assert {message.kind for message in messages} == set(Kind) - BETWEEN_PROCESSES - AFTER_TRAINING
     assert leaks(messages, labels, known) == []
     for party in PASSIVES:
         own = [message for message in messages if message.sender == party and message.kind in UPWARDS]
@@ -146,6 +148,11 @@ def test_no_kind_of_message_has_room_for_labels() -> None:
         Kind.COMMITTED: set(),
         Kind.EVIDENCE: {"json"},
         Kind.CLOSE: {"reason"},
+        Kind.OFFER: {"version", "width"},
+        Kind.LOOKUP: {"ids"},
+        Kind.LOOKED_UP: {"embedding", "status"},
+        Kind.PROBE: set(),
+        Kind.ALIVE: set(),
     }
 
 
