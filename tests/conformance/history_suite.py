@@ -49,12 +49,18 @@ def survives_an_invertible_map(attack: AttackClass, case: HistoryCase) -> None:
 
 
 def is_near_chance_on_random_labels(attack: AttackClass, case: HistoryCase) -> None:
-    """Labels that have nothing to do with the messages are not found in them."""
+    """Labels that have nothing to do with the messages are not found in them.
+
+    The AUC of a score has a standard deviation of 0.02 with so many rows of the rarest class. The mean of five folded
+    ones is then about 0.516, and above 0.55 with a probability below 1e-9.
+    """
     for world in _worlds(attack):
-        random = world.truth[torch.randperm(ROWS, generator=torch.Generator().manual_seed(99))]
+        draws = [torch.randperm(ROWS, generator=torch.Generator().manual_seed(90 + draw)) for draw in range(5)]
         for target in attack.reads:
-            for leak in by_variant(_scores(attack, world, target), random).values():
-                assert leak.value < 0.56  # four standard errors of the rarest class
+            scores = _scores(attack, world, target)
+            leaks = [by_variant(scores, world.truth[order]) for order in draws]
+            for variant in leaks[0]:
+                assert sum(leak[variant].value for leak in leaks) / len(leaks) < 0.55
 
 
 def returns_well_formed_scores(attack: AttackClass, case: HistoryCase) -> None:

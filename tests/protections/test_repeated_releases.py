@@ -31,7 +31,7 @@ def test_the_published_marvell_exposes_all_labels_and_the_shared_noise_holds_its
 def test_a_target_for_each_release_is_no_target_for_the_run():
     read = mean_leak("marvell", {"sum_kl": 0.16}, spread=0.02, planned=1)
     assert leak_of_sum_kl(0.16) + 0.1 < read
-    assert read == pytest.approx(leak_of_sum_kl(8 * 0.16), abs=0.03)
+    assert leak_of_sum_kl(8 * 0.16) - 0.06 < read < leak_of_sum_kl(8 * 0.16) + 0.02
 
 
 @pytest.mark.parametrize("classes", [2, 3])
