@@ -56,7 +56,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     page = (tmp_path / "site" / "reference" / "api" / "index.html").read_text(encoding="utf-8")
     assert all(
-        f"cutlayer.{name}" in page for name in ("VerticalClassifier", "protections.label_dp", "attacks.spectral")
+        f"cutlayer.{name}" in page for name in ("VerticalClassifier", "protections.label_dp", "attacks.label.spectral")
     )
     sources = re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=\"?(https?:[^\" >]+)", page)
     assert not sources
