@@ -23,6 +23,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.report.build import build
 from cutlayer.report.markdown import render_markdown
+from cutlayer.report.sections import answers
 from cutlayer.training.comparisons import compared_jobs
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import ledger_of
@@ -239,3 +240,4 @@ def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Pat
     assert {result.run for result in report.features} == {"this run", "undefended"}
     assert not [finding for finding in report.findings if finding.code == "CL107"]
     assert "none sent" in render_markdown(report)
+    assert any(f"No message to {TELCO}, {SHOP} depends on a label" in answer.text for answer in answers(report))

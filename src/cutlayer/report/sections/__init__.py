@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cutlayer.accounting import LabelFree
 from cutlayer.report.matrix import matrix_of
 from cutlayer.report.rounding import auc, excess, metric, name_of, times
 from cutlayer.report.section import Answer, Section
@@ -12,7 +11,7 @@ from cutlayer.report.sections.features import features
 from cutlayer.report.sections.findings import findings
 from cutlayer.report.sections.layers import layers
 from cutlayer.report.sections.leaks import leaks
-from cutlayer.report.sections.protections import guarantee_tests, guarantees, protections
+from cutlayer.report.sections.protections import guarantee_tests, guarantees, label_free_parties, protections
 from cutlayer.report.sections.run import job, parties
 from cutlayer.report.sections.training import training
 from cutlayer.report.sections.utility import utility
@@ -45,19 +44,13 @@ def answers(report: Report) -> tuple[Answer, ...]:
     return tuple(answer for section in sections_of(report) for answer in section.answers)
 
 
-def _label_free(report: Report) -> set[str]:
-    """Names of the passive parties that are sent no message which depends on a label."""
-    entries = (entry for entry in report.ledger.entries if isinstance(entry.event, LabelFree))
-    return {name for entry in entries for name in entry.towards}
-
-
 def verdict(report: Report) -> str:
     """Worst leak and utility of this run, each with the undefended baseline's where there is one."""
     matrix = matrix_of(report)
     worst, baseline = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
         return "No leak was measured in this run"
-    label_free = worst.party in _label_free(report)
+    label_free = worst.party in label_free_parties(report)
     sentence = f"Worst leak {auc(worst.leak)}" + f" from the own columns of {worst.party} alone" * label_free
     if report.left_out:
         sentence = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cutlayer.accounting import LabelFree
 from cutlayer.report.rounding import amount, count, metric, name_of, setting, share, times
 from cutlayer.report.section import Answer, Block, Cell, Column, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.guarantee import GuaranteeTest
@@ -16,6 +17,18 @@ _REPRODUCIBLE = (
     "Reproducible, not private: the noise key was supplied, so no statement about noise holds against a party that has "
     "the key."
 )
+
+
+def label_free_parties(report: Report) -> tuple[str, ...]:
+    """Names of the passive parties that are sent no message which depends on a label."""
+    entries = (entry for entry in report.ledger.entries if isinstance(entry.event, LabelFree))
+    return tuple(dict.fromkeys(name for entry in entries for name in entry.towards))
+
+
+def _none(report: Report) -> str:
+    if names := label_free_parties(report):
+        return f"No message to {', '.join(names)} depends on a label. No protection changes what they send."
+    return _NONE
 
 
 def protections(report: Report) -> Section:
@@ -34,8 +47,8 @@ def protections(report: Report) -> Section:
     lead = Paragraph("Counted during the run: what the protection was applied to, and what it changed.", "lead")
     idle = any(part.changed == 0 or part.covered < part.sent for part in report.protections)
     text = "; ".join(map(_summary, report.protections))
-    answer = Answer("Protections", f"{text}." if text else _NONE, "bad" if idle else "plain")
-    blocks = (lead, evidence) if report.protections else (Paragraph(_NONE),)
+    answer = Answer("Protections", f"{text}." if text else _none(report), "bad" if idle else "plain")
+    blocks = (lead, evidence) if report.protections else (Paragraph(_none(report)),)
     return Section("protections", "Evidence of each protection", blocks, nav="Protections", answers=(answer,))
 
 
