@@ -148,6 +148,12 @@ ADULT_JOB, ADULT_TABLE = Path(__file__).parents[1] / "examples" / "adult.yaml", 
 """The demo's parties trained end to end, and the data that ship with the package."""
 
 
+def adult_example(_folder: Path, seed: int) -> Job:
+    """`examples/adult.yaml`, whose table ships with the package, with another seed and one thread."""
+    raw = load_job(ADULT_JOB).model_dump()
+    return validated(Job, {**raw, "train": {**raw["train"], "seed": seed, "threads": 1}}, "study")
+
+
 def adult(seed: int, privacy: Mapping[str, Any], top: Mapping[str, Any], compare: Sequence[str]) -> Job:
     """Adult's 48,842 rows at the demo's three parties, with a job's default network and schedule, not recorded."""
     raw = load_job(ADULT_JOB).model_dump(exclude={"model", "train"})

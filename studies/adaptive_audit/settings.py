@@ -9,8 +9,7 @@ from typing import Any
 
 from cutlayer.attacks import Attack, resolve
 from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
-from studies.datasets import ADULT_JOB, bank, criteo, default_credit
+from studies.datasets import adult_example, bank, criteo, default_credit
 from studies.results import UNDEFENDED
 
 _AUTO: tuple[Attack[Any, Any], ...] = (*resolve("auto", "binary").labels, *resolve("auto", "binary").histories)
@@ -102,8 +101,7 @@ def _undefended(group: str, data: Path, seed: int) -> Job:
         return criteo(data, seed, {}, ("norm",))
     if group in (CREDIT, BANK):
         return (default_credit if group == CREDIT else bank)(data, seed)
-    raw = load_job(ADULT_JOB).model_dump()
-    return validated(Job, {**raw, "train": {**raw["train"], "seed": seed, "threads": 1}}, "study")
+    return adult_example(data, seed)
 
 
 def _release_once(raw: dict[str, Any], group: str) -> None:

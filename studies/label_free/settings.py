@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
-from studies.datasets import ADULT_JOB, bank, criteo, default_credit
+from studies.datasets import adult_example, bank, criteo, default_credit
 from studies.results import UNDEFENDED
 
 EPSILONS = (64.0, 8.0)
@@ -111,11 +110,6 @@ def _release_once(raw: dict[str, Any], job: Job, data: Data, setting: str) -> No
             own["privacy"] = {"dp_embedding": noise}
 
 
-def _adult(_folder: Path, seed: int) -> Job:
-    raw = load_job(ADULT_JOB).model_dump()
-    return validated(Job, {**raw, "train": {**raw["train"], "seed": seed, "threads": 1}}, "study")
-
-
 def _criteo(folder: Path, seed: int) -> Job:
     return criteo(folder, seed, {}, LABEL_ATTACKS)
 
@@ -124,7 +118,7 @@ _FEW = {"numbers": {"quantiles": 10}}
 _WIDE = {"numbers": {"transform": "log1p"}, "categories": {"min_count": 3}}
 _LARGE_TOP = {"kind": "mlp", "hidden": [128, 128]}
 
-ADULT = Data(32, (32, 16, 8), "census_office", _adult, _FEW, {}, {"kind": "mlp", "hidden": [32]})
+ADULT = Data(32, (32, 16, 8), "census_office", adult_example, _FEW, {}, {"kind": "mlp", "hidden": [32]})
 CRITEO = Data(128, (308, 128, 64, 32), "publisher", _criteo, _WIDE, {"epochs": 8, "batch_size": 512}, _LARGE_TOP)
 DEFAULT_CREDIT = Data(32, (32, 8), "", default_credit, _FEW, {}, {"kind": "mlp", "hidden": [32]})
 BANK = Data(32, (32, 8), "", bank, _FEW, {}, {"kind": "mlp", "hidden": [32]})

@@ -3,33 +3,19 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from cutlayer.report import Report, render_html, write_html
+from tests import browser
+from tests.browser import CHROMIUM, IN_A_BROWSER
 from tests.report.reading import Page, leaves, shown
 from tests.report.samples import binary, hostile, multiclass
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=3000",
-]
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium"),
-]
+FLAGS = [*browser.FLAGS, "--virtual-time-budget=3000"]
+pytestmark = IN_A_BROWSER
 
 
 def opened(path: Path, profile: Path) -> tuple[str, list[str]]:

@@ -22,8 +22,9 @@ from cutlayer.config import LimitsConfig
 from cutlayer.errors import BudgetExceeded, CutlayerError, ProtocolError
 from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.drive import drive_together
+from cutlayer.parties.linked import driven
 from cutlayer.serving import Serving
-from cutlayer.serving.between import PART, Answered, Side, answer, ask, driven, write_answered
+from cutlayer.serving.between import PART, Answered, Side, answer, ask, write_answered
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import KEY, NOISY, tables, trained

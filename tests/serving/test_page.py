@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import httpx
-import pytest
 
 from benchmarks.serving import wait_until_whole
 from benchmarks.serving_parties import start_parties
+from tests import browser
+from tests.browser import CHROMIUM, IN_A_BROWSER
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=5000",
-    "--window-size=1000,1100",
-]
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium"),
-]
+FLAGS = [*browser.FLAGS, "--virtual-time-budget=5000", "--window-size=1000,1100"]
+pytestmark = IN_A_BROWSER
 
 
 def test_the_page_shows_the_parties_and_a_prediction(plain: Path, tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server, security_of, trail_folder
 from cutlayer.models import allowed_models
+from cutlayer.parties.linked import driven
 from cutlayer.results.scores import check_scores_path
-from cutlayer.serving.between import Side, answer, ask, driven, write_answered
+from cutlayer.serving.between import Side, answer, ask, write_answered
 from cutlayer.serving.release import Serving
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder

@@ -22,10 +22,11 @@ from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.check import check_alignment
 from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
-from cutlayer.jobs.party import GRACE, driven
+from cutlayer.jobs.party import GRACE
 from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.common_rows import CommonRows
 from cutlayer.parties.handshake import Agreement, agree_active, agree_passive
+from cutlayer.parties.linked import driven
 from cutlayer.parties.messages import DONE, receive
 
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TypeVar
 
 from cutlayer.audit.features import audit_features
 from cutlayer.audit.watch import Watcher
-from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
-from cutlayer.channel.grpc_link import Links
 from cutlayer.config import Job
-from cutlayer.errors import CutlayerError, Interrupted
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.alignment import Alignment
-from cutlayer.parties.drive import drive
+from cutlayer.parties.linked import driven
 from cutlayer.parties.local import Local
-from cutlayer.parties.messages import close_reason
 from cutlayer.parties.outcome import PassiveOutcome
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
@@ -34,8 +27,6 @@ from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
 from cutlayer.training.together import Trained, local_side, open_table
-
-R = TypeVar("R")
 
 GRACE = 2.0
 """Seconds that a passive party waits longer than the active one, whose error names the party that is missing."""
@@ -122,22 +113,3 @@ def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     audit = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)
     PassiveAudit(features=tuple(audit.results), skipped=audit.skipped).write(folder.path / "audit.json")
-
-
-def driven(party: Generator[Port, Message, R], links: Links, patience: float) -> R:
-    """Drive a party; if it fails or is stopped, send its peers the kind of the failure, and nothing of its data.
-
-    Args:
-        party: The run of the party. For a training it is `isolated`: the random state is swapped as where all parties
-            share a process, so that both give the same numbers.
-        links: Links to its peers.
-        patience: Seconds to wait for a message.
-    """
-    try:
-        return drive(party, lambda port: links.receive(port, patience))
-    except (CutlayerError, KeyboardInterrupt) as failure:
-        reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else close_reason(failure)
-        for port in links.ports.values():
-            with suppress(CutlayerError):  # a lost peer cannot be reached, and must not keep this from the rest
-                port.send(Kind.CLOSE, fields={"reason": reason})
-        raise

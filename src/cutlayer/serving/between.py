@@ -7,10 +7,8 @@ every row once, through its protections, in the order that it computes itself.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,25 +16,22 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
-from cutlayer.channel.grpc_link import Links
 from cutlayer.config import FeaturesConfig, Job, LimitsConfig
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
-from cutlayer.errors import CutlayerError, Interrupted, ProtocolError, RunFolderError
+from cutlayer.errors import ProtocolError, RunFolderError
 from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.alignment import Alignment, Purpose
-from cutlayer.parties.drive import drive
 from cutlayer.parties.handshake import agree_active, agree_order_active, agree_order_passive, agree_passive
 from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.messages import DONE, checked_embedding, close_reason, receive
+from cutlayer.parties.messages import DONE, checked_embedding, receive
 from cutlayer.parties.numbers import check_own
 from cutlayer.results.scores import check_scores_path, score_file, scores_of
 from cutlayer.serving.models import PartyModel, embedding_of
 from cutlayer.serving.release import Serving
 from cutlayer.training.folder import RunFolder
 
-R = TypeVar("R")
 PART = "new rows"
 """The part of the rows that a request of a prediction names."""
 
@@ -201,24 +196,6 @@ def write_answered(side: Side, answered: Answered, out: Path) -> int:
     with score_file(out, side.model.task, answered.ids.type, parties) as writer:
         writer.write(answered.ids, scores_of(side.model.task, answered.logits), present)
     return len(answered.ids)
-
-
-def driven(party: Generator[Port, Message, R], links: Links, patience: float) -> R:
-    """Drive a side over links; if it fails, send its peers the kind of the failure, and nothing of its data.
-
-    Args:
-        party: `answer` or `ask`.
-        links: Links to its peers.
-        patience: Seconds to wait for a message.
-    """
-    try:
-        return drive(party, lambda port: links.receive(port, patience))
-    except (CutlayerError, KeyboardInterrupt) as failure:
-        reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else close_reason(failure)
-        for port in links.ports.values():
-            with suppress(CutlayerError):  # a lost peer cannot be reached, and must not keep this from the rest
-                port.send(Kind.CLOSE, fields={"reason": reason})
-        raise
 
 
 def _compare_trainings(

@@ -195,5 +195,5 @@ class PassiveService:
     def _check_end(self, code: grpc.StatusCode, why: str) -> None:
         """Raise where another attempt would be refused too."""
         if code in _FATAL:
-            told = "".join(filter(str.isprintable, why or code.name))[:200]
-            raise ProtocolError(f"{self.active} at {self.address} refused the stream: {told}")
+            reason = "".join(filter(str.isprintable, why or code.name))[:200]
+            raise ProtocolError(f"{self.active} at {self.address} refused the stream: {reason}")

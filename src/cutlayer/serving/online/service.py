@@ -88,9 +88,9 @@ def _parsed(body: bytes) -> PredictRequest:
         return PredictRequest.model_validate_json(body)
     except ValidationError as failure:
         errors = failure.errors(include_url=False, include_input=False, include_context=False)
-        told = [f"{'.'.join(map(str, error['loc'])) or 'body'}: {error['msg']}" for error in errors[:_SHOWN]]
+        faults = [f"{'.'.join(map(str, error['loc'])) or 'body'}: {error['msg']}" for error in errors[:_SHOWN]]
         more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
-        raise Refused(422, ascii("; ".join(told))[1:-1][:1000] + more) from None
+        raise Refused(422, ascii("; ".join(faults))[1:-1][:1000] + more) from None
 
 
 def _question(request: PredictRequest, model: ServedModel) -> Question:
