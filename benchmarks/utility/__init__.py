@@ -1,0 +1,1 @@
+"""Default settings against scikit-learn on the joined columns."""
