@@ -43,6 +43,8 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
     if math.isnan(utility) or test is None:
         raise DataError(f"{metric} is not defined on the held-out rows; hold out more rows")
     worst = _worst(audit, leak)
+    baseline, own = audit.baseline(worst.party), audit.excesses()
+    chosen_leaks = [result.label for result in audit.leaks if result.message in leak.messages]
     # Checkpoints, transcript and encoded data of hundreds of trials would fill a disk.
     for child in folder.iterdir():
         if child.is_dir():
@@ -58,6 +60,8 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
         where=worst.label,
         epoch=worst.epoch,
         seconds=summary.run.seconds,
+        columns=baseline.own_columns if baseline else None,
+        excess=max((own[label] for label in chosen_leaks if label in own), default=None),
     )
 
 

@@ -77,7 +77,7 @@ def run_sweep(plan: Plan, keys: Keys, progress: Progress) -> SweepResult:
     forecast(job)
     plan.out.mkdir(parents=True, exist_ok=True)
     storage = plan.storage or str(plan.out / "sweep.log")
-    study = open_study(storage, f"cutlayer: {job.name}", _identity(variants.base, space, plan.leak))
+    study = open_study(storage, f"cutlayer: {job.name}", identity_of(variants.base, space, plan.leak))
     shared = SharedTrials(study, space, total)
     return Worker(plan, variants, shared, keys, progress, without_password(storage)).run()
 
@@ -98,7 +98,7 @@ def _check_folder(out: Path) -> None:
         raise RunFolderError.expected(f"a new folder or that of a sweep at {out}", foreign[0], "choose another --out")
 
 
-def _identity(job: Job, space: Space, leak: LeakKind) -> dict[str, str]:
+def identity_of(job: Job, space: Space, leak: LeakKind) -> dict[str, str]:
     """Identity of this sweep, without paths of tables and keys, which may differ by machine."""
     content = job.model_dump(mode="json", exclude={"compare": True})
     for party in content["parties"].values():

@@ -6,12 +6,13 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import optuna
 from optuna.trial import FrozenTrial
 from torch import Tensor
 
+from cutlayer.config import Job
 from cutlayer.durable import locked, write_whole
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.execute import Options, Progress
@@ -20,8 +21,7 @@ from cutlayer.sweeps.measure import measure
 from cutlayer.sweeps.page import render_page
 from cutlayer.sweeps.result import State, SweepResult, TrialMetrics, TrialResult
 from cutlayer.sweeps.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
-from cutlayer.sweeps.space import describe_point, short_names
-from cutlayer.sweeps.variants import Variants
+from cutlayer.sweeps.space import Point, describe_point, short_names
 from cutlayer.tasks import Task
 from cutlayer.training.together import Keys
 
@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 2.0
 _STATES: dict[str, State] = {"COMPLETE": "complete", "RUNNING": "running", "WAITING": "waiting"}
+
+
+class Jobs(Protocol):
+    """The job of each point of a sweep."""
+
+    base: Job
+
+    def job(self, point: Point) -> Job:
+        """The job at a point, checked."""
 
 
 class Worker:
@@ -45,7 +54,7 @@ class Worker:
     """
 
     def __init__(
-        self, plan: Plan, variants: Variants, shared: SharedTrials, keys: Keys, progress: Progress, storage: str
+        self, plan: Plan, variants: Jobs, shared: SharedTrials, keys: Keys, progress: Progress, storage: str
     ) -> None:
         self.plan, self.variants, self.shared, self.storage = plan, variants, shared, storage
         self.options, self.progress = Options(replace(keys, simulated=True)), progress

@@ -1,0 +1,102 @@
+"""`cutlayer recommend`: which protection of the labels, and how strong, within limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.progress import progress_for
+from cutlayer.cli.run import AllowModel, JobFile, keys_for
+from cutlayer.models import allowed_models
+from cutlayer.report.rounding import count, plain, seconds
+from cutlayer.report.terminal import rich_table
+from cutlayer.sweeps.recommend import (
+    Limits,
+    Recommendation,
+    Request,
+    check_table,
+    front_table,
+    parse_guarantee,
+    recommended_diff,
+    verdict,
+)
+from cutlayer.sweeps.recommend import (
+    recommend as search,
+)
+from cutlayer.sweeps.recommend.wording import lowest_columns
+from cutlayer.sweeps.result import UNCOUNTED
+
+Leak = Annotated[
+    float | None, typer.Option("--max-leak", help="Largest leak of the strongest attack: max(AUC, 1 - AUC).")
+]
+Excess = Annotated[
+    float | None, typer.Option("--max-excess", help="In place of --max-leak: above what a party's own columns tell.")
+]
+Loss = Annotated[
+    float, typer.Option("--max-loss", help="Largest loss of the test metric against the job without protection.")
+]
+Guarantee = Annotated[
+    str | None, typer.Option("--guarantee", help="eps=NUMBER: only protections with this label epsilon or less.")
+]
+Seeds = Annotated[int, typer.Option("--seeds", help="Fresh seeds that the best is trained again with.")]
+Storage = Annotated[
+    str, typer.Option("--storage", help="A file or database that machines share; default: recommend.log in --out.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="The folder to make or go on with; default: runs/NAME-recommend next to NAME.yaml."),
+]
+
+
+@app.command()
+def recommend(
+    job: JobFile,
+    max_leak: Leak = None,
+    max_excess: Excess = None,
+    max_loss: Loss = 0.01,
+    guarantee: Guarantee = None,
+    seeds: Seeds = 5,
+    storage: Storage = "",
+    out: Out = None,
+    allow_model: AllowModel = None,
+    json: Json = False,
+) -> None:
+    """Find the protection of the labels that stays within limits; the same command goes on."""
+    limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee))
+    request = Request(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
+    keys = keys_for(job.parent, None)
+    with progress_for(quiet=json) as progress, allowed_models(*allow_model or ()):
+        found = search(request, keys, progress)
+        diff = recommended_diff(found, job, request.out)
+    if json:
+        emit({**found.to_json(), "verdict": verdict(found), "diff": diff})
+    else:
+        _show(found, diff, request.out, Console())
+
+
+def _show(found: Recommendation, diff: str, folder: Path, console: Console) -> None:
+    console.print(Text(f"{plain(verdict(found))}.", "bold"))
+    if below := lowest_columns(found):
+        console.print(Text(f"{plain(below)}.", "yellow"))
+    console.print(Text("\nLast rung: full length, the job's seed, on the rows that the epoch is chosen by", "dim"))
+    console.print(rich_table(front_table(found)))
+    console.print(Text("Trained again with fresh seeds, on test rows", "dim"))
+    console.print(rich_table(check_table(found)))
+    for statement in found.statements.get(found.best or "", ()):
+        console.print(Text(f"{plain(statement)}"))
+    if found.left_out:
+        console.print(Text(f"Not tried: {plain('; '.join(f'{k} ({v})' for k, v in found.left_out.items()))}", "dim"))
+    price = f"{count(found.trainings)} trainings of {count(found.epochs)} epochs in all, {seconds(found.seconds)}"
+    console.print(Text(f"Price of this search: {price}. {UNCOUNTED}", "dim"))
+    if diff:
+        console.print()
+        for line in diff.splitlines():
+            style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
+            console.print(Text(plain(line), style), soft_wrap=True)
+        console.print()
+    console.print(Text(f"{'job file':<11}", "dim") + Text(plain(str(folder / "recommended.yaml"))), soft_wrap=True)

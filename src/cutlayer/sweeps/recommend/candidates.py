@@ -1,0 +1,236 @@
+"""The protections that a recommendation compares: combinations and strengths, each as changes of the job file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cutlayer.config import Job, validated
+from cutlayer.config.job import LABEL_FREE
+from cutlayer.config.load import absolute, load_job, read_yaml
+from cutlayer.errors import ConfigError, NotApplicable
+from cutlayer.jobs.check import check_job
+from cutlayer.protections import REGISTRY
+from cutlayer.protections.base import Asset
+from cutlayer.sweeps.space import Point
+from cutlayer.training.run_ledger import ledger_of
+
+UNDEFENDED, CONFIGURED = "none", "as configured"
+WIDTHS = (32, 64, 128)
+"""Columns of the sketch of each passive party in a release without labels."""
+
+Change = tuple[tuple[str, ...], Any]
+"""A path into the job file, and the value to write there; `REMOVED` deletes the key."""
+REMOVED = object()
+
+_GRADIENTS: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
+    "marvell 4": {"marvell": {"sum_kl": 4.0}},
+    "marvell 1": {"marvell": {"sum_kl": 1.0}},
+    "marvell 0.16": {"marvell": {"sum_kl": 0.16}},
+    "max_norm": {"max_norm": None},
+    "iso_noise 4": {"iso_noise": {"ratio": 4.0}},
+    "dcor 0.03 + max_norm": {"dcor": {"alpha": 0.03}, "max_norm": None},
+    "dcor 0.03 + marvell 1": {"dcor": {"alpha": 0.03}, "marvell": {"sum_kl": 1.0}},
+}
+"""Combinations without a theorem. A penalty on embeddings alone hides no gradient, so it comes with noise on them."""
+_LABEL_DP = (4.0, 2.0, 1.0, 0.5)
+_BESIDE_LABEL_DP: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
+    "": {},
+    " + max_norm": {"max_norm": None},
+    " + marvell 1": {"marvell": {"sum_kl": 1.0}},
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to protect the labels.
+
+    Attributes:
+        name: Its name in tables.
+        changes: What it writes into the job file, in order.
+        epsilon: Largest total epsilon of a label towards a passive party; `None` where no theorem holds for one.
+        statements: The ledger's totals for the labels, in words.
+    """
+
+    name: str
+    changes: tuple[Change, ...]
+    epsilon: float | None
+    statements: tuple[str, ...]
+
+
+class Candidates:
+    """The candidates of one job file, and the job of each.
+
+    Args:
+        file: The job file.
+        guarantee: Largest epsilon of a label in the whole run; `None` asks for no guarantee.
+
+    Attributes:
+        base: The job as in the file.
+        raw: The file's plain values.
+        left_out: Candidates that the job cannot take, or without the guarantee, with the reason.
+
+    Raises:
+        ConfigError: The file is wrong.
+    """
+
+    def __init__(self, file: Path, guarantee: float | None) -> None:
+        self.base = load_job(file)
+        self.raw: dict[str, Any] = read_yaml(file)
+        self._absolute = absolute(self.raw, file.parent.resolve())
+        self.guarantee = guarantee
+        self.left_out: dict[str, str] = {}
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Candidate]:
+        """The candidates that the job can take and that have the guarantee, and the undefended one."""
+        found: dict[str, Candidate] = {}
+        for name, changes in self._proposed():
+            try:
+                found[name] = self._candidate(name, changes)
+            except (ConfigError, NotApplicable) as refused:
+                if name == UNDEFENDED:
+                    raise
+                self.left_out[name] = str(refused).splitlines()[0]
+        for name, candidate in list(found.items()):
+            if self.guarantee is not None and name != UNDEFENDED and not self._guaranteed(candidate):
+                stated = "no theorem" if candidate.epsilon is None else f"epsilon {candidate.epsilon:g}"
+                self.left_out[name] = f"{stated} for the labels"
+                del found[name]
+        return found
+
+    def job(self, point: Point) -> Job:
+        """The job of one trial: a candidate by name, for so many epochs, with a seed.
+
+        Its audit is that of the default catalogue at least, and no passive party audits its features.
+
+        Raises:
+            ConfigError: The job is wrong.
+        """
+        candidate = self.by_name[str(point["protection"])]
+        train = {key: point[f"train.{key}"] for key in ("epochs", "seed") if f"train.{key}" in point}
+        return self._checked([*candidate.changes, *((("train", key), value) for key, value in train.items())])
+
+    def recommended(self, name: str, raw: Any) -> Any:
+        """The plain or round-trip values of the job file with a candidate's changes.
+
+        Args:
+            name: Name of the candidate.
+            raw: Values of the job file, which stay as they are.
+        """
+        return with_changes(raw, self.by_name[name].changes)
+
+    def _guaranteed(self, candidate: Candidate) -> bool:
+        limit = self.guarantee
+        return limit is not None and candidate.epsilon is not None and candidate.epsilon <= limit
+
+    def _candidate(self, name: str, changes: Sequence[Change]) -> Candidate:
+        job = self._checked(changes)
+        totals = [total for total in ledger_of(job).totals if (total.party, total.protects) == (job.active, "labels")]
+        covered = {receiver for total in totals if total.epsilon is not None for receiver in total.towards}
+        epsilons = [total.epsilon for total in totals if total.epsilon is not None]
+        epsilon = max(epsilons) if covered >= set(job.passives) else None
+        return Candidate(name, tuple(changes), epsilon, tuple(total.statement for total in totals))
+
+    def _checked(self, changes: Sequence[Change]) -> Job:
+        job = validated(Job, with_changes(self._absolute, changes), "")
+        parties = {}
+        for name, party in job.parties.items():
+            audit = party.audit
+            if name == job.active:
+                every = "end" if audit.every == "never" else audit.every
+                attacks = "full" if audit.attacks == "full" else "auto"
+                audit = audit.model_copy(update={"attacks": attacks, "every": every, "layers": False})
+            else:
+                audit = audit.model_copy(update={"attacks": "auto"})
+            parties[name] = party.model_copy(update={"audit": audit})
+        job = job.model_copy(update={"parties": parties, "compare": ()})
+        check_job(job)
+        return job
+
+    def _proposed(self) -> Iterator[tuple[str, list[Change]]]:
+        """Names and changes of all candidates, whether or not the job can take them."""
+        bare = [*self._without_defence()]
+        yield UNDEFENDED, bare
+        if len(self._label_protections()) or LABEL_FREE in self.base.parties[self.base.active].privacy:
+            yield CONFIGURED, []
+        for width in WIDTHS:
+            yield f"label_free {width}", [*bare, *self._label_free(width)]
+        strengths = dict.fromkeys((*_LABEL_DP, *([self.guarantee] if self.guarantee else ())))
+        dp = {
+            f"label_dp {eps:g}{name}": {"label_dp": {"eps": eps}, **others}
+            for eps in strengths
+            for name, others in _BESIDE_LABEL_DP.items()
+            if not name or eps in (1.0, 2.0, self.guarantee)
+        }
+        for name, privacy in {**dp, **_GRADIENTS}.items():
+            yield name, [*bare, *((("parties", self.base.active, "privacy", key), own) for key, own in privacy.items())]
+
+    def _label_protections(self) -> list[str]:
+        return [
+            key
+            for key in self.base.parties[self.base.active].protections
+            if key in REGISTRY and REGISTRY[key].protects is Asset.LABELS
+        ]
+
+    def _without_defence(self) -> Iterator[Change]:
+        """Changes that leave no protection of labels, and train every step with gradients."""
+        for key in (*self._label_protections(), LABEL_FREE):
+            yield ("parties", self.base.active, "privacy", key), REMOVED
+        for name in self.base.passives:
+            yield ("parties", name, "fit"), REMOVED
+        for key in ("release", "warmup_epochs"):
+            yield ("train", key), REMOVED
+
+    def _label_free(self, width: int) -> Iterator[Change]:
+        """Changes to a single release of a sketch, of which no message depends on a label."""
+        job = self.base
+        bottoms = {
+            name: {"kind": "linear", "width": width} if name in job.passives else dict(job.model.bottom_of(name))
+            for name in job.parties
+        }
+        yield ("parties", job.active, "privacy", LABEL_FREE), None
+        for name in job.passives:
+            yield ("parties", name, "fit"), {"kind": "sketch"}
+            if not self.raw["parties"][name].get("features", {}).get("numbers"):
+                yield ("parties", name, "features", "numbers"), {"quantiles": 10}
+        yield ("model", "bottom"), bottoms
+        yield ("train", "release"), "once"
+        yield ("train", "early_stop"), REMOVED  # its epoch depends on labels
+
+
+def with_changes(raw: Any, changes: Sequence[Change]) -> Any:
+    """A deep copy of nested mappings with some keys written or removed; missing and empty mappings are created.
+
+    >>> with_changes({"a": {"b": 1}, "c": None}, [(("a", "b"), REMOVED), (("c", "d"), 2)])
+    {'c': {'d': 2}}
+    """
+    made = copy.deepcopy(raw)
+    for (*path, key), value in changes:
+        if value is REMOVED:
+            _remove(made, (*path, key))
+            continue
+        inner = made
+        for part in path:
+            if not isinstance(inner.get(part), Mapping):
+                inner[part] = {}
+            inner = inner[part]
+        inner[key] = copy.deepcopy(value)
+    return made
+
+
+def _remove(raw: Any, path: Sequence[str]) -> None:
+    """Delete a key if it is there, and the mapping that it leaves empty."""
+    inner = raw.get(path[0]) if isinstance(raw, Mapping) else None
+    if len(path) > 1:
+        if isinstance(inner, Mapping):
+            had = bool(inner)
+            _remove(inner, path[1:])
+            if had and not inner:
+                raw.pop(path[0])
+    elif isinstance(raw, dict):
+        raw.pop(path[0], None)

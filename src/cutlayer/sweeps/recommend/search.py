@@ -1,0 +1,234 @@
+"""The search: rungs of a sweep over candidates, then the best of the last rung again with fresh seeds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scipy import stats
+
+from cutlayer.config import Job
+from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.forecast import forecast
+from cutlayer.sweeps.measure import LeakKind
+from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
+from cutlayer.sweeps.recommend.halving import by_nearness, front, rungs, survivors
+from cutlayer.sweeps.recommend.result import Checked, Limits, Measured, Recommendation
+from cutlayer.sweeps.result import SweepResult, TrialMetrics
+from cutlayer.sweeps.search import Plan, identity_of
+from cutlayer.sweeps.space import Choices, Value, space_of
+from cutlayer.sweeps.storage import open_study, require_optuna, without_password
+from cutlayer.tasks import Task
+from cutlayer.training.together import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_CHECKED = 3
+"""Candidates that are trained with fresh seeds before the search gives up."""
+_OWN = ("recommend", "rung-", "check-")
+_UTILITY, _TEST = "utility", "test"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One search.
+
+    Attributes:
+        file: The job file.
+        limits: What is asked for.
+        out: Folder for the rungs and the result.
+        storage: A file or the address of a database; empty takes `recommend.log` in `out`.
+        seeds: Number of fresh seeds of the check.
+    """
+
+    file: Path
+    limits: Limits
+    out: Path
+    storage: str = ""
+    seeds: int = 5
+
+
+def recommend(request: Request, keys: Keys, progress: Progress) -> Recommendation:
+    """Search protections of a job's labels within limits, or go on with a search.
+
+    The same call on another machine with the same storage shares the work. Every candidate is judged by the whole
+    default catalogue of attacks on labels. The last rung chooses on validation rows with the job's seed; the check uses
+    other seeds and test rows, since the best of many is partly luck.
+
+    Args:
+        request: The job, the limits, and where the results go.
+        keys: Where secrets come from.
+        progress: Shows how far each trial is.
+
+    Raises:
+        ConfigError: The job, a limit or the storage is wrong, or every trial failed.
+        DataError: The tables are wrong.
+        Interrupted: Ctrl-C; the same call goes on.
+    """
+    require_optuna()
+    if request.seeds < 2:
+        raise ConfigError.expected("--seeds of 2 or more", request.seeds, "an interval needs two")
+    _check_folder(request.out)
+    candidates = Candidates(request.file, request.limits.guarantee)
+    if candidates.base.task == "regression":
+        raise ConfigError.expected("a classification job", "regression", "cutlayer sweep varies any key of the job")
+    names = list(candidates.by_name)
+    if names == [UNDEFENDED]:
+        reasons = "; ".join(f"{name}: {why}" for name, why in candidates.left_out.items())
+        raise ConfigError(f"no protection fits the job and the guarantee ({reasons})")
+    forecast(candidates.job({"protection": UNDEFENDED}))
+    request.out.mkdir(parents=True, exist_ok=True)
+    return _Search(request, candidates, keys, progress).run(names)
+
+
+class _Search:
+    """The sweeps of one search, of which the next depends on the results of the last."""
+
+    def __init__(self, request: Request, candidates: Candidates, keys: Keys, progress: Progress) -> None:
+        self.request, self.candidates, self.keys, self.progress = request, candidates, keys, progress
+        self.storage = request.storage or str(request.out / "recommend.log")
+        self.done: list[tuple[int, SweepResult]] = []
+
+    def run(self, names: Sequence[str]) -> Recommendation:
+        limits, base = self.request.limits, self.candidates.base
+        measured: Mapping[str, Measured] = {}
+        for number, epochs in enumerate(rungs(base.train.epochs)):
+            if measured:
+                names = survivors(measured, limits)
+            result = self._sweep(f"rung-{number}", epochs, {"protection": tuple(names)})
+            measured = _single(result)
+            if UNDEFENDED not in measured:
+                raise ConfigError(f"the undefended job failed: {result.failed[0].reason}")
+        nearest = by_nearness(measured, limits)
+        checked = list(self._checks(nearest))
+        found = Recommendation(
+            job=base.name,
+            metric=Task(base.task).metric,
+            limits=limits,
+            last=measured,
+            front=tuple(front(measured, limits)),
+            nearest=tuple(nearest),
+            checked=tuple(checked),
+            chosen=next((one.name for one in checked if one.reached), None),
+            statements={name: self.candidates.by_name[name].statements for name in measured},
+            left_out=dict(self.candidates.left_out),
+            trainings=sum(len(result.complete) for _, result in self.done),
+            epochs=sum(epochs * len(result.complete) for epochs, result in self.done),
+            seconds=sum(metrics.seconds for _, result in self.done for _, metrics in result.complete),
+        )
+        found.write(self.request.out / "recommend.json")
+        return found
+
+    def _checks(self, nearest: Sequence[str]) -> Iterator[Checked]:
+        """Train the nearest with fresh seeds, then the next, until one holds; give up at the first out of reach."""
+        base, limits = self.candidates.base.train, self.request.limits
+        seeds = tuple((base.seed + step) % 2**63 for step in range(1, self.request.seeds + 1))
+        last = _single(self.done[-1][1])
+        undefended: SweepResult | None = None
+        for number, name in enumerate(nearest[:MAX_CHECKED]):
+            if number and limits.exceeded(last[name]) > 0:
+                return
+            if undefended is None:
+                undefended = self._seeds(UNDEFENDED, seeds)
+            checked = _check(name, seeds, self._seeds(name, seeds), undefended, limits)
+            yield checked
+            if checked.reached:
+                return
+
+    def _seeds(self, name: str, seeds: tuple[int, ...]) -> SweepResult:
+        epochs = self.candidates.base.train.epochs
+        return self._sweep("check", epochs, {"protection": (name,), "train.seed": seeds})
+
+    def _sweep(self, stage: str, epochs: int, varied: Mapping[str, tuple[Value, ...]]) -> SweepResult:
+        """Run one sweep, or what is left of it, together with other processes.
+
+        Its name states what is varied, so that a search within other limits takes over the sweeps that both need.
+        """
+        from cutlayer.sweeps.shared import SharedTrials
+        from cutlayer.sweeps.worker import Worker
+
+        base = self.candidates.base
+        space = space_of([Choices(path, values) for path, values in varied.items()], base.train.seed)
+        folder = f"{stage}-{hashlib.blake2b(repr(space.varied).encode(), digest_size=4).hexdigest()}"
+        plan = Plan(self.request.file, space.varied, self.request.out / folder, storage=self.storage)
+        plan.out.mkdir(exist_ok=True)
+        identity = {**identity_of(base, space, LeakKind.ALL), "--epochs": str(epochs)}
+        study = open_study(self.storage, f"cutlayer recommend: {base.name}: {folder}", identity)
+        shared = SharedTrials(study, space, space.points or 0)
+        jobs = _Epochs(self.candidates, epochs)
+        worker = Worker(plan, jobs, shared, self.keys, self.progress, without_password(self.storage))
+        result = worker.run()
+        self.done.append((epochs, result))
+        return result
+
+
+class _Epochs:
+    """The candidates' jobs for so many epochs."""
+
+    def __init__(self, candidates: Candidates, epochs: int) -> None:
+        self.candidates, self.epochs, self.base = candidates, epochs, candidates.base
+
+    def job(self, point: Mapping[str, Value]) -> Job:
+        """The job of one trial."""
+        return self.candidates.job({**point, "train.epochs": self.epochs})
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that holds something else than a recommendation."""
+    foreign = sorted(path.name for path in out.iterdir() if not path.name.startswith(_OWN)) if out.is_dir() else []
+    if foreign or (out.exists() and not out.is_dir()):
+        wanted = f"a new folder or that of a recommendation at {out}"
+        raise RunFolderError.expected(wanted, foreign[0] if foreign else "a file", "choose another --out")
+
+
+def _single(result: SweepResult) -> dict[str, Measured]:
+    """Each candidate of a rung, on the rows that the search chooses by."""
+    metrics = {str(trial.values["protection"]): metrics for trial, metrics in result.complete}
+    baseline = metrics.get(UNDEFENDED)
+    return {name: _measured(own, baseline, _UTILITY) for name, own in metrics.items()}
+
+
+def _measured(own: TrialMetrics, baseline: TrialMetrics | None, rows: str) -> Measured:
+    utility = float(getattr(own, rows))
+    undefended = utility if baseline is None else float(getattr(baseline, rows))
+    return Measured(utility, undefended - utility, own.leak, own.excess, own.columns, own.where)
+
+
+def _check(name: str, seeds: tuple[int, ...], own: SweepResult, undefended: SweepResult, limits: Limits) -> Checked:
+    baselines = {trial.values["train.seed"]: metrics for trial, metrics in undefended.complete}
+    pairs = [
+        _measured(metrics, baselines[trial.values["train.seed"]], _TEST)
+        for trial, metrics in own.complete
+        if trial.values["train.seed"] in baselines
+    ]
+    if len(pairs) < 2:
+        failed = (*own.failed, *undefended.failed)
+        raise ConfigError(f"{name} cannot be checked with fresh seeds: {failed[0].reason if failed else 'no result'}")
+    leaks, losses = [limits.leak(one) for one in pairs], [one.loss for one in pairs]
+    mean = Measured(_mean([one.utility for one in pairs]), _mean(losses), _mean(leaks), _mean(leaks), None, "")
+    return Checked(
+        name=name,
+        seeds=seeds,
+        leak=mean.leak,
+        leak_margin=_margin(leaks),
+        leak_auc=_mean([one.leak for one in pairs]),
+        loss=mean.loss,
+        loss_margin=_margin(losses),
+        utility=mean.utility,
+        reached=limits.exceeded(mean) == 0,
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _margin(values: Sequence[float]) -> float:
+    """Half the width of the 95 % interval of a mean, by Student's t."""
+    error, quantile = stats.sem(values), stats.t.ppf(0.975, len(values) - 1)
+    return float(error * quantile)

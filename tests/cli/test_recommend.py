@@ -1,0 +1,250 @@
+"""`cutlayer recommend`: what it tries, keeps, checks again and prints; the trainings are replaced by stated figures."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+
+import pytest
+
+from cutlayer.config.load import load_job
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.check import check_job
+from cutlayer.sweeps import measure, worker
+from cutlayer.sweeps.recommend import halving
+from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
+from cutlayer.sweeps.recommend.result import Limits, Measured, parse_guarantee
+from cutlayer.sweeps.result import TrialMetrics
+from cutlayer.training.run_ledger import ledger_of
+
+SEED = 1
+
+
+def name_of(job):
+    privacy = job.parties["bank"].privacy
+    if "label_free" in privacy:
+        return f"label_free {job.model.bottom['telco']['width']}"
+    return " + ".join(sorted(privacy)) or UNDEFENDED
+
+
+@pytest.fixture
+def stated(monkeypatch):
+    """Replaces trainings: `figures(name, seed)` gives utility and leak; the list holds every job that was trained."""
+
+    def install(figures):
+        ran = []
+
+        def trained(job, folder, options, leak, progress):
+            utility, leaked = figures(name_of(job), job.train.seed)
+            ran.append(job)
+            bounds = {"low": None, "high": None, "leak_low": None, "leak_high": None}
+            found = {"where": "telco/gradient/norm", "epoch": 1, "seconds": 1.0, "columns": 0.7, "excess": leaked - 0.7}
+            return TrialMetrics(utility=utility, test=utility, leak=leaked, **bounds, **found)
+
+        monkeypatch.setattr(worker, "measure", trained)
+        return ran
+
+    return install
+
+
+def plain(name, seed):
+    """Label DP costs little and hides much, everything else hides nothing."""
+    return (0.9, 1.0) if name == UNDEFENDED else (0.895, 0.58) if name == "label_dp" else (0.8, 0.9)
+
+
+def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):
+    place.change({"train.epochs": 9, "parties.bank.privacy": {"max_norm": None}})
+    ran = stated(plain)
+    told = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
+    assert (told["chosen"], told["best"]) == ("label_dp 0.5", "label_dp 0.5")
+    assert told["verdict"].startswith("Recommended for leak 0.6, loss 0.01: label_dp 0.5, with leak 0.580 ± 0.000")
+    (checked,) = told["checked"]
+    assert (checked["seeds"], checked["reached"]) == ([2, 3, 4, 5, 6], True)
+    assert checked["loss"] == pytest.approx(0.005)
+    lengths = [job.train.epochs for job in ran]
+    assert lengths == sorted(lengths)
+    assert set(lengths) == {3, 9}
+    assert lengths.count(9) < lengths.count(3) / 2 + 10, "few candidates are trained in full"
+    assert told["trainings"] == len(ran)
+    assert told["epochs"] == sum(lengths)
+    changed = [line for line in told["diff"].splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    assert changed[0] == "-    privacy: {max_norm: null}"
+    assert [line[1:].strip() for line in changed[1:]] == ["privacy:", "label_dp:", "eps: 0.5"]
+    new = load_job(place.folder / "runs" / "job-recommend" / "recommended.yaml")
+    check_job(new)
+    assert new.parties["bank"].privacy == {"label_dp": {"eps": 0.5}}
+    assert new.train.epochs == 9
+    assert "epsilon 0.5" in told["statements"]["label_dp 0.5"][0]
+
+
+def test_luck_of_the_search_does_not_survive_fresh_seeds(place, stated):
+    def lucky(name, seed):
+        if name == "marvell":
+            return (0.9, 0.52) if seed == SEED else (0.9, 0.8)
+        return plain(name, seed)
+
+    stated(lucky)
+    told = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
+    assert [one["name"].split()[0] for one in told["checked"]] == ["marvell"] * 3
+    assert (told["chosen"], told["best"]) == (None, "marvell 0.16")
+    assert told["verdict"].startswith("Nothing reaches leak 0.6, loss 0.01; the nearest is marvell")
+    assert "leak 0.800 ± 0.000" in told["verdict"]
+
+
+def test_nothing_within_reach_names_the_nearest_and_what_columns_tell(place, stated):
+    stated(lambda name, seed: (0.9, 1.0) if name == UNDEFENDED else (0.85, 0.75))
+    told = place.call("recommend", place.file, "--max-leak", "0.6")
+    assert told.code == 0
+    text = " ".join(told.out.split())
+    assert "Nothing reaches leak 0.6, loss 0.01; the nearest is" in text
+    assert "A passive party's own columns tell 0.700 without any message: a leak of 0.6 is below that" in text
+    assert "Price of this search: " in text
+    assert "no ledger counts the trials together" in text
+
+
+def test_the_same_command_goes_on_and_other_limits_use_what_is_there(place, stated):
+    ran = stated(plain)
+    first = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
+    count = len(ran)
+    again = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
+    assert (again, len(ran)) == (first, count)
+    other = place.call("recommend", place.file, "--max-excess", "0.05", "--json").document()
+    assert other["chosen"] == first["chosen"]
+    assert len(ran) == count
+
+
+def test_an_interrupted_search_goes_on(place, stated, monkeypatch):
+    ran = stated(plain)
+    trained, pressed = worker.measure, []
+
+    def interrupted(*arguments):
+        if len(ran) == 4 and not pressed:
+            pressed.append(True)
+            raise KeyboardInterrupt
+        return trained(*arguments)
+
+    monkeypatch.setattr(worker, "measure", interrupted)
+    assert place.call("recommend", place.file, "--max-leak", "0.6").code == 130
+    told = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
+    assert told["trainings"] == len(ran)
+
+
+def test_a_guarantee_admits_only_what_a_theorem_covers(place):
+    place.change({"train.early_stop": {"patience": 1}, "parties.bank.privacy": {"label_dp": {"eps": 4.0}}})
+    every, covered = Candidates(place.file, None), Candidates(place.file, 2.0)
+    assert {"max_norm", "marvell 1", "label_dp 4", "as configured"} <= set(every.by_name)
+    assert "label_free 32" in covered.by_name, "its job does not stop early, which depends on labels"
+    assert {"max_norm", "marvell 1", "label_dp 4", "as configured"} <= set(covered.left_out)
+    for name, candidate in covered.by_name.items():
+        (*totals,) = ledger_of(covered.job({"protection": name})).totals
+        if name != UNDEFENDED:
+            assert candidate.epsilon is not None
+            assert candidate.epsilon <= 2
+            assert {receiver for total in totals for receiver in total.towards} == {"telco"}
+            assert all(total.epsilon is not None and total.epsilon <= 2 for total in totals)
+
+
+def test_a_free_release_without_labels_that_stops_early_has_no_guarantee(place):
+    place.change({"train.early_stop": {"patience": 1}, "parties.bank.privacy": {"label_free": None}})
+    place.change(
+        {
+            "train": {"epochs": 2, "batch_size": 64, "release": "once", "early_stop": {"patience": 1}},
+            "parties.bank.privacy": {"label_free": None},
+            "parties.telco.fit": {"kind": "sketch"},
+            "model.bottom": {"bank": {"kind": "mlp", "hidden": [4]}, "telco": {"kind": "linear", "width": 8}},
+        }
+    )
+    left_out = Candidates(place.file, 2.0)
+    assert "as configured" not in left_out.by_name
+    assert left_out.left_out["as configured"] == "no theorem for the labels"
+    undefended = left_out.job({"protection": UNDEFENDED})
+    assert not undefended.train.releases_once("telco")
+    assert undefended.parties["bank"].privacy == {}
+    assert undefended.parties["telco"].fit is None
+
+
+def test_what_protects_other_things_stays(place):
+    place.change(
+        {"parties.bank.privacy": {"party_dropout": {"rate": 0.1}}, "parties.telco.privacy": {"nopeek": {"alpha": 0.1}}}
+    )
+    found = Candidates(place.file, None)
+    job = found.job({"protection": "label_dp 1"})
+    assert set(job.parties["bank"].privacy) == {"party_dropout", "label_dp"}
+    assert set(job.parties["telco"].privacy) == {"nopeek"}
+    assert "label_free 32" in found.left_out, "nopeek acts in training, which a single release has not"
+
+
+def test_the_audit_is_the_whole_catalogue(place):
+    place.change({"parties.bank.audit": {"attacks": ["norm"], "every": "never"}})
+    audit = Candidates(place.file, None).job({"protection": UNDEFENDED}).parties["bank"].audit
+    assert (audit.attacks, audit.every) == ("auto", "end")
+
+
+@pytest.mark.parametrize(
+    ("options", "phrase"),
+    [
+        ([], "expected one of --max-leak and --max-excess, got neither"),
+        (["--max-leak", "0.6", "--max-excess", "0.1"], "got both"),
+        (["--max-leak", "0.5"], "expected --max-leak above 0.5 and at most 1, got 0.5; 0.5 is chance"),
+        (["--max-excess", "0.6"], "expected --max-excess of 0 to 0.5, got 0.6"),
+        (["--max-leak", "0.6", "--max-loss", "-1"], "expected --max-loss of 0 to 1, got -1.0"),
+        (["--max-leak", "0.6", "--guarantee", "delta=2"], "expected --guarantee eps=NUMBER with a number above 0"),
+        (["--max-leak", "0.6", "--guarantee", "eps=-2"], "expected --guarantee eps=NUMBER with a number above 0"),
+        (["--max-leak", "0.6", "--seeds", "1"], "expected --seeds of 2 or more, got 1"),
+        (["--max-leak", "0.6", "--out", "."], "expected a new folder or that of a recommendation at ., got "),
+    ],
+)
+def test_bad_limits_are_refused_before_anything_runs(place, options, phrase, monkeypatch):
+    monkeypatch.setattr(measure, "execute", None)
+    told = place.call("recommend", place.file, *options)
+    assert (told.code, told.out) == (2, "")
+    assert phrase in told.error
+    assert place.left() == set()
+
+
+def test_a_regression_is_refused(place):
+    place.change({"task": "regression"})
+    told = place.call("recommend", place.file, "--max-leak", "0.6")
+    assert told.code == 2
+    assert "expected a classification job, got regression" in told.error
+
+
+def test_a_real_search(place, monkeypatch):
+    """One candidate and the undefended job are really trained and attacked."""
+    kept = {UNDEFENDED, "label_dp 1"}
+    proposed = Candidates._proposed
+    monkeypatch.setattr(Candidates, "_proposed", lambda self: (one for one in proposed(self) if one[0] in kept))
+    told = place.call("recommend", place.file, "--max-excess", "0.5", "--max-loss", "1", "--seeds", "2", "--json")
+    found = told.document()
+    assert found["chosen"] in kept - {UNDEFENDED}
+    assert found["last"][UNDEFENDED]["loss"] == 0
+    assert found["trainings"] == 6
+    folder = place.folder / "runs" / "job-recommend"
+    assert json.loads((folder / "recommend.json").read_text())["chosen"] == found["chosen"]
+    shutil.rmtree(folder)
+
+
+def test_survivors_hold_the_front_and_the_nearest():
+    draw = random.Random(0)
+    for _ in range(50):
+        measured = {UNDEFENDED: Measured(0.9, 0.0, 1.0, 0.3, 0.7, "")}
+        for number in range(12):
+            loss, leak = draw.uniform(0, 0.1), draw.uniform(0.5, 1)
+            measured[f"c{number}"] = Measured(0.9 - loss, loss, leak, leak - 0.7, 0.7, "")
+        limits = Limits(0.6, None, 0.01)
+        left = halving.survivors(measured, limits)
+        assert UNDEFENDED in left
+        assert min(measured, key=lambda name: measured[name].leak) in left
+        assert halving.by_nearness(measured, limits)[0] in left
+        for name in set(measured) - set(left):
+            assert any(
+                measured[other].leak <= measured[name].leak and measured[other].loss <= measured[name].loss
+                for other in left
+            )
+
+
+def test_a_guarantee_is_read():
+    assert parse_guarantee("epsilon=0.5") == 0.5
+    with pytest.raises(ConfigError):
+        parse_guarantee("eps=inf")
