@@ -95,6 +95,7 @@ VERBS = {
         "path",
     },
     "report": {"--help", "--json", "--markdown", "path"},
+    "ledger": {"--help", "--json", "folder"},
     "sweep": {"--allow-model", "--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
     "recommend": {
         "--allow-model",

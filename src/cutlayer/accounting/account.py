@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.accounting.slots import REASONS, Kind, Occasion, Slot
 from cutlayer.config import BudgetConfig
+from cutlayer.config.job import ALL_RUNS
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 
 _ROUNDING = 1e-9
@@ -37,6 +38,10 @@ class Account:
         plan: releases of the schedule.
         budget: limit on the cost of the whole run.
         log: log of this run's releases; a new one in memory where `None`.
+
+    Attributes:
+        exceeding: Called once, before the first release or private step of a row beyond the plan, with the number of
+            releases and of steps that may be made beyond it.
 
     Raises:
         ConfigError: an unknown event, or a budget where nothing has a cost that could be counted against it.
@@ -65,6 +70,8 @@ class Account:
         if self._noisy or self._trainings:
             self._open_log()
         self._extra = self._room(budget) if budget is not None else 0
+        self.exceeding: Callable[[int, int], None] | None = None
+        self._exceeded = False
 
     @property
     def allowed(self) -> int:
@@ -111,6 +118,7 @@ class Account:
             return
         if self._log.contents(slot) >= self._log.tally.highest.get(slot.occasion, 0):
             self._check_room(slot.occasion)
+            self._check_plan(slot.occasion)
         self._log.append(slot, digest, rows)
 
     def allow_repeats(self, epoch: int) -> None:
@@ -200,7 +208,7 @@ class Account:
         cost = self._cost(0, budget.delta)
         if not _within(cost, budget):
             raise BudgetExceeded(self._over_budget(budget, cost))
-        if not self._noisy:
+        if not self._noisy or budget.over == ALL_RUNS:  # what is left after all runs, the ledger of all runs knows
             return 0
         low, high = 0, self.planned + self.carried
         while high < _MAX_EXTRA and _within(self._cost(high, budget.delta), budget):
@@ -237,6 +245,17 @@ class Account:
             f"{self.party}: expected a run of epsilon {budget.epsilon:g} at most, as its budget says, got "
             f"{cost:.4g} at delta {budget.delta:g}{often}; {remedy}"
         )
+
+    def _check_plan(self, occasion: Occasion) -> None:
+        """Report the first release or step of a row beyond the plan."""
+        step = occasion.kind == "update"
+        planned = self.planned_steps if step else self.planned
+        if self.exceeding is None or self._exceeded or self._log.tally.releases_with(occasion) <= planned:
+            return
+        self.exceeding(
+            self.allowed - self.planned - self.carried, self.allowed_steps - self.planned_steps - self.carried_steps
+        )
+        self._exceeded = True
 
     def _check_room(self, occasion: Occasion) -> None:
         """Raise if a row of the occasion's part has no release or step left."""

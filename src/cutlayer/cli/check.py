@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.cli.run import AllowModel, JobFile
+from cutlayer.cli.run import AllowModel, JobFile, keys_for
 from cutlayer.config.load import load_job
 from cutlayer.jobs.forecast import Forecast, forecast
 from cutlayer.models import allowed_models
@@ -19,7 +19,7 @@ from cutlayer.report.rounding import size, times
 def check(job: JobFile, allow_model: AllowModel = None, json: Json = False) -> None:
     """Validate everything without training; forecast bytes, memory, time and what the run costs in privacy."""
     with allowed_models(*allow_model or ()):
-        result = forecast(load_job(job))
+        result = forecast(load_job(job), keys_for(job.parent, None).folder)
     if json:
         emit(result.model_dump(mode="json"))
         return
@@ -54,6 +54,8 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
         yield f"[yellow]note[/] {name}", note
     for total in result.totals:
         yield "in total", total.statement
+    for total in result.all_runs:
+        yield "all runs", total.statement
 
 
 def _parties(result: Forecast) -> Table:

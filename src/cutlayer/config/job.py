@@ -117,12 +117,16 @@ class BudgetConfig(FrozenModel):
     Attributes:
         epsilon: Maximum epsilon of the run, above 0.
         delta: Delta at which epsilon is stated, between 0 and 1.
+        over: Runs that the budget is for: each `run` alone, or `all_runs` of the party on the same rows together, by
+            the ledger next to its secret.
     """
 
     epsilon: float = Field(gt=0, strict=True)
     delta: float = Field(default=1e-5, gt=0, lt=1, strict=True)
+    over: Literal["run", "all_runs"] = "run"
 
 
+ALL_RUNS = "all_runs"
 BUDGET, LABEL_FREE = "budget", "label_free"
 """The keys of `privacy` that are not protections: they limit the job, and change no message."""
 

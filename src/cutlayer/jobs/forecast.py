@@ -22,6 +22,7 @@ from cutlayer.errors import DataError
 from cutlayer.jobs.check import check_job, imports_of, notes_of
 from cutlayer.models import tapped
 from cutlayer.tasks import Task
+from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of, ledger_of
@@ -85,6 +86,7 @@ class Forecast(FrozenModel):
         guarantees: Statement of each protection.
         notes: Notes on the leaks that the settings imply, each after the name of its protection.
         totals: Total cost of each party in privacy, if its protections have one.
+        all_runs: The same with all earlier runs on the same rows, of each party that has any.
         imports: Classes of users that building the models imports, as `package.module:Class`, by path in the job.
     """
 
@@ -103,21 +105,26 @@ class Forecast(FrozenModel):
     guarantees: tuple[str, ...]
     notes: tuple[str, ...]
     totals: tuple[Total, ...]
+    all_runs: tuple[Total, ...]
     imports: Mapping[str, str]
 
 
-def forecast(job: Job) -> Forecast:
+def forecast(job: Job, secrets: Path | None = None) -> Forecast:
     """Validate a job against its tables and estimate its cost.
+
+    Args:
+        job: The job.
+        secrets: Folder of the parties' secrets and of their ledger of all runs; `None` leaves earlier runs out.
 
     Raises:
         CutlayerError: an error that would stop the run before its first step.
     """
     check_job(job)
     with run_threads(job.train.threads, job.train.batch_size) as threads:
-        return _forecast(job, threads)
+        return _forecast(job, threads, secrets)
 
 
-def _forecast(job: Job, threads: int) -> Forecast:
+def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
     tables = {name: open_table(job, name, {}) for name in job.parties}
     check_id_kinds(
         {name: table.id_kind for name, table in tables.items()}, {name: table.rows for name, table in tables.items()}
@@ -125,6 +132,11 @@ def _forecast(job: Job, threads: int) -> Forecast:
     check_id_rules({name: table.id_rule for name, table in tables.items()})
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
     positions = intersect({name: table.digests for name, table in tables.items()})
+    sums = tuple(
+        total
+        for name, table in (tables.items() if secrets is not None else ())
+        for total in forecast_all_runs(job, name, secrets, table.digests[positions[name]])  # type: ignore[arg-type]
+    )
     split = split_rows(len(positions[job.active]), job.train.split, job.train.seed)
     schedule = Schedule(split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
     with tempfile.TemporaryDirectory() as scratch:
@@ -153,6 +165,7 @@ def _forecast(job: Job, threads: int) -> Forecast:
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         notes=notes_of(job),
         totals=ledger.totals,
+        all_runs=sums,
         imports=imports_of(job),
     )
 

@@ -168,7 +168,10 @@ class ActiveParty:
         self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, may_leave=self.job.passives)
         modules["top"] = self.top
         order = prepared.order_digest
-        self.state = PartyState(modules, self.job.train.optimizer, self.local.chain, order, self.ports.values())
+        charge = self.local.charge_run(prepared.digests, lambda: self.draws)
+        self.state = PartyState(
+            modules, self.job.train.optimizer, self.local.chain, order, self.ports.values(), before_release=charge
+        )
         if self.state.optimizer is None:
             raise ConfigError("model.top has no parameters to train; use a kind that has some")
         self.optimizer = self.state.optimizer
@@ -200,6 +203,10 @@ class ActiveParty:
         self.training_task = replace(self.task, transition=chain.transition)
         self.state.sent["labels"] = len(train)
         self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)
+        # For all runs: draws that are remembered do not depend on which rows are common.
+        self.draws = local.draw_fingerprint(
+            chain.draws, prepared.order_digest if None in chain.draws else b"", self.truth
+        )
 
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, float]:
         self.state.modules.train()

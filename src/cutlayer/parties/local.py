@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -30,6 +30,19 @@ EVALUATION_ROWS = 4096
 """Number of rows of a request for held-out rows."""
 HELD_OUT = ("validation", "test")
 """Parts of the rows that may be requested; training rows are sent on schedule only."""
+
+
+class RunCharge(Protocol):
+    """Counts a run in a party's ledger of all runs."""
+
+    def set_up(self, digests: Digests, draws: Callable[[], str]) -> None:
+        """State the digests of the ids of the common rows, and what returns the fingerprint of the draws of labels."""
+
+    def charge(self) -> None:
+        """Count the run, once, before its first release."""
+
+    def exceed(self, releases: int, steps: int) -> None:
+        """Count releases and private steps beyond the plan, before the first of them."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,8 @@ class Local:
         alignment: How it finds the common rows; plainly where all parties are in one process, and nothing crosses.
         wrap: Applied by a passive party that attacks to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
+        all_runs: Counts the run in the party's ledger of all runs; `None` where nothing leaves the process or the noise
+            is no secret.
     """
 
     name: str
@@ -76,6 +91,20 @@ class Local:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     alignment: Alignment = field(default_factory=Alignment)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
+    all_runs: RunCharge | None = field(default=None, repr=False)
+
+    def charge_run(self, digests: Digests, draws: Callable[[], str] = str) -> Callable[[], None] | None:
+        """What counts this run in the ledger of all runs, to be called before each release; `None` without a ledger.
+
+        Args:
+            digests: Digests of the ids of the common rows, uint8 (n, 16).
+            draws: Returns the fingerprint of the draws of labels, once they are drawn.
+        """
+        if self.all_runs is None:
+            return None
+        self.all_runs.set_up(digests, draws)
+        self.chain.exceeding = self.all_runs.exceed
+        return self.all_runs.charge
 
     def release_log(self, job: Job, rows: bytes) -> ReleaseLog:
         """The log of this run's releases, by the run's noise key.

@@ -116,7 +116,13 @@ class PassiveParty:
         local.chain.check_bottom(bottom, self.inputs)
         self.bottom = bottom
         self.state = PartyState(
-            {"bottom": bottom}, job.train.optimizer, local.chain, prepared.order_digest, [self.port], local.wrap
+            {"bottom": bottom},
+            job.train.optimizer,
+            local.chain,
+            prepared.order_digest,
+            [self.port],
+            local.wrap,
+            local.charge_run(prepared.digests),
         )
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
         self._set_up_chain(prepared.order_digest)

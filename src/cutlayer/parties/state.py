@@ -16,6 +16,9 @@ from cutlayer.parties.checkpoint import State
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.coverage import HOOK_OF
 
+_RELEASES = frozenset({Kind.EMBEDDING, Kind.EVALUATION, Kind.RELEASE, Kind.GRADIENT, Kind.EPOCH_END})
+"""Messages that depend on the sender's rows or labels."""
+
 
 class PartyState:
     """Modules, optimiser, protections and counts of one party.
@@ -28,6 +31,7 @@ class PartyState:
         ports: Ports to the peers; every message that a protection must have made is compared with what it made, before
             it leaves.
         wrap: Function applied to the optimiser of a party that attacks through it.
+        before_release: Called before each message that depends on this party's rows or labels.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class PartyState:
         rows: bytes,
         ports: Iterable[Port],
         wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None,
+        before_release: Callable[[], None] | None = None,
     ) -> None:
         self.modules = nn.ModuleDict(modules)
         self.optimizer = build_optimizer(optimizer, list(self.modules.parameters()))
@@ -47,13 +52,15 @@ class PartyState:
         self.rows = rows.hex()
         self.sent: Counter[str] = Counter()
         for port in ports:
-            port.inspect = self._leaving(chain)
+            port.inspect = self._leaving(chain, before_release)
 
-    def _leaving(self, chain: Chain) -> Callable[[Message], None]:
+    def _leaving(self, chain: Chain, before_release: Callable[[], None] | None) -> Callable[[Message], None]:
         """Let the chain compare a message with the values that it returned; then count the message."""
 
         def inspect(message: Message) -> None:
             kind = message.kind
+            if before_release is not None and kind in _RELEASES:
+                before_release()
             if kind in HOOK_OF:
                 chain.sending(kind, message.receiver, next(iter(message.tensors.values())))
                 if kind is not Kind.RELEASE:  # counted when it is drawn: it may be sent again, or by a resumed run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,9 @@ class Chain:
         protections: its protections, in any order.
         budget: limit on the cost of all their releases together.
 
+    Attributes:
+        exceeding: see `Account.exceeding`; set before `setup`.
+
     Raises:
         ConfigError: two of them cannot be combined, or one is given twice.
     """
@@ -38,6 +41,7 @@ class Chain:
     def __init__(self, party: str, protections: Sequence[Protection[Any]], budget: BudgetConfig | None = None) -> None:
         self.party, self.budget = party, budget
         self._account: Account | None = None
+        self.exceeding: Callable[[int, int], None] | None = None
         # By rank, whatever the order in the file: noise that is added before clipping would be clipped away, and what
         # is scaled after it would no longer have the noise that its cost was computed for.
         self.protections = sorted(protections, key=lambda protection: (protection.rank, protection.name))
@@ -71,6 +75,7 @@ class Chain:
             protection.setup(context)
         self._noise, self._receiver = context.noise, next(iter(context.peers), "")
         self._account = self.account(context.plan, log)
+        self._account.exceeding = self.exceeding
         self._once = context.plan.once
         # Only now is it certain that the run may release anything: `begin` puts on record that it is about to.
         for protection in self.protections:

@@ -19,6 +19,7 @@ from cutlayer.accounting import (
     RandomizedResponse,
     ReleasePlan,
 )
+from cutlayer.accounting.ledger import Asset
 from cutlayer.accounting.wording import STOP_BIT
 from cutlayer.config import Job
 from cutlayer.config.job import LABEL_FREE
@@ -45,6 +46,25 @@ def ledger_of(job: Job) -> Ledger:
         chain, plan = chain_of(job, name), plan_of(job, name)
         entries += [_entry(protection, chain, towards, plan) for protection in chain.protections]
     return Ledger((*entries, *_label_free(job)))
+
+
+def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
+    """The planned releases of one party; each receiver that no protection covers gets an entry that says so.
+
+    Args:
+        job: Job with the party's private part.
+        name: Name of the party.
+        chain: Its protections, set up or not.
+    """
+    active = name == job.active
+    towards, plan = job.passives if active else (job.active,), plan_of(job, name)
+    entries = [_entry(protection, chain, towards, plan) for protection in chain.protections]
+    entries += _label_free(job) if active else ()
+    asset: Asset = "labels" if active else "features"
+    covered = {receiver for entry in entries if entry.protects == asset for receiver in entry.towards}
+    if bare := tuple(receiver for receiver in towards if receiver not in covered):
+        entries.append(Entry("none", name, asset, bare, NoFormalGuarantee(f"nothing protects the {asset}")))
+    return tuple(entries)
 
 
 def _label_free(job: Job) -> Iterator[Entry]:

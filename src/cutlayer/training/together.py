@@ -22,6 +22,7 @@ from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory import LabelMemory
+from cutlayer.training.all_runs import all_runs_of
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import check_same_keys, load_or_derive_start, load_or_make, noise_key_path
 from cutlayer.training.model_record import record_active, record_passive
@@ -102,6 +103,8 @@ def local_side(
     starting_noise = keys.supplied or load_or_make(noise_key_path(start, name))
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
+    counted = not (keys.supplied or keys.simulated)
+    own = folder.path / "checkpoint" / name
     return Local(
         name=name,
         table=table,
@@ -115,7 +118,8 @@ def local_side(
         label_column=party.label or "",
         label_memory=None if keys.supplied else memory,
         resume=resume,
-        releases=None if keys.supplied or keys.simulated else secret_path.with_name(f"{secret_path.name}.releases"),
+        releases=secret_path.with_name(f"{secret_path.name}.releases") if counted else None,
+        all_runs=all_runs_of(job, name, chain, secret_path.parent, own, secret, noise_key) if counted else None,
         forget_peer_progress=forget_peer_progress,
         limits=party.limits,
     )

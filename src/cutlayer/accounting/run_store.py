@@ -1,0 +1,292 @@
+"""The ledger of all runs: what each run releases about a party's labels or rows, on disk before it is released.
+
+It lies next to the party's secret, outside of every run folder, and only grows. Each line is chained to the one before
+by a hash. The last line is written down a second time, next to the file and in the run folder, so that an older copy in
+its place is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.accounting.ledger import Ledger
+from cutlayer.checksum import seal, unseal
+from cutlayer.durable import make_folder, write_whole
+from cutlayer.errors import CheckpointError, ConfigError
+
+NAME = "ledger.sqlite"
+"""Name of the file in the folder of a party's secret."""
+MARKER = "all_runs.json"
+"""Name of the file of a run folder that holds the run's last line."""
+_WAIT = 60.0
+_RESTORE = "restore the latest copy from a backup; without it, what earlier runs released is not counted"
+_TABLES = """
+CREATE TABLE IF NOT EXISTS rows (digest TEXT PRIMARY KEY, words BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash TEXT NOT NULL) STRICT;
+"""
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """What a run releases about the labels or rows of a party.
+
+    Attributes:
+        run: name of the run; the same after a resume.
+        party: name of the party.
+        job: name of the job.
+        source: digest of the secret, which shows whether two runs draw labels alike.
+        rows: digest of the ids of the released rows, whatever their order.
+        count: number of these rows.
+        plan: digest of the ledger as planned.
+        ledger: the party's entries, those of nothing that is protected included.
+        time: time of the line, in UTC.
+    """
+
+    run: str
+    party: str
+    job: str
+    source: str
+    rows: str
+    count: int
+    plan: str
+    ledger: Ledger
+    time: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Lines of one key are of the same releases: the latest counts. Other rows or another plan add up."""
+        return self.run, self.party, self.rows, self.plan
+
+
+def row_words(digests: npt.NDArray[np.uint8]) -> Words:
+    """What the ledger stores of the rows' ids: the first 8 bytes of each digest (n, 16), ascending, uint64 (n,)."""
+    return np.sort(np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0]).astype(np.uint64)
+
+
+def rows_digest(words: Words) -> str:
+    """Digest of a set of rows, from `row_words`."""
+    return blake2b(words.astype("<u8").tobytes(), digest_size=16, person=b"ledger rows").hexdigest()
+
+
+class RunStore:
+    """The ledger of all runs of the parties whose secrets are in a folder.
+
+    Two runs count as being of the same rows where one id is in both. So the sum bounds what was released of each row of
+    a run, if the rows have the same ids in all tables.
+
+    Args:
+        path: path of the file, made by the first run that releases anything.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.head = path.with_name(f"{path.name}.head")
+
+    def lines(self) -> list[RunLine]:
+        """The latest line of every run, in order; none where no run has released anything.
+
+        Raises:
+            CheckpointError: the file is damaged, or an older copy is in its place.
+        """
+        if not self.path.exists():
+            self._check_never_made()
+            return []
+        with self._open() as database:
+            return _latest(self._checked(database))
+
+    def before(self, party: str, words: Words) -> list[RunLine]:
+        """The latest lines of the runs of a party that share a row with some rows.
+
+        Args:
+            party: name of the party.
+            words: the rows, from `row_words`.
+        """
+        lines = [line for line in self.lines() if line.party == party]
+        if not lines:
+            return []
+        with self._open() as database:
+            sharing = {digest for digest in {line.rows for line in lines} if self._share(database, digest, words)}
+        return [line for line in lines if line.rows in sharing]
+
+    def sharing(self, line: RunLine, lines: Sequence[RunLine]) -> list[RunLine]:
+        """The runs that share a row with a run of the same party, itself included.
+
+        Args:
+            line: line of the run.
+            lines: lines to choose from.
+        """
+        mine = [known for known in lines if known.party == line.party]
+        with self._open() as database:
+            words = self._words(database, line.rows)
+            sharing = {digest for digest in {known.rows for known in mine} if self._share(database, digest, words)}
+        return [known for known in mine if known.rows in sharing]
+
+    def add(
+        self,
+        line: RunLine,
+        words: Words,
+        marker: Path,
+        check: Callable[[list[RunLine]], None],
+        *,
+        beyond_plan: bool = False,
+    ) -> None:
+        """Count a run before it releases anything; returns once the line is on disk.
+
+        A run that has a line gets no other one, so that a resumed run counts once.
+
+        Args:
+            line: what the run releases at most.
+            words: its rows, from `row_words`.
+            marker: file of the run folder that names the line.
+            check: called with the lines of the other runs that share a row, while no other process can add one; it
+                raises where the run must not release anything.
+            beyond_plan: whether the line replaces that of the plan.
+
+        Raises:
+            CheckpointError: the ledger is damaged, or older than the run or the file next to it says.
+        """
+        make_folder(self.path.parent)
+        if not self.path.exists():
+            self._check_never_made()
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            lines = self._checked(database)
+            if not self.head.exists():
+                write_whole(self.head, seal(_last(database)))
+            self._check_marker(marker, database)
+            same = [known for known in _latest(lines) if known.key == line.key]
+            others = [known for known in _latest(lines) if known.party == line.party and known.key != line.key]
+            sharing = [known for known in others if self._share(database, known.rows, words)]
+            check(sharing)
+            if not same or (beyond_plan and replace(same[0], time="") != line):
+                self._append(database, line, words)
+            database.execute("COMMIT")
+            last = _last(database)
+        # After the line: a mark of a line that is not there would refuse every later run.
+        text = seal(last)
+        write_whole(self.head, text)
+        make_folder(marker.parent)
+        write_whole(marker, text)
+
+    def _append(self, database: sqlite3.Connection, line: RunLine, words: Words) -> None:
+        entry = json.dumps({**asdict(line), "ledger": line.ledger.to_json(), "time": _now()}, sort_keys=True)
+        last = _last(database)
+        number = int(last["number"]) + 1
+        database.execute("INSERT OR IGNORE INTO rows VALUES (?, ?)", (line.rows, words.astype("<u8").tobytes()))
+        database.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entry, _chained(last["hash"], number, entry)))
+
+    def _checked(self, database: sqlite3.Connection) -> list[RunLine]:
+        """All lines, after a check of the chain and of the line that the file next to it names."""
+        known, lines = self._known_head(), []
+        previous = reached = ""
+        for number, (given, entry, found) in enumerate(database.execute("SELECT * FROM runs ORDER BY number"), start=1):
+            if given != number or found != _chained(previous, number, entry):
+                raise CheckpointError(f"{self.path} is damaged at line {number:,}; {_RESTORE}")
+            previous = found
+            if number == known.get("number"):
+                reached = found
+            lines.append(_read(json.loads(entry), self.path))
+        # A process that died right after its line has not noted that line, but an earlier one, or that there is none.
+        if (not known and lines) or reached != known.get("hash", ""):
+            wanted = f"{known['number']:,} lines or more in {self.path}" if known else f"{self.head}"
+            raise CheckpointError.expected(f"{wanted}, as was written down next to it", "an older copy", _RESTORE)
+        return lines
+
+    def _check_never_made(self) -> None:
+        if self.head.exists():
+            raise CheckpointError.expected(f"the ledger of all runs {self.path}, as {self.head} says", "none", _RESTORE)
+
+    def _check_marker(self, marker: Path, database: sqlite3.Connection) -> None:
+        """Raise if the ledger does not have the line that the run folder names."""
+        if not marker.exists():
+            return
+        noted = _noted(marker)
+        found = database.execute("SELECT hash FROM runs WHERE number = ?", (noted["number"],)).fetchone()
+        if found is None or found[0] != noted["hash"]:
+            raise CheckpointError.expected(
+                f"line {noted['number']:,} of {self.path} as {marker} says", "none or another", _RESTORE
+            )
+
+    def _known_head(self) -> Mapping[str, Any]:
+        return _noted(self.head) if self.head.exists() else {}
+
+    def _share(self, database: sqlite3.Connection, digest: str, words: Words) -> bool:
+        """Whether one of the rows is in a stored set of rows."""
+        stored = self._words(database, digest)
+        if not len(stored):
+            return False
+        places = np.minimum(np.searchsorted(stored, words), len(stored) - 1)
+        return bool((stored[places] == words).any())
+
+    def _words(self, database: sqlite3.Connection, digest: str) -> Words:
+        """A stored set of rows."""
+        found = database.execute("SELECT words FROM rows WHERE digest = ?", (digest,)).fetchone()
+        stored: Words = np.frombuffer(found[0] if found else b"", "<u8").astype(np.uint64)
+        if rows_digest(stored) != digest:
+            raise CheckpointError(f"{self.path} is damaged: the ids of a run's rows; {_RESTORE}")
+        return stored
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection that returns from a commit once it is on disk."""
+        new = not self.path.exists()
+        try:
+            with closing(sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)) as database:
+                if new:
+                    self.path.chmod(0o600)
+                database.execute("PRAGMA synchronous = EXTRA")
+                database.executescript(_TABLES)
+                yield database
+        except sqlite3.OperationalError as failure:
+            raise ConfigError(f"{self.path} cannot be used: {failure}") from None
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as damage:
+            raise CheckpointError(f"{self.path} is damaged ({damage}); {_RESTORE}") from None
+
+
+def new_source(secret: bytes) -> str:
+    """Digest of a secret that reveals nothing of it."""
+    return blake2b(secret, digest_size=8, person=b"ledger source").hexdigest()
+
+
+def _latest(lines: Sequence[RunLine]) -> list[RunLine]:
+    return list({line.key: line for line in lines}.values())
+
+
+def _last(database: sqlite3.Connection) -> dict[str, Any]:
+    found = database.execute("SELECT number, hash FROM runs ORDER BY number DESC LIMIT 1").fetchone()
+    return {"number": found[0], "hash": found[1]} if found else {"number": 0, "hash": ""}
+
+
+def _chained(previous: str, number: int, entry: str) -> str:
+    return blake2b(f"{previous} {number} {entry}".encode(), digest_size=16, person=b"ledger chain").hexdigest()
+
+
+def _noted(path: Path) -> dict[str, Any]:
+    try:
+        noted = unseal(path.read_bytes())
+        return {"number": int(noted["number"]), "hash": str(noted["hash"])}
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointError(f"{path} is damaged; {_RESTORE}") from None
+
+
+def _read(entry: Mapping[str, Any], path: Path) -> RunLine:
+    try:
+        return RunLine(**{**entry, "ledger": Ledger.from_json(entry["ledger"])})
+    except (TypeError, KeyError):
+        raise CheckpointError(f"{path} is of another version; {_RESTORE}") from None
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"

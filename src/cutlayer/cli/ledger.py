@@ -1,0 +1,62 @@
+"""`cutlayer ledger`: what all runs together released about a party's labels or rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from cutlayer.accounting.run_store import NAME, RunLine, RunStore
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.errors import ConfigError
+from cutlayer.report.rounding import plain
+from cutlayer.training.all_runs import sum_of
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the secrets, which holds the ledger of all runs.")]
+
+
+@app.command(name="ledger")
+def ledger(folder: Folder = Path(".cutlayer"), json: Json = False) -> None:
+    """Show what all runs together released about this party's labels or rows, by partner."""
+    store = RunStore(folder / NAME)
+    lines = store.lines()
+    if not lines:
+        raise ConfigError.expected(f"a ledger of all runs at {store.path}", "none", "it is made by the first run")
+    sums = [(line, store.sharing(line, lines)) for line in lines]
+    if json:
+        emit({"runs": [_plain(line, runs) for line, runs in sums]})
+        return
+    console = Console()
+    for text in _page(sums):
+        console.print(plain(text), soft_wrap=True, highlight=False, markup=False)
+
+
+def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
+    for party in dict.fromkeys(line.party for line, _ in sums):
+        yield f"{party}:"
+        for line, _ in sums:
+            if line.party == party:
+                yield f"  {line.time}  job {line.job}, run {line.run}, {line.count:,} rows {line.rows[:8]}"
+                yield from (f"    {total.statement}" for total in line.ledger.totals)
+        # The sum of a run's rows is that of every run that shares one of them, so that runs of the same rows have one.
+        for rows, runs in {line.rows: runs for line, runs in sums if line.party == party}.items():
+            count = "1 run shares" if len(runs) == 1 else f"{len(runs)} runs share"
+            yield f"  all runs, rows {rows[:8]} ({count} a row with them):"
+            yield from (f"    {total.statement}" for total in sum_of(runs).totals)
+
+
+def _plain(line: RunLine, runs: Sequence[RunLine]) -> dict[str, Any]:
+    return {
+        "party": line.party,
+        "time": line.time,
+        "job": line.job,
+        "run": line.run,
+        "rows": line.rows,
+        "count": line.count,
+        "totals": [total.model_dump(mode="json") for total in line.ledger.totals],
+        "runs_on_these_rows": len(runs),
+        "all_runs": [total.model_dump(mode="json") for total in sum_of(runs).totals],
+    }

@@ -1,0 +1,251 @@
+"""A party's charge to its ledger of all runs, and the sum of what these released about the same rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from cutlayer.accounting import (
+    DPSGD,
+    Entry,
+    GaussianRelease,
+    Ledger,
+    RandomizedResponse,
+    Total,
+)
+from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, new_source, row_words, rows_digest
+from cutlayer.accounting.wording import of_asset
+from cutlayer.config import BudgetConfig, Job
+from cutlayer.config.job import ALL_RUNS
+from cutlayer.data.ids import Digests
+from cutlayer.errors import BudgetExceeded
+from cutlayer.kernels.noise import derive
+from cutlayer.protections import Chain
+from cutlayer.training.run_ledger import chain_of, planned_entries
+
+REMEDY = "take rows that no earlier run used, fewer releases or more noise, or raise the budget"
+
+
+@dataclass
+class AllRuns:
+    """Counts a run in its party's ledger of all runs before the run releases anything.
+
+    Attributes:
+        job: Job with the party's private part.
+        name: Name of the party.
+        chain: Its protections.
+        store: Its ledger of all runs.
+        marker: File of the run folder that names the run's line.
+        run: Name of the run, the same after a resume.
+        source: Digest of the party's secret.
+    """
+
+    job: Job
+    name: str
+    chain: Chain
+    store: RunStore
+    marker: Path
+    run: str
+    source: str
+    _digests: Digests | None = field(default=None, init=False)
+    _draws: Callable[[], str] = field(default=str, init=False)
+    _charged: bool = field(default=False, init=False)
+
+    def set_up(self, digests: Digests, draws: Callable[[], str]) -> None:
+        """State what the run releases, before it does.
+
+        Args:
+            digests: Digests of the ids of the common rows, uint8 (n, 16).
+            draws: Returns the fingerprint of the draws of labels; empty at a passive party.
+        """
+        self._digests, self._draws = digests, draws
+
+    def charge(self) -> None:
+        """Count the run, once; on disk when this returns.
+
+        Raises:
+            BudgetExceeded: all runs together would cost more than the budget of all runs.
+            CheckpointError: the ledger is damaged, or an older copy is in its place.
+        """
+        if not self._charged and self._digests is not None:
+            self._add(self._planned(), beyond_plan=False)
+            self._charged = True
+
+    def exceed(self, releases: int, steps: int) -> None:
+        """Count the releases and private steps beyond the plan, before the first of them.
+
+        Args:
+            releases: Maximum number of releases of a row beyond the plan.
+            steps: Maximum number of private steps of a row beyond the plan.
+        """
+        self.charge()
+        entries = tuple(_more(entry, releases, steps) for entry in self._planned().entries)
+        self._add(Ledger(entries), beyond_plan=True)
+
+    def _planned(self) -> Ledger:
+        entries = planned_entries(self.job, self.name, self.chain)
+        return Ledger(tuple(_drawn(entry, self._draws()) for entry in entries))
+
+    def _add(self, ledger: Ledger, *, beyond_plan: bool) -> None:
+        if self._digests is None:
+            return
+        words = row_words(self._digests)
+        line = RunLine(
+            run=self.run,
+            party=self.name,
+            job=self.job.name,
+            source=self.source,
+            rows=rows_digest(words),
+            count=len(words),
+            plan=_digest(self._planned()),
+            ledger=ledger,
+        )
+
+        def check(others: list[RunLine]) -> None:
+            check_all_runs(self.name, [*others, line], self.chain.budget)
+            warn_of_draws(line, others)
+
+        self.store.add(line, words, self.marker, check, beyond_plan=beyond_plan)
+
+
+def all_runs_of(job: Job, name: str, chain: Chain, folder: Path, own: Path, secret: bytes, noise_key: bytes) -> AllRuns:
+    """The charge of one run of a party.
+
+    Args:
+        job: Job with the party's private part.
+        name: Name of the party.
+        chain: Its protections.
+        folder: Folder of its secret, which holds the ledger.
+        own: Its folder in the run folder.
+        secret: Its long-lived secret.
+        noise_key: Key of this run's noise, which names the run.
+    """
+    run = derive(noise_key, b"ledger of all runs", size=8).hex()
+    return AllRuns(job, name, chain, RunStore(folder / NAME), own / MARKER, run, new_source(secret))
+
+
+def sum_of(lines: Sequence[RunLine], delta: float | None = None) -> Ledger:
+    """The ledger of several runs on the same rows.
+
+    Args:
+        lines: At least one line, of one party.
+        delta: Delta to state epsilon at; by default the smallest that a run states.
+    """
+    ledgers = [line.ledger for line in lines]
+    if delta is not None:
+        ledgers = [Ledger(tuple(replace(entry, delta=delta) for entry in ledger.entries)) for ledger in ledgers]
+    merged = ledgers[0]
+    for ledger in ledgers[1:]:
+        merged = merged.merged(ledger)
+    return merged
+
+
+def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | None) -> None:
+    """Raise if runs on the same rows together cost more than a budget of all runs.
+
+    Args:
+        name: Name of the party.
+        lines: The runs.
+        budget: The party's budget.
+
+    Raises:
+        BudgetExceeded: they do, or one of them has no guarantee.
+    """
+    if budget is None or budget.over != ALL_RUNS:
+        return
+    wanted = (
+        f"{name}: expected all runs on the same rows to cost epsilon {budget.epsilon:g} at most, as its budget says"
+    )
+    for total in sum_of(lines, budget.delta).totals:
+        towards = f"towards {', '.join(total.towards)}"
+        if total.epsilon is None:
+            raise BudgetExceeded(f"{wanted}, got one without a guarantee {towards}: {total.why}; nothing was sent")
+        if total.epsilon > budget.epsilon * (1 + 1e-9):
+            got = f"{total.epsilon:.4g} at delta {budget.delta:g} over {len(lines)} runs {towards}"
+            raise BudgetExceeded(f"{wanted}, got {got}; nothing was sent; {REMEDY}")
+
+
+def warn_of_draws(line: RunLine, others: Sequence[RunLine]) -> None:
+    """Warn if earlier runs drew labels of the same rows otherwise: the costs add up."""
+    mine = {entry.fingerprint for entry in line.ledger.entries if isinstance(entry.event, RandomizedResponse)}
+    drawn = [other for other in others if any(_draws_labels(entry, mine) for entry in other.ledger.entries)]
+    if not mine or not drawn:
+        return
+    secret = " under another secret" if any(other.source != line.source for other in drawn) else ""
+    total = next((total for total in sum_of([*others, line]).totals if total.protects == "labels"), None)
+    cost = f"epsilon {total.epsilon:.4g}" if total and total.epsilon is not None else "no guarantee"
+    warnings.warn(
+        f"labels of the same rows were drawn before{secret}, with other draws ({_times(len(drawn))}); the costs add "
+        f"up: {of_asset('labels', line.party)}, {cost} in all; keep secret and eps to draw them alike",
+        stacklevel=2,
+    )
+
+
+def forecast_all_runs(job: Job, name: str, folder: Path, digests: Digests) -> Iterator[Total]:
+    """What all runs of a party on the same rows cost, with a run of this job; nothing if it has no earlier run.
+
+    Labels count as drawn alike where an earlier run drew them with the same eps under the secret that is there now.
+
+    Args:
+        job: Job with the party's private part.
+        name: Name of the party.
+        folder: Folder of its secret, unless its private part names the file.
+        digests: Digests of the ids of the common rows.
+
+    Raises:
+        BudgetExceeded: they cost more than the budget of all runs.
+    """
+    words, chain = row_words(digests), chain_of(job, name)
+    secret = job.parties[name].secret or folder / f"{name}.key"
+    earlier = RunStore(secret.parent / NAME).before(name, words)
+    if not earlier:
+        return
+    source = new_source(secret.read_bytes()) if secret.exists() else ""
+    ledger = Ledger(tuple(_guessed(entry, earlier, source) for entry in planned_entries(job, name, chain)))
+    line = RunLine("", name, job.name, source, rows_digest(words), len(words), _digest(ledger), ledger)
+    check_all_runs(name, [*earlier, line], chain.budget)
+    yield from sum_of([*earlier, line]).totals
+
+
+def _more(entry: Entry, releases: int, steps: int) -> Entry:
+    event = entry.event
+    if isinstance(event, GaussianRelease):
+        return replace(entry, event=replace(event, releases=replace(event.releases, beyond=releases)))
+    return replace(entry, event=replace(event, steps=event.steps + steps)) if isinstance(event, DPSGD) else entry
+
+
+def _drawn(entry: Entry, draws: str) -> Entry:
+    """An entry with the name of its draws. Draws of runs that did not end are in the lines of those runs."""
+    event = entry.event
+    if not isinstance(event, RandomizedResponse):
+        return entry
+    what = f"{draws} {entry.protection} {event.eps.hex()} {event.classes}"
+    name = hashlib.blake2b(what.encode(), digest_size=16).hexdigest()
+    return replace(entry, event=replace(event, draws=1), fingerprint=name)
+
+
+def _guessed(entry: Entry, earlier: Sequence[RunLine], source: str) -> Entry:
+    """An entry with the draws of the latest run that drew labels with the same eps under the same secret."""
+    event = entry.event
+    if isinstance(event, RandomizedResponse):
+        for known in (known for line in reversed(earlier) if line.source == source for known in line.ledger.entries):
+            if isinstance(known.event, RandomizedResponse) and known.event.eps == event.eps:
+                return replace(entry, event=replace(event, draws=1), fingerprint=known.fingerprint)
+    return entry
+
+
+def _draws_labels(entry: Entry, mine: set[str | None]) -> bool:
+    return isinstance(entry.event, RandomizedResponse) and entry.fingerprint not in mine
+
+
+def _digest(ledger: Ledger) -> str:
+    plain = json.dumps(ledger.to_json(), sort_keys=True)
+    return hashlib.blake2b(plain.encode(), digest_size=8).hexdigest()
+
+
+def _times(count: int) -> str:
+    return "by one run" if count == 1 else f"by {count} runs"

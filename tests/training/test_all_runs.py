@@ -1,0 +1,276 @@
+"""The ledger of all runs: sums that no removed folder, older copy or second secret makes smaller."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from cutlayer.accounting import Ledger
+from cutlayer.accounting.run_store import NAME, RunLine, RunStore, row_words, rows_digest
+from cutlayer.cli.app import _run
+from cutlayer.config import Job, validated
+from cutlayer.errors import BudgetExceeded, CheckpointError
+from cutlayer.protections import REGISTRY
+from cutlayer.training.all_runs import forecast_all_runs, sum_of
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys, open_table, train_together
+from tests.parties.interruptions import Crash, Dying
+from tests.parties.noisy import Noisy
+from tests.parties.runs import ACTIVE, PASSIVES, raw_job, tables
+
+TELCO = PASSIVES[0]
+GIVEN = tables()
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGISTRY, "noisy", Noisy)  # type: ignore[arg-type]
+
+
+def job(eps: float | None = 1.0, budget: float | None = None, telco: float | None = 4.0, **more: Any) -> Job:
+    privacy: dict[str, Any] = {} if eps is None else {"label_dp": {"eps": eps, **more}}
+    if budget is not None:
+        privacy["budget"] = {"epsilon": budget, "over": "all_runs"}
+    raw = raw_job(privacy=privacy, audit={"every": "never"}, epochs=1, batch_size=96)
+    if telco is not None:
+        raw["parties"][TELCO]["privacy"] = {"noisy": {"multiplier": telco}}
+    return validated(Job, raw, "")
+
+
+class World:
+    """Runs that share the folder of their secrets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.secrets, self.count = folder, folder / "keys", 0
+
+    def run(
+        self, wanted: Job, given: Any = GIVEN, *, out: str = "", progress: Any = None, resume: bool = False
+    ) -> Path:
+        self.count += 1
+        folder = self.folder / (out or f"run-{self.count}")
+        folder.mkdir(exist_ok=True)
+        opened = {name: open_table(wanted, name, given) for name in wanted.parties}
+        keys = Keys(self.secrets)
+        train_together(wanted, RunFolder(folder), opened, keys, progress or Dying(10**6), resume=resume)
+        return folder
+
+    def lines(self, party: str) -> list[RunLine]:
+        return [line for line in RunStore(self.secrets / NAME).lines() if line.party == party]
+
+    def total(self, party: str) -> float | None:
+        lines = self.lines(party)
+        return sum_of(RunStore(self.secrets / NAME).sharing(lines[-1], lines)).totals[0].epsilon
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_labels_cost_once_and_noise_adds_up(world: World) -> None:
+    world.run(job())
+    shutil.rmtree(world.run(job()))
+    assert world.total(ACTIVE) == 1.0
+    (one,) = sum_of(world.lines(TELCO)[:1]).totals
+    (both,) = sum_of(world.lines(TELCO)).totals
+    assert one.releases == 1
+    assert both.releases == 2 == len(world.lines(TELCO))
+    assert both.epsilon == world.total(TELCO)
+    assert one.epsilon < both.epsilon
+
+
+def test_another_eps_or_secret_adds_up_with_a_warning(world: World) -> None:
+    world.run(job())
+    with pytest.warns(UserWarning, match="drawn before, with other draws .by one run.*epsilon 3 in all"):
+        world.run(job(eps=2.0))
+    (world.secrets / f"{ACTIVE}.key").unlink()
+    shutil.rmtree(world.secrets / f"{ACTIVE}.key.labels")
+    with pytest.warns(UserWarning, match="under another secret.*epsilon 4 in all"):
+        world.run(job())
+    assert world.total(ACTIVE) == 4.0
+
+
+def test_an_unprotected_run_leaves_no_sum(world: World) -> None:
+    world.run(job())
+    world.run(job(eps=None, telco=None))
+    assert world.total(ACTIVE) is world.total(TELCO) is None
+
+
+def test_rows_that_no_run_shares_have_sums_of_their_own(world: World) -> None:
+    others = {name: table.set_column(0, "id", pc.add(table["id"], 10**6)) for name, table in GIVEN.items()}
+    one_more = {n: pa.concat_tables([t, GIVEN[n].filter(pc.equal(GIVEN[n]["id"], 1100))]) for n, t in others.items()}
+    world.run(job())
+    world.run(job(), others)
+    store, lines = RunStore(world.secrets / NAME), world.lines(TELCO)
+    assert [len(store.sharing(line, lines)) for line in lines] == [1, 1]
+    world.run(job(), one_more)
+    lines = world.lines(TELCO)
+    assert [len(store.sharing(line, lines)) for line in lines] == [2, 2, 3]
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_run_counts_once_and_in_full_however_it_ends(world: World, steps: int) -> None:
+    for resume in (False, True, True):
+        with pytest.raises(Crash):
+            world.run(job(), out="same", progress=Dying(steps), resume=resume)
+        assert len(world.lines(TELCO)) == len(world.lines(ACTIVE)) == 1
+    alone = world.total(TELCO)
+    world.run(job(), out="same", resume=True)
+    assert len(world.lines(TELCO)) == 1
+    assert world.total(TELCO) == alone
+
+
+def test_the_line_is_on_disk_before_anything_is_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Crash
+
+    monkeypatch.setattr(RunStore, "add", fail)
+    seen: list[str] = []
+    monkeypatch.setattr("cutlayer.channel.Port.deliver", _noting(seen))
+    with pytest.raises(Crash):
+        world.run(job())
+    assert seen
+    assert not {"embedding", "evaluation", "gradient", "release", "epoch_end"} & {*seen}
+
+
+def _noting(seen: list[str]) -> Any:
+    from cutlayer.channel import Port
+
+    deliver = Port.deliver
+
+    def note(self: Port, message: Any) -> None:
+        seen.append(message.kind.value)
+        deliver(self, message)
+
+    return note
+
+
+def test_a_budget_of_all_runs(world: World) -> None:
+    world.run(job(budget=1.0))
+    world.run(job(budget=1.0))  # the same draws
+    with pytest.raises(BudgetExceeded, match=r"same rows to cost epsilon 2\.5 at most.*got 3 .*3 runs"):
+        world.run(job(eps=2.0, budget=2.5))
+    assert world.total(ACTIVE) == 1.0
+    digests = open_table(job(), ACTIVE, GIVEN).digests
+    with pytest.raises(BudgetExceeded, match="got 3"):
+        list(forecast_all_runs(job(eps=2.0, budget=2.5), ACTIVE, world.secrets, digests))
+    (again,) = forecast_all_runs(job(budget=1.0), ACTIVE, world.secrets, digests)
+    assert again.epsilon == 1.0
+    world.run(job(eps=None))
+    with pytest.raises(BudgetExceeded, match="one without a guarantee towards telco: nothing protects the labels"):
+        world.run(job(budget=9.0))
+
+
+def test_releases_beyond_the_plan_are_added_before_the_first_of_them(world: World) -> None:
+    wanted = job()
+    folder = world.run(wanted, out="same")
+    shutil.rmtree(folder / "checkpoint" / ACTIVE)  # the bank starts again, and labels are drawn alike
+    opened = {name: open_table(wanted, name, GIVEN) for name in wanted.parties}
+    for name in ("history.jsonl",):
+        (folder / name).unlink()
+    train_together(
+        wanted, RunFolder(folder), opened, Keys(world.secrets), Dying(10**6), resume=True, forget_peer_progress=True
+    )
+    counted = sum_of(world.lines(TELCO)).totals[0].releases
+    log = next((world.secrets / f"{TELCO}.key.releases").glob("*/*.jsonl")).read_text()
+    assert counted is not None
+    assert counted >= 1
+    assert ('"number":2' in log) == (counted > 1)
+
+
+OLDER = {
+    "an older copy": lambda path, old: path.write_bytes(old),
+    "a removed file": lambda path, old: path.unlink(),
+    "an older copy without its note": lambda path, old: (
+        path.write_bytes(old),
+        path.with_name(f"{NAME}.head").unlink(),
+    ),
+    "a removed line": lambda path, old: _execute(path, "DELETE FROM runs WHERE number = 1"),
+    "a changed line": lambda path, old: _execute(path, "UPDATE runs SET entry = replace(entry, '1.0', '0.1')"),
+    "other rows": lambda path, old: _execute(path, "UPDATE rows SET words = x'0000000000000000'"),
+    "no database": lambda path, old: path.write_bytes(b"nothing" * 999),
+}
+
+
+@pytest.fixture(scope="module")
+def two_lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
+    """A ledger of two runs, and the older copy of it with one; not to be changed."""
+    store, words = RunStore(tmp_path_factory.mktemp("ledger") / NAME), row_words(np.ones((1, 16), np.uint8))
+    copies = []
+    for run in ("a", "b"):
+        line = RunLine(run, "bank", "job 1.0", "s", rows_digest(words), 1, "p", Ledger(()))
+        store.add(line, words, store.path.with_name(f"{run}.json"), lambda others: None)
+        copies.append(store.path.read_bytes())
+    return store.path, copies[0]
+
+
+@pytest.mark.parametrize("what", OLDER)
+def test_a_ledger_that_was_changed_is_refused(tmp_path: Path, two_lines: tuple[Path, bytes], what: str) -> None:
+    folder = shutil.copytree(two_lines[0].parent, tmp_path / "copy")
+    store, words = RunStore(folder / NAME), row_words(np.ones((1, 16), np.uint8))
+    line = store.lines()[0]
+    OLDER[what](folder / NAME, two_lines[1])
+    with pytest.raises(CheckpointError, match="restore the latest copy"):
+        store.add(replace(line, run="c"), words, folder / "new.json", lambda others: None)
+    with pytest.raises(CheckpointError, match="restore the latest copy"):
+        store.sharing(line, store.lines())
+
+
+def test_an_older_copy_of_ledger_and_note_is_refused_by_the_run(world: World) -> None:
+    """What is not noticed: older copies of the ledger, of its note and of the run folder together."""
+    world.run(job())
+    shutil.copytree(world.secrets, world.folder / "old")
+    with pytest.raises(Crash):
+        world.run(job(), out="second", progress=Dying(0))
+    for name in (NAME, f"{NAME}.head"):
+        shutil.copy(world.folder / "old" / name, world.secrets / name)
+    with pytest.raises(CheckpointError, match=r"all_runs.json says, got none or another"):
+        world.run(job(), out="second", resume=True)
+
+
+def _execute(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute(statement)
+    database.close()
+
+
+def test_two_at_once_cannot_both_spend(tmp_path: Path) -> None:
+    """The check and the line are one transaction: a second writer waits, and sees the first."""
+    store, words = RunStore(tmp_path / NAME), row_words(np.ones((1, 16), np.uint8))
+    line = RunLine("a", "bank", "job", "s", rows_digest(words), 1, "p", Ledger(()))
+    seen: list[int] = []
+
+    def meanwhile(others: list[RunLine]) -> None:
+        seen.append(len(others))
+        if len(seen) == 1:
+            other = sqlite3.connect(store.path, timeout=0)
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                other.execute("BEGIN IMMEDIATE")
+            other.close()
+
+    store.add(line, words, tmp_path / "a.json", meanwhile)
+    store.add(RunLine(**{**vars(line), "run": "b"}), words, tmp_path / "b.json", meanwhile)
+    assert seen == [0, 1]
+    assert oct((tmp_path / NAME).stat().st_mode & 0o777) == "0o600"
+
+
+def test_the_verb(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.run(job())
+    world.run(job())
+    assert _run(["ledger", str(world.secrets)]) == 0
+    page = capsys.readouterr().out
+    assert "all runs, rows" in page
+    assert "2 runs share" in page
+    assert "towards bank: epsilon" in page
+    assert _run(["ledger", str(world.secrets), "--json"]) == 0
+    assert '"runs_on_these_rows": 2' in capsys.readouterr().out
+    assert _run(["ledger", str(world.folder / "nowhere")]) == 2
+    assert "expected a ledger of all runs" in capsys.readouterr().err
