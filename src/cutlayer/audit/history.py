@@ -173,21 +173,22 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
         truth: True labels by row, bool (N,).
         seed: Seed of the permutations.
     """
+    found = [scores for scores in scored if scores.values.dim() == 1 and not truth.is_floating_point()]
+    if not found:
+        return math.nan
+    rows = torch.unique(torch.cat([scores.rows for scores in found]))
     draw = np.random.default_rng([seed, Stream.PERMUTED_LABELS])
+    actual = truth[rows].numpy()
+    # One order of the labels for all scores: those of related attacks are wrong about the same rows.
+    orders = torch.from_numpy(np.stack([draw.permutation(actual) for _ in range(PERMUTATIONS)], axis=1)).double()
     largest = np.full(PERMUTATIONS, math.nan)
-    for scores in scored:
-        if scores.values.dim() != 1 or truth.is_floating_point():
-            continue
-        actual = truth[scores.rows].double().numpy()
-        variants = torch.stack([scores.values, *scores.also.values()]).numpy()
-        ranks = rankdata(variants, axis=1)
-        permuted = np.stack([draw.permutation(actual) for _ in range(PERMUTATIONS)], axis=1)
-        positives = float(actual.sum())
-        pairs = positives * (len(actual) - positives)
-        if not pairs:
-            continue
+    for scores in found:
+        permuted = orders[torch.searchsorted(rows, scores.rows)]
+        positives = permuted.sum(dim=0)
+        pairs = positives * (len(permuted) - positives)
+        ranks = torch.from_numpy(rankdata(torch.stack([scores.values, *scores.also.values()]).numpy(), axis=1))
         aucs = (ranks @ permuted - positives * (positives + 1) / 2) / pairs
-        largest = np.fmax(largest, (0.5 + np.abs(aucs - 0.5)).max(axis=0))
+        largest = np.fmax(largest, (0.5 + (aucs - 0.5).abs()).amax(dim=0).numpy())
     return float(largest.mean())
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 ROUNDS = 60
 _LEAST_VARIANCE = 1e-4
 _MAX_LOG_ODDS = 40.0
+_CONVERGED = 1e-9
 
 
 def two_gaussians(points: Tensor, share: float, start: Tensor) -> Tensor:
@@ -27,17 +28,31 @@ def two_gaussians(points: Tensor, share: float, start: Tensor) -> Tensor:
     """
     prior = math.log(share / (1 - share))
     member = torch.where(start > torch.quantile(start, 1 - share), 0.9, 0.1).double()
+    moments = torch.cat([points, points.square()], dim=1)
+    totals = moments.sum(dim=0)
     log_odds = points.new_zeros(len(points))
     for _ in range(ROUNDS):
-        log_odds = prior + _log_density(points, member) - _log_density(points, 1 - member)
+        before, weight, own = log_odds, member.sum(), member @ moments
+        positive, negative = _log_density(own, weight), _log_density(totals - own, len(points) - weight)
+        coefficients, constant = (first - second for first, second in zip(positive, negative, strict=True))
+        log_odds = prior + moments @ coefficients + constant
+        if float((log_odds - before).abs().max()) < _CONVERGED:
+            break
         member = torch.sigmoid(log_odds.clamp(-_MAX_LOG_ODDS, _MAX_LOG_ODDS))
     return log_odds
 
 
-def _log_density(points: Tensor, weights: Tensor) -> Tensor:
-    """Log-density (n,), up to a constant, of the Gaussian fitted to weighted points."""
-    total = weights.sum()
-    mean = weights @ points / total
-    squares = (points - mean).square()
-    variance = weights @ squares / total + _LEAST_VARIANCE
-    return -0.5 * (squares / variance + variance.log()).sum(dim=1)
+def _log_density(sums: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-density of the Gaussian fitted to weighted points, as a linear function of [x, x squared].
+
+    Args:
+        sums: Weighted sums of [x, x squared], float64 (2 t,).
+        weight: Sum of the weights.
+
+    Returns:
+        Coefficients, float64 (2 t,), and the constant, up to one that is the same for all Gaussians.
+    """
+    mean, square = (sums / weight).chunk(2)
+    variance = (square - mean.square()).clamp_min(0.0) + _LEAST_VARIANCE
+    coefficients = torch.cat([mean / variance, -0.5 / variance])
+    return coefficients, -0.5 * (mean.square() / variance + variance.log()).sum()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.blocks import Blocks, nonzero
 from cutlayer.attacks.label.history import (
     Gradients,
     HistoryAttack,
@@ -26,6 +28,7 @@ ROUNDS = 3
 RIDGE = 20.0
 _FEW_ROWS = 2000  # blocks below this size get fewer products
 _CLIP_GRADIENT, _CLIP_EMBEDDING = 6.0, 5.0
+_LEAST_CORRELATION = 1e-3  # a block that is not fitted at all counts next to nothing
 
 
 class Bilinear(HistoryAttack):
@@ -67,30 +70,57 @@ def _regressed(view: HistoryView, blocks: Sequence[Sequence[Tensor]], share: flo
     gradients = view.gradients
     products = _products(view, gradients, blocks)
     scores = joint_scores(view, share)[0]
+    fits = [(epoch, _TwoFolds.of(products[epoch], parts)) for epoch, parts in enumerate(blocks) if parts]
     for _ in range(ROUNDS):
         total = scores.sum(dim=1)
         updated = torch.zeros_like(scores)
-        for epoch, parts in enumerate(blocks):
+        for epoch, fit in fits:
             rest = total - scores[:, epoch] if scores.shape[1] > 1 else total
-            rest = unit_variance(rest - rest.mean())
-            for part in parts:
-                target = rest[part] - rest[part].mean()
-                fitted = _two_folds(products[epoch][part].double(), target)
-                correlation = float(torch.corrcoef(torch.stack([fitted, target]))[0, 1].nan_to_num())
-                updated[part, epoch] = unit_variance(fitted) * max(correlation, 1e-3)
+            updated[:, epoch] = fit.scores(unit_variance(rest - rest.mean()))
         scores = updated
     return scores
 
 
-def _two_folds(x: Tensor, target: Tensor) -> Tensor:
-    """Ridge predictions of each row (n,) from the rows of the other fold."""
-    predictions = torch.zeros(len(x), dtype=torch.float64)
-    fold = torch.arange(len(x)) % 2
-    for own in (0, 1):
-        others = x[fold != own]
-        normal = others.T @ others + RIDGE * torch.eye(x.shape[1], dtype=torch.float64)
-        predictions[fold == own] = x[fold == own] @ torch.linalg.solve(normal, others.T @ target[fold != own])
-    return predictions
+@dataclass(frozen=True, eq=False)
+class _TwoFolds:
+    """Ridge regressions in two folds of each block; targets change from round to round, the inputs do not.
+
+    Attributes:
+        group: The blocks of an epoch.
+        halves: Inputs of the rows of each fold, float64 (b, m, features).
+        factors: Cholesky factor of each fold's normal matrix, float64 (b, features, features).
+    """
+
+    group: Blocks
+    halves: tuple[Tensor, Tensor]
+    factors: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, products: Tensor, parts: Sequence[Tensor]) -> _TwoFolds:
+        group = Blocks.of(parts)
+        x = group.gather(products).double()
+        ridge = RIDGE * torch.eye(x.shape[2], dtype=torch.float64)
+        even, odd = x[:, 0::2].contiguous(), x[:, 1::2].contiguous()
+        factors = torch.linalg.cholesky(even.mT @ even + ridge), torch.linalg.cholesky(odd.mT @ odd + ridge)
+        return cls(group, (even, odd), factors)
+
+    def scores(self, targets: Tensor) -> Tensor:
+        """Predictions of each row (n,) from the rows of its block's other fold, scaled by how well a block is fitted.
+
+        Args:
+            targets: What is predicted, float64 (n,); each block is centred.
+        """
+        wanted = self.group.centred(self.group.gather(targets))
+        fitted = torch.zeros_like(wanted)
+        for own, other in ((0, 1), (1, 0)):
+            moment = self.halves[other].mT @ wanted[:, other::2, None]
+            fitted[:, own::2] = (self.halves[own] @ torch.cholesky_solve(moment, self.factors[other]))[:, :, 0]
+        moved = self.group.centred(fitted)
+        spread = self.group.deviations(moved)
+        covariance = self.group.deviations(wanted) * spread
+        correlation = (moved * wanted).sum(dim=1, keepdim=True) / self.group.real.sum(dim=1, keepdim=True)
+        strength = (correlation / nonzero(covariance)).clamp_min(_LEAST_CORRELATION)
+        return self.group.scatter(fitted / nonzero(spread) * strength, len(targets))
 
 
 def _products(view: HistoryView, gradients: Gradients, blocks: Sequence[Sequence[Tensor]]) -> list[Tensor]:

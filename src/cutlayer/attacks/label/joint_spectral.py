@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.blocks import Blocks, nonzero
 from cutlayer.attacks.label.history import (
     Gradients,
     HistoryAttack,
@@ -69,15 +70,17 @@ def _rounds(gradients: Gradients, blocks: Sequence[Sequence[Tensor]], share: flo
             scores[:, epoch] *= -1
     if scores.shape[1] == 1:
         return scores
+    groups = [(epoch, Blocks.of(parts)) for epoch, parts in enumerate(blocks) if parts]
+    matrices = [group.gather(gradients.matrices[epoch]) for epoch, group in groups]
     for _ in range(ROUNDS):
         total = scores.sum(dim=1)
         updated = torch.zeros_like(scores)
-        for epoch, parts in enumerate(blocks):
-            rest = total - scores[:, epoch]
-            for part in parts:
-                matrix = gradients.matrices[epoch][part]
-                direction = matrix.T @ (rest[part] - rest[part].mean()).float()
-                direction /= float(torch.linalg.vector_norm(direction)) or 1.0
-                updated[part, epoch] = unit_variance((matrix @ direction).double())
+        for (epoch, group), matrix in zip(groups, matrices, strict=True):
+            rest = group.centred(group.gather(total - scores[:, epoch]))
+            direction = matrix.mT @ rest.float()[:, :, None]
+            direction /= nonzero(torch.linalg.vector_norm(direction, dim=1, keepdim=True))
+            along = (matrix @ direction)[:, :, 0].double()
+            along /= nonzero(group.deviations(group.centred(along)))
+            updated[:, epoch] = group.scatter(along, len(scores))
         scores = updated
     return scores

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.blocks import Blocks
 from cutlayer.attacks.label.history import Gradients, HistoryAttack, HistoryView, run_scores
 
 MAX_DIRECTIONS = 4
@@ -42,24 +43,25 @@ def _averaged(gradients: Gradients) -> dict[str, Tensor]:
     names += ["off_1"] if "off_1" not in names else []
     sums = {name: torch.zeros(len(gradients.present), dtype=torch.float64) for name in names}
     for matrix, parts in zip(gradients.matrices, gradients.blocks, strict=True):
-        for part in parts:
-            for name, squares in _squared_lengths(matrix[part].double(), len(removed)).items():
-                logs = squares.clamp_min(_FLOOR**2).log()
-                sums[name][part] += logs - logs.mean()
+        if parts:
+            group = Blocks.of(parts)
+            for name, squares in _squared_lengths(group, matrix, len(removed)).items():
+                sums[name] += group.scatter(group.centred(squares.clamp_min(_FLOOR**2).log()), len(matrix))
     counts = gradients.present.sum(dim=1).clamp_min(1)
     return {name: total / counts for name, total in sums.items()}
 
 
-def _squared_lengths(block: Tensor, variants: int) -> dict[str, Tensor]:
-    """Squared lengths (n,) of a centred block (n, d) off its top directions, and its Mahalanobis lengths."""
-    values, vectors = torch.linalg.eigh(block.T @ block / len(block))
-    along = (block @ vectors.flip(1)).square()
-    left = along.sum(dim=1)
+def _squared_lengths(group: Blocks, matrix: Tensor, variants: int) -> dict[str, Tensor]:
+    """Squared lengths (b, m) of centred rows (n, d) off the top directions of their block, and Mahalanobis lengths."""
+    rows = group.gather(matrix).double()
+    values, vectors = torch.linalg.eigh(rows.mT @ rows / group.real.sum(dim=1)[:, None, None])
+    along = (rows @ vectors.flip(2)).square()
+    left = along.sum(dim=2)
     lengths = {"off_0": left}
     for count in range(1, variants):
-        left = left - along[:, count - 1]
+        left = left - along[:, :, count - 1]
         lengths[f"off_{count}"] = left.clamp_min(0.0)
-    variances = values.flip(0)
-    present = variances > 1e-9 * variances[0]
-    lengths["radius"] = (along[:, present] / variances[present]).sum(dim=1)
+    variances = values.flip(1)
+    inverse = torch.where(variances > 1e-9 * variances[:, :1], 1 / variances, 0.0)
+    lengths["radius"] = (along @ inverse[:, :, None])[:, :, 0]
     return lengths

@@ -71,8 +71,12 @@ def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, targe
         means[:, code] = unit @ centres[code]
         gap = torch.linalg.vector_norm(matrix - matrix[own].mean(dim=0), dim=1)
         distance[:, code] = -gap / (float(gap.mean()) or 1.0)
+    before = None
     for _ in range(ROUNDS):
         nearest = (unit @ centres.T).argmax(dim=1)
-        sums = torch.zeros_like(centres).index_add_(0, nearest, unit)
+        if before is not None and torch.equal(nearest, before):
+            break  # the centres are the same again
+        before = nearest
+        sums = functional.one_hot(nearest, classes).double().T @ unit
         centres = torch.where(sums.any(dim=1, keepdim=True), functional.normalize(sums, dim=1), centres)
     return {"cosine": means, "distance": distance, "clusters": unit @ centres.T}
