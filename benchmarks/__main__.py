@@ -16,7 +16,15 @@ from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
 from benchmarks.gradient_defences import Overheads, gradient_defences
 from benchmarks.label_defences import LabelDefences, label_defences
 from benchmarks.label_embeddings import LabelEmbeddings, label_embeddings
-from benchmarks.local_training import audited_side, centralised_side, make_table, split_side
+from benchmarks.local_training import (
+    EPOCHS,
+    audited_side,
+    centralised_side,
+    make_table,
+    split_side,
+    whole_side,
+    wholly_audited_side,
+)
 from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.pairs import Comparison, compare
 from benchmarks.predict import PredictSpeeds, predict_speeds
@@ -41,6 +49,12 @@ def _audit_overhead(name: str, batch_size: int) -> Callable[[str, int, int], Com
         return compare(name, audited, bare, (table, batch_size), rows, repeats, threads=1)
 
     return run
+
+
+def _audit_total(table: str, rows: int, repeats: int) -> Comparison:
+    audited = (f"a job of {EPOCHS} epochs with the default audit, during and after the training", wholly_audited_side)
+    bare = ("the same job without audit", whole_side)
+    return compare("audit_total", audited, bare, (table, 8192), EPOCHS * rows, repeats, threads=1)
 
 
 def _marvell_search(_table: str, _rows: int, repeats: int) -> Comparison:
@@ -138,6 +152,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         _audit_overhead("audit_overhead", 8192),
     ),
     "audit_overhead_256": ("the same at batch 256; goal 0.95", _audit_overhead("audit_overhead_256", 256)),
+    "audit_total": ("a job of 12 epochs with all of its audit against the same without; goal 0.91", _audit_total),
     "marvell_search": ("searches/s against the published search", _marvell_search),
     "dcor_loss": ("rows/s against naive autograd, n = 8192; goal 3, memory 1/20", _dcor_loss),
     "dimip": ("times an undefended step, image halves and Adult columns; goal 1.5 with single_pass", _dimip),

@@ -13,12 +13,13 @@ from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.history import audit_history, own_columns, permuted_leak
 from cutlayer.channel import Kind
 from cutlayer.channel.followed import read_followed, read_kept
+from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.audit import RunAudit
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 from cutlayer.training.trained import Run
-from tests.parties.runs import ACTIVE, KEY, make_job, record, run, tables
+from tests.parties.runs import ACTIVE, KEY, make_job, raw_job, record, run, tables
 
 GIVEN = tables(passives=2)
 FOLLOWED = 64
@@ -93,6 +94,27 @@ def test_a_random_score_reads_what_permuted_labels_say() -> None:
     # largest of a hundred 2.7.
     assert one == pytest.approx(0.5 + 0.8 * 0.0115, abs=0.003)
     assert many == pytest.approx(0.5 + 2.7 * 0.0115, abs=0.004)
+
+
+def test_related_scores_count_once() -> None:
+    """Fifty attacks that read the same score are one attack: all are measured on the same permuted labels."""
+    draw = torch.Generator().manual_seed(0)
+    truth = torch.rand(3000, generator=draw) < 0.3
+    values = torch.randn(3000, generator=draw, dtype=torch.float64)
+    one = Scores(torch.arange(3000), values, torch.zeros(3000, dtype=torch.int64))
+    assert permuted_leak([one] * 50, truth, 1) == pytest.approx(permuted_leak([one], truth, 1))
+
+
+def test_a_quick_audit_is_partial(tmp_path: Path) -> None:
+    raw = raw_job(passives=1, audit={"rows": 64}, epochs=1)
+    raw["parties"][ACTIVE]["audit"] |= {"depth": "quick", "fail_above": {"label_auc": 1.0}}
+    job = validated(Job, raw, "")
+    audit = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(passives=1)), Progress()).audit
+    own = audit.runs["this run"]
+    assert audit.left_out == ("bilinear",)
+    assert (own.curves, own.baselines[0].model) == ((), "logistic regression")
+    assert "few_labels" in {leak.attack for leak in own.leaks}
+    assert [(gate.passed, gate.undecided) for gate in audit.gates] == [(False, True)]
 
 
 def test_without_recorded_rows_nothing_is_added(finished: RunFolder, tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
 
 
-@pytest.mark.parametrize("name", ["local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256"])
+@pytest.mark.parametrize(
+    "name", ["local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256", "audit_total"]
+)
 def test_a_benchmark_prints_one_json_line(name: str) -> None:
     printed = benchmark(name, "--rows", "8400", "--repeats", "1", "--json").stdout
     (line,) = printed.splitlines()

@@ -105,8 +105,9 @@ REGISTRY: Mapping[str, type[Attack[Any, Any]]] = {attack.name: attack for attack
 """All attacks by their name in `audit.attacks`."""
 
 
-Catalogue = Literal["auto", "full"]
-"""Attacks by default: those that are cheap, or those that take longer as well."""
+Catalogue = Literal["quick", "auto", "full"]
+"""Attacks by default: those that are cheap, without the slowest of them, or those that take longer as well."""
+CATALOGUES: tuple[Catalogue, ...] = ("quick", "auto", "full")
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ def resolve(
     """The attacks that a party's audit runs. The active party audits its labels, a passive party its features.
 
     Args:
-        names: Registered names, each at most once. `auto` takes all live attacks that are defined for the task, and
-            `full` the thorough ones as well.
+        names: Registered names, each at most once. `auto` takes all live attacks that are defined for the task, `quick`
+            the quick ones of them, and `full` the thorough ones as well.
         task_kind: `binary`, `multiclass` or `regression`.
         role: Role of the party whose audit names them.
 
@@ -144,8 +145,9 @@ def resolve(
     cutlayer.errors.ConfigError: audit.attacks: norm looks for labels; name it in the active party's audit
     """
     secret = "labels" if role == "active" else "features"
-    if names in ("auto", "full"):
-        taken = [attack for attack in REGISTRY.values() if attack.live or (names == "full" and attack.thorough)]
+    if names in CATALOGUES:
+        live = [attack for attack in REGISTRY.values() if attack.live or (names == "full" and attack.thorough)]
+        taken = [attack for attack in live if attack.quick or names != "quick"]
         kinds = [attack for attack in taken if _secret_of(attack) == secret and task_kind in attack.tasks]
     else:
         kinds = _named(names, task_kind, secret)
@@ -159,15 +161,16 @@ def resolve(
 
 
 def left_out(names: Catalogue | Sequence[str], task_kind: str) -> tuple[str, ...]:
-    """Attacks on labels of the default catalogue for a task that an audit does not name.
+    """Attacks on labels of the default catalogue for a task that an audit does not run.
 
-    >>> left_out("auto", "binary")
-    ()
+    >>> left_out("auto", "binary"), left_out("quick", "binary")
+    ((), ('bilinear',))
     """
     if names in ("auto", "full"):
         return ()
-    live = (attack for attack in REGISTRY.values() if attack.live and _secret_of(attack) == "labels")
-    return tuple(attack.name for attack in live if task_kind in attack.tasks and attack.name not in names)
+    live = [attack for attack in REGISTRY.values() if attack.live and _secret_of(attack) == "labels"]
+    run = [attack.name for attack in live if attack.quick] if names == "quick" else names
+    return tuple(attack.name for attack in live if task_kind in attack.tasks and attack.name not in run)
 
 
 def _secret_of(attack: type[Attack[Any, Any]]) -> Literal["labels", "features"]:

@@ -27,6 +27,7 @@ class Attack(ABC, Generic[View, Result]):
         needs: Knowledge that it must be given.
         tasks: Kinds of task that it is defined for.
         live: Whether `auto` includes it: cheap, and defined at any cut.
+        quick: Whether `auto` includes it at `depth: quick` too.
         thorough: Whether `full` includes it although `auto` does not.
     """
 
@@ -36,6 +37,7 @@ class Attack(ABC, Generic[View, Result]):
     needs: ClassVar[frozenset[Need]] = frozenset()
     tasks: ClassVar[frozenset[str]]
     live: ClassVar[bool] = False
+    quick: ClassVar[bool] = True
     thorough: ClassVar[bool] = False
 
     @final

@@ -143,7 +143,8 @@ class _PartyAudit:
             chosen = variant_of(tried[0], leak.variant)
             upright = chosen.values if (leak.batch_auc or 0.5) >= 0.5 else -chosen.values
             self.inferring[len(self.leaks) - 1] = replace(chosen, values=upright)
-        if Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
+        whole = run.job.parties[run.job.active].audit.depth == "full"
+        if whole and Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
             self.curves.append(label_curve(run, truth, view, attack))
 
 
@@ -155,8 +156,9 @@ def truth_of(run: Run) -> Tensor:
 def own_columns(run: Run) -> dict[str, OwnColumns]:
     """What the columns of each passive party that are at hand tell of the labels."""
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
+    seed, trees = run.job.train.seed, run.job.parties[run.job.active].audit.depth == "full"
     return {
-        party: predict_from_columns(run.stores[party], run.training, truth_of(run), classes, run.job.train.seed)
+        party: predict_from_columns(run.stores[party], run.training, truth_of(run), classes, seed, trees=trees)
         for party in run.job.passives
         if party in run.stores
     }

@@ -41,7 +41,7 @@ class Watcher(Relay):
         """Set up the auditor; after a resume it first reads what was recorded."""
         if self.every != "never":
             active = self.job.active
-            attacks = resolve(self.job.parties[active].audit.attacks, task.kind).labels
+            attacks = resolve(self.job.parties[active].audit.catalogue, task.kind).labels
             self.auditor = Auditor(task, truth, training, attacks, active, self.job.train.seed)
             if start:
                 replay(self.folder, self.auditor, [active, *self.passives], start)

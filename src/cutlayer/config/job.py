@@ -78,6 +78,8 @@ class AuditConfig(FrozenModel):
         attacks: Names, or a catalogue. At the active party, whose labels are attacked, `auto` is all attacks that fit
             the task, are cheap and apply to any cut; `full` has those that take longer as well. At a passive party,
             whose features are attacked, both are none.
+        depth: `quick` leaves out of `auto` the attacks that take longest, the leaks by number of known labels, and the
+            trees among the models of a party's own columns. Such an audit is partial: it passes no gate.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
         rows: Approximate number of rows of whole sampled steps that are recorded in each epoch.
         followed: Number of training rows whose messages are recorded in every epoch: what a party that keeps all
@@ -90,6 +92,7 @@ class AuditConfig(FrozenModel):
     """
 
     attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
+    depth: Literal["quick", "full"] = "full"
     every: Literal["epoch", "end", "never"] = "epoch"
     rows: int = Field(default=8192, ge=64)
     followed: int = Field(default=8192, ge=64)
@@ -97,6 +100,17 @@ class AuditConfig(FrozenModel):
     max_megabytes: int = Field(default=512, ge=1)
     fail_above: GatesConfig = GatesConfig()
     attribute: str | None = None
+
+    @property
+    def catalogue(self) -> Literal["quick", "auto", "full"] | tuple[str, ...]:
+        """What the attacks are resolved from: `attacks`, or `quick` for an `auto` of that depth."""
+        return "quick" if (self.attacks, self.depth) == ("auto", "quick") else self.attacks
+
+    @model_validator(mode="after")
+    def _depth_is_of_the_catalogue(self) -> AuditConfig:
+        if self.depth == "quick" and self.attacks != "auto":
+            raise ValueError("depth: quick with attacks: auto alone, got other attacks; leave one of both out")
+        return self
 
     @model_validator(mode="after")
     def _gates_are_measured(self) -> AuditConfig:

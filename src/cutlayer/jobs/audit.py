@@ -43,7 +43,7 @@ def conclude_audit(
     """
     folders = {label: folder.of_run(label) for label in runs}
     task = Task(job.task, summary.task.classes)
-    attacks = resolve(job.parties[job.active].audit.attacks, job.task)
+    attacks = resolve(job.parties[job.active].audit.catalogue, job.task)
     runs = _with_history(job, folder, folders, runs, task, attacks.histories)
     completed = audit_completions(job, folders, folder, attacks.completions, task)
     compared = {label: own for label, own in folders.items() if label in (RunKind.THIS_RUN, RunKind.UNDEFENDED)}
@@ -55,7 +55,7 @@ def conclude_audit(
         completions=tuple(completed.results),
         features=tuple(features.results),
         guarantees=tuple(guarantees),
-        left_out=left_out(job.parties[job.active].audit.attacks, job.task),
+        left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
     )
     findings = findings_of(Context(summary.utility, summary.protections, audit))
     gates = gates_of(job.parties[job.active].audit.fail_above.limits, own, audit.left_out)
@@ -72,7 +72,8 @@ def _with_history(
 ) -> dict[str, RunAudit]:
     """The audits with the attacks on the whole runs."""
     opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
-    own = own_columns(opened[RunKind.THIS_RUN]) if attacks else {}
+    recorded = job.parties[job.active].audit.every != "never"
+    own = own_columns(opened[RunKind.THIS_RUN]) if attacks and recorded else {}
     return {label: audit_history(opened[label], label, audit, attacks, own) for label, audit in runs.items()}
 
 
@@ -108,7 +109,7 @@ def audit_again(
 def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     """An auditor that has attacked the transcripts of one run."""
     run = Run(job, folder, classes=classes)
-    attacks = resolve(job.parties[job.active].audit.attacks, job.task).labels
+    attacks = resolve(job.parties[job.active].audit.catalogue, job.task).labels
     auditor = Auditor(run.task, run.truth, run.training, attacks, job.active, job.train.seed)
     replay(folder, auditor, [job.active, *job.passives])
     return auditor

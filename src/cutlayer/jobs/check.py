@@ -51,13 +51,13 @@ def check_job(job: Job, only: str | None = None) -> None:
             wanted = f"no parties.{name}.serving at the active party, which releases no embedding"
             raise ConfigError.expected(wanted, party.serving, "set it at the passive parties")
         if party.role == "passive":
-            resolve(party.audit.attacks, job.task, "passive")
+            resolve(party.audit.catalogue, job.task, "passive")
         if party.role == "passive" and party.audit.fail_above.limits:
             raise ConfigError(
                 f"parties.{name}.audit.fail_above: only the active party, which holds the labels, can measure label_auc"
             )
     audit = job.parties[job.active].audit
-    attacks = resolve(audit.attacks, job.task)
+    attacks = resolve(audit.catalogue, job.task)
     if not (attacks.labels or attacks.histories) and audit.fail_above.limits:
         wanted = f"an attack that measures what parties.{job.active}.audit.fail_above limits"
         raise ConfigError.expected(

@@ -126,9 +126,9 @@ def _run_all(
     )
     runs[own.label] = describe(job, own, folder, trained, watcher.auditor, threads, options)
     references = tuple(_references(job, folder, trained, progress))
-    if resolve(job.parties[job.active].audit.attacks, job.task).completions:
+    if resolve(job.parties[job.active].audit.catalogue, job.task).completions:
         progress.stage("model completion")
-    if any(resolve(job.parties[name].audit.attacks, job.task, "passive").features for name in job.passives):
+    if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
         progress.stage("feature leakage")
     conclude(job, folder, runs, references)
 

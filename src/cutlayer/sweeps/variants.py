@@ -85,7 +85,7 @@ def check_measured(job: Job, messages: tuple[str, ...]) -> None:
     where = f"parties.{job.active}.audit"
     if audit.every == "never":
         raise ConfigError.expected(f"{where}.every: epoch or end", "never", "a sweep needs a measured leak")
-    resolved = resolve(audit.attacks, job.task)
+    resolved = resolve(audit.catalogue, job.task)
     attacks: tuple[Attack[Any, Any], ...] = (*resolved.labels, *resolved.histories)
     if not any(str(target) in messages for attack in attacks for target in attack.reads):
         raise ConfigError.expected(

@@ -48,6 +48,7 @@ class Bilinear(HistoryAttack):
     reference = "Kariyappa and Qureshi 2021 (arXiv 2112.01299), by regression over epochs"
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
+    quick = False
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows.

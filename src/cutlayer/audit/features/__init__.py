@@ -62,7 +62,7 @@ def audit_features(
     trained = {name: load_job(run.path / "job.yaml").train for name, run in runs.items()}
     jobs = {name: job.model_copy(update={"train": train}) for name, train in trained.items()}
     for party in job.passives:
-        attacks = resolve(job.parties[party].audit.attacks, job.task, "passive").features
+        attacks = resolve(job.parties[party].audit.catalogue, job.task, "passive").features
         if not (folder.data(party) / "store.json").exists():
             continue
         for name, run in runs.items():
