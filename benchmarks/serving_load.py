@@ -38,12 +38,13 @@ def generate(url: str, connections: int, rows: int, stop: Callable[[], bool], id
     Args:
         url: Address of the service, `http://HOST:PORT`.
         connections: Number of requests that are under way at once.
-        rows: Number of ids of a request, drawn at random.
+        rows: Number of ids of a request, drawn at random; several are answered as columns.
         stop: Asked before every request.
         ids: Ids to draw from.
     """
     load, draw = Load(), random.Random(1)
-    bodies = [json.dumps({"ids": draw.sample(ids, rows)}).encode() for _ in range(512)]
+    shape = {"answer": "columns"} if rows > 1 else {}
+    bodies = [json.dumps({"ids": draw.sample(ids, rows), **shape}).encode() for _ in range(512)]
     began = time.monotonic()
     asyncio.run(_all(url, connections, bodies, stop, load))
     load.took = time.monotonic() - began - WARM_UP

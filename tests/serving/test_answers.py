@@ -30,6 +30,19 @@ def test_all_parties_equal_the_offline_prediction(plain: Path) -> None:
     asyncio.run(check())
 
 
+def test_columns_and_rows_are_the_same_answer(plain: Path) -> None:
+    async def check() -> None:
+        async with world(plain) as served:
+            ids = [*IDS, MISSING_AT_SHOP + 2]
+            rows, columns = await served.predict(ids), await served.predict(ids, answer="columns")
+            assert columns["predictions"]["probability"] == [row["probability"] for row in rows["predictions"]]
+            assert columns["predictions"]["subset"] == [row["subset"] for row in rows["predictions"]]
+            assert columns["subsets"] == rows["subsets"]
+            assert len({*columns["predictions"]["subset"]}) == 2
+
+    asyncio.run(check())
+
+
 @pytest.mark.parametrize("absent", [("telco",), ("shop",), PASSIVES])
 @pytest.mark.parametrize("run", ["plain", "headed"])
 def test_absent_parties_equal_the_offline_prediction(

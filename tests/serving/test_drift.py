@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.stats import ks_2samp
 
 from cutlayer.serving.online.drift import MIN_ROWS, Reference, column_drift
 from cutlayer.serving.online.half import Half
@@ -40,6 +41,22 @@ def test_psi_of_codes_counts_new_ones_together() -> None:
     assert other.psi > 5
 
 
+def test_ks_is_scipy_s_up_to_a_percentile_and_has_its_limit() -> None:
+    for shift in (0.0, 0.3):
+        trained, served = DRAW.normal(size=5_000), DRAW.normal(loc=shift, size=3_000)
+        reference = Reference("x", trained)
+        reference.add(served[:1_000])
+        reference.add(served[1_000:])
+        exact = ks_2samp(trained, served).statistic
+        assert reference.ks is not None
+        assert reference.ks_limit is not None
+        assert exact - 0.01 <= reference.ks <= exact + 1e-12
+        assert (reference.ks > reference.ks_limit) == (shift > 0)
+    codes = Reference("c", np.repeat([2.0, 3.0], 500), categories=True)
+    codes.add(np.repeat([2.0, 3.0], 500))
+    assert codes.ks is None
+
+
 def test_too_few_rows_give_no_statistic() -> None:
     reference = Reference("x", np.arange(50.0))
     reference.add(np.arange(MIN_ROWS - 1.0))
@@ -69,6 +86,8 @@ def test_the_active_party_shows_its_columns_and_scores_and_no_other_party_s(plai
             assert drift["colour"]["psi"] > 0.25
             metrics = (await served.client.get("/metrics")).text
             assert 'cutlayer_drift_psi{column="income"}' in metrics
+            assert 'cutlayer_drift_ks{column="income"}' in metrics
+            assert drift["income"]["ks"] > drift["income"]["ks_limit"]
             assert "calls" not in metrics
 
     asyncio.run(check())

@@ -46,15 +46,15 @@ def batches_served(run: Path) -> list[tuple[int, int]]:
 
 def test_an_id_that_is_asked_for_again_gets_the_same_noise(noisy: Path) -> None:
     with releases(noisy) as served:
-        _, first = served.release(digests(3, 4, 5))
-        _, again = served.release(digests(5, 3))
-        _, twice = served.release(digests(4, 4, 4))
-        _, other = served.release(digests(6))
+        first = served.release(digests(3, 4, 5)).embedding
+        again = served.release(digests(5, 3)).embedding
+        twice = served.release(digests(4, 4, 4)).embedding
+        other = served.release(digests(6)).embedding
         assert torch.equal(again, first[[2, 0]])
         assert torch.equal(twice, first[[1, 1, 1]])
     # Averaging over requests, other batches, or a restart learns nothing.
     with releases(noisy) as served:
-        _, restarted = served.release(digests(3, 6, 4))
+        restarted = served.release(digests(3, 6, 4)).embedding
         assert torch.equal(restarted, torch.cat([first[:1], other, first[1:2]]))
     assert batches_served(noisy) == [(0, 0), (0, 1)]
 
@@ -62,7 +62,7 @@ def test_an_id_that_is_asked_for_again_gets_the_same_noise(noisy: Path) -> None:
 def test_releases_have_the_noise_of_the_plan(noisy: Path) -> None:
     with releases(noisy) as served:
         rows = np.arange(150)
-        _, sent = served.release(digests(*rows))
+        sent = served.release(digests(*rows)).embedding
         with torch.no_grad():
             bare = served._embed(torch.from_numpy(served.features.index.find(digests(*rows))))
         clipped = bare * (1 / bare.norm(dim=1, keepdim=True)).clamp(max=1.0)
@@ -72,16 +72,18 @@ def test_releases_have_the_noise_of_the_plan(noisy: Path) -> None:
 
 def test_changed_columns_take_another_pass_and_the_plan_ends_them(noisy: Path, tmp_path: Path) -> None:
     with releases(noisy) as served:
-        _, first = served.release(digests(3, 4))
+        first = served.release(digests(3, 4)).embedding
     table = pa.parquet.read_table(Half.open(noisy, "telco").job.parties["telco"].table.path)
     changed = table.set_column(1, "calls", pa.array([value + 1 for value in table.column("calls").to_pylist()]))
     pa.parquet.write_table(changed, tmp_path / "changed.parquet")
     with releases(noisy, table=tmp_path / "changed.parquet") as served:
-        status, sent = served.release(digests(3, 9))
+        found = served.release(digests(3, 9))
+        status, sent = found.status, found.embedding
         assert status.tolist() == [Status.CAPPED, Status.PRESENT]  # one pass was planned: 9 is new in it, 3 is not
         assert not sent[0].any()
     with releases(noisy) as served:  # the old columns again
-        status, sent = served.release(digests(3))
+        found = served.release(digests(3))
+        status, sent = found.status, found.embedding
         assert status.tolist() == [Status.PRESENT]
         assert torch.equal(sent, first[:1])
 
@@ -127,10 +129,11 @@ def test_the_limit_of_ids_holds_over_restarts_and_known_ids_go_on(plain: Path, t
     run = tmp_path / "run"
     shutil.copytree(plain, run)
     with releases(run, max_ids=3) as served:
-        status, _ = served.release(digests(1, 2, 1, 888, 3))
+        status = served.release(digests(1, 2, 1, 888, 3)).status
         assert status.tolist() == [Status.PRESENT, Status.PRESENT, Status.PRESENT, Status.UNKNOWN, Status.CAPPED]
     with releases(run, max_ids=3) as served:
-        status, sent = served.release(digests(3, 2, 999, 888))
+        found = served.release(digests(3, 2, 999, 888))
+        status, sent = found.status, found.embedding
         # Beyond the limit nobody learns whether the party has an id.
         assert status.tolist() == [Status.CAPPED, Status.PRESENT, Status.CAPPED, Status.UNKNOWN]
         assert not sent[0].any()
@@ -156,7 +159,7 @@ def test_a_kill_between_count_and_send_releases_nothing_twice(noisy: Path, monke
             served.release(digests(2))
         monkeypatch.undo()
     with releases(noisy) as served:
-        status, _ = served.release(digests(2))
+        status = served.release(digests(2)).status
         assert status.tolist() == [Status.PRESENT]
     assert batches_served(noisy) == [(0, 0), (0, 1), (0, 2)]
 
@@ -170,7 +173,7 @@ def test_an_older_copy_of_the_stored_rows_is_noticed(noisy: Path) -> None:
         served.release(digests(3))
     stored.write_bytes(copy)
     with releases(noisy) as served:
-        status, _ = served.release(digests(1, 2))
+        status = served.release(digests(1, 2)).status
         assert status.tolist() == [Status.PRESENT, Status.CAPPED]
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
+import jsonschema_rs
 import pytest
+import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
 
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import read_log
@@ -130,6 +135,48 @@ def test_no_request_at_all_is_a_fault_of_the_service(plain: Path) -> None:
                 assert "predictions" in parsed or parsed["error"]
 
     asyncio.run(check())
+
+
+def test_requests_of_the_published_schema_get_answers_that_it_describes(plain: Path) -> None:
+    """Requests that fit the OpenAPI document, and others that do not; statuses and answers are those that it lists."""
+
+    async def check() -> None:
+        async with world(plain) as served:
+            document = (await served.client.get("/openapi.json")).json()
+            seen = set[int]()
+            for method, path, body in generated(document):
+                response = await served.client.request(method, path, json=body)
+                where = (method, path, body, response.text[:200])
+                assert response.status_code < 500, where
+                described = document["paths"][path][method.lower()]["responses"].get(str(response.status_code))
+                assert described is not None, where
+                schema = described.get("content", {}).get("application/json", {}).get("schema", {})
+                whole = {**schema, "components": document["components"]}
+                if schema:
+                    jsonschema_rs.validator_for(whole).validate(response.json())
+                seen.add(response.status_code)
+            assert seen >= {200, 404, 422}
+
+    asyncio.run(check())
+
+
+def generated(document: Any) -> list[tuple[str, str, Any]]:
+    """Method, path and body of requests for every operation of an OpenAPI document."""
+    found: list[tuple[str, str, Any]] = []
+    for result in schemathesis.openapi.from_dict(document).get_all_operations():
+        for mode in schemathesis.GenerationMode:
+
+            @settings(max_examples=25, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+            @given(result.ok().as_strategy(generation_mode=mode))
+            def collect(case: Any) -> None:
+                body = None if isinstance(case.body, schemathesis.core.NotSet) else case.body
+                if not isinstance(body, bytes):
+                    found.append((case.method, case.path, body))
+
+            with suppress(Unsatisfiable, SkipTest):  # an operation without a body has no request that is wrong
+                collect()
+    known = [{"ids": [1, 2], "answer": shape} for shape in ("rows", "columns")]
+    return [*found, *(("POST", "/v1/predict", body) for body in known)]
 
 
 def test_other_paths_methods_and_keys(plain: Path) -> None:

@@ -25,6 +25,10 @@ def test_several_classes_have_a_probability_each(tmp_path: Path) -> None:
                 assert row["probabilities"].keys() == {"blue", "green", "red"}
                 assert abs(sum(row["probabilities"].values()) - 1) < 1e-6
             assert answer["subsets"][0]["expected"]["metric"] == "accuracy"
+            columns = (await served.predict([1, 2], answer="columns"))["predictions"]["probabilities"]
+            assert columns == {
+                name: [row["probabilities"][name] for row in answer["predictions"]] for name in ("blue", "green", "red")
+            }
 
     asyncio.run(check())
 
@@ -38,6 +42,7 @@ def test_a_regression_has_a_value(tmp_path: Path) -> None:
             values = [row["value"] for row in answer["predictions"]]
             assert np.isfinite(values).all()
             assert len(set(values)) == 2
+            assert (await served.predict([1, 2], answer="columns"))["predictions"]["value"] == values
 
     asyncio.run(check())
 

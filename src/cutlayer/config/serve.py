@@ -99,7 +99,7 @@ class ServeConfig(FrozenModel):
     http: HttpConfig = HttpConfig()
     deadline_ms: float = Field(default=100.0, ge=1, le=60_000)
     batch_ms: float = Field(default=2.0, ge=0, le=1000)
-    batch_rows: int = Field(default=512, ge=1, le=65_536)
+    batch_rows: int = Field(default=2048, ge=1, le=65_536)
     required: tuple[str, ...] = ()
     absent: AbsentAnswer = "auto"
     runs: Path | None = None

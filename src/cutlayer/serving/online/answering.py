@@ -21,6 +21,7 @@ from cutlayer.serving.online.served_model import Columns, ServedModel
 from cutlayer.serving.online.status import Status
 
 Statuses = npt.NDArray[np.uint8]
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +30,12 @@ class Question:
 
     Attributes:
         ids: Digests of the ids, uint8 (n, 16).
+        rows: Row numbers in the active party's own store, int64 (n,), `ABSENT` where it has none.
         columns: Encoded columns of the active party, (n, ...) each; `None` where its own store has them.
     """
 
     ids: Digests
+    rows: Rows
     columns: Columns | None = None
 
     def __len__(self) -> int:
@@ -74,7 +77,7 @@ async def answer(
     asked = [asyncio.ensure_future(_look_up(model, peers, name, ids, deadline, blame)) for name in model.passives]
     # The questions leave before this party computes its own part.
     await asyncio.sleep(0)
-    own, status = _own_part(model, questions, ids)
+    own, status = _own_part(model, questions)
     found = dict(zip(model.passives, await asyncio.gather(*asked), strict=True))
     columns = [status if name == model.active else found[name].status for name in model.parties]
     statuses = np.stack(columns, axis=1)
@@ -98,11 +101,11 @@ async def _look_up(model: ServedModel, peers: Peers, name: str, ids: Digests, de
     return await peer.look_up(ids, deadline, blame=blame)
 
 
-def _own_part(model: ServedModel, questions: Sequence[Question], ids: Digests) -> tuple[Tensor, Statuses]:
+def _own_part(model: ServedModel, questions: Sequence[Question]) -> tuple[Tensor, Statuses]:
     """Embedding (n, width) and status (n,) of the active party; nothing where it has no features."""
+    rows = np.concatenate([question.rows for question in questions])
     if model.active not in model.parties:
-        return torch.zeros(len(ids), 0), np.zeros(len(ids), dtype=np.uint8)
-    rows = model.find(ids)
+        return torch.zeros(len(rows), 0), np.zeros(len(rows), dtype=np.uint8)
     codes, numbers = model.own(rows)
     known, start = rows != ABSENT, 0
     for question in questions:
@@ -111,6 +114,9 @@ def _own_part(model: ServedModel, questions: Sequence[Question], ids: Digests) -
             codes[start:end], numbers[start:end] = question.columns
             known[start:end] = True
         start = end
+    if known.all():
+        model.drift.add_columns(codes, numbers)
+        return model.embed((codes, numbers)), np.full(len(rows), Status.PRESENT, dtype=np.uint8)
     model.drift.add_columns(codes[torch.from_numpy(known)], numbers[torch.from_numpy(known)])
     embedding = model.embed((codes, numbers)).masked_fill(torch.from_numpy(~known)[:, None], 0.0)
     return embedding, np.where(known, Status.PRESENT, Status.UNKNOWN).astype(np.uint8)

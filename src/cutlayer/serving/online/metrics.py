@@ -36,7 +36,8 @@ class Metrics:
         self.asked = Gauge(
             "cutlayer_party_asked", "Whether a party is asked, or probed only.", ["party"], registry=here
         )
-        self.drift = Gauge("cutlayer_drift_psi", "PSI statistic against training.", ["column"], registry=here)
+        self.psi = Gauge("cutlayer_drift_psi", "PSI statistic against training.", ["column"], registry=here)
+        self.ks = Gauge("cutlayer_drift_ks", "KS statistic against training.", ["column"], registry=here)
 
     def answered(self, model: ServedModel, outcome: Outcome, seconds: float) -> None:
         """Count an answer."""
@@ -63,7 +64,9 @@ class Metrics:
             self.asked.labels(name).set(int(peer is not None and not peer.breaker.open))
         for reference in model.drift.references():
             if reference.psi is not None:
-                self.drift.labels(reference.name).set(reference.psi)
+                self.psi.labels(reference.name).set(reference.psi)
+            if reference.ks is not None:
+                self.ks.labels(reference.name).set(reference.ks)
         return generate_latest(self.registry)
 
 
@@ -90,11 +93,15 @@ class PassiveMetrics:
         yield rows
         yield CounterMetricFamily("cutlayer_lookups", "Lookups answered.", value=self._answered.lookups)
         yield CounterMetricFamily("cutlayer_lookup_seconds", "Time of lookups.", value=self._answered.seconds)
-        drift = GaugeMetricFamily("cutlayer_drift_psi", "PSI statistic against training.", labels=["column"])
+        psi = GaugeMetricFamily("cutlayer_drift_psi", "PSI statistic against training.", labels=["column"])
+        ks = GaugeMetricFamily("cutlayer_drift_ks", "KS statistic against training.", labels=["column"])
         for reference in self._drift.references() if self._drift is not None else ():
             if reference.psi is not None:
-                drift.add_metric([reference.name], reference.psi)
-        yield drift
+                psi.add_metric([reference.name], reference.psi)
+            if reference.ks is not None:
+                ks.add_metric([reference.name], reference.ks)
+        yield psi
+        yield ks
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.features import checked_ids
 from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, message, until_invalid
-from cutlayer.serving.online.releases import OnlineReleases
+from cutlayer.serving.online.releases import OnlineReleases, Released
 from cutlayer.serving.online.status import Status
 
 logger = logging.getLogger(__name__)
@@ -162,20 +162,19 @@ class PassiveService:
         began = time.perf_counter()
         ids = checked_ids(asked.tensors["ids"], MAX_ROWS)
         try:
-            status, embedding = self.releases.release(ids)
+            found = self.releases.release(ids)
         except (OSError, DataError, Diverged) as fault:
             logger.warning("%s: a lookup failed: %s", self.party, fault)
-            status = np.full(len(ids), Status.FAILED, dtype=np.uint8)
-            embedding = torch.zeros(len(ids), self.releases.bottom.width)
-        self._record(ids, status)
+            found = Released.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
+        self._record(ids, found)
         self.answered.lookups += 1
         self.answered.seconds += time.perf_counter() - began
-        tensors = {"embedding": embedding.contiguous(), "status": torch.from_numpy(status)}
+        tensors = {"embedding": found.embedding.contiguous(), "status": torch.from_numpy(found.status)}
         return self._message(Kind.LOOKED_UP, asked.sequence, tensors)
 
-    def _record(self, ids: Any, status: Any) -> None:
+    def _record(self, ids: Any, found: Released) -> None:
         """Write the audit line before the answer leaves."""
-        counts = {Status(code): int((status == code).sum()) for code in set(status.tolist())}
+        counts = {Status(code): int(count) for code, count in enumerate(np.bincount(found.status)) if count}
         for code, count in counts.items():
             self.answered.rows[code] = self.answered.rows.get(code, 0) + count
         self.audit.write(
@@ -187,7 +186,7 @@ class PassiveService:
             released=counts.get(Status.PRESENT, 0),
             refused=counts.get(Status.CAPPED, 0),
         )
-        self.observe(self.releases.features.index.find(ids[status == Status.PRESENT]))
+        self.observe(found.rows[found.status == Status.PRESENT])
 
     def _message(self, kind: Kind, number: int, tensors: Any = None, fields: Any = None) -> Message:
         return message(kind, self.party, self.active, self.tag, number, tensors, fields)

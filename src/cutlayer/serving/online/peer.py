@@ -93,8 +93,9 @@ class Peer:
             asked = message(Kind.LOOKUP, self.me, self.name, self.version, number, {"ids": torch.from_numpy(ids)})
             self._send(asked)
             await asyncio.wait({future}, timeout=max(0.0, deadline - began))
-            # Where this process itself was late, an answer in time may have arrived and wait to be read.
-            await asyncio.wait({future}, timeout=GRACE)
+            if not future.done():
+                # Where this process itself was late, an answer in time may have arrived and wait to be read.
+                await asyncio.wait({future}, timeout=GRACE)
             if not future.done():
                 if blame:
                     self._missed()
@@ -144,7 +145,7 @@ class Peer:
         if embedding.shape != (rows, self.width) or len(status) != rows:
             wanted = f"{rows} rows of width {self.width} from {self.name}"
             raise ProtocolError.expected(wanted, f"{tuple(embedding.shape)} with {len(status)} statuses")
-        if not np.isin(status, WIRE).all():
+        if int(status.max(initial=0)) > WIRE[-1]:
             raise ProtocolError.expected(f"a known status from {self.name}", int(status.max()))
         if not rows_within(embedding, self.limit):
             raise ProtocolError.expected(f"finite rows of norm up to {self.limit:g} from {self.name}", "others")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -32,12 +32,14 @@ class PredictRequest(FrozenModel):
         ids: Ids of the rows, each once; text or whole numbers.
         columns: Values of the active party's own columns by name, as many as ids; without them its own store is read.
         required: Passive parties without whom no answer is wanted, besides those that the service requires.
+        answer: `rows` answers with an object for each id, `columns` with an array for each field, a third as long.
         deadline_ms: Time that the answer may take, in milliseconds; at most that of the service.
     """
 
     ids: Annotated[tuple[Id, ...], Field(min_length=1)]
     columns: Mapping[Annotated[str, Field(max_length=256)], tuple[Value, ...]] | None = None
     required: tuple[Annotated[str, Field(max_length=64)], ...] = ()
+    answer: Literal["rows", "columns"] = "rows"
     deadline_ms: float | None = Field(default=None, ge=1, le=60_000)
 
 
@@ -91,19 +93,35 @@ class Prediction(FrozenModel):
     subset: int
 
 
+class PredictionColumns(FrozenModel):
+    """Predictions of all rows, an array for each field.
+
+    Attributes:
+        probability: Probability of the second class of a binary task.
+        probabilities: Probabilities by class of a multi-class task.
+        value: Values of a regression.
+        subset: Index into `subsets` of each row.
+    """
+
+    probability: tuple[float, ...] | None = None
+    probabilities: Mapping[str, tuple[float, ...]] | None = None
+    value: tuple[float, ...] | None = None
+    subset: tuple[int, ...]
+
+
 class PredictAnswer(FrozenModel):
     """Predictions of all rows of a request, by one version.
 
     Attributes:
         version: Version that answered.
         degraded: Whether a party is absent from a row.
-        predictions: One for each id, in their order.
+        predictions: One for each id, in their order; with `answer: columns` an array for each field.
         subsets: Parties that contributed.
     """
 
     version: str
     degraded: bool
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[Prediction, ...] | PredictionColumns
     subsets: tuple[SubsetAnswer, ...]
 
 
@@ -127,20 +145,33 @@ def digests_of(ids: tuple[str | int, ...], rule: Rule = "strip") -> Digests:
     Raises:
         DataError: an id is empty, repeats, cannot be encoded, or does not fit the rule.
     """
-    texts = [str(each) for each in ids]
+    texts = [*map(str, ids)]
+    joined = "".join(texts)
     if (
         rule in ("strip", "none")
-        and all(text.isascii() and text.isalnum() for text in texts)
+        and joined.isascii()
+        and joined.isalnum()
+        and all(texts)
         and len({*texts}) == len(texts)
     ):
         # Their own canonical texts: the digests of `row_digests`, without its preparations for a whole column.
-        hashed = b"".join([blake2b(text.encode(), digest_size=DIGEST_BYTES).digest() for text in texts])
+        hashed = b"".join([*map(_digest, " ".join(texts).encode().split(b" "))])
         return np.frombuffer(bytearray(hashed), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
     try:
         text = canonical_ids(pa.array(texts, pa.large_string()), "ids", rule)
         return distinct_digests(text, "ids").reshape(-1, DIGEST_BYTES)
     except (UnicodeError, pa.ArrowException):
         raise DataError.expected("ids of valid Unicode", "other text") from None
+
+
+_EMPTY = blake2b(digest_size=DIGEST_BYTES)
+
+
+def _digest(text: bytes) -> bytes:
+    """Digest of one text: a copy of a hash of nothing takes two thirds of the time of a new one."""
+    copied = _EMPTY.copy()
+    copied.update(text)
+    return copied.digest()
 
 
 def checked_columns(request: PredictRequest) -> Mapping[str, tuple[Any, ...]] | None:

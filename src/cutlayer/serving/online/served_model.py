@@ -119,7 +119,7 @@ class ServedModel:
         """The active party's own embedding (n, width)."""
         if self.bottom is None:
             raise ConfigError(f"{self.active} has no features")
-        with torch.no_grad():
+        with torch.inference_mode():
             embedding: Tensor = self.bottom(*columns)
         return embedding
 
@@ -133,15 +133,14 @@ class ServedModel:
         Returns:
             Probabilities (n, classes), or values (n,) of a regression, float64.
         """
-        logits = torch.zeros(len(present), self.task.outputs)
-        with torch.no_grad():
+        with torch.inference_mode():
+            if present.all():
+                return self.task.predict(self.top(embeddings).double())
+            logits = torch.zeros(len(present), self.task.outputs)
             for pattern, places in patterns(present):
                 rows = torch.from_numpy(places)
-                chosen = (
-                    embeddings if len(places) == len(present) else {name: e[rows] for name, e in embeddings.items()}
-                )
-                logits[rows] = self._logits(chosen, pattern)
-        return self.task.predict(logits.double())
+                logits[rows] = self._logits({name: e[rows] for name, e in embeddings.items()}, pattern)
+            return self.task.predict(logits.double())
 
     def effective(self, present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """The parties that contribute, (n, parties): under `active_only` the active party alone where one is absent."""

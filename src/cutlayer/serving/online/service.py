@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from cutlayer.errors import DataError
 from cutlayer.serving.online.answering import Outcome, Question
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.callers import Caller, Refused
+from cutlayer.serving.online.features import ABSENT
 from cutlayer.serving.online.metrics import Metrics
 from cutlayer.serving.online.patterns import patterns
 from cutlayer.serving.online.schema import PredictRequest, checked_columns, digests_of
@@ -23,6 +24,8 @@ from cutlayer.serving.online.status import Status
 from cutlayer.serving.online.versions import Versions
 
 _SHOWN = 3
+_FIELDS = {"regression": "value", "binary": "probability"}
+Predicted = npt.NDArray[np.float64]
 
 
 class PredictionService:
@@ -100,12 +103,13 @@ def _question(request: PredictRequest, model: ServedModel) -> Question:
         columns = None if given is None else model.encoded(given)
     except DataError as fault:
         raise Refused(422, str(fault)[:1000]) from None
-    unknown = model.features is not None and columns is None and np.flatnonzero(model.find(ids) < 0)
-    if unknown is not False and len(unknown):
+    rows = model.find(ids)
+    if model.features is not None and columns is None and (rows == ABSENT).any():
+        unknown = np.flatnonzero(rows == ABSENT)
         shown = ", ".join(ascii(str(request.ids[place])[:40]) for place in unknown[:_SHOWN])
         got = f"{len(unknown)} of {len(ids)} ids that it does not, such as {shown}"
         raise Refused(404, f"expected ids that {model.active} has, got {got}; give their columns with the request")
-    return Question(ids, columns)
+    return Question(ids, rows, columns)
 
 
 def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:
@@ -148,21 +152,43 @@ def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> 
     for pattern, rows in patterns(outcome.status):
         where[rows] = len(subsets)
         subsets.append(_subset(model, pattern))
-    places = where.tolist()
-    if model.task.kind == "regression":
-        named = [{"value": value} for value in outcome.predicted.tolist()]
-    elif model.task.kind == "binary":
-        named = [{"probability": value} for value in outcome.predicted[:, 1].tolist()]
-    else:
-        named = [{"probabilities": dict(zip(model.outputs, row, strict=True))} for row in outcome.predicted.tolist()]
+    predicted = outcome.predicted
     return {
         "version": model.version,
         "degraded": any(subset["degraded"] for subset in subsets),
-        "predictions": [
-            {"id": id_, **value, "subset": place} for id_, value, place in zip(request.ids, named, places, strict=True)
-        ],
+        "predictions": (
+            _columns(model, predicted, where.tolist())
+            if request.answer == "columns"
+            else _rows(request.ids, model, predicted, where.tolist())
+        ),
         "subsets": subsets,
     }
+
+
+def _rows(
+    ids: Sequence[str | int], model: ServedModel, predicted: Predicted, places: list[int]
+) -> list[dict[str, Any]]:
+    """An object for each id."""
+    if model.task.kind not in _FIELDS:
+        field, values = "probabilities", [dict(zip(model.outputs, row, strict=True)) for row in predicted.tolist()]
+    else:
+        field, values = _single(model, predicted)
+    rows = zip(ids, values, places, strict=True)
+    return [{"id": id_, field: value, "subset": place} for id_, value, place in rows]
+
+
+def _columns(model: ServedModel, predicted: Predicted, places: list[int]) -> dict[str, Any]:
+    """An array for each field, in the order of the ids."""
+    if model.task.kind in _FIELDS:
+        field, values = _single(model, predicted)
+        return {field: values, "subset": places}
+    return {"probabilities": dict(zip(model.outputs, predicted.T.tolist(), strict=True)), "subset": places}
+
+
+def _single(model: ServedModel, predicted: Predicted) -> tuple[str, list[Any]]:
+    """Name and values of the one number that a task predicts for a row."""
+    values: list[Any] = (predicted[:, 1] if model.task.kind == "binary" else predicted).tolist()
+    return _FIELDS[model.task.kind], values
 
 
 def _subset(model: ServedModel, pattern: npt.NDArray[np.uint8]) -> dict[str, Any]:

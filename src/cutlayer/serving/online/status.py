@@ -34,4 +34,4 @@ _REASONS = {
     Status.DROPPED: "another party is absent, and absent: active_only is set",
 }
 WIRE = (Status.PRESENT, Status.UNKNOWN, Status.CAPPED, Status.FAILED)
-"""The answers that a passive party may give for a row."""
+"""The answers that a passive party may give for a row: all codes up to the last of them."""
