@@ -15,7 +15,7 @@ from cutlayer.attacks.label.base import Guess, LabelAttack, Scores, Target, step
 from cutlayer.audit import Auditor, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.jobs.audit import audit_again
-from cutlayer.report import build
+from cutlayer.report.build import build
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 

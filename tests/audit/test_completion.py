@@ -21,7 +21,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.report import build
+from cutlayer.report.build import build
 from cutlayer.results.completion import CompletionResult
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder

@@ -22,7 +22,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.report import build
+from cutlayer.report.build import build
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.together import Keys

@@ -17,7 +17,7 @@ from cutlayer.kernels.pareto import knee, pareto_front
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import Attempt, LayerLeak
 from cutlayer.sweeps import measure, shared, variants, worker
-from cutlayer.sweeps.measure import LeakKind
+from cutlayer.sweeps.leak_kind import LeakKind
 from tests.results.leaks import leak_result
 
 LR = "train.optimizer.lr"

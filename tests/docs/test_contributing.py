@@ -22,7 +22,8 @@ from cutlayer.data import PartyTable, sources
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.report import build, render_html
+from cutlayer.report import render_html
+from cutlayer.report.build import build
 from cutlayer.training.together import Keys
 from studies import registry
 from studies.results import TrialResult

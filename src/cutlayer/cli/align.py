@@ -6,20 +6,19 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit, notify
-from cutlayer.cli.party import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, link_options
-from cutlayer.cli.progress import progress_for
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
 from cutlayer.cli.run import JobFile
-from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.align import Aligned, align_party
-from cutlayer.jobs.links import security_of, trail_folder
-from cutlayer.parties.alignment import Purpose
+
+if TYPE_CHECKING:
+    from cutlayer.jobs.align import Aligned
+    from cutlayer.parties.alignment import Purpose
 
 
 class Reveal(StrEnum):
@@ -55,15 +54,14 @@ def align(
     json: Json = False,
 ) -> None:
     """Find the rows that all parties have by private set intersection, without training; all parties run it."""
-    private = load_private_part(local)
-    whole = with_private_part(load_job(job), name, private)
+    from cutlayer.cli.progress import progress_for
+    from cutlayer.jobs.align import align_party
+
+    own = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
     purpose = purpose_of(dry_run, reveal)
-    security = None if plaintext else security_of(whole, name, private, local.parent, notify)
-    trail = trail_folder(private, name, local.parent)
-    links = link_options(private, security, timeout, deadline, reconnect, trail)
     with progress_for(quiet=json) as progress:
-        result = align_party(whole, name, file, purpose, progress, links)
+        result = align_party(own.job, name, file, purpose, progress, own.links)
     if json:
         emit({**asdict(result), "out": str(result.out) if result.out else None})
         return
@@ -77,6 +75,8 @@ def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:
     Raises:
         ConfigError: a dry run reveals rows to nobody.
     """
+    from cutlayer.parties.alignment import Purpose
+
     if dry_run and reveal is not None:
         raise ConfigError.expected("no --reveal with --dry-run, which reveals numbers alone", reveal.value)
     if dry_run:

@@ -21,7 +21,6 @@ from typer.core import TyperGroup
 from cutlayer.cli.signals import Received, stopped_by_signals
 from cutlayer.errors import CutlayerError, Interrupted
 from cutlayer.report.rounding import plain
-from cutlayer.version import __version__
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -59,6 +58,8 @@ errors = Console(stderr=True)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from cutlayer.version import __version__
+
         sys.stdout.write(f"cutlayer {__version__}\n")
         raise typer.Exit
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.run import AllowModel, JobFile, keys_for
-from cutlayer.config.load import load_job
-from cutlayer.jobs.forecast import Forecast, forecast
-from cutlayer.models import allowed_models
 from cutlayer.report.rounding import size, times
+
+if TYPE_CHECKING:
+    from cutlayer.jobs.forecast import Forecast
 
 
 @app.command()
 def check(job: JobFile, allow_model: AllowModel = None, json: Json = False) -> None:
     """Validate everything without training; forecast bytes, memory, time and what the run costs in privacy."""
+    from cutlayer.config.load import load_job
+    from cutlayer.jobs.forecast import forecast
+    from cutlayer.models import allowed_models
+
     with allowed_models(*allow_model or ()):
         result = forecast(load_job(job), keys_for(job.parent, None).folder)
     if json:

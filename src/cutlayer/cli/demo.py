@@ -11,8 +11,6 @@ from rich.console import Console
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import keys_for, train
-from cutlayer.demo import copy_files, demo_job
-from cutlayer.jobs.execute import Options
 
 Copy = Annotated[
     Path | None, typer.Option("--copy", help="Only copy the job file and its table there, to edit and run yourself.")
@@ -23,6 +21,9 @@ Out = Annotated[Path | None, typer.Option("--out", help="The run folder to make;
 @app.command()
 def demo(out: Out = None, copy: Copy = None, json: Json = False) -> None:
     """Train on UCI Adult split between three organisations, undefended and defended, and audit both."""
+    from cutlayer.demo import copy_files, demo_job
+    from cutlayer.jobs.execute import Options
+
     if copy is not None:
         copy_files(copy)
         if json:

@@ -11,14 +11,7 @@ from rich.console import Console
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.report import RunPath
 from cutlayer.cli.run import AllowModel
-from cutlayer.config import near_miss
-from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
-from cutlayer.models import allowed_models
-from cutlayer.report.model_card import model_card, write_card
-from cutlayer.serving.export import ARCHITECTURE, CARD, Architecture, export_part
-from cutlayer.serving.models import PartyModel
-from cutlayer.training.folder import RunFolder
 
 Party = Annotated[str, typer.Option("--party", help="The party whose part is written.", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", help="The folder to make.", show_default=False)]
@@ -27,6 +20,14 @@ Out = Annotated[Path, typer.Option("--out", help="The folder to make.", show_def
 @app.command()
 def export(path: RunPath, party: Party, out: Out, allow_model: AllowModel = None, json: Json = False) -> None:
     """Write one party's part of a trained model: weights, encoder, architecture, programs and a model card."""
+    from cutlayer.config import near_miss
+    from cutlayer.config.load import load_job
+    from cutlayer.models import allowed_models
+    from cutlayer.report.model_card import model_card, write_card
+    from cutlayer.serving.export import ARCHITECTURE, CARD, Architecture, export_part
+    from cutlayer.serving.models import PartyModel
+    from cutlayer.training.folder import RunFolder
+
     folder = RunFolder.open(path)
     job = load_job(folder.path / "job.yaml")
     if party not in job.parties:

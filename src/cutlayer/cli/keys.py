@@ -5,37 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from cryptography import x509
 from rich.console import Console
 
-from cutlayer.certificates import fingerprint, identity
-from cutlayer.certificates.authority import (
-    AUTHORITY_DAYS,
-    CERTIFICATE_DAYS,
-    PUBLIC,
-    Authority,
-    make_request,
-    read_request,
-)
-from cutlayer.certificates.files import pem_of
-from cutlayer.certificates.names import federation_name, key_fingerprint
-from cutlayer.channel.address import check_fixed_port
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.config.job import party_name
-from cutlayer.config.load import read_yaml
 from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import ConfigError, TrustError
 from cutlayer.report.rounding import plain
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 keys = typer.Typer(no_args_is_help=True, help="Make, sign, renew and revoke the certificates of parties.")
 app.add_typer(keys, name="keys")
 
 Folder = Annotated[Path, typer.Option("--folder", help="The folder of the certificate files.")]
 Name = Annotated[str, typer.Argument(help="The name of the party, as in the job.", show_default=False)]
-Days = Annotated[int, typer.Option("--days", help="Days that the certificate is valid.")]
+Days = Annotated[int | None, typer.Option("--days", help="Days that the certificate is valid. Default: 365.")]
 Fingerprint = Annotated[
     str, typer.Option("--fingerprint", help="The fingerprint that the other side read out; another one is refused.")
 ]
@@ -50,7 +38,11 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make an authority, and the key and certificate of the party that runs it."""
-    authority = Authority.create(folder, _checked(federation_name, federation), _checked(party_name, name))
+    from cutlayer.certificates import identity
+    from cutlayer.certificates.authority import Authority
+    from cutlayer.certificates.names import federation_name
+
+    authority = Authority.create(folder, _checked(federation_name, federation), _checked_party(name))
     _tell(
         as_json,
         {"identity": identity(federation, name), "folder": str(folder), "authority": authority.fingerprint},
@@ -68,9 +60,13 @@ def invite(
     as_json: Json = False,
 ) -> None:
     """Write one file for a partner: the authority's certificate, its name, and where to connect."""
+    from cutlayer.certificates.authority import PUBLIC, Authority
+    from cutlayer.certificates.files import pem_of
+    from cutlayer.channel.address import check_fixed_port
+
     check_fixed_port(address)
     authority = Authority(folder)
-    authority.invite(_checked(party_name, name))
+    authority.invite(_checked_party(name))
     path = out or Path(f"{name}.invite")
     entries = {
         "cutlayer": "invitation",
@@ -96,6 +92,11 @@ def request(
     as_json: Json = False,
 ) -> None:
     """Make a private key on this machine, and a request to be signed; the key never leaves the folder."""
+    from cutlayer.certificates import fingerprint
+    from cutlayer.certificates.authority import PUBLIC, make_request
+    from cutlayer.certificates.files import pem_of
+    from cutlayer.certificates.names import key_fingerprint
+
     federation, party, address, authority = _read_invitation(invitation)
     _compare(seen, fingerprint(authority), "the authority in the invitation")
     make_folder(folder)
@@ -120,11 +121,14 @@ def sign(
     file: Annotated[Path, typer.Argument(help="The partner's request.", show_default=False)],
     seen: Fingerprint = "",
     out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate; default: NAME.pem.")] = None,
-    days: Days = CERTIFICATE_DAYS,
+    days: Days = None,
     folder: Folder = KEYS,
     as_json: Json = False,
 ) -> None:
     """Sign the request of a party that was invited."""
+    from cutlayer.certificates.authority import Authority, read_request
+    from cutlayer.certificates.names import key_fingerprint
+
     authority, made = Authority(folder), read_request(file)
     own = key_fingerprint(made.public_key())
     _compare(seen, own, "the key in the request")
@@ -141,11 +145,13 @@ def sign(
 def renew(
     name: Name,
     out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate.")] = None,
-    days: Days = CERTIFICATE_DAYS,
+    days: Days = None,
     folder: Folder = KEYS,
     as_json: Json = False,
 ) -> None:
     """Issue a new certificate for the same key; a running party takes it up without a restart."""
+    from cutlayer.certificates.authority import Authority
+
     path = out or (folder / f"{name}.pem" if (folder / f"{name}.key").exists() else Path(f"{name}.pem"))
     Authority(folder).renew(name, _checked_days(days), path)
     _tell(as_json, {"file": str(path)}, f"{path} replaces the certificate of {name}; the old one stays valid")
@@ -158,6 +164,8 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke the certificates of a party, or the one with a serial number."""
+    from cutlayer.certificates.authority import Authority
+
     serials = Authority(folder).revoke(name)
     _tell(
         as_json,
@@ -170,6 +178,8 @@ def revoke(
 @keys.command(name="list")
 def list_(folder: Folder = KEYS, as_json: Json = False) -> None:
     """List the certificates that the authority issued."""
+    from cutlayer.certificates.authority import Authority
+
     shown = ("party", "serial", "until", "revoked")
     found = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
     lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{', revoked' * e['revoked']}" for e in found]
@@ -182,6 +192,13 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
     Raises:
         TrustError: the file holds something else.
     """
+    from cryptography import x509
+
+    from cutlayer.certificates.names import federation_name
+    from cutlayer.channel.address import check_fixed_port
+    from cutlayer.config.job import party_name
+    from cutlayer.config.load import read_yaml
+
     try:
         entries = read_yaml(path)
         if entries.get("cutlayer") != "invitation":
@@ -234,7 +251,16 @@ def _checked(check: Callable[[str], str], text: str) -> str:
         raise ConfigError.expected(str(fault), repr(text)) from None
 
 
-def _checked_days(days: int) -> int:
+def _checked_party(name: str) -> str:
+    from cutlayer.config.job import party_name
+
+    return _checked(party_name, name)
+
+
+def _checked_days(days: int | None) -> int:
+    from cutlayer.certificates.authority import AUTHORITY_DAYS, CERTIFICATE_DAYS
+
+    days = CERTIFICATE_DAYS if days is None else days
     if not 1 <= days <= AUTHORITY_DAYS:
         raise ConfigError.expected(f"--days from 1 to {AUTHORITY_DAYS:,}", days)
     return days

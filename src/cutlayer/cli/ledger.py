@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from cutlayer.accounting.run_store import NAME, RunLine, RunStore
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.errors import ConfigError
 from cutlayer.report.rounding import plain
-from cutlayer.training.all_runs import sum_of
+
+if TYPE_CHECKING:
+    from cutlayer.accounting.run_store import RunLine
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the secrets, which holds the ledger of all runs.")]
 
@@ -21,6 +22,8 @@ Folder = Annotated[Path, typer.Argument(help="The folder of the secrets, which h
 @app.command(name="ledger")
 def ledger(folder: Folder = Path(".cutlayer"), json: Json = False) -> None:
     """Show what all runs together released about this party's labels or rows, by partner."""
+    from cutlayer.accounting.run_store import NAME, RunStore
+
     store = RunStore(folder / NAME)
     lines = store.lines()
     if not lines:
@@ -35,6 +38,8 @@ def ledger(folder: Folder = Path(".cutlayer"), json: Json = False) -> None:
 
 
 def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
+    from cutlayer.training.all_runs import sum_of
+
     for party in dict.fromkeys(line.party for line, _ in sums):
         yield f"{party}:"
         for line, _ in sums:
@@ -49,6 +54,8 @@ def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
 
 
 def _plain(line: RunLine, runs: Sequence[RunLine]) -> dict[str, Any]:
+    from cutlayer.training.all_runs import sum_of
+
     return {
         "party": line.party,
         "time": line.time,

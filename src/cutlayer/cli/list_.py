@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,11 +12,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cutlayer.attacks import REGISTRY as ATTACKS
-from cutlayer.attacks import Attack, HistoryAttack, LabelAttack
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.models import BOTTOMS, TOPS
-from cutlayer.protections import REGISTRY as PROTECTIONS
+
+if TYPE_CHECKING:
+    from cutlayer.attacks import Attack
 
 
 class Catalogue(StrEnum):
@@ -47,6 +46,8 @@ def list_(what: Annotated[Catalogue, typer.Argument(help="Which catalogue.")], j
 
 def _when(attack: type[Attack[Any, Any]]) -> str:
     """When the audit runs an attack, and so what it costs."""
+    from cutlayer.attacks import HistoryAttack, LabelAttack
+
     if issubclass(attack, LabelAttack):
         return "in every epoch, on sampled steps"
     if issubclass(attack, HistoryAttack):
@@ -55,6 +56,10 @@ def _when(attack: type[Attack[Any, Any]]) -> str:
 
 
 def _entries(what: Catalogue) -> Iterator[dict[str, Any]]:
+    from cutlayer.attacks import REGISTRY as ATTACKS
+    from cutlayer.models import BOTTOMS, TOPS
+    from cutlayer.protections import REGISTRY as PROTECTIONS
+
     if what is Catalogue.PROTECTIONS:
         for name, protection in sorted(PROTECTIONS.items()):
             sides = {"side": str(protection.side), "protects": str(protection.protects)}
@@ -67,7 +72,7 @@ def _entries(what: Catalogue) -> Iterator[dict[str, Any]]:
             audited = {"catalogue": catalogue, "runs": _when(attack)}
             yield {"name": name, **known, **audited, "tasks": sorted(attack.tasks), "reference": attack.reference}
     else:
-        for place, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
+        for side, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
             for name, model in kinds.items():
                 keys = [key for key in model.config.model_fields if key != "kind"]
-                yield {"name": name, "place": place, "settings": keys}
+                yield {"name": name, "place": side, "settings": keys}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from cutlayer.channel.security import Security
-from cutlayer.cli.app import BAD_INPUT, Json, app, emit, notify
-from cutlayer.cli.progress import progress_for
+from cutlayer.cli.app import BAD_INPUT, Json, app, emit
+from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import (
     AllowModel,
@@ -25,34 +23,12 @@ from cutlayer.cli.run import (
     interruptible,
     keys_for,
 )
-from cutlayer.config import PrivateFile
-from cutlayer.config.load import load_job, load_private_part, with_private_part
-from cutlayer.jobs.execute import Options
-from cutlayer.jobs.links import LinkOptions, security_of, trail_folder
-from cutlayer.jobs.party import run_party
-from cutlayer.jobs.preflight import Check, run_preflight
-from cutlayer.models import allowed_models
 from cutlayer.report.rounding import metric, plain
-from cutlayer.results.audit import PassiveAudit
-from cutlayer.training.folder import RunFolder
 
-Name = Annotated[str, typer.Option("--as", help="Which party of the job this process is.", show_default=False)]
-LocalFile = Annotated[Path, typer.Option("--local", help="This organisation's private party file.", show_default=False)]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the other parties to connect.")]
-Deadline = Annotated[
-    float, typer.Option("--deadline", help="Seconds that a connected party may take for a single step.")
-]
-Reconnect = Annotated[
-    float | None,
-    typer.Option(
-        "--reconnect",
-        help="Seconds within which a broken connection may be replaced; default: 30, and 0 with --plaintext.",
-        show_default=False,
-    ),
-]
-Plaintext = Annotated[
-    bool, typer.Option("--plaintext", help="Link without TLS and certificates, on this machine alone.")
-]
+if TYPE_CHECKING:
+    from cutlayer.jobs.preflight import Check
+    from cutlayer.training.folder import RunFolder
+
 Preflight = Annotated[
     bool, typer.Option("--preflight", help="Check files, certificates, table and the other parties; do not train.")
 ]
@@ -76,42 +52,24 @@ def party(
     json: Json = False,
 ) -> None:
     """Run one party of a job here; the other parties run elsewhere, linked by TLS with certificates on both sides."""
-    private = load_private_part(local)
-    whole = with_private_part(load_job(job), name, private)
+    from cutlayer.cli.progress import progress_for
+    from cutlayer.jobs.execute import Options
+    from cutlayer.jobs.party import run_party
+    from cutlayer.jobs.preflight import run_preflight
+    from cutlayer.models import allowed_models
+
+    own = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
-    models = allowed_models(*private.allow_models, *allow_model or ())
-    security = None if plaintext else security_of(whole, name, private, local.parent, notify)
-    trail = trail_folder(private, name, local.parent)
-    links = link_options(private, security, timeout, deadline, reconnect, trail)
+    models = allowed_models(*own.private.allow_models, *allow_model or ())
     if preflight:
         with models:
-            raise typer.Exit(show_checks(run_preflight(whole, name, options, links), as_json=json))
+            raise typer.Exit(show_checks(run_preflight(own.job, name, options, own.links), as_json=json))
     with interruptible(folder), models, progress_for(quiet=json) as progress:
-        ran = run_party(whole, name, folder, options, progress, links)
-    if name == whole.active:
+        ran = run_party(own.job, name, folder, options, progress, own.links)
+    if name == own.job.active:
         raise typer.Exit(finish(ran, as_json=json))
     show_outcome(ran, as_json=json)
-
-
-def link_options(
-    private: PrivateFile,
-    security: Security | None,
-    timeout: float,
-    deadline: float,
-    reconnect: float | None,
-    trail: Path,
-) -> LinkOptions:
-    """How to connect, by the options of the command line and the private file."""
-    return LinkOptions(
-        trail=trail,
-        security=security,
-        listen=private.listen,
-        timeout=timeout,
-        deadline=deadline,
-        reconnect=reconnect,
-        notify=notify,
-    )
 
 
 def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
@@ -129,6 +87,8 @@ def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
 
 def show_outcome(ran: RunFolder, *, as_json: bool) -> None:
     """Show what a passive party did, and what it measured of its own features."""
+    from cutlayer.results.audit import PassiveAudit
+
     outcome, audit = ran.read_json("outcome.json"), PassiveAudit.read(ran.path / "audit.json")
     if as_json:
         emit({**outcome, **audit.model_dump(mode="json")})

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from cutlayer.channel.address import check_loopback
-from cutlayer.cli.app import Json, app, emit, notify
-from cutlayer.cli.party import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, link_options
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
 from cutlayer.cli.predict import Absent, table_like
 from cutlayer.cli.run import AllowModel, JobFile, KeyFile
-from cutlayer.config import Job, PrivateFile, TableConfig
-from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server, security_of, trail_folder
-from cutlayer.models import allowed_models
-from cutlayer.parties.linked import driven
-from cutlayer.results.scores import check_scores_path
-from cutlayer.serving.between import Side, answer, ask, write_answered
-from cutlayer.serving.release import Serving
-from cutlayer.training.finetuning import checked_absent
-from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import read_key
-from cutlayer.training.process import run_threads
-from cutlayer.training.test_predictions import check_other_file
+
+if TYPE_CHECKING:
+    from cutlayer.config import Job, PrivateFile, TableConfig
+    from cutlayer.jobs.links import LinkOptions
+    from cutlayer.serving.between import Side
+    from cutlayer.serving.release import Serving
+    from cutlayer.training.folder import RunFolder
 
 Run = Annotated[
     Path | None,
@@ -58,14 +51,21 @@ def party_predict(
     json: Json = False,
 ) -> None:
     """Predict new rows between organisations: this party's part, with its own table and its own part of the model."""
-    private = load_private_part(local)
-    given = with_private_part(load_job(job), name, private)
+    from cutlayer.channel.address import check_loopback
+    from cutlayer.jobs.links import address_of
+    from cutlayer.models import allowed_models
+    from cutlayer.serving.between import Side
+    from cutlayer.serving.release import Serving
+    from cutlayer.training.folder import RunFolder
+    from cutlayer.training.keys import read_key
+    from cutlayer.training.process import run_threads
+
+    given, private, links = organisation(
+        job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
+    )
     folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
     trained = _trained_job(folder, given)
-    security = None if plaintext else security_of(given, name, private, local.parent, notify)
-    trail = trail_folder(private, name, local.parent)
-    links = link_options(private, security, timeout, deadline, reconnect, trail)
-    if security is None:
+    if links.security is None:
         check_loopback(address_of(given))
     _check_options(given, name, folder, out, absent or ())
     supplied = read_key(key) if key else None
@@ -86,6 +86,8 @@ def _trained_job(folder: RunFolder, given: Job) -> Job:
     Raises:
         ConfigError: the folder is of another job.
     """
+    from cutlayer.config.load import load_job
+
     trained = load_job(folder.path / "job.yaml")
     if trained.digest() != given.digest():
         wanted = f"the job that {folder.path} was trained with"
@@ -99,6 +101,9 @@ def _check_options(job: Job, name: str, folder: RunFolder, out: Path | None, abs
     Raises:
         ConfigError: the active party has no `--out`, or a passive one has it or names absent parties.
     """
+    from cutlayer.results.scores import check_scores_path
+    from cutlayer.training.test_predictions import check_other_file
+
     if name == job.active:
         if out is None:
             raise ConfigError.expected(f"--out at {name}, which has the predictions", "none", "name a .parquet file")
@@ -117,6 +122,11 @@ def _table(private: PrivateFile, data: Path | None) -> TableConfig:
 
 
 def _lead(side: Side, job: Job, how: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool) -> None:
+    from cutlayer.jobs.links import open_server
+    from cutlayer.parties.linked import driven
+    from cutlayer.serving.between import ask, write_answered
+    from cutlayer.training.finetuning import checked_absent
+
     absent = checked_absent(names, [*side.model.record.widths], side.name)
     peers = [name for name in job.passives if name not in absent]
     if peers:
@@ -134,6 +144,10 @@ def _lead(side: Side, job: Job, how: LinkOptions, out: Path, names: list[str] | 
 
 
 def _follow(side: Side, serving: Serving, job: Job, how: LinkOptions, *, as_json: bool) -> None:
+    from cutlayer.jobs.links import make_client
+    from cutlayer.parties.linked import driven
+    from cutlayer.serving.between import answer
+
     serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, how) as link:
         link.open(how.timeout)

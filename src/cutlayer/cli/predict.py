@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,15 +12,11 @@ from rich.console import Console
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.report import RunPath
 from cutlayer.cli.run import AllowModel, KeyFile
-from cutlayer.config import Job, TableConfig, near_miss, validated
-from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
-from cutlayer.models import allowed_models
-from cutlayer.serving.predict import Predicted, Request
-from cutlayer.serving.predict import predict as predict_rows
-from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import read_key
-from cutlayer.training.process import run_threads
+
+if TYPE_CHECKING:
+    from cutlayer.config import Job, TableConfig
+    from cutlayer.serving.predict import Predicted
 
 Out = Annotated[Path, typer.Option("--out", help="The Parquet file to write.", show_default=False)]
 Data = Annotated[
@@ -48,6 +44,14 @@ def predict(
     json: Json = False,
 ) -> None:
     """Predict rows with the models of a finished run: one row per id, with the parties that contributed."""
+    from cutlayer.config.load import load_job
+    from cutlayer.models import allowed_models
+    from cutlayer.serving.predict import Request
+    from cutlayer.serving.predict import predict as predict_rows
+    from cutlayer.training.folder import RunFolder
+    from cutlayer.training.keys import read_key
+    from cutlayer.training.process import run_threads
+
     folder = RunFolder.open(path)
     job = load_job(folder.path / "job.yaml")
     tables = tables_of(job, data or ())
@@ -66,6 +70,8 @@ def tables_of(job: Job, given: list[str] | tuple[()]) -> dict[str, TableConfig]:
     Raises:
         ConfigError: another form, an unknown party, or a party twice.
     """
+    from cutlayer.config import near_miss
+
     tables: dict[str, TableConfig] = {}
     for text in given:
         name, sign, path = text.partition("=")
@@ -86,6 +92,8 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
         trained: Table that the job was trained on, if it was a file.
         path: Path of the new table.
     """
+    from cutlayer.config import TableConfig, validated
+
     same = trained is not None and trained.path.suffixes == path.suffixes
     settings = trained.model_dump(exclude={"path"}, exclude_defaults=True) if same and trained is not None else {}
     return validated(TableConfig, {**settings, "path": str(path)}, "--data")

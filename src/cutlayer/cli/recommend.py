@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.cli.progress import progress_for
 from cutlayer.cli.run import AllowModel, JobFile, keys_for
-from cutlayer.models import allowed_models
 from cutlayer.report.rounding import count, plain, seconds
-from cutlayer.report.terminal import rich_table
-from cutlayer.sweeps.recommend import (
-    Limits,
-    Recommendation,
-    Request,
-    check_table,
-    front_table,
-    parse_guarantee,
-    recommended_diff,
-    verdict,
-)
-from cutlayer.sweeps.recommend import (
-    recommend as search,
-)
-from cutlayer.sweeps.recommend.wording import lowest_columns
-from cutlayer.sweeps.result import UNCOUNTED
+
+if TYPE_CHECKING:
+    from cutlayer.sweeps.recommend import Recommendation
 
 Leak = Annotated[
     float | None, typer.Option("--max-leak", help="Largest leak of the strongest attack: max(AUC, 1 - AUC).")
@@ -67,6 +52,11 @@ def recommend(
     json: Json = False,
 ) -> None:
     """Find the protection of the labels that stays within limits; the same command goes on."""
+    from cutlayer.cli.progress import progress_for
+    from cutlayer.models import allowed_models
+    from cutlayer.sweeps.recommend import Limits, Request, parse_guarantee, recommended_diff, verdict
+    from cutlayer.sweeps.recommend import recommend as search
+
     limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee))
     request = Request(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
     keys = keys_for(job.parent, None)
@@ -80,6 +70,11 @@ def recommend(
 
 
 def _show(found: Recommendation, diff: str, folder: Path, console: Console) -> None:
+    from cutlayer.report.terminal import rich_table
+    from cutlayer.sweeps.recommend import check_table, front_table, verdict
+    from cutlayer.sweeps.recommend.wording import lowest_columns
+    from cutlayer.sweeps.result import UNCOUNTED
+
     console.print(Text(f"{plain(verdict(found))}.", "bold"))
     if below := lowest_columns(found):
         console.print(Text(f"{plain(below)}.", "yellow"))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.report import Report, build, print_report, render_markdown, write_html, write_junit
-from cutlayer.training.folder import RunFolder
+
+if TYPE_CHECKING:
+    from cutlayer.report import Report
+    from cutlayer.training.folder import RunFolder
 
 GATE_FAILED = 1
 
@@ -22,6 +24,8 @@ Markdown = Annotated[bool, typer.Option("--markdown", help="Print the report's t
 @app.command()
 def report(path: RunPath, markdown: Markdown = False, json: Json = False) -> None:
     """Write report.json and report.html of a run, and show it."""
+    from cutlayer.training.folder import RunFolder
+
     raise typer.Exit(finish(RunFolder.open(path), as_json=json, as_markdown=markdown))
 
 
@@ -31,6 +35,8 @@ def finish(folder: RunFolder, *, as_json: bool, as_markdown: bool = False) -> in
     Returns:
         The exit code: 1 where a gate failed, or a guarantee that was tested does not hold.
     """
+    from cutlayer.report import print_report, render_markdown
+
     with folder.locked("a report"):
         result = write_report(folder.path)
     if as_json:
@@ -44,6 +50,9 @@ def finish(folder: RunFolder, *, as_json: bool, as_markdown: bool = False) -> in
 
 def write_report(path: Path) -> Report:
     """Build the report of a run folder: `report.json`, `report.html` and, where there are gates, `gates.xml`."""
+    from cutlayer.report import write_html, write_junit
+    from cutlayer.report.build import build
+
     result = build(path)
     result.write(path / "report.json")
     write_html(result, path / "report.html")

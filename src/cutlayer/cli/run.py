@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cutlayer.cli.app import Json, app
-from cutlayer.cli.progress import progress_for
 from cutlayer.cli.report import finish
-from cutlayer.config import Job
-from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError, Interrupted
-from cutlayer.jobs.execute import Options, execute
-from cutlayer.models import allowed_models
-from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import read_key
-from cutlayer.training.together import Keys
+
+if TYPE_CHECKING:
+    from cutlayer.config import Job
+    from cutlayer.jobs.execute import Options
+    from cutlayer.training.folder import RunFolder
+    from cutlayer.training.together import Keys
 
 Out = Annotated[
     Path | None,
@@ -56,6 +54,10 @@ def run(
     json: Json = False,
 ) -> None:
     """Train a job with all its parties here, audit what crossed, and write the report."""
+    from cutlayer.config.load import load_job
+    from cutlayer.jobs.execute import Options
+    from cutlayer.models import allowed_models
+
     loaded = load_job(job)
     folder = out or job.parent / "runs" / job.stem
     options = Options(keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
@@ -70,6 +72,9 @@ def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder
         Interrupted: Ctrl-C; the message names what is left of the run.
         CutlayerError: Bad input.
     """
+    from cutlayer.cli.progress import progress_for
+    from cutlayer.jobs.execute import execute
+
     with interruptible(folder), progress_for(quiet=quiet) as progress:
         return execute(job, folder, options, progress)
 
@@ -77,6 +82,8 @@ def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder
 @contextmanager
 def interruptible(folder: Path) -> Iterator[None]:
     """Turn Ctrl-C into an error that names what is left of the run."""
+    from cutlayer.training.folder import RunFolder
+
     try:
         yield
     except KeyboardInterrupt:
@@ -105,4 +112,7 @@ def checked_forget(forget: bool, resume: bool) -> bool:
 
 def keys_for(folder: Path, supplied: Path | None) -> Keys:
     """The keys of a run; long-lived secrets are in `.cutlayer` in the folder of the job file."""
+    from cutlayer.training.keys import read_key
+    from cutlayer.training.together import Keys
+
     return Keys(folder / ".cutlayer", read_key(supplied) if supplied else None)

@@ -8,15 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.config import BudgetConfig, Job
-from cutlayer.config.job import BUDGET, LABEL_FREE, LabelFreeConfig
-from cutlayer.models import BOTTOMS, TOPS
-from cutlayer.models.fitting import FITS
-from cutlayer.protections import REGISTRY as PROTECTIONS
-from cutlayer.results.audit import Audit
-from cutlayer.results.document import Document
-from cutlayer.results.report import Report
-from cutlayer.results.summary import Summary
 
 
 class Subject(StrEnum):
@@ -28,7 +19,6 @@ class Subject(StrEnum):
     REPORT = "report"
 
 
-_RESULTS: dict[Subject, type[Document]] = {Subject.SUMMARY: Summary, Subject.AUDIT: Audit, Subject.REPORT: Report}
 Of = Annotated[Subject, typer.Argument(help="job.yaml, or a file of results that a run writes.")]
 
 
@@ -36,11 +26,28 @@ Of = Annotated[Subject, typer.Argument(help="job.yaml, or a file of results that
 def schema(of: Of = Subject.JOB, json: Json = False) -> None:
     """Print the JSON schema of job.yaml, at which you point your editor, or of summary, audit or report.json."""
     del json  # the schema is JSON either way
-    emit(_RESULTS[of].model_json_schema(mode="serialization") if of in _RESULTS else job_schema())
+    emit(job_schema() if of is Subject.JOB else result_schema(of))
+
+
+def result_schema(of: Subject) -> dict[str, Any]:
+    """The schema of a file of results."""
+    from cutlayer.results.audit import Audit
+    from cutlayer.results.document import Document
+    from cutlayer.results.report import Report
+    from cutlayer.results.summary import Summary
+
+    kinds: dict[Subject, type[Document]] = {Subject.SUMMARY: Summary, Subject.AUDIT: Audit, Subject.REPORT: Report}
+    return kinds[of].model_json_schema(mode="serialization")
 
 
 def job_schema() -> dict[str, Any]:
     """The job's schema with the sections of every registered protection and model in it."""
+    from cutlayer.config import BudgetConfig, Job
+    from cutlayer.config.job import BUDGET, LABEL_FREE, LabelFreeConfig
+    from cutlayer.models import BOTTOMS, TOPS
+    from cutlayer.models.fitting import FITS
+    from cutlayer.protections import REGISTRY as PROTECTIONS
+
     whole = Job.model_json_schema()
     definitions = whole["$defs"]
     for name, kind in PROTECTIONS.items():

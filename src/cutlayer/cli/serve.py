@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import secrets
@@ -19,14 +18,9 @@ import typer
 from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit, notify
-from cutlayer.cli.party import LocalFile, Name, Plaintext
+from cutlayer.cli.organisation import LocalFile, Name, Plaintext
 from cutlayer.cli.run import AllowModel, KeyFile
-from cutlayer.config import CallerConfig, validated
-from cutlayer.config.load import load_private_part
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.links import open_trail, security_of, trail_folder
-from cutlayer.models import allowed_models
-from cutlayer.training.keys import read_key
 
 Runs = Annotated[
     list[Path],
@@ -48,8 +42,12 @@ def serve(
     json: Json = False,
 ) -> None:
     """Serve predictions of a trained run: over HTTP at the active party, towards it at a passive one."""
+    from cutlayer.config.load import load_private_part
+    from cutlayer.jobs.links import open_trail, security_of, trail_folder
+    from cutlayer.models import allowed_models
     from cutlayer.serving.online.half import Half
     from cutlayer.serving.online.process import serve_active, serve_passive
+    from cutlayer.training.keys import read_key
 
     private = load_private_part(local)
     supplied = read_key(key) if key else None
@@ -72,6 +70,8 @@ def api_key(
     name: Annotated[str, typer.Argument(help="Name of the caller.", show_default=False)], json: Json = False
 ) -> None:
     """Draw a key for a caller of `serve`; print it once, with the section for the private file."""
+    from cutlayer.config import CallerConfig, validated
+
     key = "cut_" + secrets.token_urlsafe(32)
     hashed = sha256(key.encode()).hexdigest()
     caller = validated(CallerConfig, {"name": name, "sha256": hashed}, "caller")
@@ -85,6 +85,8 @@ def api_key(
 
 def run_service(service: Coroutine[Any, Any, None]) -> None:
     """Run a service to its end, in a process that is set up for it: the faster event loop, where it is installed."""
+    import asyncio
+
     # The transport's own thread hands over what arrived, and would wait 5 ms for the interpreter whenever this one is
     # busy: with 64 requests at once that was a third of the time of the slowest answers.
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.cli.progress import progress_for
 from cutlayer.cli.run import AllowModel, JobFile, keys_for
-from cutlayer.models import allowed_models
 from cutlayer.report.rounding import plain, times
-from cutlayer.report.terminal import rich_table
-from cutlayer.sweeps import LeakKind, Plan, SweepResult, parse_varied, run_sweep
-from cutlayer.sweeps.page import trial_table, verdict
-from cutlayer.sweeps.result import UNCOUNTED
+from cutlayer.sweeps.leak_kind import LeakKind
+
+if TYPE_CHECKING:
+    from cutlayer.sweeps import SweepResult
 
 Vary = Annotated[
     list[str],
@@ -53,6 +51,10 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Run a job with other numbers, draw utility against leak, and name the knee; the same command goes on."""
+    from cutlayer.cli.progress import progress_for
+    from cutlayer.models import allowed_models
+    from cutlayer.sweeps import Plan, parse_varied, run_sweep
+
     folder = out or job.parent / "runs" / f"{job.stem}-sweep"
     plan = Plan(job, [parse_varied(text) for text in vary], folder, trials, storage, leak)
     keys = keys_for(job.parent, None)
@@ -65,6 +67,10 @@ def sweep(
 
 
 def _show(result: SweepResult, folder: Path, console: Console) -> None:
+    from cutlayer.report.terminal import rich_table
+    from cutlayer.sweeps.page import trial_table, verdict
+    from cutlayer.sweeps.result import UNCOUNTED
+
     console.print(Text(f"{plain(verdict(result))}.", "bold"))
     console.print(rich_table(trial_table(result)))
     if result.failed:

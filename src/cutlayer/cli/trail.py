@@ -6,15 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from cutlayer.channel.message import Kind
-from cutlayer.channel.trail import TrailFile, Verified, verify
 from cutlayer.cli.app import BAD_INPUT, Json, app, emit
 from cutlayer.report.rounding import plain, size
+
+if TYPE_CHECKING:
+    from cutlayer.channel.trail import TrailFile, Verified
 
 trail = typer.Typer(no_args_is_help=True, help="Verify and show what left this party.")
 app.add_typer(trail, name="trail")
@@ -23,37 +24,39 @@ Folder = Annotated[
     Path, typer.Argument(help="The folder of the trail, such as .cutlayer/NAME.key.trail.", show_default=False)
 ]
 
-MEANINGS: Mapping[Kind, str] = {
-    Kind.HELLO: "digest of the job, versions, and the number of rows of the table",
-    Kind.ALIGN: "the beginning of a private set intersection: no ids",
-    Kind.MASKED: "own ids, masked by a secret key: not readable without it",
-    Kind.REMASKED: "the other party's masked ids, masked once more",
-    Kind.COMMON: "how many rows are common",
-    Kind.PROOF: "a proof that both sides have the same common rows",
-    Kind.IDS: "digests of row ids: an id that can be guessed can be recognised",
-    Kind.ORDER: "which rows of the other party are common, and their order",
-    Kind.READY: "a digest of the order of the rows, and the width of the embedding",
-    Kind.EMBEDDING: "numbers computed from the columns of training rows",
-    Kind.GRADIENT: "numbers computed from labels and embeddings of training rows",
-    Kind.REQUEST: "a request for a batch of rows",
-    Kind.EVALUATION: "numbers computed from the columns of held-out rows",
-    Kind.RELEASE: "numbers computed from the columns of rows, released once",
-    Kind.EPOCH_END: "whether training goes on, and whether the epoch was the best",
-    Kind.COMMITTED: "that a checkpoint was saved here",
-    Kind.EVIDENCE: "what this party's protections covered",
-    Kind.CLOSE: "the end of the link, and its reason",
-    Kind.OFFER: "which model predicts, and the width of its embeddings",
-    Kind.LOOKUP: "digests of the ids that are asked about",
-    Kind.LOOKED_UP: "numbers computed from the columns of rows that were asked about",
-    Kind.PROBE: "a question whether the other party answers",
-    Kind.ALIVE: "the answer to that question",
+MEANINGS: Mapping[str, str] = {
+    "hello": "digest of the job, versions, and the number of rows of the table",
+    "align": "the beginning of a private set intersection: no ids",
+    "masked": "own ids, masked by a secret key: not readable without it",
+    "remasked": "the other party's masked ids, masked once more",
+    "common": "how many rows are common",
+    "proof": "a proof that both sides have the same common rows",
+    "ids": "digests of row ids: an id that can be guessed can be recognised",
+    "order": "which rows of the other party are common, and their order",
+    "ready": "a digest of the order of the rows, and the width of the embedding",
+    "embedding": "numbers computed from the columns of training rows",
+    "gradient": "numbers computed from labels and embeddings of training rows",
+    "request": "a request for a batch of rows",
+    "evaluation": "numbers computed from the columns of held-out rows",
+    "release": "numbers computed from the columns of rows, released once",
+    "epoch_end": "whether training goes on, and whether the epoch was the best",
+    "committed": "that a checkpoint was saved here",
+    "evidence": "what this party's protections covered",
+    "close": "the end of the link, and its reason",
+    "offer": "which model predicts, and the width of its embeddings",
+    "lookup": "digests of the ids that are asked about",
+    "looked_up": "numbers computed from the columns of rows that were asked about",
+    "probe": "a question whether the other party answers",
+    "alive": "the answer to that question",
 }
-"""What each kind of message is, for a reader who does not know the protocol."""
+"""What each `channel.message.Kind` of message is, for a reader who does not know the protocol."""
 
 
 @trail.command(name="verify")
 def verify_(folder: Folder, json: Json = False) -> None:
     """Compare every line with its hash; exit code 2 if a line was changed, removed or added."""
+    from cutlayer.channel.trail import verify
+
     found = verify(folder)
     if json:
         emit({"intact": not found.problems, "lines": found.lines, "hash": found.hash, "problems": list(found.problems)})
@@ -65,6 +68,8 @@ def verify_(folder: Folder, json: Json = False) -> None:
 @trail.command()
 def show(folder: Folder, json: Json = False) -> None:
     """Show what left this party: to whom, when, how much, and what it is; and whether the record is intact."""
+    from cutlayer.channel.trail import verify
+
     found = verify(folder)
     if json:
         emit(
@@ -90,7 +95,7 @@ def _page(file: TrailFile) -> Iterator[str]:
     for receiver, entries in by_receiver.items():
         yield f"  to {receiver}:"
         for kind, count, octets in entries:
-            meaning = MEANINGS[Kind(kind)] if kind in {each.value for each in Kind} else "unknown to this version"
+            meaning = MEANINGS.get(kind, "unknown to this version")
             yield f"    {count:>9,} x {kind:<10} {size(octets):>8}  {meaning}"
     if file.incomplete:
         yield "  the last line was cut off when the process or the machine went down"

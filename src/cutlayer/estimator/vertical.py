@@ -30,7 +30,8 @@ from cutlayer.estimator.validation import checked, value_errors
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import allowed_models, modules_of
-from cutlayer.report import Report, build
+from cutlayer.report import Report
+from cutlayer.report.build import build
 from cutlayer.serving import servings
 from cutlayer.serving.models import Models
 from cutlayer.training.finetuning import EPOCHS, Labelled, tune

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from enum import StrEnum
 from pathlib import Path
 
 from cutlayer.config import Job
@@ -13,20 +12,8 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.run import RunKind
+from cutlayer.sweeps.leak_kind import LeakKind
 from cutlayer.sweeps.result import TrialMetrics
-
-
-class LeakKind(StrEnum):
-    """Messages whose leak a sweep minimises."""
-
-    ALL = "all"
-    GRADIENT = "gradient"
-    EMBEDDING = "embedding"
-
-    @property
-    def messages(self) -> tuple[str, ...]:
-        """The kinds of message."""
-        return ("gradient", "embedding") if self is LeakKind.ALL else (str(self),)
 
 
 def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: Progress) -> TrialMetrics:

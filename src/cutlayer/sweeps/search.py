@@ -12,7 +12,7 @@ from cutlayer.config import Job
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.forecast import forecast
-from cutlayer.sweeps.measure import LeakKind
+from cutlayer.sweeps.leak_kind import LeakKind
 from cutlayer.sweeps.result import SweepResult
 from cutlayer.sweeps.space import Space, Varied, space_of
 from cutlayer.sweeps.storage import open_study, require_optuna, without_password

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-import torch
-
 LARGE_BATCH = 2048
 """Minimum number of rows of a step that is divided among threads."""
 
@@ -36,6 +34,8 @@ def run_threads(wanted: Literal["auto"] | int, batch_size: int, processes: int =
     Yields:
         Number of threads of the run.
     """
+    import torch  # here: the command line uses the other half of this file before it loads the tensor library
+
     sleeping = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
     cores = _usable_cores() if batch_size >= LARGE_BATCH and sleeping else 1
     threads = max(1, cores // processes) if wanted == "auto" else wanted

@@ -14,7 +14,7 @@ from cutlayer.config import Job
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.forecast import forecast
-from cutlayer.sweeps.measure import LeakKind
+from cutlayer.sweeps.leak_kind import LeakKind
 from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer.sweeps.recommend.halving import by_nearness, front, rungs, survivors
 from cutlayer.sweeps.recommend.result import Checked, Limits, Measured, Recommendation

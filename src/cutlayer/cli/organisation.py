@@ -1,0 +1,78 @@
+"""What the verbs between organisations share: the options, the private file, and how to connect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from cutlayer.cli.app import notify
+
+if TYPE_CHECKING:
+    from cutlayer.config import Job, PrivateFile
+    from cutlayer.jobs.links import LinkOptions
+
+Name = Annotated[str, typer.Option("--as", help="Which party of the job this process is.", show_default=False)]
+LocalFile = Annotated[Path, typer.Option("--local", help="This organisation's private party file.", show_default=False)]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the other parties to connect.")]
+Deadline = Annotated[
+    float, typer.Option("--deadline", help="Seconds that a connected party may take for a single step.")
+]
+Reconnect = Annotated[
+    float | None,
+    typer.Option(
+        "--reconnect",
+        help="Seconds within which a broken connection may be replaced; default: 30, and 0 with --plaintext.",
+        show_default=False,
+    ),
+]
+Plaintext = Annotated[
+    bool, typer.Option("--plaintext", help="Link without TLS and certificates, on this machine alone.")
+]
+
+
+class Organisation(NamedTuple):
+    """One organisation's part of a job.
+
+    Attributes:
+        job: The job with this party's private part in it.
+        private: The private party file.
+        links: How to connect to the other parties.
+    """
+
+    job: Job
+    private: PrivateFile
+    links: LinkOptions
+
+
+def organisation(
+    job: Path,
+    name: str,
+    local: Path,
+    *,
+    plaintext: bool,
+    timeout: float,
+    deadline: float,
+    reconnect: float | None,
+) -> Organisation:
+    """Read the job and the private file of a party, and find how it connects, by both and the command line.
+
+    Raises:
+        CutlayerError: A file cannot be read or does not fit, or the certificates are missing or not accepted.
+    """
+    from cutlayer.config.load import load_job, load_private_part, with_private_part
+    from cutlayer.jobs.links import LinkOptions, security_of, trail_folder
+
+    private = load_private_part(local)
+    whole = with_private_part(load_job(job), name, private)
+    links = LinkOptions(
+        trail=trail_folder(private, name, local.parent),
+        security=None if plaintext else security_of(whole, name, private, local.parent, notify),
+        listen=private.listen,
+        timeout=timeout,
+        deadline=deadline,
+        reconnect=reconnect,
+        notify=notify,
+    )
+    return Organisation(whole, private, links)

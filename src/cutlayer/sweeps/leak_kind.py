@@ -1,0 +1,16 @@
+"""Which leak a sweep minimises."""
+
+from enum import StrEnum
+
+
+class LeakKind(StrEnum):
+    """Messages whose leak a sweep minimises."""
+
+    ALL = "all"
+    GRADIENT = "gradient"
+    EMBEDDING = "embedding"
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """The kinds of message."""
+        return ("gradient", "embedding") if self is LeakKind.ALL else (str(self),)
