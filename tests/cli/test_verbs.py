@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 import pytest
 
 from cutlayer import demo
-from cutlayer.cli import demo as demo_verb
 from cutlayer.config.load import dump_job, load_job
 from tests.cli.jobs import JOB, ROWS, changed
 from tests.cli.test_options import VERBS
@@ -222,7 +221,7 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     short = load_job(demo.FOLDER / "job.yaml")
     split = short.train.split.model_copy(update={"test": 0.5, "validation": 0.47})
     train = short.train.model_copy(update={"epochs": 1, "split": split})
-    monkeypatch.setattr(demo_verb, "demo_job", lambda: short.model_copy(update={"train": train, "compare": ("alone",)}))
+    monkeypatch.setattr(demo, "demo_job", lambda: short.model_copy(update={"train": train, "compare": ("alone",)}))
     for name in ("demo-1", "demo-2"):
         told = place.call("demo")
         assert told.code == 0
