@@ -30,6 +30,7 @@ from benchmarks.pairs import Comparison, compare
 from benchmarks.predict import PredictSpeeds, predict_speeds
 from benchmarks.psi import Intersections, intersections
 from benchmarks.serving import ServingSpeeds, serving
+from benchmarks.two_processes import TwoProcesses, two_processes
 from benchmarks.wire import RoundTrips, wire
 
 
@@ -127,6 +128,13 @@ def _wire(_table: str, _rows: int, repeats: int) -> RoundTrips:
     return wire(repeats)
 
 
+def _two_processes(batch_size: int) -> Callable[[str, int, int], TwoProcesses]:
+    def run(table: str, rows: int, repeats: int) -> TwoProcesses:
+        return two_processes(table, batch_size, rows, repeats)
+
+    return run
+
+
 def _serving(_table: str, _rows: int, repeats: int) -> ServingSpeeds:
     return serving(repeats)
 
@@ -143,6 +151,7 @@ Result = (
     | RoundTrips
     | ServingSpeeds
     | StepCosts
+    | TwoProcesses
 )
 BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "local_training_8192": ("rows/s against a centralised loop, batch 8192; goal 0.95", _local_training(8192)),
@@ -160,6 +169,11 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "distance_loss": ("mean and variance with gradient against the same product", _distance_loss),
     "kept_memory": ("steps of a small convolutional network against the C library's defaults", _kept_memory),
     "wire": ("a round trip between processes against a bare gRPC stream with mutual TLS; goal 1.3", _wire),
+    "two_process_8192": (
+        "rows/s of two processes over mutual TLS against a centralised loop with two threads; goal 0.8",
+        _two_processes(8192),
+    ),
+    "two_process_256": ("the same at batch 256; goal 0.5", _two_processes(256)),
     "noise": ("normals/s against torch.randn, goal 0.8; releases on a lattice against float32", _noise),
     "embedding_defences": (
         "noise, rescaling and adjusting over the undefended step, CIFAR halves; goals 0.039, 0.18, 0.055",

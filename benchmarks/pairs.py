@@ -58,7 +58,7 @@ def compare(
         rows: that one run works through.
     """
     context = multiprocessing.get_context("spawn")
-    workers = [_Worker(context, build, arguments, threads) for _, build in (a, b)]
+    workers = [Worker(context, build, arguments, threads) for _, build in (a, b)]
     for worker in workers:
         worker.once()  # warm
     times = [[worker.once() for worker in workers] for _ in range(repeats)]
@@ -80,7 +80,7 @@ def compare(
     )
 
 
-class _Worker:
+class Worker:
     """A process that runs one side on request."""
 
     def __init__(self, context: Any, build: Callable[..., Timed], arguments: tuple[Any, ...], threads: int) -> None:
@@ -89,10 +89,12 @@ class _Worker:
         self.process.start()
 
     def once(self) -> float:
+        """Run once; seconds."""
         self.pipe.send("run")
         return float(self.pipe.recv())
 
     def stop(self) -> float:
+        """End the process; its largest resident size in MB."""
         self.pipe.send("stop")
         peak = float(self.pipe.recv())
         self.process.join()

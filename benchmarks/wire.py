@@ -75,7 +75,7 @@ def wire(repeats: int) -> RoundTrips:
     """Time both sides in turn, block by block."""
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
         folder = Path(scratch)
-        _certificates(folder)
+        make_certificates(folder, *PARTIES)
         with _linked(folder) as link, _streamed(folder) as stream:
             return RoundTrips([_compared(size, link, stream, repeats) for size in SIZES])
 
@@ -96,15 +96,17 @@ def _compared(size: str, link: Callable[[str], float], stream: Callable[[str], f
     )
 
 
-def _certificates(folder: Path) -> None:
-    authority = Authority.create(folder, "bench", PARTIES[0])
-    authority.invite(PARTIES[1])
-    _, request = make_request(folder, "bench", PARTIES[1])
-    authority.sign(request, 1, folder / f"{PARTIES[1]}.pem")
+def make_certificates(folder: Path, active: str, passive: str) -> None:
+    """Write the certificates of two parties of the federation `bench`, for a day."""
+    authority = Authority.create(folder, "bench", active)
+    authority.invite(passive)
+    _, request = make_request(folder, "bench", passive)
+    authority.sign(request, 1, folder / f"{passive}.pem")
 
 
-def _security(folder: Path, party: str) -> Security:
-    return Security(Credentials(files_in(folder, party)), {name: f"spiffe://bench/{name}" for name in PARTIES})
+def security_for(folder: Path, party: str, *parties: str) -> Security:
+    """One party's certificate in a folder, and the identities of all parties."""
+    return Security(Credentials(files_in(folder, party)), {name: f"spiffe://bench/{name}" for name in parties})
 
 
 @contextmanager
@@ -125,7 +127,7 @@ def _served(target: Callable[..., None], folder: Path) -> Iterator[str]:
 def _linked(folder: Path) -> Iterator[Callable[[str], float]]:
     with (
         _served(_serve_link, folder) as address,
-        connect(address, PARTIES[1], PARTIES[0], security=_security(folder, PARTIES[1])) as link,
+        connect(address, PARTIES[1], PARTIES[0], security=security_for(folder, PARTIES[1], *PARTIES)) as link,
     ):
 
         def block(size: str) -> float:
@@ -142,7 +144,9 @@ def _linked(folder: Path) -> Iterator[Callable[[str], float]]:
 
 def _serve_link(pipe: Connection, folder: str) -> None:
     torch.set_num_threads(1)
-    with serve("127.0.0.1:0", *PARTIES[:1], PARTIES[1:], "run", security=_security(Path(folder), PARTIES[0])) as links:
+    with serve(
+        "127.0.0.1:0", *PARTIES[:1], PARTIES[1:], "run", security=security_for(Path(folder), PARTIES[0], *PARTIES)
+    ) as links:
         pipe.send(links.address)
         port = links.ports[PARTIES[1]]
         while not pipe.poll():
@@ -157,7 +161,7 @@ def _serve_link(pipe: Connection, folder: str) -> None:
 @contextmanager
 def _streamed(folder: Path) -> Iterator[Callable[[str], float]]:
     with _served(_serve_stream, folder) as address:
-        channel, _ = _security(folder, PARTIES[1]).open_channel(address, PARTIES[0], _OPTIONS)
+        channel, _ = security_for(folder, PARTIES[1], *PARTIES).open_channel(address, PARTIES[0], _OPTIONS)
         waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         answers = channel.stream_stream("/bench/Echo")(iter(waiting.get, None))
 
@@ -181,7 +185,7 @@ def _serve_stream(pipe: Connection, folder: str) -> None:
     server = grpc.server(ThreadPoolExecutor(1), options=_OPTIONS)
     echo = grpc.stream_stream_rpc_method_handler(_echo)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench", {"Echo": echo}),))
-    port = server.add_secure_port("127.0.0.1:0", _security(Path(folder), PARTIES[0]).server_credentials())
+    port = server.add_secure_port("127.0.0.1:0", security_for(Path(folder), PARTIES[0], *PARTIES).server_credentials())
     server.start()
     pipe.send(f"127.0.0.1:{port}")
     pipe.recv()

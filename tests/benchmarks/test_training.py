@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.local_training import make_table
+from benchmarks.two_processes import two_processes
+
 ROOT = Path(__file__).parents[2]
 FIELDS = {
     "name", "a", "b", "ratio", "lowest", "highest", "repeats", "threads", "rate_a", "rate_b", "peak_mb_a", "peak_mb_b"
@@ -32,6 +35,15 @@ def test_a_benchmark_prints_one_json_line(name: str) -> None:
     assert found["lowest"] <= found["ratio"] <= found["highest"]
     assert found["rate_a"] > 0
     assert found["peak_mb_a"] > 0
+
+
+def test_two_processes_are_compared_with_a_centralised_loop(tmp_path: Path) -> None:
+    table = tmp_path / "table.parquet"
+    make_table(table, 1500)
+    found = two_processes(str(table), 256, 1500, 1)
+    assert found.lowest <= found.ratio <= found.highest
+    assert found.ratio > 0
+    assert (found.name, found.repeats, found.threads) == ("two_process_256", 1, 1)
 
 
 def test_without_a_name_the_benchmarks_are_listed() -> None:

@@ -28,6 +28,7 @@ Reference = Literal["centralised", "alone", "undefended", "each", "retrained", "
 MAX_NAME_LENGTH = 64
 MAX_EPOCHS = 10_000
 MAX_THREADS = 1024
+MAX_MICRO_BATCHES = 64
 MAX_SERVING = 1_000_000
 
 
@@ -293,12 +294,15 @@ class TrainConfig(FrozenModel):
         release: Release of passive parties' embeddings, for all or by party (`every_step` where not named).
             `every_step` releases each row in every epoch; `once` releases each row a single time, from a bottom model
             that is fixed by then and is sent no gradient afterwards.
+        micro_batches: Number of parts in which the messages of a step cross: a party computes while another part is on
+            its way. Gradients are summed over the parts: the step is that of the whole batch, up to rounding.
         warmup_epochs: Number of epochs before that single release. In them the parties that release once send nothing,
             zeros stand for their rows, and they are sent the gradients at those zeros.
     """
 
     epochs: int = Field(default=10, ge=1, le=MAX_EPOCHS)
     batch_size: int = Field(default=256, ge=1)
+    micro_batches: int = Field(default=1, ge=1, le=MAX_MICRO_BATCHES)
     optimizer: OptimizerConfig = OptimizerConfig()
     seed: int = Field(default=0, ge=0, lt=2**63)
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_THREADS)] = "auto"
@@ -332,6 +336,12 @@ class TrainConfig(FrozenModel):
         if self.warmup_epochs >= self.epochs:
             got = f"got {self.warmup_epochs}; the release comes after them"
             raise ValueError(f"warmup_epochs below the {self.epochs} epochs, {got}")
+        return self
+
+    @model_validator(mode="after")
+    def _parts_hold_rows(self) -> TrainConfig:
+        if self.micro_batches > self.batch_size:
+            raise ValueError(f"micro_batches up to the {self.batch_size} rows of a batch, got {self.micro_batches}")
         return self
 
     @model_validator(mode="after")
@@ -426,7 +436,10 @@ class Job(FrozenModel):
         """The part that all parties share: no table, column, protection or audit."""
         whole = self.model_dump(mode="json", include={"task", "model", "train"})
         whole["parties"] = [[name, party.role] for name, party in self.parties.items()]
-        if self.alignment != "psi":  # not where it is the default: logs of releases are named by the digest
+        # Settings that are new here are left out at their default: logs of releases are named by the digest.
+        if self.train.micro_batches == 1:
+            del whole["train"]["micro_batches"]
+        if self.alignment != "psi":
             whole["alignment"] = self.alignment
         return whole
 

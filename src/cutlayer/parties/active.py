@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
-from cutlayer.data.batches import Schedule, evaluation_batches
+from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches
 from cutlayer.data.party_data import Prepared
 from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError
@@ -21,6 +21,7 @@ from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.evidence import stated_evidence
+from cutlayer.parties.groups import check_bottom, check_top, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.handshake import agree_active, agree_order_active
 from cutlayer.parties.local import EVALUATION_ROWS, Local, context_of
 from cutlayer.parties.messages import DONE, checked_embedding, receive
@@ -152,6 +153,11 @@ class ActiveParty:
         """Whether an epoch is the best so far; none before the single releases, whose embeddings were zeros."""
         return epoch >= self.job.train.warmup_epochs and self.stopping.update(metric, epoch, self.job)
 
+    @property
+    def whole(self) -> bool:
+        """Whether a step is computed on the whole batch, although its messages may cross in parts."""
+        return self.local.chain.acts_at("embeddings_in", "cut_gradient", "gradient_out")
+
     def _build(self, prepared: Prepared, widths: Mapping[str, int]) -> None:
         if prepared.labels is None:
             raise DataError(f"{self.local.name} is the active party and needs a label column")
@@ -164,9 +170,13 @@ class ActiveParty:
         if self.store is not None:
             bottom = build_bottom(model.bottom_of(name), self.inputs, f"model.bottom ({name})")
             modules["bottom"], widths = bottom, {**widths, name: bottom.width}
+            if not self.whole:
+                check_bottom(bottom, self.inputs, self.job.train.micro_batches)
         self.widths = {party: widths[party] for party in self.job.parties if party in widths}
         self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, may_leave=self.job.passives)
         modules["top"] = self.top
+        if not self.whole:
+            check_top(self.top, self.job.train.micro_batches)
         order = prepared.order_digest
         charge = self.local.charge_run(prepared.digests, lambda: self.draws)
         self.state = PartyState(
@@ -220,33 +230,65 @@ class ActiveParty:
         return total / len(self.split.train)
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
-        digest = rows_digest(rows)
-        received = yield from self._receive(Kind.EMBEDDING, epoch, step, rows, digest)
-        # This party's graph begins at the cut: the gradients at these leaves go back to the senders.
-        received = {name: e.detach().requires_grad_(name in self.gradient_ports) for name, e in received.items()}
-        view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], received)
-        with tapped(
-            self.state.modules if self.local.records_layers(self.sampling, step) else None, LAYER_ROWS
-        ) as layers:
-            loss = self.top.objective(self._ordered(rows, view), view.labels, self.training_task)
+        self.optimizer.zero_grad()
+        whole, parts = self.whole, self.job.train.micro_batches
+        losses, pieces = [], []
+        for group in groups_of(rows, parts, whole=whole):
+            own = parts_of(group, parts, whole=whole)
+            loss, piece = yield from self._train_group(epoch, step, count, own, len(group) / len(rows))
+            losses.append(loss)
+            pieces.append(piece)
+        self.optimizer.step()
+        seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
+        if self.follower is not None:
+            self.follower.add(epoch, step, rows, seen, gradients)
+        if self.local.records(self.sampling, step):
+            first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
+            self.transcript.add(Step(epoch, step, rows, seen, gradients, first))
+        return sum(losses)
+
+    def _train_group(
+        self, epoch: int, step: int, count: int, parts: Sequence[Tensor], share: float
+    ) -> Generator[Port, Message, tuple[float, Sequence[Mapping[str, Tensor]]]]:
+        """Forward and backward pass of some rows of a step, whose gradients are sent.
+
+        Args:
+            epoch: Number of the epoch.
+            step: Number of the step within the epoch.
+            count: Number of the step in the whole run.
+            parts: Rows of each message that arrives and leaves.
+            share: Share of the batch's rows that these are.
+
+        Returns:
+            Their part of the batch's loss; and their embeddings, cut gradients and layer outputs, by name.
+        """
+        rows, digests = joined(parts), [rows_digest(part) for part in parts]
+        taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
+        with tapped(taps, LAYER_ROWS) as layers:
+            own = self._own_embedding(rows)  # while the embeddings of the others are on their way
+            received = []
+            for part, digest in zip(parts, digests, strict=True):
+                received.append((yield from self._receive(Kind.EMBEDDING, epoch, step, part, digest)))
+            # This party's graph begins at the cut: the gradients at these leaves go back to the senders.
+            embeddings = {
+                name: e.detach().requires_grad_(name in self.gradient_ports)
+                for name, e in joined_by_name(received).items()
+            }
+            view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], embeddings, parts=len(parts))
+            loss = self.top.objective(self._ordered(own, view), view.labels, self.training_task)
         value = loss.item()
         check_loss(value, self.local.name, epoch, step)
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
         gradients = self._protected_gradients(view)
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
         for name, gradient in gradients.items():
             what = f"cut gradient for {name} in epoch {epoch}, step {step}"
             check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
         for name, port in self.gradient_ports.items():
-            port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": gradients[name]})
-        self.optimizer.step()
-        seen = {name: embedding.detach() for name, embedding in received.items()}
-        if self.follower is not None:
-            self.follower.add(epoch, step, rows, seen, gradients)
-        if self.local.records(self.sampling, step):
-            self.transcript.add(Step(epoch, step, rows, seen, gradients, layers))
-        return value
+            for digest, part in zip(digests, micro_batches(gradients[name], len(parts)), strict=True):
+                port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": part})
+        seen = {name: embedding.detach() for name, embedding in embeddings.items()}
+        return value * share, (seen, gradients, layers)
 
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The protected cut gradient of every passive party that receives one."""
@@ -271,13 +313,16 @@ class ActiveParty:
             received[name] = checked_embedding(message, len(rows), self.widths[name], limit)
         return received
 
-    def _ordered(self, rows: Tensor, view: ActiveView) -> dict[str, Tensor]:
+    def _own_embedding(self, rows: Tensor) -> dict[str, Tensor]:
+        """This party's own embedding, by its name; nothing if it has no columns."""
+        if self.store is None:
+            return {}
+        return {self.local.name: self.state.modules["bottom"](*self.store.gather(rows))}
+
+    def _ordered(self, own: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
         """All embeddings, including this party's own, in the job's order of parties."""
-        seen = dict(self.state.chain.embeddings_in(view.embeddings, view))
+        seen = {**self.state.chain.embeddings_in(view.embeddings, view), **own}
         self.state.sent["embeddings_in"] += 1
-        if self.store is not None:
-            codes, numbers = self.store.gather(rows)
-            seen[self.local.name] = self.state.modules["bottom"](codes, numbers)
         return {name: seen[name] for name in self.widths}
 
     @property
@@ -301,10 +346,12 @@ class ActiveParty:
             digest = rows_digest(rows)
             for port in self.streaming_ports.values():
                 port.send(Kind.REQUEST, epoch=epoch, step=number, rows=digest, fields={"part": part, "batch": number})
+            with torch.no_grad():
+                own = self._own_embedding(rows)
             received = yield from self._receive(Kind.EVALUATION, epoch, number, rows, digest)
             view = ActiveView(Mode.EVALUATE, epoch, number, rows, self.labels[rows], received)
             with torch.no_grad():
-                seen = self._ordered(rows, view)
+                seen = self._ordered(own, view)
                 for names, parts in logits.items():
                     parts.append(self.top.answer(seen, seen.keys() - names) if names else self.top(seen))
         if not len(held_out):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
-from cutlayer.data.batches import Schedule, evaluation_batches
+from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches
 from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError, ProtocolError
 from cutlayer.kernels.one_hot import one_hot_columns
@@ -19,6 +19,7 @@ from cutlayer.models import BottomModel, build_bottom, tapped
 from cutlayer.models.fitting import Columns, fit_bottom, no_gradients
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.evidence import evidence_text
+from cutlayer.parties.groups import BatchColumns, ReadAhead, check_bottom, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.handshake import agree_order_passive, agree_passive
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local, context_of
 from cutlayer.parties.messages import DONE, check_present, receive
@@ -46,6 +47,7 @@ class PassiveParty:
         self.released: Tensor | None = None  # embeddings of the single release, by row
         self.warmup_gradients: Tensor | None = None  # gradients received before it, by row
         self.fit_losses: tuple[float, ...] = ()
+        self.next_rows: Tensor | None = None  # batch after the current one, within the epoch
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
     def run(self) -> Generator[Port, Message, PassiveOutcome]:
@@ -114,6 +116,9 @@ class PassiveParty:
         bottom: BottomModel = build_bottom(job.model.bottom_of(local.name), self.inputs, f"model.bottom ({local.name})")
         # Before the first message about features: all protections assume that rows do not affect each other.
         local.chain.check_bottom(bottom, self.inputs)
+        if not self.whole:
+            check_bottom(bottom, self.inputs, job.train.micro_batches)
+        self.ahead = ReadAhead(self.store.gather)
         self.bottom = bottom
         self.state = PartyState(
             {"bottom": bottom},
@@ -203,7 +208,8 @@ class PassiveParty:
             self.warmup_gradients = no_gradients(self.store.rows, self.bottom.width)
         for step, rows in enumerate(self.schedule.epoch(epoch)):
             zeros = torch.zeros(len(rows), self.bottom.width)
-            self.warmup_gradients[rows] = yield from self._gradient(epoch, step, rows_digest(rows), zeros)
+            parts = micro_batches(rows, self.job.train.micro_batches)
+            self.warmup_gradients[rows] = yield from self._gradient(epoch, step, parts, self.bottom.width)
             if self.local.records(self.sampling, step):
                 mine = self.local.name
                 self.transcript.add(Step(epoch, step, rows, {mine: zeros}, {mine: self.warmup_gradients[rows]}, {}))
@@ -215,61 +221,102 @@ class PassiveParty:
             self._check_own(embedding, view.epoch, view.step)
             return self.state.chain.embedding_out(embedding, view)
 
+    @property
+    def whole(self) -> bool:
+        """Whether a step is computed on the whole batch, although its messages may cross in parts."""
+        return self.local.chain.acts_at("embedding_out", "local_loss", "update")
+
     def _train_epoch(self, epoch: int) -> Generator[Port, Message, None]:
         self.bottom.train()
         first = epoch * self.schedule.steps_per_epoch
-        for step, rows in enumerate(self.schedule.epoch(epoch)):
+        batches = [*self.schedule.epoch(epoch)]
+        for step, rows in enumerate(batches):
+            self.next_rows = batches[step + 1] if step + 1 < len(batches) else None
             yield from self._train_step(epoch, step, first + step, rows)
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, None]:
-        digest = rows_digest(rows)
-        with tapped(self.bottom if self.local.records_layers(self.sampling, step) else None, LAYER_ROWS) as layers:
-            embedding = self._embed(rows)
-        self._check_own(embedding, epoch, step)
-        view = PassiveView(Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns, part="train")
-        released = self.state.chain.embedding_out(embedding, view)
-        self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": released})
-        gradient = yield from self._gradient(epoch, step, digest, released)
-        self._learn(embedding, released, replace(view, embedding=released, gradient=gradient))
+        number, whole = self.job.train.micro_batches, self.whole
+        groups, codes, numbers = (groups_of(each, number, whole=whole) for each in (rows, *self.ahead.take(rows)))
+        sent = []
+        for group, columns in zip(groups, zip(codes, numbers, strict=True), strict=True):
+            parts = parts_of(group, number, whole=whole)
+            sent.append((parts, *self._send_group(epoch, step, count, parts, columns)))
+        self.ahead.read(self.next_rows)  # while the active party computes
+        self._begin_update()
+        gradients = []
+        for parts, embedding, view, _ in sent:
+            gradients.append((yield from self._gradient(epoch, step, parts, embedding.shape[1])))
+            self._learn(embedding, replace(view, gradient=gradients[-1]))
+        self._finish_update()
         if self.local.records(self.sampling, step):
+            released = joined([view.embedding.detach() for _, _, view, _ in sent if view.embedding is not None])
+            layers = joined_by_name([outputs for *_, outputs in sent])
+            first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
             mine = self.local.name
-            step_seen = Step(epoch, step, rows, {mine: released.detach()}, {mine: gradient}, layers)
-            self.transcript.add(step_seen)
+            self.transcript.add(Step(epoch, step, rows, {mine: released}, {mine: joined(gradients)}, first))
 
-    def _gradient(self, epoch: int, step: int, digest: bytes, like: Tensor) -> Generator[Port, Message, Tensor]:
-        """The gradient that the active party returns for a batch.
+    def _send_group(
+        self, epoch: int, step: int, count: int, parts: Sequence[Tensor], columns: BatchColumns
+    ) -> tuple[Tensor, PassiveView, Mapping[str, Tensor]]:
+        """Embed some rows of a step, and send them in a message for each part.
+
+        Returns:
+            Their embedding, the view with what was released of it, and the outputs of the layers.
+        """
+        with tapped(self.bottom if self.local.records_layers(self.sampling, step) else None, LAYER_ROWS) as layers:
+            embedding: Tensor = self.bottom(*columns)
+        self._check_own(embedding, epoch, step)
+        rows, number = joined(parts), len(parts)
+        view = PassiveView(
+            Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns, part="train", parts=number
+        )
+        released = self.state.chain.embedding_out(embedding, view)
+        for part, each in zip(parts, micro_batches(released, number), strict=True):
+            self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=rows_digest(part), tensors={"embedding": each})
+        return embedding, replace(view, embedding=released), layers
+
+    def _gradient(self, epoch: int, step: int, parts: Sequence[Tensor], width: int) -> Generator[Port, Message, Tensor]:
+        """The gradient that the active party returns for some rows, in a message for each part.
 
         Raises:
             ProtocolError: its shape is not the embedding's, it is not finite, or a row exceeds this party's limit.
         """
-        answer = yield from receive(self.port, Kind.GRADIENT, epoch, step, digest)
-        gradient = answer.tensors["gradient"]
-        if gradient.shape != like.shape:
-            raise ProtocolError.expected(f"a gradient of shape {tuple(like.shape)}", tuple(gradient.shape))
-        check_received(answer, self.local.limits.gradient_norm, "limits.gradient_norm")
-        return gradient
+        gradients = []
+        for part in parts:
+            answer = yield from receive(self.port, Kind.GRADIENT, epoch, step, rows_digest(part))
+            gradient, wanted = answer.tensors["gradient"], (len(part), width)
+            if gradient.shape != wanted:
+                raise ProtocolError.expected(f"a gradient of shape {wanted}", tuple(gradient.shape))
+            check_received(answer, self.local.limits.gradient_norm, "limits.gradient_norm")
+            gradients.append(gradient)
+        return joined(gradients)
 
     def _check_own(self, embedding: Tensor, epoch: int, step: int) -> None:
         """Stop if this party's own embeddings diverge, before a protection hides it."""
         what = f"embedding of epoch {epoch}, step {step}"
         check_own(embedding, self.local.limits.embedding_norm, self.local.name, what)
 
-    def _learn(self, embedding: Tensor, released: Tensor, view: PassiveView) -> None:
-        """One optimiser step from the gradient that came back and this party's own loss terms."""
-        optimizer = self.state.optimizer
-        if optimizer is None:
+    def _begin_update(self) -> None:
+        if self.state.optimizer is not None:
+            self.state.optimizer.zero_grad()
+            self.state.sent["local_loss"] += 1
+            self.state.sent["update"] += 1
+
+    def _finish_update(self) -> None:
+        if self.state.optimizer is not None:
+            self.state.optimizer.step()
+
+    def _learn(self, embedding: Tensor, view: PassiveView) -> None:
+        """Backward pass from the gradient that came back and this party's own loss terms."""
+        if self.state.optimizer is None or view.embedding is None:
             return
-        optimizer.zero_grad()
         extra = self.state.chain.local_loss(view)
-        self.state.sent["local_loss"] += 1
-        self.state.sent["update"] += 1
         if self.state.chain.updates:
-            self._update(embedding, released, extra, view)
+            self._update(embedding, view.embedding, extra, view)
         elif extra is None:
-            torch.autograd.backward([released], [view.gradient])
+            torch.autograd.backward([view.embedding], [view.gradient])
         else:
-            torch.autograd.backward([released, extra], [view.gradient, None])
-        optimizer.step()
+            torch.autograd.backward([view.embedding, extra], [view.gradient, None])
 
     def _update(self, embedding: Tensor, released: Tensor, extra: Tensor | None, view: PassiveView) -> None:
         """Let a protection set the gradients, from the gradient of the unprotected embedding."""

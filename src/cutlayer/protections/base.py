@@ -131,6 +131,7 @@ class ActiveView:
         embeddings: embeddings as received, by passive party, float32 (n, width); from the cut gradient on only those of
             parties that are sent a gradient, which parties that release once are not.
         task_gradients: gradients of the task loss, by passive party; empty before the backward pass.
+        parts: number of messages that the gradients for a party leave in.
     """
 
     mode: Mode
@@ -140,6 +141,7 @@ class ActiveView:
     labels: Tensor
     embeddings: Mapping[str, Tensor]
     task_gradients: Mapping[str, Tensor] = field(default_factory=dict)
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ class PassiveView:
         gradient: the cut gradient that came back; `None` before it came.
         inputs: reads other rows, int64 (m,) -> (m, columns): the numbers, and categories one-hot (`one_hot_columns`).
         part: part of the split that the rows belong to; empty where they may belong to any.
+        parts: number of messages that the embedding leaves in.
     """
 
     mode: Mode
@@ -170,6 +173,7 @@ class PassiveView:
     gradient: Tensor | None = None
     inputs: Callable[[Tensor], Tensor] | None = None
     part: str = ANY_PART
+    parts: int = 1
 
 
 @dataclass(frozen=True)

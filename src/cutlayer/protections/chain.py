@@ -163,7 +163,7 @@ class Chain:
         if changed and self._once and view.mode is not Mode.SERVE:
             self._coverage.released_once(e, changed)
         elif changed:
-            self._coverage.returned("embedding_out", "", e, changed)
+            self._coverage.returned("embedding_out", "", e, changed, view.parts)
         return e
 
     def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
@@ -218,7 +218,7 @@ class Chain:
             g = sent
         self._charge("gradient", view, g, party)
         if self._makes("gradient_out"):
-            self._coverage.returned("gradient_out", party, g, changed)
+            self._coverage.returned("gradient_out", party, g, changed, view.parts)
         return g
 
     def sending(self, kind: Kind, peer: str, tensor: Tensor) -> None:
@@ -248,6 +248,10 @@ class Chain:
             if term is not None:
                 total = term if total is None else total + term
         return total
+
+    def acts_at(self, *hooks: str) -> bool:
+        """Whether a protection acts at one of some hooks, and so needs the whole batch there."""
+        return any(self._with(hook) for hook in hooks)
 
     @property
     def updates(self) -> bool:

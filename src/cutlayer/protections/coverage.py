@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from cutlayer.channel import Kind
+from cutlayer.data.batches import micro_batches
 from cutlayer.errors import NotApplied
 from cutlayer.kernels.noise import fingerprint
 from cutlayer.protections.base import Evidence
@@ -48,7 +49,7 @@ class Coverage:
         self.party = party
         self._covered: Counter[tuple[str, str]] = Counter()
         self._changed: Counter[tuple[str, str]] = Counter()
-        self._pending: dict[tuple[str, str], tuple[str, Mapping[str, bool]]] = {}
+        self._pending: dict[tuple[str, str], deque[tuple[str, Mapping[str, bool]]]] = {}
         self._released: set[str] = set()
 
     def count(self, protection: str, item: str, covered: int, changed: int) -> None:
@@ -63,16 +64,17 @@ class Coverage:
         self._covered[protection, item] += covered
         self._changed[protection, item] += changed
 
-    def returned(self, hook: str, peer: str, tensor: Tensor, changed: Mapping[str, bool]) -> None:
-        """Record the tensor that the chain returned for the next message of a hook.
+    def returned(self, hook: str, peer: str, tensor: Tensor, changed: Mapping[str, bool], parts: int = 1) -> None:
+        """Record the tensor that the chain returned for the next messages of a hook.
 
         Args:
             hook: `embedding_out` or `gradient_out`.
             peer: the receiver; empty at a hook that has one receiver alone.
             tensor: the tensor that the chain returned.
             changed: whether each protection that was applied changed the tensor, by name.
+            parts: number of messages that it leaves in, in the order of its rows.
         """
-        self._pending[hook, peer] = _digest(tensor), dict(changed)
+        self._pending[hook, peer] = deque((_digest(part), dict(changed)) for part in micro_batches(tensor, parts))
 
     def released_once(self, tensor: Tensor, changed: Mapping[str, bool]) -> None:
         """Record a batch of a single release, which is sent later, perhaps after a resume and more than once."""
@@ -98,7 +100,8 @@ class Coverage:
             if digest not in self._released:
                 raise self._bypassed(kind, peer, protections)
             return
-        expected, changed = self._pending.pop((hook, peer if hook == "gradient_out" else ""), ("", {}))
+        pending = self._pending.get((hook, peer if hook == "gradient_out" else ""))
+        expected, changed = pending.popleft() if pending else ("", {})
         if digest != expected:
             raise self._bypassed(kind, peer, protections)
         for protection, differs in changed.items():
