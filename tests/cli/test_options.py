@@ -92,6 +92,7 @@ VERBS = {
         "--fail-above",
         "--help",
         "--json",
+        "--served",
         "path",
     },
     "report": {"--help", "--json", "--markdown", "path"},

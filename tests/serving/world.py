@@ -26,6 +26,7 @@ from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.passive import PassiveService
 from cutlayer.serving.online.process import Active, active_service, audit_path
 from cutlayer.serving.online.releases import OnlineReleases
+from cutlayer.serving.online.sample import ServedSample, sample_path
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 
@@ -142,7 +143,9 @@ async def passive(
     audit = AuditLog(audit_path(half))
     try:
         with OnlineReleases(half, features, max_ids) as releases:
-            yield PassiveService(releases, address, audit, security=security)
+            sample = ServedSample(sample_path(run, name, name), half.tag(name), 1000)
+            yield PassiveService(releases, address, audit, security=security, sample=sample)
+            sample.write()
     finally:
         audit.close()
 

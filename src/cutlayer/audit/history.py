@@ -60,6 +60,32 @@ def audit_history(
     )
 
 
+def audit_messages(
+    run: Run, label: str, view: HistoryView, protections: Sequence[str], attacks: Sequence[HistoryAttack]
+) -> RunAudit:
+    """Attack messages that are not those of a training, such as served embeddings.
+
+    Args:
+        run: Truth, task and job of the rows.
+        label: Label of the results.
+        view: The attacked view.
+        protections: Names of the protections that the messages passed.
+        attacks: Attacks on the whole run.
+    """
+    made = _PartyAudit(view.party)
+    made.attack(run, label, view, protections, attacks)
+    chance = permuted_leak(made.scored, truth_of(run), run.job.train.seed)
+    baseline = Baseline(party=view.party, chance=None if math.isnan(chance) else chance)
+    return RunAudit(
+        protections=tuple(protections),
+        leaks=tuple(made.leaks),
+        undefined=tuple(made.undefined),
+        curves=tuple(made.curves),
+        skipped=made.skipped,
+        baselines=(baseline,),
+    )
+
+
 @dataclass
 class _PartyAudit:
     """Results of the attacks on one party's messages.
@@ -93,7 +119,16 @@ class _PartyAudit:
         attacks: Sequence[HistoryAttack],
     ) -> _PartyAudit:
         """Attack one party's messages."""
-        made, view = cls(party), _view(run, party, epochs)
+        made = cls(party)
+        made.attack(run, label, _view(run, party, epochs), audit.protections, attacks)
+        made.depart(run)
+        return made
+
+    def attack(
+        self, run: Run, label: str, view: HistoryView, protections: Sequence[str], attacks: Sequence[HistoryAttack]
+    ) -> None:
+        """Run the attacks on every kind of message that crossed."""
+        party, epochs = self.party, view.epochs
         crossed = {
             Target.EMBEDDING: any(party in epoch.embeddings for epoch in epochs),
             Target.GRADIENT: any(party in epoch.gradients for epoch in epochs),  # no party that releases once
@@ -102,11 +137,9 @@ class _PartyAudit:
             for target in filter(crossed.__getitem__, attack.reads):
                 about: dict[str, object] = {"run": label, "party": party, "message": str(target), "attack": attack.name}
                 try:
-                    made.add(run, view.on(target), attack, about | {"protections": audit.protections})
+                    self.add(run, view.on(target), attack, about | {"protections": protections})
                 except NotApplicable as reason:
-                    made.skipped[f"{party}/{target}/{attack.name}"] = str(reason)
-        made.depart(run)
-        return made
+                    self.skipped[f"{party}/{target}/{attack.name}"] = str(reason)
 
     def depart(self, run: Run) -> None:
         """Train the party's own model on the labels inferred by the strongest attack on each kind of message."""

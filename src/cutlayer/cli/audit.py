@@ -10,9 +10,11 @@ from rich.console import Console
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.report import GATE_FAILED, RunPath, finish
 from cutlayer.cli.run import AllowModel
+from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.results.guarantee import GuaranteeTest
+    from cutlayer.training.folder import RunFolder
 
 Attacks = Annotated[
     list[str] | None, typer.Option("--attack", help="An attack to run; may be repeated. Default: the job's.")
@@ -25,6 +27,9 @@ Empirical = Annotated[
     typer.Option(
         "--empirical-epsilon", help="Also test the ledger's guarantees on canaries; exit with 1 if one does not hold."
     ),
+]
+Served = Annotated[
+    bool, typer.Option("--served", help="Attack a sample of what was served since, in place of what was trained on.")
 ]
 Canaries = Annotated[
     int | None,
@@ -39,6 +44,7 @@ def audit(
     fail_above: Limit = None,
     empirical_epsilon: Empirical = False,
     canaries: Canaries = None,
+    served: Served = False,
     allow_model: AllowModel = None,
     json: Json = False,
 ) -> None:
@@ -51,6 +57,8 @@ def audit(
 
     number = CANARIES if canaries is None else canaries
     folder = RunFolder.open(path)
+    if served:
+        raise typer.Exit(_served(folder, tuple(attack or ()), fail_above, allow_model, as_json=json))
     with folder.locked("an audit"), allowed_models(*allow_model or ()):
         tested = check_guarantees(folder, number) if empirical_epsilon else None
         if tested is not None and folder.of_passive:
@@ -58,6 +66,35 @@ def audit(
             raise typer.Exit(_show(tested, as_json=json))
         audit_again(folder, tuple(attack or ()), fail_above, tested)
     raise typer.Exit(finish(folder, as_json=json))
+
+
+def _served(
+    folder: RunFolder, attacks: tuple[str, ...], limit: float | None, models: list[str] | None, *, as_json: bool
+) -> int:
+    """Attack the samples of what was served, and show what was reached."""
+    from cutlayer.config.load import load_job
+    from cutlayer.jobs.audit import with_attacks
+    from cutlayer.models import allowed_models
+    from cutlayer.report.sections.served import served_sections
+    from cutlayer.report.terminal import print_section
+    from cutlayer.serving.served_audit import audit_served
+
+    if limit is not None and not 0.5 < limit <= 1:
+        raise ConfigError.expected("--fail-above in (0.5, 1]", limit, "0.5 is chance")
+    with folder.locked("an audit"), allowed_models(*models or ()):
+        found = audit_served(folder, with_attacks(load_job(folder.path / "job.yaml"), attacks))
+        found.write(folder.path / "serving" / "audit.json")
+    if as_json:
+        emit(found.model_dump(mode="json"))
+    else:
+        console = Console()
+        for name, rows in found.rows.items():
+            console.print(f"served rows of {name}: {rows:,}", highlight=False, markup=False)
+        for section in served_sections(found):
+            print_section(section, console)
+        for label, why in found.skipped.items():
+            console.print(f"  {label}: {why}", highlight=False, markup=False)
+    return GATE_FAILED if limit is not None and found.worst > limit else 0
 
 
 def _show(tests: list[GuaranteeTest], *, as_json: bool) -> int:

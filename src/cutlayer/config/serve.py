@@ -91,6 +91,8 @@ class ServeConfig(FrozenModel):
         runs: Folder whose run folders may be loaded while serving, at the active party.
         max_ids: Maximum number of different ids that a passive party answers about for a run, over all restarts,
             whether it has them or not; `None` for no limit but that of protections whose cost is counted.
+        sample_rows: Maximum number of served rows that the party records for `cutlayer audit --served`, of each passive
+            party at the active one; 0 records none.
         metrics: `HOST:PORT` where a passive party shows its metrics (Prometheus), on the loopback; `None` for nowhere.
     """
 
@@ -104,4 +106,5 @@ class ServeConfig(FrozenModel):
     absent: AbsentAnswer = "auto"
     runs: Path | None = None
     max_ids: int | None = Field(default=None, ge=0)
+    sample_rows: int = Field(default=4096, ge=0, le=65_536)
     metrics: str | None = None

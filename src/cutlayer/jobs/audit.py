@@ -96,7 +96,7 @@ def audit_again(
         ConfigError: an unknown attack, or a limit outside (0.5, 1].
         RunFolderError, DataError: the run has not ended, or its transcript is damaged.
     """
-    job = _with_gate(_with_attacks(load_job(folder.path / "job.yaml"), attacks), fail_above)
+    job = _with_gate(with_attacks(load_job(folder.path / "job.yaml"), attacks), fail_above)
     summary, before = folder.summary, folder.audit
     runs = {}
     for label, audit in before.runs.items():
@@ -115,7 +115,7 @@ def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     return auditor
 
 
-def _with_attacks(job: Job, names: tuple[str, ...]) -> Job:
+def with_attacks(job: Job, names: tuple[str, ...]) -> Job:
     """The job with other attacks: each name at the party whose secret it looks for."""
     if not names:
         return job

@@ -98,7 +98,15 @@ async def _look_up(model: ServedModel, peers: Peers, name: str, ids: Digests, de
     peer = peers.get(name, model.tags[name])
     if peer is None:
         return Lookup.nothing(len(ids), model.widths[name], Status.DISCONNECTED)
-    return await peer.look_up(ids, deadline, blame=blame)
+    found = await peer.look_up(ids, deadline, blame=blame)
+    sample = model.samples.get(name)
+    if sample is not None:
+        present = found.status == Status.PRESENT
+        if present.all():
+            sample.add(ids, found.embedding)
+        elif present.any():
+            sample.add(ids[present], found.embedding[torch.from_numpy(present)])
+    return found
 
 
 def _own_part(model: ServedModel, questions: Sequence[Question]) -> tuple[Tensor, Statuses]:

@@ -26,6 +26,7 @@ from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.features import checked_ids
 from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, message, until_invalid
 from cutlayer.serving.online.releases import OnlineReleases, Released
+from cutlayer.serving.online.sample import ServedSample
 from cutlayer.serving.online.status import Status
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class PassiveService:
         observe: Called with the row numbers of every lookup in the party's own store, for the drift of its columns.
         security: Certificates and identities; `None` for a stream without TLS on this machine.
         trail: Records every message before it is sent; `None` for none.
+        sample: Records a sample of the releases; `None` for none.
     """
 
     def __init__(
@@ -74,8 +76,9 @@ class PassiveService:
         observe: Callable[[Any], None] = lambda _rows: None,
         security: Security | None = None,
         trail: Trail | None = None,
+        sample: ServedSample | None = None,
     ) -> None:
-        self.security, self.trail = security, trail
+        self.security, self.trail, self.sample = security, trail, sample
         self.releases, self.address, self.audit, self.observe = releases, address, audit, observe
         half = releases.half
         self.party, self.active = half.party, half.job.active
@@ -186,7 +189,15 @@ class PassiveService:
             released=counts.get(Status.PRESENT, 0),
             refused=counts.get(Status.CAPPED, 0),
         )
-        self.observe(found.rows[found.status == Status.PRESENT])
+        present = found.status == Status.PRESENT
+        rows = found.rows[present]
+        self.observe(rows)
+        if self.sample is not None and len(rows):
+            self.sample.add(
+                ids[present],
+                found.embedding[torch.from_numpy(present)],
+                lambda chosen: self.releases.features.gather(rows[chosen]),
+            )
 
     def _message(self, kind: Kind, number: int, tensors: Any = None, fields: Any = None) -> Message:
         return message(kind, self.party, self.active, self.tag, number, tensors, fields)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,18 @@ from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.passive import PassiveService
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.releases import OnlineReleases
+from cutlayer.serving.online.sample import ServedSample, sample_path
 from cutlayer.serving.online.versions import Versions
+
+logger = logging.getLogger(__name__)
 
 Started = Callable[[Mapping[str, str]], None]
 """Called once everything is loaded, with the addresses."""
 
 _SYNC_SECONDS = 1.0
 """Seconds between two syncs of the audit log."""
+_SAMPLE_SECONDS = 30
+"""Seconds, a multiple of the above, between two writes of the sample of served rows."""
 
 
 def audit_path(half: Half) -> Path:
@@ -86,16 +93,24 @@ async def serve_passive(
     try:
         with OnlineReleases(half, features, config.max_ids, key) as releases:
             drift = column_drift(half)
-            service = PassiveService(releases, address, audit, _counting(features, drift), security, trail)
+            sample = _sample(half, config)
+            service = PassiveService(releases, address, audit, _counting(features, drift), security, trail, sample)
             with _metrics(config, service, drift) as shown:
                 about = {"party": half.party, "connects_to": address, "version": service.tag}
                 started({**about, "metrics": shown} if shown else about)
-                async with _synced(audit):
+                async with _synced(audit, lambda: () if sample is None else (sample,)):
                     await service.run()
     finally:
         audit.close()
         if trail is not None:
             trail.close()
+
+
+def _sample(half: Half, config: ServeConfig) -> ServedSample | None:
+    if not config.sample_rows:
+        return None
+    path = sample_path(half.folder.path, half.party, half.party)
+    return ServedSample(path, half.tag(half.party), config.sample_rows)
 
 
 def _counting(features: FeatureStore, drift: ColumnDrift | None) -> Callable[[npt.NDArray[np.int64]], None]:
@@ -204,23 +219,37 @@ async def active_service(
         if trail is not None:
             opened.callback(trail.close)
         opened.push_async_callback(peers.close)
-        await opened.enter_async_context(_synced(audit))
+        await opened.enter_async_context(_synced(audit, lambda: samples_of(versions)))
         service = PredictionService(versions, config, audit, Metrics())
         app = build_app(service, peers, Callers(config.http.callers, before))
         yield Active(app, peers, versions)
 
 
+def samples_of(versions: Versions) -> list[ServedSample]:
+    """The samples of all loaded versions."""
+    return [sample for batcher in versions.loaded for sample in batcher.model.samples.values()]
+
+
 @asynccontextmanager
-async def _synced(audit: AuditLog) -> Any:
-    """Sync the audit log to disk every second."""
+async def _synced(audit: AuditLog, samples: Callable[[], Collection[ServedSample]]) -> Any:
+    """Sync the audit log to disk every second, and write the samples now and then, and at the end."""
+
+    def write() -> None:
+        for sample in samples():
+            try:
+                sample.write()
+            except OSError as failure:  # a service goes on without its sample
+                logger.warning("%s cannot be written: %s", sample.path, failure)
 
     async def sync() -> None:
-        lines = 0
-        while True:
+        lines, loop = 0, asyncio.get_running_loop()
+        for second in count(1):
             await asyncio.sleep(_SYNC_SECONDS)
             if audit.lines != lines:
                 lines = audit.lines
-                await asyncio.get_running_loop().run_in_executor(None, audit.sync)
+                await loop.run_in_executor(None, audit.sync)
+            if second % _SAMPLE_SECONDS == 0:
+                await loop.run_in_executor(None, write)
 
     task = asyncio.create_task(sync())
     try:
@@ -229,6 +258,7 @@ async def _synced(audit: AuditLog) -> Any:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+        write()
 
 
 def _uvicorn(app: Any, config: ServeConfig) -> Any:

@@ -25,6 +25,7 @@ from cutlayer.serving.online.drift import served_drift
 from cutlayer.serving.online.features import ABSENT, FeatureStore
 from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.patterns import patterns
+from cutlayer.serving.online.sample import ServedSample, sample_path
 
 Columns = tuple[Tensor, Tensor]
 
@@ -70,8 +71,13 @@ class ServedModel:
         self.bottom, self.features = half.model.bottom, None
         if half.model.encoder is not None:
             self.features = FeatureStore.read(half.job, self.active, half.table(config.table), half.model.encoder)
-
         self.drift = served_drift(half)
+        self.samples: dict[str, ServedSample] = {}
+        if config.sample_rows:
+            paths = {name: sample_path(half.folder.path, self.active, name) for name in self.passives}
+            self.samples = {
+                name: ServedSample(path, self.tags[name], config.sample_rows) for name, path in paths.items()
+            }
 
     @property
     def outputs(self) -> tuple[str, ...]:

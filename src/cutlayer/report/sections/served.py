@@ -1,0 +1,44 @@
+"""What attacks reach on a sample of served embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutlayer.report.rounding import count, interval, metric, name_of
+from cutlayer.report.section import Cell, Section, number, table
+from cutlayer.results.leaks import LeakResult
+from cutlayer.results.served import ServedAudit
+
+
+def served_sections(audit: ServedAudit) -> Iterator[Section]:
+    """The leaks of labels, and those of features, if any were measured."""
+    own = {baseline.party: baseline for baseline in audit.baselines}
+
+    def columns(leak: LeakResult) -> str:
+        return metric(own[leak.party].own_columns) if leak.party in own else ""
+
+    def chance(leak: LeakResult) -> str:
+        return metric(own[leak.party].chance) if leak.party in own else ""
+
+    if audit.leaks:
+        leaks = table(
+            "Attacks on labels, with 95\u00a0% bootstrap intervals",
+            sorted(audit.leaks, key=lambda leak: -leak.leak),
+            ("Party and attack", lambda leak: Cell(f"{leak.party}, {leak.attack}", leak.knowledge)),
+            (number("Leak"), lambda leak: Cell(metric(leak.leak), (interval(leak.low, leak.high),))),
+            (number("Own columns"), columns),
+            (number("Permuted"), chance),
+            (number("Rows"), lambda leak: count(leak.rows)),
+        )
+        yield Section("served-labels", "Label leakage from served embeddings", (), (leaks,), "", ())
+    if audit.features:
+        features = table(
+            "Attacks on features, with 95\u00a0% bootstrap intervals",
+            audit.features,
+            ("Party and attack", lambda result: Cell(f"{result.party}, {result.attack}", (result.column,))),
+            ("Metric", lambda result: name_of(result.metric)),
+            (number("Reached"), lambda result: Cell(metric(result.value), (interval(result.low, result.high),))),
+            (number("Without embedding"), lambda result: metric(result.baseline)),
+            (number("Rows"), lambda result: count(result.rows)),
+        )
+        yield Section("served-features", "Feature leakage from served embeddings", (), (features,), "", ())

@@ -1,0 +1,184 @@
+"""The attacks of a training's audit, on a sample of what was served since (`cutlayer audit --served`).
+
+The active party attacks the labels: it has the labels of those served rows that its table names. A passive party
+attacks its own features, which it recorded with what it sent. Neither needs anything of the other.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.attacks import resolve
+from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
+from cutlayer.attacks.label.history import HistoryView
+from cutlayer.audit.attack_audit import AttackAudit
+from cutlayer.audit.auditor import Auditor
+from cutlayer.audit.features import auxiliary_indices
+from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.history import audit_messages
+from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.transcript import Step
+from cutlayer.config import FeaturesConfig, Job
+from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import DataError, RunFolderError
+from cutlayer.results.audit import RunAudit
+from cutlayer.results.features import FeatureResult
+from cutlayer.results.leaks import Baseline
+from cutlayer.results.run import RunKind
+from cutlayer.results.served import ServedAudit
+from cutlayer.serving.online.features import ABSENT, IdIndex
+from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.sample import Served, read_sample, sample_path
+from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.trained import Run
+
+LABEL = "served"
+"""Label of the results, as that of a run."""
+_NO_TABLE = "the labels of served rows are those of the active party's table, which cannot be read: {}"
+
+
+def audit_served(folder: RunFolder, job: Job) -> ServedAudit:
+    """Attack the samples that the parties of this run folder recorded while serving.
+
+    Args:
+        folder: The run folder, of one party or of all.
+        job: The job with the attacks to run.
+
+    Raises:
+        RunFolderError: nothing that was served is recorded here.
+        DataError: a sample is damaged.
+    """
+    features, labels, rows = AttackAudit[FeatureResult](), list[RunAudit](), dict[str, int]()
+    for party in job.passives:
+        if (path := sample_path(folder.path, party, party)).exists():
+            sample = read_sample(path)
+            rows[f"{party}, recorded by itself"] = len(sample.ids)
+            _audit_features(job, folder, party, sample, features)
+    for party in job.passives:
+        if (path := sample_path(folder.path, job.active, party)).exists():
+            sample = read_sample(path)
+            rows[f"{party}, recorded by {job.active}"] = len(sample.ids)
+            labels.append(_audit_labels(job, folder, party, sample))
+    if not rows:
+        wanted = f"samples of served rows below {folder.path / 'serving'}"
+        raise RunFolderError.expected(wanted, "none", "serve the run first, with serve.sample_rows above 0")
+    skipped = {name: why for audit in labels for name, why in audit.skipped.items()}
+    return ServedAudit(
+        rows=rows,
+        leaks=tuple(leak for audit in labels for leak in audit.leaks),
+        undefined=tuple(attempt for audit in labels for attempt in audit.undefined),
+        baselines=tuple(baseline for audit in labels for baseline in audit.baselines),
+        features=tuple(features.results),
+        skipped={**skipped, **features.skipped},
+    )
+
+
+def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, audit: AttackAudit[FeatureResult]) -> None:
+    """Attack a passive party's features; some of the rows are known to the attacker, all others are attacked."""
+    half = Half.open(folder.path, party)
+    encoder, bottom = half.model.encoder, half.model.bottom
+    if encoder is None or bottom is None:
+        return
+    columns, rows, seed = encoder.columns, torch.arange(len(sample.ids)), job.train.seed
+    for attack in resolve(job.parties[party].audit.attacks, job.task, "passive").features:
+        if attack.needs != {Need.AUXILIARY_FEATURES}:
+            audit.skip(party, [attack], "it reads a training, and not served embeddings")
+            continue
+        about = {"run": LABEL, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
+        with audit.skipping(party, [attack]):
+            case = _case(party, sample, columns, rows, job)
+            audit.results.extend(measure(attack(case.view, case.knowledge, seed), case, about, seed))
+
+
+def _case(party: str, sample: Served, columns: ColumnSpec, rows: Tensor, job: Job) -> Case:
+    known = auxiliary_indices(len(rows), job.train.seed)
+    auxiliary = Auxiliary(columns, known, sample.codes[known], sample.numbers[known])
+    unknown = auxiliary.unknown(len(rows))
+    view, knowledge = FeatureView(party, rows, sample.embeddings), Knowledge(auxiliary_rows=auxiliary)
+    return Case(
+        LABEL, view, knowledge, (sample.codes[unknown], sample.numbers[unknown]), job.parties[party].audit.attribute
+    )
+
+
+def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> RunAudit:
+    """Attack the labels of those rows whose labels the active party has."""
+    half = Half.open(folder.path, job.active)
+    attacks = resolve(job.parties[job.active].audit.attacks, job.task)
+    protections = tuple(job.parties[party].protections)
+    try:
+        known, truth = _labels(half, sample)
+    except DataError as reason:
+        return RunAudit(skipped={f"{party}/embedding": _NO_TABLE.format(reason)})
+    rows, embeddings = torch.arange(len(truth)), sample.embeddings[torch.from_numpy(known)]
+    if len(rows) < 2 or bool((truth == truth[0]).all()):
+        return RunAudit(skipped={f"{party}/embedding": "expected served rows with different labels, got none"})
+    run = _ServedRun(job, folder, half.model.task, truth)
+    auditor = Auditor(run.task, truth, rows, attacks.labels, job.active, job.train.seed)
+    auditor.take(0, {job.active: [Step(0, 0, rows, embeddings={party: embeddings})]})
+    single = auditor.results(LABEL, protections)
+    epoch = FollowedEpoch(0, rows, torch.zeros_like(rows), {party: embeddings})
+    whole = audit_messages(run, LABEL, HistoryView(party, run.task, [epoch]), protections, attacks.histories)
+    return RunAudit(
+        leaks=(*single.leaks, *whole.leaks),
+        undefined=(*single.undefined, *whole.undefined),
+        skipped={**single.skipped, **whole.skipped},
+        baselines=tuple(_with_columns(folder, baseline) for baseline in whole.baselines),
+    )
+
+
+def _labels(half: Half, sample: Served) -> tuple[npt.NDArray[np.int64], Tensor]:
+    """Indices of the rows whose labels are known, and these labels.
+
+    Raises:
+        DataError: the table cannot be read, or has other classes than the training.
+    """
+    job, active = half.job, half.job.active
+    party, task = job.parties[active], half.model.task
+    none = FeaturesConfig(include="none")
+    table = PartyTable(active, party.table, id=party.id, label=party.label, features=none, task=task.kind)
+    everything = np.arange(table.rows)
+    labels = table.prepare(everything, everything).labels
+    if labels is None or labels.classes != task.classes:
+        raise DataError.expected(f"the classes of the training ({', '.join(task.classes)})", "others")
+    rows = IdIndex(table.digests).find(sample.ids)
+    known = np.flatnonzero(rows != ABSENT)
+    return known, labels.values[torch.from_numpy(rows[known])]
+
+
+def _with_columns(folder: RunFolder, baseline: Baseline) -> Baseline:
+    """The baseline with what the training's audit measured of the party's own columns."""
+    trained = folder.audit.runs[RunKind.THIS_RUN].baseline(baseline.party)
+    if trained is None:
+        return baseline
+    return baseline.model_copy(update={"own_columns": trained.own_columns, "model": trained.model})
+
+
+class _ServedRun(Run):
+    """Served rows in place of the rows of a training."""
+
+    def __init__(self, job: Job, folder: RunFolder, task: Task, truth: Tensor) -> None:
+        super().__init__(job, folder)
+        self._task, self._truth = task, truth
+
+    @property
+    def truth(self) -> Tensor:
+        """True labels of the served rows."""
+        return self._truth
+
+    @property
+    def training(self) -> Tensor:
+        """All of them: an attacker knows the shares of the classes."""
+        return torch.arange(len(self._truth))
+
+    @cached_property
+    def task(self) -> Task:
+        """The task of the training."""
+        return self._task
