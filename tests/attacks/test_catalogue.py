@@ -209,14 +209,15 @@ def test_auto_takes_what_fits_the_task():
 def test_full_takes_what_takes_longer_too():
     full = resolve("full", "binary")
     assert names_of(full.labels) == ["norm", "direction", "hint", "spectral", "gradient_match", "probe"]
-    assert set(names_of(full.histories)) - set(names_of(resolve("auto", "binary").histories)) == {"aligned_match"}
+    thorough = set(names_of(full.histories)) - set(names_of(resolve("auto", "binary").histories))
+    assert thorough == {"aligned_match", "exploit", "strong_probe"}
     assert (full.completions, left_out("full", "binary")) == ((), ())
 
 
 def test_what_auto_leaves_out_runs_when_named():
     unnamed = [name for name, attack in REGISTRY.items() if not attack.live and not issubclass(attack, FeatureAttack)]
     messages, models = ["hint", "direct", "gradient_match", "probe"], ["model_completion", "active_model_completion"]
-    assert unnamed == [*messages, "aligned_match", *models]
+    assert unnamed == [*messages, "aligned_match", "exploit", "strong_probe", *models]
     assert names_of(resolve(unnamed, "binary").labels) == messages
     assert names_of(resolve(unnamed, "binary").completions) == models
     assert resolve("auto", "binary").completions == ()

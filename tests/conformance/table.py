@@ -190,9 +190,11 @@ HISTORIES = {
     "bilinear": HistoryCase({GRADIENT: 0.95}),
     # Its dummy top model reads and writes along the same directions, which the maps of both messages pull apart.
     "aligned_match": HistoryCase({GRADIENT: 0.95}, mapped=0.75),
+    "exploit": HistoryCase({GRADIENT: 0.95}),
     "feature_prior": HistoryCase({GRADIENT: 0.95}),
     "few_labels": HistoryCase({GRADIENT: 0.95, EMBEDDING: 0.95}, labels_known=True),
     "regression_labels": HistoryCase({GRADIENT: 0.9}, mapped=0.85),
+    "strong_probe": HistoryCase({GRADIENT: 0.95, EMBEDDING: 0.95}, labels_known=True),
     "similarity": HistoryCase({GRADIENT: 0.95, EMBEDDING: 0.95}, labels_known=True),
 }
 

@@ -112,7 +112,10 @@ class Whitened(Protection[HalfConfig]):
         (Rotated, ("joint_spectral", Target.GRADIENT, 0.9)),
         (Rotated, ("off_norm", Target.GRADIENT, 0.9)),
         (Rotated, ("bilinear", Target.GRADIENT, 0.9)),
+        (Rotated, ("exploit", Target.GRADIENT, 0.9)),
+        (Rotated, ("strong_probe", Target.GRADIENT, 0.9)),
         (Whitened, ("few_labels", Target.EMBEDDING, 0.75)),
+        (Whitened, ("strong_probe", Target.EMBEDDING, 0.75)),
     ],
 )
 def test_a_defence_that_only_rotates_rescales_or_whitens_fails(mutant, attack):

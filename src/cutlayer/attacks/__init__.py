@@ -22,6 +22,7 @@ from cutlayer.attacks.label.bilinear import Bilinear
 from cutlayer.attacks.label.direct import Direct
 from cutlayer.attacks.label.direction import Direction
 from cutlayer.attacks.label.directions import Directions
+from cutlayer.attacks.label.exploit import Exploit
 from cutlayer.attacks.label.feature_prior import FeaturePrior
 from cutlayer.attacks.label.few_labels import FewLabels
 from cutlayer.attacks.label.gradient_match import GradientMatch
@@ -35,6 +36,7 @@ from cutlayer.attacks.label.probe import Probe
 from cutlayer.attacks.label.regression_labels import RegressionLabels
 from cutlayer.attacks.label.similarity import Similarity
 from cutlayer.attacks.label.spectral import Spectral
+from cutlayer.attacks.label.strong_probe import StrongProbe
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
 
@@ -50,6 +52,7 @@ __all__ = [
     "Direction",
     "Directions",
     "Exact",
+    "Exploit",
     "FeatureAttack",
     "FeaturePrior",
     "FewLabels",
@@ -70,6 +73,7 @@ __all__ = [
     "Resolved",
     "Similarity",
     "Spectral",
+    "StrongProbe",
     "left_out",
     "resolve",
 ]
@@ -88,8 +92,10 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     OffNorm,
     Bilinear,
     AlignedMatch,
+    Exploit,
     FeaturePrior,
     FewLabels,
+    StrongProbe,
     Similarity,
     RegressionLabels,
     ModelCompletion,

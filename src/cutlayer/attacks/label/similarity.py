@@ -21,6 +21,11 @@ class Similarity(HistoryAttack):
     `distance` uses the Euclidean distance, and `clusters` replaces the known rows by the centres that spherical k-means
     finds from them in every epoch.
 
+    The label enumeration attack (Jiang et al. 2026, arXiv 2603.03777; judged by its abstract) names clusters without a
+    label, by the cosine with the first gradients of models trained under each mapping of clusters to labels. It is not
+    here: a top model whose outputs are permuted together with the labels sends the same gradients, so the cosine names
+    no cluster unless the top model's initial weights are known, which they are to the active party alone.
+
     Reference: Liu et al., Similarity-based label inference attack against training and inference of split learning
     (arXiv 2203.05222), section 4: cosine and Euclidean distance, with one known row of each class or by clustering.
     """
