@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cutlayer.certificates.names import federation_name, identity, valid_identity
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.cut_depth import moved_cut
 from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.names import ModuleName
@@ -353,11 +354,36 @@ class TrainConfig(FrozenModel):
         return self
 
 
-class ModelConfig(FrozenModel):
-    """Bottom and top model by kind; `bottom` may be a mapping from party to model."""
+BOTTOM: Mapping[str, Any] = {"kind": "mlp", "hidden": [64, 32]}
+TOP: Mapping[str, Any] = {"kind": "mlp", "hidden": [32]}
 
-    bottom: Mapping[str, Any] = Field(default_factory=lambda: {"kind": "mlp", "hidden": [64, 32]})
-    top: Mapping[str, Any] = Field(default_factory=lambda: {"kind": "mlp", "hidden": [32]})
+
+class ModelConfig(FrozenModel):
+    """Bottom and top model by kind; `bottom` may be a mapping from party to model.
+
+    Attributes:
+        bottom: Section of the bottom models.
+        top: Section of the top model.
+        cut_depth: Number of layers that move from the bottom models to the top model; the sections are rewritten, and
+            this is 0 again.
+    """
+
+    bottom: Mapping[str, Any] = Field(default_factory=lambda: dict(BOTTOM))
+    top: Mapping[str, Any] = Field(default_factory=lambda: dict(TOP))
+    cut_depth: int = Field(default=0, ge=0, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cut_is_moved(cls, raw: Any) -> Any:
+        """Rewrite the sections, so that the job is an ordinary one with the cut where it is."""
+        depth = raw.get("cut_depth") if isinstance(raw, Mapping) else None
+        if type(depth) is not int or depth < 1:
+            return raw
+        bottom, top = raw.get("bottom") or BOTTOM, raw.get("top") or TOP
+        if not isinstance(bottom, Mapping) or not isinstance(top, Mapping):
+            return raw
+        bottom, top = moved_cut(bottom, top, depth)
+        return {**raw, "bottom": bottom, "top": top, "cut_depth": 0}
 
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The bottom model's section for one party."""
@@ -437,6 +463,7 @@ class Job(FrozenModel):
         whole = self.model_dump(mode="json", include={"task", "model", "train"})
         whole["parties"] = [[name, party.role] for name, party in self.parties.items()]
         # Settings that are new here are left out at their default: logs of releases are named by the digest.
+        del whole["model"]["cut_depth"]  # 0 by now: the sections say where the cut is
         if self.train.micro_batches == 1:
             del whole["train"]["micro_batches"]
         if self.alignment != "psi":

@@ -56,24 +56,31 @@ class MlpTopConfig(FrozenModel):
 
     Attributes:
         hidden: widths; empty for a linear top model.
+        towers: widths of layers that each embedding passes on its own before.
     """
 
     kind: Literal["mlp"] = "mlp"
     hidden: tuple[Width, ...] = (32,)
     activation: Activation = "relu"
+    towers: tuple[Width, ...] = ()
 
 
 class MlpTop(TopModel):
-    """Concatenates the embeddings in the job's order and applies dense layers."""
+    """Concatenates the embeddings in the job's order, each after its tower, and applies dense layers."""
 
     def __init__(self, config: MlpTopConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()
-        total = sum(widths.values())
+        self.towers = None
+        if config.towers:
+            self.towers = nn.ModuleList(dense_stack(w, config.towers, config.activation) for w in widths.values())
+        total = len(widths) * config.towers[-1] if config.towers else sum(widths.values())
         self.layers = dense_stack(total, config.hidden, config.activation)
         self.logits = nn.Linear(config.hidden[-1] if config.hidden else total, outputs)
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """Logits of a batch; see `TopModel.forward`."""
         together = list(embeddings.values())
+        if self.towers is not None:
+            together = [tower(embedding) for tower, embedding in zip(self.towers, together, strict=True)]
         result: Tensor = self.logits(self.layers(torch.cat(together, dim=1) if len(together) > 1 else together[0]))
         return result
