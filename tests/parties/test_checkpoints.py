@@ -141,7 +141,7 @@ def test_a_run_falls_back_to_the_epoch_before_a_damaged_half(
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("party", [ACTIVE, TELCO])
-@pytest.mark.filterwarnings("ignore:.*the run can resume from the epoch before")
+@pytest.mark.filterwarnings("ignore:.*the run can resume from the checkpoint before")
 def test_two_damaged_halves_are_refused(folder: Path, party: str, damage: Callable[[Path], None]) -> None:
     damage(half(folder, party))
     damage(half(folder, party, "epoch-0001.safetensors"))
@@ -151,7 +151,7 @@ def test_two_damaged_halves_are_refused(folder: Path, party: str, damage: Callab
     assert history(folder) == before
 
 
-@pytest.mark.filterwarnings("ignore:.*the run can resume from the epoch before")
+@pytest.mark.filterwarnings("ignore:.*the run can resume from the checkpoint before")
 def test_halves_damaged_at_two_parties_leave_the_newest_common_epoch(folder: Path, finished: Path) -> None:
     truncated(half(folder, ACTIVE))
     removed(half(folder, TELCO))
@@ -160,7 +160,7 @@ def test_halves_damaged_at_two_parties_leave_the_newest_common_epoch(folder: Pat
     assert history(folder) == history(finished)
 
 
-@pytest.mark.filterwarnings("ignore:.*the run can resume from the epoch before")
+@pytest.mark.filterwarnings("ignore:.*the run can resume from the checkpoint before")
 def test_halves_without_a_common_epoch_are_refused(folder: Path) -> None:
     """The newest whole epoch is 1 at one party and 2 at the other, which has lost its own epoch 1."""
     truncated(half(folder, ACTIVE))
@@ -195,7 +195,7 @@ def warned_of_damage(party: str, damage: Callable[[Path], None]) -> AbstractCont
     """A passive party whose half is gone has nothing to warn of."""
     if damage is removed and party != ACTIVE:
         return nullcontext()
-    return pytest.warns(UserWarning, match=rf"{party}/{LAST}.*the run can resume from the epoch before")
+    return pytest.warns(UserWarning, match=rf"{party}/{LAST}.*the run can resume from the checkpoint before")
 
 
 @pytest.mark.parametrize("damage", [truncated, emptied, garbled, removed], ids=lambda damage: damage.__name__)
@@ -269,7 +269,7 @@ def test_a_half_of_an_older_epoch_under_a_newer_name_is_refused(folder: Path) ->
 
 def test_a_party_without_its_half_cannot_resume(folder: Path) -> None:
     shutil.rmtree(folder / "checkpoint" / TELCO)
-    with pytest.raises(CheckpointError, match=f"epoch 1 or 2 at {TELCO}, got none"):
+    with pytest.raises(CheckpointError, match=f"epoch 1 or of epoch 2 at {TELCO}, got none"):
         run(JOB, GIVEN, folder, resume=True)
 
 
@@ -285,7 +285,10 @@ def test_a_damaged_commit_is_refused(folder: Path, text: str) -> None:
 def test_without_a_commit_the_run_starts_over(folder: Path, finished: Path) -> None:
     """Halves that were saved but never committed count for nothing."""
     half(folder, ACTIVE, "committed.json").unlink()
-    with pytest.raises(CheckpointError, match=r"since epoch 2 is saved here, got epoch 0.*--forget-peer-progress"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"of epoch 2, which is saved here, or the one before, got epoch 0.*--forget-peer-progress",
+    ):
         run(JOB, GIVEN, folder, resume=True)
     again = run(JOB, GIVEN, folder, resume=True, forget_peer_progress=True)
     assert len(again.active.step_losses) == 3 * 4

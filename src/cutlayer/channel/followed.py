@@ -106,6 +106,14 @@ class Follower:
             write_followed(self.folder, self.current)
         return written
 
+    def snapshot(self) -> dict[str, Tensor]:
+        """The current epoch's messages by name, for a checkpoint within the epoch."""
+        return {} if self.current is None else _tensors(self.current)
+
+    def load(self, epoch: int, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from what `snapshot` returned within an epoch."""
+        self.current = _epoch(epoch, tensors) if tensors else None
+
     def _empty(self, like: Tensor) -> Tensor:
         return torch.zeros(len(self.rows), like[0].numel())
 
@@ -113,10 +121,23 @@ class Follower:
 def write_followed(folder: Path, epoch: FollowedEpoch) -> None:
     """Write one epoch to one safetensors file."""
     make_folder(folder)
+    path = folder / f"followed-{epoch.epoch:04d}.safetensors"
+    write_tensors(path, _tensors(epoch), {"epoch": str(epoch.epoch)})
+
+
+def _tensors(epoch: FollowedEpoch) -> dict[str, Tensor]:
     tensors = {"rows": epoch.rows, "steps": epoch.steps}
     tensors |= {f"embedding/{name}": matrix for name, matrix in epoch.embeddings.items()}
-    tensors |= {f"gradient/{name}": matrix for name, matrix in epoch.gradients.items()}
-    write_tensors(folder / f"followed-{epoch.epoch:04d}.safetensors", tensors, {"epoch": str(epoch.epoch)})
+    return tensors | {f"gradient/{name}": matrix for name, matrix in epoch.gradients.items()}
+
+
+def _epoch(number: int, tensors: Mapping[str, Tensor]) -> FollowedEpoch:
+    groups: dict[str, dict[str, Tensor]] = {"embedding": {}, "gradient": {}}
+    for key, tensor in tensors.items():
+        kind, _, name = key.partition("/")
+        if name:
+            groups[kind][name] = tensor
+    return FollowedEpoch(number, tensors["rows"], tensors["steps"], *groups.values())
 
 
 def read_followed(folder: Path) -> Iterator[FollowedEpoch]:
@@ -128,12 +149,7 @@ def read_followed(folder: Path) -> Iterator[FollowedEpoch]:
     for path in sorted(folder.glob("followed-*.safetensors")):
         try:
             tensors, header = read_tensors(path)
-            groups: dict[str, dict[str, Tensor]] = {"embedding": {}, "gradient": {}}
-            for key, tensor in tensors.items():
-                kind, _, name = key.partition("/")
-                if name:
-                    groups[kind][name] = tensor
-            yield FollowedEpoch(int(header["epoch"]), tensors["rows"], tensors["steps"], *groups.values())
+            yield _epoch(int(header["epoch"]), tensors)
         except (LookupError, TypeError, ValueError) as damage:
             raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
 

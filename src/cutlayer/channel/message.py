@@ -69,6 +69,7 @@ SHAPES: Mapping[Kind, Shape] = {
             "rule": str,
             "purpose": str,
             "resume": int,
+            "step": int,
         },
         texts={"job": 64, "version": 16, "ids": 16, "rule": 64, "purpose": 16},
     ),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -115,6 +116,15 @@ class Transcript:
         if self.steps and self.steps[-1].epoch != step.epoch:
             self.steps = []
         self.steps.append(step)
+
+    def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The current epoch's steps as tensors and plain values, for a checkpoint within the epoch."""
+        epoch = self.steps[-1].epoch if self.steps else 0
+        return _named(self.steps), {"epoch": epoch, "steps": [step.step for step in self.steps]}
+
+    def load(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        """Continue from what `snapshot` returned."""
+        self.steps = _steps(int(plain["epoch"]), plain["steps"], tensors)
 
     def close(self, epoch: int) -> None:
         """Write the epoch's steps if the sampling says so."""

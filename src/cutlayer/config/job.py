@@ -297,6 +297,8 @@ class TrainConfig(FrozenModel):
             that is fixed by then and is sent no gradient afterwards.
         micro_batches: Number of parts in which the messages of a step cross: a party computes while another part is on
             its way. Gradients are summed over the parts: the step is that of the whole batch, up to rounding.
+        checkpoint_every: Number of steps after which all parties save a checkpoint within an epoch, besides that at its
+            end; without it, only there.
         warmup_epochs: Number of epochs before that single release. In them the parties that release once send nothing,
             zeros stand for their rows, and they are sent the gradients at those zeros.
     """
@@ -313,6 +315,11 @@ class TrainConfig(FrozenModel):
     keep: Literal["best", "last"] = "best"
     release: Release | Mapping[PartyName, Release] = "every_step"
     warmup_epochs: int = Field(default=0, ge=0, le=MAX_EPOCHS)
+    checkpoint_every: int | None = Field(default=None, ge=1)
+
+    def saves_within(self, done: int, steps: int) -> bool:
+        """Whether all parties save a checkpoint after a number of the steps of an epoch."""
+        return self.checkpoint_every is not None and done < steps and done % self.checkpoint_every == 0
 
     def releases_once(self, party: str) -> bool:
         """Whether a passive party releases its rows a single time."""
@@ -466,6 +473,8 @@ class Job(FrozenModel):
         del whole["model"]["cut_depth"]  # 0 by now: the sections say where the cut is
         if self.train.micro_batches == 1:
             del whole["train"]["micro_batches"]
+        if self.train.checkpoint_every is None:
+            del whole["train"]["checkpoint_every"]
         if self.alignment != "psi":
             whole["alignment"] = self.alignment
         return whole

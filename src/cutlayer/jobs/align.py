@@ -25,7 +25,7 @@ from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_serve
 from cutlayer.jobs.party import GRACE
 from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.common_rows import CommonRows
-from cutlayer.parties.handshake import Agreement, agree_active, agree_passive
+from cutlayer.parties.handshake import Agreement, Saved, agree_active, agree_passive
 from cutlayer.parties.linked import driven
 from cutlayer.parties.messages import DONE, receive
 
@@ -130,7 +130,7 @@ def _active(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], a
 
 def _passive(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
     port = ports[job.active]
-    agreement: Agreement = yield from agree_passive(job, table, port, [], job.parties[name].limits, alignment)
+    agreement: Agreement = yield from agree_passive(job, table, port, Saved(), job.parties[name].limits, alignment)
     yield from receive(port, Kind.CLOSE)
     port.send(Kind.CLOSE, fields={"reason": DONE})
     return agreement.aligned

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
 from cutlayer.models.absence import Names, absent_sets
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
 from cutlayer.parties.evidence import stated_evidence
 from cutlayer.parties.groups import check_bottom, check_top, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.handshake import agree_active, agree_order_active
@@ -29,7 +30,7 @@ from cutlayer.parties.numbers import check_loss, check_own, check_weights
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.release import ask_for_release
-from cutlayer.parties.state import PartyState
+from cutlayer.parties.state import PartyState, part_of, with_part
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.parties.usage import Usage
 from cutlayer.protections.base import ActiveView, Evidence, Mode
@@ -62,10 +63,11 @@ class ActiveParty:
             ProtocolError: a passive party is at another point of the schedule, or holds other rows.
             NotApplied: a protection of this party missed a message.
         """
-        epoch = yield from self._prepare()
+        epoch, step = yield from self._prepare()
         while not self.stopping.stop:
             began = time.perf_counter()
-            loss = yield from self._train_epoch(epoch)
+            loss = yield from self._train_epoch(epoch, step)
+            step = 0
             seconds = time.perf_counter() - began
             estimates = self.state.chain.epoch_metrics()
             metrics, _ = yield from self._evaluate(self.part, epoch)
@@ -92,13 +94,15 @@ class ActiveParty:
         self.state.chain.close_account()
         return self._outcome(epoch, part, metrics, logits, evidence)
 
-    def _prepare(self) -> Generator[Port, Message, int]:
+    def _prepare(self) -> Generator[Port, Message, Point]:
         job, local = self.job, self.local
         commits = self.checkpoints.resumable() if local.resume else {}
         agreement = yield from agree_active(
             job, local.table, local.name, self.ports, [*commits], local.limits, local.alignment
         )
         start = agreement.start
+        epoch = start[0]
+        self.loss = 0.0  # sum over the rows of the current epoch so far
         self.peer_rows = agreement.peer_rows
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
         if len(self.split.train) < job.train.batch_size:
@@ -117,21 +121,30 @@ class ActiveParty:
         # Zeros until the single releases arrive, which are then reused in every epoch.
         released = [name for name in self.ports if name not in self.streaming_ports]
         self.released_embeddings = {name: torch.zeros(len(self.truth), self.widths[name]) for name in released}
-        if start >= job.train.warmup_epochs:
+        if epoch >= job.train.warmup_epochs:
             yield from self._collect_releases()
         self.sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.transcript, self.sampling)
         self.follower = local.follower(self.split.part("train"), self.sampling)
         self.stopping = EarlyStopping()
         if local.resume and local.forget_peer_progress:
-            self.state.chain.allow_repeats(start)
-        if start:
-            # Last, since it sets the random state: the draws above must not affect the draws of the next epoch.
-            self.state.load(self.checkpoints.load(start - 1))
-            self.stopping = EarlyStopping.from_json(commits[start - 1])
-            self.usage.add_earlier(commits[start - 1]["usage"])
-        self.observer.started(self.task, self.truth, self.split.part("train"), job.train.epochs, start)
+            self.state.chain.allow_repeats(epoch)
+        if start != START:
+            # Last, since it sets the random state: the draws above must not affect the draws of the next step.
+            self._load(self.checkpoints.load_at(start), start)
+            self.stopping = EarlyStopping.from_json(commits[start])
+            self.usage.add_earlier(commits[start]["usage"])
+        self.observer.started(self.task, self.truth, self.split.part("train"), job.train.epochs, epoch)
         return start
+
+    def _load(self, state: State, start: Point) -> None:
+        """Continue from a checkpoint; within an epoch also from what was recorded of it."""
+        self.state.load(state)
+        if start[1]:
+            self.loss = float(state[1]["loss"])
+            self.transcript.load(*part_of(state, "transcript"))
+            if self.follower is not None:
+                self.follower.load(start[0], part_of(state, "followed")[0])
 
     def _collect_releases(self) -> Generator[Port, Message, None]:
         """Receive the rows of the parties that release once, unless an interrupted run already has.
@@ -218,16 +231,35 @@ class ActiveParty:
             chain.draws, prepared.order_digest if None in chain.draws else b"", self.truth
         )
 
-    def _train_epoch(self, epoch: int) -> Generator[Port, Message, float]:
+    def _train_epoch(self, epoch: int, begin: int) -> Generator[Port, Message, float]:
+        """The steps of an epoch from one on; returns the mean loss of its rows."""
         self.state.modules.train()
-        total = 0.0
-        first = epoch * self.schedule.steps_per_epoch
-        for step, rows in enumerate(self.schedule.epoch(epoch)):
-            loss = yield from self._train_step(epoch, step, first + step, rows)
-            total += loss * len(rows)
+        steps = self.schedule.steps_per_epoch
+        for step, rows in islice(enumerate(self.schedule.epoch(epoch)), begin, None):
+            loss = yield from self._train_step(epoch, step, epoch * steps + step, rows)
+            self.loss += loss * len(rows)
             self.stopping.step_losses.append(loss)
             self.observer.stepped(epoch, len(rows), loss)
+            if self.job.train.saves_within(step + 1, steps):
+                yield from self._save_within(epoch, step + 1)
+        total, self.loss = self.loss, 0.0
         return total / len(self.split.train)
+
+    def _save_within(self, epoch: int, done: int) -> Generator[Port, Message, None]:
+        """All parties that train in the epoch have written their part after a step; write the own, and commit.
+
+        Nobody sends the next gradient before the commit, so that each party stores what was committed last.
+        """
+        for port in self.gradient_ports.values():
+            yield from receive(port, Kind.COMMITTED, epoch, done)
+        snapshot = self.state.snapshot()
+        check_weights(snapshot[0], self.local.name, epoch)
+        state = with_part(snapshot, "transcript", *self.transcript.snapshot())
+        if self.follower is not None:
+            state = with_part(state, "followed", self.follower.snapshot(), {})
+        state[1]["loss"] = self.loss
+        self.checkpoints.save(epoch, state, best=False, step=done)
+        self._commit(epoch, done)
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
         self.optimizer.zero_grad()
@@ -373,9 +405,9 @@ class ActiveParty:
             yield from receive(port, Kind.COMMITTED, epoch)
         self.checkpoints.save(epoch, snapshot, best=best)
 
-    def _commit(self, epoch: int) -> None:
-        """Commit the epoch once all of its files are on disk; a resume starts after it."""
-        self.checkpoints.commit(epoch, {**self.stopping.to_json(), "usage": self.usage.to_json()})
+    def _commit(self, epoch: int, step: int = 0) -> None:
+        """Commit the epoch, or a number of its steps, once all files are on disk; a resume starts after it."""
+        self.checkpoints.commit(epoch, {**self.stopping.to_json(), "usage": self.usage.to_json()}, step=step)
 
     def _finish(self) -> Generator[Port, Message, tuple[Evidence, ...]]:
         evidence = self.state.chain.proof(self.state.sent)

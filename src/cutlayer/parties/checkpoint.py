@@ -1,15 +1,19 @@
-"""Paired checkpoints: every party writes its part, then the active party commits the epoch for all.
+"""Paired checkpoints: every party writes its part, then the active party commits it for all.
 
-A crash or a power failure at any point leaves the last committed epoch whole on every side: a party stores its parts of
-the last two epochs, and only the active party's `committed.json` says which of them count. A part is on disk before the
-party reports it, and all parts are on disk before the commit. Where a disk damaged the last part of any party, the run
-resumes from the epoch before.
+There is one at the end of every epoch, and on request more within it. Each is named by the point at which a run goes on
+after it: the epoch and the number of its steps that are done.
+
+A crash or a power failure at any time leaves the last committed checkpoint whole on every side: a party stores its
+parts of the last two, and only the active party's `committed.json` says which of them count. A part is on disk before
+the party reports it, and all parts are on disk before the commit. Where a disk damaged a party's last part, the run
+resumes from the one before.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,9 +26,13 @@ from cutlayer.durable import make_folder, sync_folder, write_whole
 from cutlayer.errors import CheckpointError
 from cutlayer.tensor_file import read_tensors, write_tensors
 
+Point = tuple[int, int]
+"""Where a run goes on: the epoch, and the number of its steps that are done."""
 State = tuple[dict[str, Tensor], dict[str, Any]]
 RELEASED = "released.safetensors"
-_COMMITTED = {"epoch", "best", "best_epoch", "stale", "stop", "usage"}
+START = (0, 0)
+"""The point at which a new run begins."""
+_COMMITTED = {"epoch", "step", "best", "best_epoch", "stale", "stop", "usage"}
 
 
 class _Damaged(CheckpointError):
@@ -43,19 +51,36 @@ class Checkpoints:
     def __init__(self, folder: Path, party: str, job: str) -> None:
         self.folder, self.party, self.job = folder, party, job
 
-    def save(self, epoch: int, state: State, *, best: bool) -> None:
-        """Write this party's part of `epoch`, and remove all but the latest two epochs."""
-        path = self._path(epoch)
-        self._write(path, epoch, state)
+    def save(self, epoch: int, state: State, *, best: bool, step: int = 0) -> None:
+        """Write this party's part, and remove all others but the one before it.
+
+        Args:
+            epoch: Number of the epoch.
+            state: The part.
+            best: Whether it is the best so far.
+            step: Number of steps of the epoch that are done; 0 at its end.
+        """
+        point = (epoch, step) if step else (epoch + 1, 0)
+        path = self._path(point)
+        self._write(path, _label(point), state)
         if best:
             self._link(path, self.folder / "best.safetensors")
-        for old in self._saved() - {epoch, epoch - 1}:
+        before = max((old for old in self.points() if old < point), default=point)
+        for old in self.points() - {point, before}:
             self._path(old).unlink()
 
-    def commit(self, epoch: int, progress: Mapping[str, Any]) -> None:
-        """Commit `epoch` as the epoch to resume from, with the state of the run (active party only)."""
-        before = [known for known in self.commits() if known["epoch"] == epoch - 1]
-        write_whole(self.folder / "committed.json", seal({"commits": [*before, {"epoch": epoch, **progress}]}))
+    def commit(self, epoch: int, progress: Mapping[str, Any], *, step: int = 0) -> None:
+        """Commit a checkpoint as one to resume from, with the state of the run (active party only).
+
+        Args:
+            epoch: Number of the epoch.
+            progress: State of the run.
+            step: Number of steps of the epoch that are done; 0 at its end.
+        """
+        point = (epoch, step) if step else (epoch + 1, 0)
+        before = [known for known in self.commits() if (known["epoch"], known["step"]) < point]
+        at = {"epoch": point[0], "step": point[1]}
+        write_whole(self.folder / "committed.json", seal({"commits": [*before[-1:], {**at, **progress}]}))
 
     def commits(self) -> list[dict[str, Any]]:
         """The last commits, at most two, oldest first; none before the first.
@@ -74,46 +99,54 @@ class Checkpoints:
             raise CheckpointError(f"{path} is damaged ({damage}); remove the run folder and start again") from None
         return commits
 
-    def resumable(self) -> dict[int, dict[str, Any]]:
-        """The commits whose part is complete here, by epoch; empty before the first commit (active party only).
+    def resumable(self) -> dict[Point, dict[str, Any]]:
+        """The commits whose part is complete here, by point; empty before the first commit (active party only).
 
         Raises:
-            CheckpointError: epochs are committed, and no part of them is whole here.
+            CheckpointError: something is committed, and no part of it is whole here.
         """
-        commits = {int(commit["epoch"]): commit for commit in self.commits()}
-        # The part of the older epoch is removed before the next commit, so that only the newest must exist.
-        whole = self.whole({*commits} & {*self._saved(), max(commits, default=-1)})
+        commits = {(int(commit["epoch"]), int(commit["step"])): commit for commit in self.commits()}
+        # The part of the older one is removed before the next commit, so that only the newest must exist.
+        whole = self.whole({*commits} & {*self.points(), max(commits, default=START)})
         if commits and not whole:
-            wanted = f"a whole checkpoint of epoch {' or '.join(map(str, sorted(commits)))} in {self.folder}"
+            wanted = f"a whole checkpoint {' or '.join(map(described, sorted(commits)))} in {self.folder}"
             raise CheckpointError.expected(wanted, "none", "restore the folder from a copy, or start again")
-        return {epoch: commits[epoch] for epoch in whole}
+        return {point: commits[point] for point in whole}
 
-    def whole(self, epochs: Iterable[int] | None = None) -> list[int]:
-        """Epochs that this party can resume after, ascending; a damaged part is skipped with a warning.
+    def whole(self, points: Iterable[Point] | None = None) -> list[Point]:
+        """Points at which this party can resume, ascending; a damaged part is skipped with a warning.
 
         Args:
-            epochs: Epochs to look for; all that are saved here by default.
+            points: Points to look for; all that are saved here by default.
 
         Raises:
             CheckpointError: a part belongs to another party or job.
         """
         whole = []
-        for epoch in sorted(self._saved() if epochs is None else epochs):
+        for point in sorted(self.points() if points is None else points):
             try:
-                self.load(epoch)
+                self.load_at(point)
             except _Damaged as damage:
-                warnings.warn(f"{damage}; the run can resume from the epoch before", stacklevel=2)
+                warnings.warn(f"{damage}; the run can resume from the checkpoint before", stacklevel=2)
             else:
-                whole.append(epoch)
+                whole.append(point)
         return whole
 
+    def load_at(self, point: Point) -> State:
+        """This party's part, by the point at which a run goes on after it.
+
+        Raises:
+            CheckpointError: it is missing, damaged, or of another party, job or point.
+        """
+        return self._read(self._path(point), _label(point))
+
     def load(self, epoch: int) -> State:
-        """This party's part of `epoch`.
+        """This party's part of the end of `epoch`.
 
         Raises:
             CheckpointError: it is missing, damaged, or of another party, job or epoch.
         """
-        return self._read(self._path(epoch), epoch)
+        return self.load_at((epoch + 1, 0))
 
     def load_best(self, epoch: int | None = None) -> State:
         """This party's part of the best epoch.
@@ -124,7 +157,7 @@ class Checkpoints:
         Raises:
             CheckpointError: it is missing, damaged, or of another party, job or epoch.
         """
-        return self._read(self.folder / "best.safetensors", epoch)
+        return self._read(self.folder / "best.safetensors", None if epoch is None else str(epoch))
 
     def load_kept(self, *, best: bool) -> State:
         """This party's part of the final epoch of a finished run: the best or the latest."""
@@ -132,7 +165,7 @@ class Checkpoints:
 
     def save_release(self, state: State) -> None:
         """Write a single release, sent or received: a resume must use the same numbers."""
-        self._write(self.folder / RELEASED, -1, state)
+        self._write(self.folder / RELEASED, "-1", state)
 
     def load_release(self) -> State | None:
         """The state that `save_release` wrote, or `None` before."""
@@ -140,20 +173,27 @@ class Checkpoints:
         return self._read(path) if path.exists() else None
 
     def latest(self) -> int:
-        """The latest epoch saved here, whole or not, or -1."""
-        return max(self._saved(), default=-1)
+        """The latest epoch whose end is saved here, whole or not, or -1."""
+        return max((epoch - 1 for epoch, step in self.points() if not step), default=-1)
 
-    def _saved(self) -> set[int]:
-        stems = (path.stem.removeprefix("epoch-") for path in self.folder.glob("epoch-*.safetensors"))
-        return {int(stem) for stem in stems if stem.isdecimal()}
+    def points(self) -> set[Point]:
+        """The points of all parts that are saved here, whole or not."""
+        names = (
+            re.fullmatch(r"(epoch|step)-(\d+)(?:-(\d+))?", path.stem) for path in self.folder.glob("*.safetensors")
+        )
+        found = [(name[1], int(name[2]), name[3]) for name in names if name]
+        ends = {(epoch + 1, 0) for kind, epoch, step in found if kind == "epoch" and step is None}
+        return ends | {(epoch, int(step)) for kind, epoch, step in found if kind == "step" and step is not None}
 
-    def _path(self, epoch: int) -> Path:
-        return self.folder / f"epoch-{epoch:04d}.safetensors"
+    def _path(self, point: Point) -> Path:
+        epoch, step = point
+        name = f"step-{epoch:04d}-{step:07d}" if step else f"epoch-{epoch - 1:04d}"
+        return self.folder / f"{name}.safetensors"
 
-    def _write(self, path: Path, epoch: int, state: State) -> None:
+    def _write(self, path: Path, label: str, state: State) -> None:
         make_folder(self.folder)
         tensors, plain = state
-        header = {"party": self.party, "job": self.job, "epoch": str(epoch), "state": json.dumps(plain)}
+        header = {"party": self.party, "job": self.job, "epoch": label, "state": json.dumps(plain)}
         write_tensors(path, tensors, header)
 
     def _link(self, source: Path, target: Path) -> None:
@@ -163,13 +203,13 @@ class Checkpoints:
         partial.replace(target)
         sync_folder(self.folder)
 
-    def _read(self, path: Path, epoch: int | None = None) -> State:
+    def _read(self, path: Path, label: str | None = None) -> State:
         if not path.exists():
             raise _Damaged.expected(f"a checkpoint at {path}", "none")
         try:
             tensors, header = read_tensors(path)
             party, job, plain = header["party"], header["job"], json.loads(header["state"])
-            if epoch is not None and header["epoch"] != str(epoch):
+            if label is not None and header["epoch"] != label:
                 raise ValueError(f"it is of epoch {header['epoch']}")
         except (OSError, KeyError, ValueError, RecursionError) as damage:
             raise _Damaged(f"{path} is damaged or no checkpoint ({damage})") from None
@@ -180,3 +220,19 @@ class Checkpoints:
                 "resume with the job file the run was started with",
             )
         return tensors, plain
+
+
+def described(point: Point) -> str:
+    """A point in an error message.
+
+    >>> described((3, 0)), described((3, 20))
+    ('of epoch 2', 'of step 19 in epoch 3')
+    """
+    epoch, step = point
+    return f"of step {step - 1} in epoch {epoch}" if step else f"of epoch {epoch - 1}"
+
+
+def _label(point: Point) -> str:
+    """The epoch in the header of a part: of its end, or with the number of steps that are done."""
+    epoch, step = point
+    return f"{epoch}.{step}" if step else str(epoch - 1)

@@ -16,10 +16,13 @@ from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
 from cutlayer.models import stated_width
 from cutlayer.models.base import MAX_WIDTH
 from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.checkpoint import START, Point, described
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.messages import Wait, receive
 
-PROTOCOL = "2"
+PROTOCOL = "3"
+ANY_STEP = 2**62
+"""Stated by a party whose state does not change within an epoch: it can go on after any of the epoch's steps."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,12 @@ class Agreement:
 
     Attributes:
         aligned: The common rows.
-        start: Epoch to start at.
+        start: Epoch to start at, and the number of its steps that are done.
         peer_rows: Number of rows that the passive parties stated, by name; empty at a passive party.
     """
 
     aligned: CommonRows
-    start: int
+    start: Point
     peer_rows: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -48,14 +51,13 @@ class Agreement:
         return self.aligned.positions
 
 
-def hello(job: Job, table: PartyTable, resume: int, alignment: Alignment) -> Mapping[str, int | str]:
+def hello(job: Job, table: PartyTable, resume: Point, alignment: Alignment) -> Mapping[str, int | str]:
     """The fields of a party's first message.
 
     Args:
         job: The shared job.
         table: The party's rows.
-        resume: From a passive party the latest epoch that it has a whole checkpoint of, or -1; from the active party
-            the epoch to start at.
+        resume: From a passive party the latest point at which it can go on; from the active party the one to start at.
         alignment: How the rows are to be aligned; by `psi`, the number of rows that is stated may be larger than that
             of the table.
     """
@@ -66,7 +68,8 @@ def hello(job: Job, table: PartyTable, resume: int, alignment: Alignment) -> Map
         "ids": table.id_kind,
         "rule": table.id_rule,
         "purpose": alignment.purpose.value,
-        "resume": resume,
+        "resume": resume[0],
+        "step": resume[1],
     }
 
 
@@ -96,7 +99,7 @@ def agree_passive(
     job: Job,
     table: PartyTable,
     port: Port,
-    saved: Sequence[int],
+    saved: Saved,
     limits: LimitsConfig,
     alignment: Alignment,
     *,
@@ -108,33 +111,66 @@ def agree_passive(
         job: The shared job.
         table: This party's rows.
         port: Port to the active party.
-        saved: Epochs that this party has a whole checkpoint of, ascending.
+        saved: The points at which this party can go on.
         limits: Bounds on what a peer may make this party hold.
         alignment: How to align.
-        forget: Whether to start at an earlier epoch than the latest saved here, if the peer names one.
+        forget: Whether to start at an earlier point than the latest here, if the peer names one.
 
     Raises:
-        CheckpointError: the active party resumes after an epoch that this party has no checkpoint of, or before the
-            latest that it has.
+        CheckpointError: the active party resumes where this party cannot, or before the latest point that it has.
     """
-    latest = max(saved, default=-1)
-    mine = hello(job, table, latest, alignment)
+    mine = hello(job, table, saved.latest, alignment)
     port.send(Kind.HELLO, fields=mine)
     theirs = yield from receive(port, Kind.HELLO)
     check_hello(mine, theirs, limits)
     aligned = yield from rows_passive(table, port, int(theirs.fields["rows"]), limits, alignment)
-    start = int(theirs.fields["resume"])
-    if start and start - 1 not in saved:
-        wanted = f"a checkpoint of epoch {start - 1} here, as at {port.peer}"
-        raise CheckpointError.expected(wanted, _epochs(saved), "restore the run folder from a copy, or start again")
-    # An epoch is saved here before the peer commits it: after a kill in between, the peer names the latest one again.
-    if start < latest and not forget:
+    start = int(theirs.fields["resume"]), int(theirs.fields["step"])
+    if start != START and not saved.has(start):
+        wanted = f"a checkpoint {described(start)} here, as at {port.peer}"
         raise CheckpointError.expected(
-            f"{port.peer} to go on at epoch {latest} or {latest + 1}, since epoch {latest} is saved here",
-            f"epoch {start}: it has lost its progress",
+            wanted, _named(saved.points), "restore the run folder from a copy, or start again"
+        )
+    # A part is saved here before the peer commits it: after a kill in between, the peer names the latest one again.
+    if start < saved.before and not forget:
+        raise CheckpointError.expected(
+            f"{port.peer} to go on after the checkpoint {described(saved.points[-1])}, which is saved here, or the one "
+            "before",
+            f"epoch {start[0]}, step {start[1]}: it has lost its progress",
             "have it resume its own run folder, or resume with --forget-peer-progress and count what is released again",
         )
     return Agreement(aligned, start)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The points at which a passive party can go on.
+
+    Attributes:
+        points: Those of its whole checkpoints, ascending.
+        before: The point before the latest: the active party may not have committed the latest.
+        idle_from: Epoch from which its state does not change within an epoch; `None` for none.
+    """
+
+    points: Sequence[Point] = ()
+    before: Point = START
+    idle_from: int | None = None
+
+    @property
+    def latest(self) -> Point:
+        """The latest point, as it is stated to the active party."""
+        epoch, step = max(self.points, default=START)
+        return (epoch, ANY_STEP) if self._idle(epoch) else (epoch, step)
+
+    def has(self, point: Point) -> bool:
+        """Whether the party can go on at a point."""
+        return self.at(point) in (START, *self.points) and 0 <= point[1] < ANY_STEP
+
+    def at(self, point: Point) -> Point:
+        """The point of the checkpoint to go on from."""
+        return (point[0], 0) if self._idle(point[0]) else point
+
+    def _idle(self, epoch: int) -> bool:
+        return self.idle_from is not None and epoch >= self.idle_from
 
 
 def agree_active(
@@ -142,30 +178,31 @@ def agree_active(
     table: PartyTable,
     name: str,
     ports: Mapping[str, Port],
-    saved: Sequence[int],
+    saved: Sequence[Point],
     limits: LimitsConfig,
     alignment: Alignment,
 ) -> Generator[Port, Message, Agreement]:
-    """The active side: check every hello, choose the first epoch, then align the rows.
+    """The active side: check every hello, choose where to start, then align the rows.
 
     Args:
         job: The shared job.
         table: This party's rows.
         name: Name of this party.
         ports: Ports to the passive parties, by name.
-        saved: Committed epochs that this party has a whole checkpoint of, ascending; empty for a start from epoch 0.
+        saved: Committed points that this party has a whole checkpoint of, ascending; empty for a new start.
         limits: Bounds on what a peer may make this party hold.
         alignment: How to align.
 
     Raises:
-        CheckpointError: no committed epoch is whole at every party.
+        CheckpointError: no committed checkpoint is whole at every party.
     """
-    # All hellos are read before the first is answered: the epoch to start at depends on all of them.
-    rows, latest = dict[str, int](), dict[str, int]()
+    # All hellos are read before the first is answered: where to start depends on all of them.
+    rows, latest = dict[str, int](), dict[str, Point]()
     for peer, port in ports.items():
         theirs = yield from receive(port, Kind.HELLO)
-        check_hello(hello(job, table, -1, alignment), theirs, limits)
-        rows[peer], latest[peer] = int(theirs.fields["rows"]), int(theirs.fields["resume"])
+        check_hello(hello(job, table, START, alignment), theirs, limits)
+        rows[peer] = int(theirs.fields["rows"])
+        latest[peer] = int(theirs.fields["resume"]), int(theirs.fields["step"])
     # Before anything is sent, so that no party acts on a start that another party cannot make.
     start = _common_start(saved, latest)
     for port in ports.values():
@@ -174,21 +211,21 @@ def agree_active(
     return Agreement(aligned, start, rows)
 
 
-def _common_start(saved: Sequence[int], latest: Mapping[str, int]) -> int:
-    """The epoch after the newest that all parties have saved, by the latest epoch that each passive party stated."""
+def _common_start(saved: Sequence[Point], latest: Mapping[str, Point]) -> Point:
+    """The newest point that all parties have saved, by the latest that each passive party stated."""
     if not saved:
-        return 0
+        return START
     newest = min(max(saved), *latest.values())
     if newest not in saved:
         peer = min(latest, key=lambda name: latest[name])
-        wanted = f"a whole checkpoint of {_epochs(saved)} at {peer}"
-        got = f"epoch {latest[peer]} as its latest" if latest[peer] >= 0 else "none"
+        wanted = f"a whole checkpoint {_named(saved)} at {peer}"
+        got = f"one {described(latest[peer])} as its latest" if latest[peer] > START else "none"
         raise CheckpointError.expected(wanted, got, "restore its run folder from a copy, or start again")
-    return newest + 1
+    return newest
 
 
-def _epochs(saved: Sequence[int]) -> str:
-    return f"epoch {' or '.join(map(str, saved))}" if saved else "none"
+def _named(saved: Sequence[Point]) -> str:
+    return " or ".join(map(described, saved)) if saved else "none"
 
 
 def agree_order_passive(port: Port, digests: npt.NDArray[np.uint8], width: int) -> Wait:

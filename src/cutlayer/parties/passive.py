@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -17,16 +18,16 @@ from cutlayer.errors import ConfigError, DataError, ProtocolError
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, build_bottom, tapped
 from cutlayer.models.fitting import Columns, fit_bottom, no_gradients
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
 from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.groups import BatchColumns, ReadAhead, check_bottom, groups_of, joined, joined_by_name, parts_of
-from cutlayer.parties.handshake import agree_order_passive, agree_passive
+from cutlayer.parties.handshake import Saved, agree_order_passive, agree_passive
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local, context_of
 from cutlayer.parties.messages import DONE, check_present, receive
 from cutlayer.parties.numbers import check_own, check_received, check_weights
 from cutlayer.parties.outcome import PassiveOutcome
 from cutlayer.parties.release import release_batches
-from cutlayer.parties.state import PartyState
+from cutlayer.parties.state import PartyState, part_of, with_part
 from cutlayer.parties.stopping import may_stop
 from cutlayer.protections.base import Mode, PassiveView, Update
 
@@ -57,13 +58,12 @@ class PassiveParty:
             ProtocolError: the active party is at another point of the schedule, or holds other rows.
             NotApplied: a protection of this party missed a message.
         """
-        epoch = yield from self._prepare()
+        epoch, step = yield from self._prepare()
         while not self.stopped:
             self._check_epoch(epoch)
-            if not self.releases_once:
-                yield from self._train_epoch(epoch)
-            elif epoch < self.warmup_epochs:
-                yield from self._warmup_epoch(epoch)
+            if not self.releases_once or epoch < self.warmup_epochs:
+                yield from self._train_epoch(epoch, step)
+            step = 0
             end = yield from self._answer_until(Kind.EPOCH_END, epoch)
             self._check_end(end)
             # On disk before it is reported: the active party commits only epochs that every party can resume after.
@@ -100,9 +100,9 @@ class PassiveParty:
         self.bottom.train(training)
         return embedded
 
-    def _prepare(self) -> Generator[Port, Message, int]:
+    def _prepare(self) -> Generator[Port, Message, Point]:
         job, local = self.job, self.local
-        saved, forget = self.checkpoints.whole() if local.resume else [], local.forget_peer_progress
+        saved, forget = self._saved() if local.resume else Saved(), local.forget_peer_progress
         agreement = yield from agree_passive(
             job, local.table, self.port, saved, local.limits, local.alignment, forget=forget
         )
@@ -134,17 +134,29 @@ class PassiveParty:
         self.sampling = local.sampling(job, self.schedule.steps_per_epoch)
         self.transcript = Transcript(local.transcript, self.sampling)
         self.stopped, self.best_epoch = False, -1
-        if agreement.start:
+        if (point := saved.at(agreement.start)) != START:
             # After the chain is set up: this restores the state of its protections, and the random state.
-            saved_state = self.checkpoints.load(agreement.start - 1)
+            saved_state = self.checkpoints.load_at(point)
             self.state.load(saved_state)
             self.stopped, self.best_epoch = bool(saved_state[1]["stop"]), int(saved_state[1]["best_epoch"])
             self.warmup_gradients = saved_state[0].get("warmup_gradients")
+            if "transcript" in saved_state[1]:
+                self.transcript.load(*part_of(saved_state, "transcript"))
         if local.resume and forget:
-            self.state.chain.allow_repeats(agreement.start)
-        if self.releases_once and agreement.start >= self.warmup_epochs:
+            self.state.chain.allow_repeats(agreement.start[0])
+        if self.releases_once and agreement.start[0] >= self.warmup_epochs:
             self._release_once()
         return agreement.start
+
+    def _saved(self) -> Saved:
+        """The points at which this party can go on."""
+        whole, every = self.checkpoints.whole(), sorted(self.checkpoints.points())
+        # All but the last two are removed: a single one is the first, and the point before it is the start.
+        before = next((point for point in reversed(every) if whole and point < whole[-1]), START)
+        if whole and before == START and len(every) > 1:
+            before = whole[-1]
+        idle = self.releases_once and self.checkpoints.load_release() is not None
+        return Saved(whole, before, self.warmup_epochs if idle else None)
 
     def _check_epoch(self, epoch: int) -> None:
         """Raise before an epoch that the job does not have, whose cost the ledger does not state.
@@ -202,17 +214,16 @@ class PassiveParty:
         tensors["released"] = self.released
         self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
 
-    def _warmup_epoch(self, epoch: int) -> Generator[Port, Message, None]:
+    def _warmup_step(self, epoch: int, step: int, rows: Tensor) -> Generator[Port, Message, None]:
         """Send no embedding, and store the gradients at zeros, which the active party uses for every row."""
         if self.warmup_gradients is None:
             self.warmup_gradients = no_gradients(self.store.rows, self.bottom.width)
-        for step, rows in enumerate(self.schedule.epoch(epoch)):
-            zeros = torch.zeros(len(rows), self.bottom.width)
-            parts = micro_batches(rows, self.job.train.micro_batches)
-            self.warmup_gradients[rows] = yield from self._gradient(epoch, step, parts, self.bottom.width)
-            if self.local.records(self.sampling, step):
-                mine = self.local.name
-                self.transcript.add(Step(epoch, step, rows, {mine: zeros}, {mine: self.warmup_gradients[rows]}, {}))
+        zeros = torch.zeros(len(rows), self.bottom.width)
+        parts = micro_batches(rows, self.job.train.micro_batches)
+        self.warmup_gradients[rows] = yield from self._gradient(epoch, step, parts, self.bottom.width)
+        if self.local.records(self.sampling, step):
+            mine = self.local.name
+            self.transcript.add(Step(epoch, step, rows, {mine: zeros}, {mine: self.warmup_gradients[rows]}, {}))
 
     def _protected(self, view: PassiveView) -> Tensor:
         """The release of a batch for which no gradient comes back."""
@@ -226,13 +237,20 @@ class PassiveParty:
         """Whether a step is computed on the whole batch, although its messages may cross in parts."""
         return self.local.chain.acts_at("embedding_out", "local_loss", "update")
 
-    def _train_epoch(self, epoch: int) -> Generator[Port, Message, None]:
+    def _train_epoch(self, epoch: int, begin: int) -> Generator[Port, Message, None]:
+        """The steps of an epoch from one on."""
         self.bottom.train()
-        first = epoch * self.schedule.steps_per_epoch
         batches = [*self.schedule.epoch(epoch)]
-        for step, rows in enumerate(batches):
-            self.next_rows = batches[step + 1] if step + 1 < len(batches) else None
-            yield from self._train_step(epoch, step, first + step, rows)
+        steps = len(batches)
+        for step, rows in islice(enumerate(batches), begin, None):
+            self.next_rows = batches[step + 1] if step + 1 < steps else None
+            if self.releases_once:
+                yield from self._warmup_step(epoch, step, rows)
+            else:
+                yield from self._train_step(epoch, step, epoch * steps + step, rows)
+            if self.job.train.saves_within(step + 1, steps):
+                self._save_within(epoch, step + 1)
+                self.port.send(Kind.COMMITTED, epoch=epoch, step=step + 1)
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, None]:
         number, whole = self.job.train.micro_batches, self.whole
@@ -330,13 +348,20 @@ class PassiveParty:
         """Write this party's part of the checkpoint: its state, the best epoch, and whether this was the last one."""
         self.stopped = bool(end.fields["stop"])
         self.best_epoch = epoch if end.fields["best"] else self.best_epoch
+        self.checkpoints.save(epoch, self._snapshot(epoch), best=bool(end.fields["best"]))
+        self.transcript.close(epoch)
+
+    def _save_within(self, epoch: int, done: int) -> None:
+        """Write this party's part of a checkpoint within an epoch, with what was recorded of it."""
+        state = with_part(self._snapshot(epoch), "transcript", *self.transcript.snapshot())
+        self.checkpoints.save(epoch, state, best=False, step=done)
+
+    def _snapshot(self, epoch: int) -> State:
         tensors, plain = self.state.snapshot()
         check_weights(tensors, self.local.name, epoch)
         if self.warmup_gradients is not None and self.released is None:
             tensors["warmup_gradients"] = self.warmup_gradients
-        plain |= {"stop": self.stopped, "best_epoch": self.best_epoch}
-        self.checkpoints.save(epoch, (tensors, plain), best=bool(end.fields["best"]))
-        self.transcript.close(epoch)
+        return tensors, plain | {"stop": self.stopped, "best_epoch": self.best_epoch}
 
     def _answer_until(self, last: Kind, epoch: int) -> Generator[Port, Message, Message]:
         """Serve requests for held-out rows until a message of kind `last` arrives."""

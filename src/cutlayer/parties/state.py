@@ -160,6 +160,19 @@ def _push(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     return value
 
 
+def with_part(state: State, name: str, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> State:
+    """A state with further tensors and plain values under a name."""
+    named = {f"{name}/{key}": tensor for key, tensor in tensors.items()}
+    return {**state[0], **named}, {**state[1], name: plain}
+
+
+def part_of(state: State, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and plain values that `with_part` added under a name; empty where it added none."""
+    prefix = f"{name}/"
+    tensors = {key.removeprefix(prefix): tensor for key, tensor in state[0].items() if key.startswith(prefix)}
+    return tensors, state[1].get(name, {})
+
+
 def _split_keys(tensors: Mapping[str, Tensor], prefix: str) -> Iterator[tuple[str, str, Tensor]]:
     for key, tensor in tensors.items():
         if key.startswith(prefix):

@@ -23,7 +23,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError, RunFolderError
 from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.alignment import Alignment, Purpose
-from cutlayer.parties.handshake import agree_active, agree_order_active, agree_order_passive, agree_passive
+from cutlayer.parties.handshake import Saved, agree_active, agree_order_active, agree_order_passive, agree_passive
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.messages import DONE, checked_embedding, receive
 from cutlayer.parties.numbers import check_own
@@ -121,7 +121,7 @@ def answer(side: Side, serving: Serving, port: Port) -> Generator[Port, Message,
         ProtocolError: the active party has a part of another training, or asks for anything but the next batch.
     """
     serving.check()
-    aligned = yield from agree_passive(side.job, side.table, port, [], side.limits, side.alignment)
+    aligned = yield from agree_passive(side.job, side.table, port, Saved(), side.limits, side.alignment)
     bottom = _bottom(side)
     yield from agree_order_passive(port, side.table.digests[aligned.positions], bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)

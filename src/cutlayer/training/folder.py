@@ -109,8 +109,8 @@ class RunFolder:
 
     @property
     def committed(self) -> bool:
-        """Whether a party has saved an epoch of this run or of a compared run."""
-        return any(self.path.glob("**/checkpoint/*/epoch-*.safetensors"))
+        """Whether a party has saved a checkpoint of this run or of a compared run."""
+        return any(any(self.path.glob(f"**/checkpoint/*/{name}-*.safetensors")) for name in ("epoch", "step"))
 
     @property
     def released(self) -> bool:
