@@ -10,6 +10,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
 from cutlayer.models.consent import allowed_models, check_allowed, modules_of
+from cutlayer.models.laser import LaserTop, LaserTopConfig
 from cutlayer.models.lenet5 import LeNet5Bottom, LeNet5BottomConfig
 from cutlayer.models.linear import LinearBottom, LinearBottomConfig
 from cutlayer.models.mlp import MlpBottom, MlpBottomConfig, MlpTop, MlpTopConfig
@@ -69,6 +70,7 @@ TOPS: Mapping[str, Kind] = {
     "mlp": Kind(MlpTopConfig, MlpTop),
     "wide_deep": Kind(WideDeepTopConfig, WideDeepTop),
     "multi_head": Kind(MultiHeadTopConfig, MultiHeadTop, needs_departures=True),
+    "laser": Kind(LaserTopConfig, LaserTop, needs_departures=True),
     "python": Kind(UserModelConfig, UserTop),
 }
 
