@@ -136,7 +136,7 @@ def _epochs(job: Job) -> Iterator[Iterator[Epoch]]:
 
 def _clocked(pipe: Connection, pids: list[int], job: Job) -> Iterator[Epoch]:
     pipe.recv()
-    for _ in range(job.train.epochs):
+    for _ in range(job.train.max_epochs):
         before = [_processor_seconds(pid) for pid in pids]
         pipe.send("run")
         wall = float(pipe.recv())

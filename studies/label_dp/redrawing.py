@@ -116,7 +116,7 @@ def train_with_draws(job: Job, tables: Mapping[str, Any], eps: float, *, each_ep
     data = pooled(job, tables)
     train = data.split.part("train")
     classes = max(2, len(data.task.classes))
-    draws = Draws(data.labels[train], data.digests[train], classes, eps, each_epoch).of_all_epochs(job.train.epochs)
+    draws = Draws(data.labels[train], data.digests[train], classes, eps, each_epoch).of_all_epochs(job.train.max_epochs)
     began = time.perf_counter()
     with run_threads(job.train.threads, job.train.batch_size):
         model, guesses = _fit(data, draws)
@@ -143,7 +143,8 @@ def _fit(data: Pooled, draws: list[Tensor]) -> tuple[JointModel, list[Tensor]]:
     job, train, held_out = data.job, data.split.part("train"), data.split.part("validation")
     keys = {name: starting_key(study_key(job), name, job.train.seed) for name in job.parties}
     model = JointModel(job, data.stores, data.task, keys)
-    schedule = Schedule(data.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+    size = job.train.rows_per_step(len(data.split.train))
+    schedule = Schedule(data.split.train, size, job.train.seed, job.train.shuffle)
     stopping, party = EarlyStopping(), job.passives[0]
     guesses = [torch.zeros(len(data.labels), dtype=torch.bool) for _ in draws]
     all_labels = data.labels.clone()
@@ -164,8 +165,8 @@ def _fit(data: Pooled, draws: list[Tensor]) -> tuple[JointModel, list[Tensor]]:
         guesses[epoch][scores.rows] = scores.hard
 
     def end_epoch(epoch: int) -> tuple[bool, bool]:
-        metric = data.task.evaluate(model.logits(held_out), data.labels[held_out])[data.task.metric]
-        return stopping.update(metric, epoch, job), False
+        metrics = data.task.evaluate(model.logits(held_out), data.labels[held_out])
+        return stopping.update(metrics, data.task.metric, epoch, job), False
 
     fit(model, job.train.optimizer, schedule.epoch, len(draws), loss, end_epoch=end_epoch)
     return model, guesses

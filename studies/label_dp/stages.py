@@ -76,7 +76,7 @@ def _fit(data: Pooled, rows: Tensor, likelihood: Tensor) -> JointModel:
     job, held_out = data.job, data.split.part("validation")
     keys = {name: starting_key(study_key(job), name, job.train.seed) for name in job.parties}
     model = JointModel(job, data.stores, data.task, keys)
-    schedule = Schedule(rows.numpy(), job.train.batch_size, job.train.seed, job.train.shuffle)
+    schedule = Schedule(rows.numpy(), job.train.rows_per_step(len(rows)), job.train.seed, job.train.shuffle)
     stopping = EarlyStopping()
 
     def loss(batch: Tensor, _epoch: int, _step: int) -> Tensor:
@@ -84,8 +84,8 @@ def _fit(data: Pooled, rows: Tensor, likelihood: Tensor) -> JointModel:
         return likelihood_loss(functional.log_softmax(logits, dim=1), likelihood[batch])
 
     def end_epoch(epoch: int) -> tuple[bool, bool]:
-        metric = data.task.evaluate(model.logits(held_out), data.labels[held_out])[data.task.metric]
-        return stopping.update(metric, epoch, job), False
+        metrics = data.task.evaluate(model.logits(held_out), data.labels[held_out])
+        return stopping.update(metrics, data.task.metric, epoch, job), False
 
-    fit(model, job.train.optimizer, schedule.epoch, job.train.epochs, loss, end_epoch=end_epoch)
+    fit(model, job.train.optimizer, schedule.epoch, job.train.max_epochs, loss, end_epoch=end_epoch)
     return model

@@ -52,11 +52,11 @@ MISSPELT = [
 ]
 
 OUT_OF_RANGE = [
-    ({"train.epochs": 0}, "train.epochs: expected greater than or equal to 1, got 0"),
-    ({"train.epochs": 10**9}, "train.epochs: expected less than or equal to 10000, got 1000000000"),
-    ({"train.epochs": "two"}, "train.epochs: expected a whole number, got 'two'"),
-    ({"train.batch_size": 0}, "train.batch_size: expected greater than or equal to 1, got 0"),
-    ({"train.batch_size": 2.5}, "train.batch_size: expected a whole number, got 2.5"),
+    ({"train.epochs": 0}, "train.epochs: expected 'auto' or greater than or equal to 1, got 0"),
+    ({"train.epochs": 10**9}, "train.epochs: expected 'auto' or less than or equal to 10000, got 1000000000"),
+    ({"train.epochs": "two"}, "train.epochs: expected 'auto' or a whole number, got 'two'"),
+    ({"train.batch_size": 0}, "train.batch_size: expected 'auto' or greater than or equal to 1, got 0"),
+    ({"train.batch_size": 2.5}, "train.batch_size: expected 'auto' or a whole number, got 2.5"),
     ({"train.seed": -1}, "train.seed: expected greater than or equal to 0, got -1"),
     ({"train.threads": 0}, "train.threads: expected 'auto' or greater than or equal to 1, got 0"),
     ({"train.optimizer": {"lr": -1}}, "train.optimizer.lr: expected greater than 0, got -1"),

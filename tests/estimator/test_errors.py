@@ -63,7 +63,7 @@ def test_tables_and_labels(tables, labels, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "VerticalClassifier.train.epochs: expected greater than or equal to 1, got 0"),
+        ({"epochs": 0}, "VerticalClassifier.train.epochs: expected 'auto' or greater than or equal to 1, got 0"),
         ({"batch_size": 4096}, "4096"),
         ({"lr": -1.0}, "VerticalClassifier.train.optimizer.lr: expected greater than 0, got -1.0"),
         ({"patience": 0}, "VerticalClassifier.train.early_stop.patience: expected greater than or equal to 1, got 0"),

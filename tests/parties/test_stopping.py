@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from cutlayer.config import TrainConfig
+from cutlayer.config.job import AUTO_PATIENCE
 from cutlayer.parties.stopping import EarlyStopping
 from tests.parties.runs import make_job
 
@@ -18,7 +20,7 @@ def judged(metrics: list[float], **train: Any) -> tuple[list[bool], EarlyStoppin
     job = make_job(epochs=train.pop("epochs", len(metrics)), **train)
     stopping, kept = EarlyStopping(), []
     for epoch, metric in enumerate(metrics):
-        kept.append(stopping.update(metric, epoch, job))
+        kept.append(stopping.update({"auc": metric, "log_loss": 1.0}, "auc", epoch, job))
         if stopping.stop:
             break
     return kept, stopping
@@ -73,3 +75,18 @@ def test_a_gain_below_the_least_one_counts_as_none() -> None:
     kept, stopping = judged([0.50, 0.54, 0.58, 0.9], epochs=9, early_stop={"patience": 2, "min_delta": 0.1})
     assert kept == [True, False, False]
     assert stopping.best_epoch == 0
+
+
+def test_without_stated_epochs_the_loss_decides_and_patience_is_limited() -> None:
+    job = make_job().model_copy(update={"train": TrainConfig()})
+    stopping, epoch = EarlyStopping(), 0
+    while not stopping.stop:
+        metrics = {"auc": 0.5 + epoch / 100, "log_loss": abs(epoch - 3.0)}
+        assert stopping.update(metrics, "auc", epoch, job) == (epoch <= 3)
+        epoch += 1
+    assert (stopping.best_epoch, epoch) == (3, 4 + AUTO_PATIENCE)
+
+
+def test_a_regression_without_a_loss_among_its_metrics_goes_by_its_headline() -> None:
+    job = make_job().model_copy(update={"train": TrainConfig()})
+    assert EarlyStopping().update({"r2": -3.0, "mae": 2.0}, "r2", 0, job)

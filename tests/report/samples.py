@@ -295,6 +295,25 @@ EMPIRICAL = [
         "releases": 10,
     },
 ]
+
+
+def _quality(draw: random.Random) -> dict[str, Any]:
+    bins = [
+        {"predicted": 0.05 + 0.1 * index, "observed": min(1.0, 0.04 + 0.1 * index + draw.uniform(-0.03, 0.05))}
+        | {"rows": 488 + index % 2}
+        for index in range(10)
+    ]
+    return {
+        "metrics": {"gini": 0.8146, "ks": 0.6511, "average_precision": 0.7712, "brier": 0.1034}
+        | {"calibration_error": 0.0231},
+        "bins": bins,
+        "confusions": [
+            {"threshold": 0.5, "basis": "more likely than not", "counts": [[3459, 256], [452, 717]]},
+            {"threshold": 0.2393, "basis": "the share of positive training rows", "counts": [[2983, 732], [185, 984]]},
+        ],
+    }
+
+
 GATES = [
     {"name": "label_auc", "limit": 0.6, "worst": 0.6124, "where": "census/gradient/spectral, epoch 3", "passed": False},
     {"name": "utility_drop", "limit": 0.02, "worst": 0.0085, "where": "against undefended", "passed": True},
@@ -312,6 +331,7 @@ def binary() -> dict[str, Any]:
         "data": {"common": 48842, "train": 39074, "validation": 4884, "test": 4884},
         "parties": [_party("bank", "active", draw, None), *(_party(name, "passive", draw) for name in passive)],
         "utility": _utility(draw),
+        "quality": _quality(random.Random(14)),
         "departures": _quitting(passive, random.Random(11)),
         "completions": _completions(passive, random.Random(12)),
         "features": _features(passive, random.Random(13)),

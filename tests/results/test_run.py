@@ -17,6 +17,7 @@ LABELS = {
     RunId(RunKind.MALICIOUS, ("telco", "shop")): "malicious passive parties",
     RunId(RunKind.CENTRALISED): "all columns in one place",
     RunId(RunKind.ALONE, ("bank",)): "bank alone",
+    RunId(RunKind.BOOSTING): "gradient boosting, all columns",
     RunId(RunKind.RETRAINED, ("telco",)): "retrained without telco",
     RunId(RunKind.FINETUNED, ("telco", "shop")): "fine-tuned without telco, shop",
     RunId(RunKind.CHANCE): "chance",

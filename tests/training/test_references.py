@@ -11,9 +11,12 @@ import pytest
 import torch
 
 from cutlayer.config import Job, validated
+from cutlayer.data.encoding import ColumnSpec, Encoded
+from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.tasks import Task
+from cutlayer.training.boosting import train_boosting
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import Reference, train_reference
@@ -152,3 +155,30 @@ def test_a_whole_job_lists_itself_its_twin_and_its_references(tmp_path: Path) ->
         "label_dp": ["label_dp"],
         "max_norm": ["max_norm"],
     }
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
+def test_gradient_boosting_learns_from_all_columns(tmp_path: Path, task: str) -> None:
+    trained = run(make_job(task, passives=2, **{**LEARNT, "epochs": 1}), tables(task, passives=2, rows=ROWS), tmp_path)
+    stores = {name: Store.open(tmp_path / "data" / name) for name in (ACTIVE, *PASSIVES[:2])}
+    truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)
+    active = trained.active
+    trees = train_boosting(stores, active.task, truth, active.split, active.part, seed=0)
+    fewer = train_boosting({ACTIVE: stores[ACTIVE]}, active.task, truth, active.split, active.part, seed=0)
+    metric = active.task.metric
+    assert trees.logits.shape == active.logits.shape
+    assert trees.metrics[metric] > {"binary": 0.8, "multiclass": 0.6, "regression": 0.5}[task]
+    assert trees.metrics[metric] > fewer.metrics[metric]
+
+
+def test_boosting_takes_columns_of_many_categories_and_a_class_without_a_training_row() -> None:
+    draw = np.random.default_rng(0)
+    codes = draw.integers(0, 900, (400, 1)).astype(np.int32)
+    encoded = Encoded(codes, draw.normal(size=(400, 1)).astype(np.float32))
+    store = Store.in_memory(encoded, ColumnSpec((1000,), 1))
+    truth = torch.from_numpy(draw.integers(0, 2, 400))
+    split = Split(np.arange(300), np.arange(300, 350), np.arange(350, 400))
+    result = train_boosting({"bank": store}, Task("multiclass", ("a", "b", "never")), truth, split, "test", seed=0)
+    assert result.logits.shape == (50, 3)
+    assert bool(result.logits.isfinite().all())
+    assert int(result.logits.argmax(dim=1).max()) < 2

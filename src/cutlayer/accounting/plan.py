@@ -83,7 +83,7 @@ class ReleasePlan:
             encoding: how the encoding of the columns depends on them.
             serving: releases of each row for predictions, after the schedule.
         """
-        epochs, split = train.epochs, train.split
+        epochs, split = train.max_epochs, train.split
         if once:
             counts = 1, int(split.validation > 0), int(split.test > 0)
         elif not split.validation:

@@ -22,8 +22,8 @@ LABEL_FREE = (
     "construction (each row is released once, before training, and no gradient is sent; timing is not covered)"
 )
 STOP_BIT = (
-    "the epoch at which early stopping ends the run depends on labels, and is the only message that does; without "
-    "train.early_stop there is none"
+    "the epoch at which early stopping ends the run depends on labels, and is the only message that does; with "
+    "train.epochs stated and no train.early_stop there is none"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import reprlib
 from collections.abc import Mapping
@@ -24,10 +25,16 @@ from cutlayer.config.table import FeaturesConfig, TableConfig
 Role = Literal["active", "passive"]
 TaskKind = Literal["binary", "multiclass", "regression"]
 Release = Literal["every_step", "once"]
-Reference = Literal["centralised", "alone", "undefended", "each", "retrained", "finetuned"]
+Reference = Literal["centralised", "alone", "undefended", "each", "retrained", "finetuned", "boosting"]
 
 MAX_NAME_LENGTH = 64
 MAX_EPOCHS = 10_000
+AUTO_EPOCHS = 40
+"""Maximum number of epochs where a job states none; the same for all tables, so that the cost in privacy is known."""
+AUTO_PATIENCE = 6
+AUTO_STEPS = 50
+"""Number of steps of an epoch that `batch_size: auto` aims at, within the bounds `AUTO_BATCH` of a batch."""
+AUTO_BATCH = (16, 512)
 MAX_THREADS = 1024
 MAX_MICRO_BATCHES = 64
 MAX_SERVING = 1_000_000
@@ -283,14 +290,16 @@ class TrainConfig(FrozenModel):
     """The schedule that all parties follow.
 
     Attributes:
-        epochs: Maximum number of epochs.
-        batch_size: Number of rows of a step.
+        epochs: Maximum number of epochs; `auto` is `AUTO_EPOCHS`, with early stopping.
+        batch_size: Number of rows of a step; `auto` follows from the number of training rows.
         optimizer: Optimiser of each party.
         seed: Seed of split and batches; with a party's key also of its initial weights.
         threads: Number of threads of the tensor library, per party; `auto` chooses by the batch size.
         split: Rows that are held out.
-        early_stop: When to stop before the last epoch; without it all epochs are trained.
+        early_stop: When to stop before the last epoch; without it all epochs are trained, unless `epochs` is `auto`.
         keep: Epoch that the run ends with: the best on validation rows, or the last.
+        best_by: What the best epoch is chosen by: the headline metric, the log loss (of a regression, R2), or `auto`:
+            the loss where `epochs` is `auto`, else the metric.
         shuffle: `rows` draws single rows, `blocks` whole blocks of 1,000 (for stores larger than memory).
         release: Release of passive parties' embeddings, for all or by party (`every_step` where not named).
             `every_step` releases each row in every epoch; `once` releases each row a single time, from a bottom model
@@ -303,8 +312,8 @@ class TrainConfig(FrozenModel):
             zeros stand for their rows, and they are sent the gradients at those zeros.
     """
 
-    epochs: int = Field(default=10, ge=1, le=MAX_EPOCHS)
-    batch_size: int = Field(default=256, ge=1)
+    epochs: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = "auto"
+    batch_size: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     micro_batches: int = Field(default=1, ge=1, le=MAX_MICRO_BATCHES)
     optimizer: OptimizerConfig = OptimizerConfig()
     seed: int = Field(default=0, ge=0, lt=2**63)
@@ -313,6 +322,7 @@ class TrainConfig(FrozenModel):
     split: SplitConfig = SplitConfig()
     early_stop: EarlyStopConfig | None = None
     keep: Literal["best", "last"] = "best"
+    best_by: Literal["auto", "loss", "metric"] = "auto"
     release: Release | Mapping[PartyName, Release] = "every_step"
     warmup_epochs: int = Field(default=0, ge=0, le=MAX_EPOCHS)
     checkpoint_every: int | None = Field(default=None, ge=1)
@@ -320,6 +330,41 @@ class TrainConfig(FrozenModel):
     def saves_within(self, done: int, steps: int) -> bool:
         """Whether all parties save a checkpoint after a number of the steps of an epoch."""
         return self.checkpoint_every is not None and done < steps and done % self.checkpoint_every == 0
+
+    @property
+    def max_epochs(self) -> int:
+        """Maximum number of epochs, which the ledger counts."""
+        return AUTO_EPOCHS if self.epochs == "auto" else self.epochs
+
+    @property
+    def stops_early(self) -> EarlyStopConfig | None:
+        """When to stop before the last epoch; `None` if never."""
+        if self.early_stop is None and self.epochs == "auto" and self.split.validation:
+            return EarlyStopConfig(patience=AUTO_PATIENCE)
+        return self.early_stop
+
+    @property
+    def chooses_by_loss(self) -> bool:
+        """Whether the best epoch is that of the lowest loss, instead of the best headline metric."""
+        return self.best_by == "loss" or (self.best_by == "auto" and self.epochs == "auto")
+
+    def rows_per_step(self, training: int) -> int:
+        """Number of rows of a step.
+
+        By `auto` an epoch has about 50 steps, with batches of 16 to 512 rows that are powers of two, so that few rows
+        get enough steps and many rows do not take needlessly long.
+
+        Args:
+            training: Number of training rows.
+
+        >>> [TrainConfig().rows_per_step(rows) for rows in (10, 400, 4_000, 16_000, 10**6)]
+        [10, 16, 64, 256, 512]
+        """
+        if self.batch_size != "auto":
+            return self.batch_size
+        low, high = AUTO_BATCH
+        nearest = 1 << max(0, round(math.log2(max(training, 1) / AUTO_STEPS)))
+        return min(training, max(low, min(high, nearest)))
 
     def releases_once(self, party: str) -> bool:
         """Whether a passive party releases its rows a single time."""
@@ -341,15 +386,16 @@ class TrainConfig(FrozenModel):
 
     @model_validator(mode="after")
     def _epochs_are_left(self) -> TrainConfig:
-        if self.warmup_epochs >= self.epochs:
+        if self.warmup_epochs >= self.max_epochs:
             got = f"got {self.warmup_epochs}; the release comes after them"
-            raise ValueError(f"warmup_epochs below the {self.epochs} epochs, {got}")
+            raise ValueError(f"warmup_epochs below the {self.max_epochs} epochs, {got}")
         return self
 
     @model_validator(mode="after")
     def _parts_hold_rows(self) -> TrainConfig:
-        if self.micro_batches > self.batch_size:
-            raise ValueError(f"micro_batches up to the {self.batch_size} rows of a batch, got {self.micro_batches}")
+        fewest = AUTO_BATCH[0] if self.batch_size == "auto" else self.batch_size
+        if self.micro_batches > fewest:
+            raise ValueError(f"micro_batches up to the {fewest} rows of a batch, got {self.micro_batches}")
         return self
 
     @model_validator(mode="after")
@@ -414,7 +460,8 @@ class Job(FrozenModel):
         train: Schedule of the training.
         compare: Baselines to train for the report (only in one process): `centralised` (all columns in one
             place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone), `retrained`
-            (without each single passive party), `finetuned` (the top model trained further after a departure).
+            (without each single passive party), `finetuned` (the top model trained further after a departure),
+            `boosting` (gradient boosting on all columns in one place).
     """
 
     name: str = "job"
@@ -475,6 +522,8 @@ class Job(FrozenModel):
             del whole["train"]["micro_batches"]
         if self.train.checkpoint_every is None:
             del whole["train"]["checkpoint_every"]
+        if self.train.best_by == "auto":
+            del whole["train"]["best_by"]
         if self.alignment != "psi":
             whole["alignment"] = self.alignment
         return whole

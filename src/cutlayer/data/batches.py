@@ -45,6 +45,11 @@ class Schedule:
         self._order = permutation if shuffle == "rows" else block_permutation
 
     @property
+    def batch_size(self) -> int:
+        """Number of rows of a step."""
+        return self._batch_size
+
+    @property
     def steps_per_epoch(self) -> int:
         """Number of batches in each epoch."""
         return -(-len(self._rows) // self._batch_size)

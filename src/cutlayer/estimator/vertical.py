@@ -54,8 +54,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         protections: Protections = (),
         attacks: Literal["auto"] | Sequence[str] = "auto",
         compare: Sequence[str] = (),
-        epochs: int = 10,
-        batch_size: int = 256,
+        epochs: Literal["auto"] | int = "auto",
+        batch_size: Literal["auto"] | int = "auto",
         lr: float = 1e-3,
         patience: int | None = None,
         validation: float = 0.1,
@@ -379,11 +379,12 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         protections: settings such as `LabelDPConfig(eps=1.0)`; each of a list goes to the side that it belongs to, a
             mapping names the party.
         attacks: names of attacks, or `auto`.
-        compare: baselines to train: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`.
-        epochs: number of epochs at most.
-        batch_size: number of rows of a step.
+        compare: baselines to train: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`,
+            `boosting`.
+        epochs: number of epochs at most; `auto` as in a job file.
+        batch_size: number of rows of a step; `auto` as in a job file.
         lr: learning rate of Adam.
-        patience: stop after so many epochs without a better validation metric; `None` never stops early.
+        patience: stop after so many epochs without a better one; `None` stops early only where `epochs` is `auto`.
         validation: share of the rows that choose the epoch.
         test: share of the rows that are reported.
         threads: threads of the tensor library, or `auto`.

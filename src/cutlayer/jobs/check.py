@@ -167,7 +167,7 @@ def notes_of(job: Job) -> tuple[str, ...]:
         hooks = {protection.name: set(hooks_of(protection)) for protection in chain.protections}
         hidden = any({"gradient_out", "labels"} & own for own in hooks.values())
         for protection in chain.protections:
-            notes += [f"{protection.name}: {note}" for note in protection.notes(job.train.epochs)]
+            notes += [f"{protection.name}: {note}" for note in protection.notes(job.train.max_epochs)]
             if protection.protects is Asset.LABELS and "cut_gradient" in hooks[protection.name] and not hidden:
                 notes.append(
                     f"{protection.name}: acts on embeddings only, and the cut gradients of the same party reveal every "

@@ -24,6 +24,7 @@ from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility
+from cutlayer.training.boosting import train_boosting
 from cutlayer.training.comparisons import compared_jobs, protections_of, wraps_of
 from cutlayer.training.departures import finetuned_sets, retrained_stores, with_references
 from cutlayer.training.finetuning import FineTuned, finetune_top
@@ -230,6 +231,11 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
         progress.stage(run.label)
         reference = train_reference(job, chosen, active.task, keys, own.truth, active.split, active.part)
         yield _measured(run, reference, active, job)
+    if "boosting" in job.compare:
+        run = RunId(RunKind.BOOSTING)
+        progress.stage(run.label)
+        trees = train_boosting(stores, active.task, own.truth, active.split, active.part, job.train.seed)
+        yield _measured(run, trees, active, job)
     for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
         run = RunId(RunKind.FINETUNED, absent)
         progress.stage(run.label)

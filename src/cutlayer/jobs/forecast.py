@@ -138,7 +138,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         for total in forecast_all_runs(job, name, secrets, table.digests[positions[name]])  # type: ignore[arg-type]
     )
     split = split_rows(len(positions[job.active]), job.train.split, job.train.seed)
-    schedule = Schedule(split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+    schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
     with tempfile.TemporaryDirectory() as scratch:
         prepared = {
             name: table.prepare(positions[name], split.train, Path(scratch) / name) for name, table in tables.items()
@@ -154,13 +154,13 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         train=len(split.train),
         validation=len(split.validation),
         test=len(split.test),
-        epochs=job.train.epochs,
+        epochs=job.train.max_epochs,
         warmup_epochs=job.train.warmup_epochs,
         steps_per_epoch=schedule.steps_per_epoch,
         threads=threads,
         parties=parties,
-        memory_bytes=_memory(job, model, outputs, parties, read_bytes),
-        transcript_bytes=_transcript(job, model, columns, schedule.steps_per_epoch),
+        memory_bytes=_memory(model, schedule.batch_size, outputs, parties, read_bytes),
+        transcript_bytes=_transcript(job, model, columns, schedule),
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         notes=notes_of(job),
@@ -243,7 +243,7 @@ def _outputs(model: JointModel) -> int:
     return sum(counts)
 
 
-def _memory(job: Job, model: JointModel, outputs: int, parties: tuple[PartyForecast, ...], read_bytes: int) -> int:
+def _memory(model: JointModel, batch: int, outputs: int, parties: tuple[PartyForecast, ...], read_bytes: int) -> int:
     """Peak memory of a run with all parties in one process.
 
     All tables are in memory with the digests of their ids while the ids are matched, and then while the first party's
@@ -251,7 +251,10 @@ def _memory(job: Job, model: JointModel, outputs: int, parties: tuple[PartyForec
     the weights with the optimiser's state, and one batch's activations forwards and backwards.
 
     Args:
+        model: The joint model.
+        batch: Number of rows of a step.
         outputs: Number of outputs of all layers for one row.
+        parties: Cost of each party.
         read_bytes: Size of all tables as they were read, with the digests.
 
     Returns:
@@ -259,7 +262,7 @@ def _memory(job: Job, model: JointModel, outputs: int, parties: tuple[PartyForec
         party, less.
     """
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    activations = 2 * 4 * job.train.batch_size * outputs
+    activations = 2 * 4 * batch * outputs
     matching = ALIGNMENT_BYTES * sum(party.rows for party in parties)
     rows = read_bytes + max(matching, sum(party.store_bytes for party in parties))
     return LIBRARIES_BYTES + ADAM_COPIES * weights + activations + rows
@@ -277,7 +280,7 @@ def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
     return columns
 
 
-def _transcript(job: Job, model: JointModel, columns: Mapping[str, int], steps_per_epoch: int) -> int:
+def _transcript(job: Job, model: JointModel, columns: Mapping[str, int], schedule: Schedule) -> int:
     """Total size in bytes of the transcripts of all parties."""
     total = 0
     widths = model.widths
@@ -287,9 +290,9 @@ def _transcript(job: Job, model: JointModel, columns: Mapping[str, int], steps_p
         links = job.passives if party.role == "active" else (name,)
         row_bytes = 8 + 8 * sum(widths[link] for link in links)
         limit = party.audit.max_megabytes * 2**20
-        train = job.train
-        plan = Sampling.of(steps_per_epoch, train.batch_size, party.audit.rows, train.epochs, limit)
-        nbytes = plan.steps * train.batch_size * row_bytes
+        epochs = job.train.max_epochs
+        plan = Sampling.of(schedule.steps_per_epoch, schedule.batch_size, party.audit.rows, epochs, limit)
+        nbytes = plan.steps * schedule.batch_size * row_bytes
         nbytes += 4 * LAYER_ROWS * columns[name] if party.audit.layers else 0
-        total += sum(plan.writes(epoch, nbytes) for epoch in range(train.epochs)) * nbytes
+        total += sum(plan.writes(epoch, nbytes) for epoch in range(epochs)) * nbytes
     return total

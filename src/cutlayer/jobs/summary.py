@@ -20,6 +20,7 @@ from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility, UtilityResult
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.quality import quality
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of
 from cutlayer.training.together import Trained
 from cutlayer.training.utility import interval
@@ -49,6 +50,7 @@ def summary_of(
         data=DataInfo(common=sum(sizes.values()), **sizes),
         parties=tuple(_party(job, name, trained) for name in job.parties),
         utility=UtilityResult(metric=task.metric, rows=(ModelUtility.of(run, active.metrics, bounds),)),
+        quality=quality(task, active.logits, active.labels, active.positive_share),
         departures=departure_result(active, job.train.seed),
         protections=protection_results(job, active.evidence),
         ledger=ledger_after(job, active),
@@ -70,7 +72,7 @@ def _run(job: Job, folder: RunFolder, trained: Trained, threads: int, *, reprodu
         seconds=trained.seconds,
         rows_per_second=len(active.split.train) * active.epochs / seconds if seconds else math.nan,
         epochs_run=active.epochs,
-        epochs_planned=job.train.epochs,
+        epochs_planned=job.train.max_epochs,
         stopped_early=active.stopped_early,
         kept="best" if job.keeps_best else "last",
         kept_epoch=active.kept_epoch + 1,

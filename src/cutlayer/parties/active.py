@@ -71,7 +71,7 @@ class ActiveParty:
             seconds = time.perf_counter() - began
             estimates = self.state.chain.epoch_metrics()
             metrics, _ = yield from self._evaluate(self.part, epoch)
-            best = self._is_best(metrics[self.task.metric], epoch)
+            best = self._is_best(metrics, epoch)
             # All parties save, then the history gets its line, then the epoch is committed. A crash in between repeats
             # the epoch from the previous commit, which every party still has.
             yield from self._save(epoch, best)
@@ -105,12 +105,12 @@ class ActiveParty:
         self.loss = 0.0  # sum over the rows of the current epoch so far
         self.peer_rows = agreement.peer_rows
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
-        if len(self.split.train) < job.train.batch_size:
-            raise DataError.expected(
-                f"at least one batch of {job.train.batch_size} training rows", len(self.split.train), "lower batch_size"
-            )
+        size = job.train.rows_per_step(len(self.split.train))
+        if len(self.split.train) < size:
+            wanted = f"at least one batch of {size} training rows"
+            raise DataError.expected(wanted, len(self.split.train), "lower batch_size")
         self.part = "validation" if len(self.split.validation) else "test"
-        self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+        self.schedule = Schedule(self.split.train, size, job.train.seed, job.train.shuffle)
         # Before the table is released from memory, which `prepare` does.
         self.reported_ids = local.table.ids(agreement.positions[self.split.part(self._reported).numpy()])
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
@@ -123,7 +123,7 @@ class ActiveParty:
         self.released_embeddings = {name: torch.zeros(len(self.truth), self.widths[name]) for name in released}
         if epoch >= job.train.warmup_epochs:
             yield from self._collect_releases()
-        self.sampling = local.sampling(job, self.schedule.steps_per_epoch)
+        self.sampling = local.sampling(job, self.schedule)
         self.transcript = Transcript(local.transcript, self.sampling)
         self.follower = local.follower(self.split.part("train"), self.sampling)
         self.stopping = EarlyStopping()
@@ -134,7 +134,7 @@ class ActiveParty:
             self._load(self.checkpoints.load_at(start), start)
             self.stopping = EarlyStopping.from_json(commits[start])
             self.usage.add_earlier(commits[start]["usage"])
-        self.observer.started(self.task, self.truth, self.split.part("train"), job.train.epochs, epoch)
+        self.observer.started(self.task, self.truth, self.split.part("train"), job.train.max_epochs, epoch)
         return start
 
     def _load(self, state: State, start: Point) -> None:
@@ -162,9 +162,11 @@ class ActiveParty:
                 self.released_embeddings[name] = yield from ask_for_release(port, self.split, self.widths[name], limit)
             self.checkpoints.save_release((self.released_embeddings, {"rows": self.state.rows}))
 
-    def _is_best(self, metric: float, epoch: int) -> bool:
+    def _is_best(self, metrics: Mapping[str, float], epoch: int) -> bool:
         """Whether an epoch is the best so far; none before the single releases, whose embeddings were zeros."""
-        return epoch >= self.job.train.warmup_epochs and self.stopping.update(metric, epoch, self.job)
+        if epoch < self.job.train.warmup_epochs:
+            return False
+        return self.stopping.update(metrics, self.task.metric, epoch, self.job)
 
     @property
     def whole(self) -> bool:
@@ -435,7 +437,7 @@ class ActiveParty:
             step_losses=tuple(self.stopping.step_losses),
             kept_epoch=self.stopping.best_epoch if keeps_best else epochs - 1,
             epochs=epochs,
-            stopped_early=epochs < self.job.train.epochs,
+            stopped_early=epochs < self.job.train.max_epochs,
             part=part,
             metrics=metrics,
             logits=logits[()],

@@ -16,6 +16,7 @@ from cutlayer.accounting.plan import Bottom, Encoding
 from cutlayer.channel.followed import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job, LimitsConfig
+from cutlayer.data.batches import Schedule
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import derive
@@ -154,11 +155,11 @@ class Local:
         what = rows + labels, repr(draws).encode()
         return derive(self.secret, b"ledger", self.label_column.encode(), *what, size=16).hex()
 
-    def sampling(self, job: Job, steps_per_epoch: int) -> Sampling:
+    def sampling(self, job: Job, schedule: Schedule) -> Sampling:
         """The choice of the steps that this party records."""
         limit = self.audit.max_megabytes * 2**20 // 2  # the other half is for the followed rows
         train = job.train
-        return Sampling.of(steps_per_epoch, train.batch_size, self.audit.rows, train.epochs, limit)
+        return Sampling.of(schedule.steps_per_epoch, schedule.batch_size, self.audit.rows, train.max_epochs, limit)
 
     def follower(self, training: Tensor, sampling: Sampling) -> Follower | None:
         """The record of the followed rows, drawn by this run's key; `None` where nothing is recorded.
@@ -209,8 +210,8 @@ def context_of(
         training=training,
         secret=secret,
         noise=Noise(noise_key),
-        epochs=job.train.epochs,
-        batch_size=job.train.batch_size,
+        epochs=job.train.max_epochs,
+        batch_size=job.train.rows_per_step(len(training)),
         plan=plan_of(job, party),
         **own,
     )

@@ -107,7 +107,8 @@ class PassiveParty:
             job, local.table, self.port, saved, local.limits, local.alignment, forget=forget
         )
         self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
-        self.schedule = Schedule(self.split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+        size = job.train.rows_per_step(len(self.split.train))
+        self.schedule = Schedule(self.split.train, size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         if prepared.store is None:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
@@ -131,7 +132,7 @@ class PassiveParty:
         )
         yield from agree_order_passive(self.port, prepared.digests, bottom.width)
         self._set_up_chain(prepared.order_digest)
-        self.sampling = local.sampling(job, self.schedule.steps_per_epoch)
+        self.sampling = local.sampling(job, self.schedule)
         self.transcript = Transcript(local.transcript, self.sampling)
         self.stopped, self.best_epoch = False, -1
         if (point := saved.at(agreement.start)) != START:
@@ -164,7 +165,7 @@ class PassiveParty:
         Raises:
             ProtocolError: the active party has not stopped.
         """
-        epochs = self.job.train.epochs
+        epochs = self.job.train.max_epochs
         if epoch >= epochs:
             wanted = f"{self.port.peer} to stop after {epochs} epochs, as train.epochs says"
             raise ProtocolError.expected(wanted, f"a start of epoch {epoch}", "nothing of it was sent")

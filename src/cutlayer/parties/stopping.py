@@ -15,8 +15,8 @@ _STORED = ("best", "best_epoch", "stale", "stop")
 def may_stop(epoch: int, job: Job) -> bool:
     """Whether a job can end after an epoch: after its last one, or once early stopping can have run out of patience."""
     train = job.train
-    patience = train.early_stop.patience if train.early_stop else train.epochs
-    return epoch + 1 >= train.epochs or epoch + 1 - train.warmup_epochs >= patience
+    patience = train.stops_early.patience if train.stops_early else train.max_epochs
+    return epoch + 1 >= train.max_epochs or epoch + 1 - train.warmup_epochs >= patience
 
 
 @dataclass
@@ -24,7 +24,7 @@ class EarlyStopping:
     """Decides when training stops; committed with every epoch.
 
     Attributes:
-        best: Best validation metric so far, without the gains below `min_delta`.
+        best: Best validation metric so far, or the negative loss, without the gains below `min_delta`.
         best_epoch: Epoch whose weights are the best so far, counted from 0; -1 before the first.
         stale: Number of epochs since the metric improved.
         stop: Whether training ends.
@@ -46,14 +46,23 @@ class EarlyStopping:
         """State for a commit, without the step losses, which each start of a run has of its own."""
         return {name: getattr(self, name) for name in _STORED}
 
-    def update(self, metric: float, epoch: int, job: Job) -> bool:
-        """Add an epoch's validation metric (NaN: undefined); return whether the epoch is the best so far."""
-        patience = job.train.early_stop
+    def update(self, metrics: Mapping[str, float], headline: str, epoch: int, job: Job) -> bool:
+        """Add an epoch's validation metrics; return whether the epoch is the best so far.
+
+        Args:
+            metrics: Metrics by name; NaN where one is not defined.
+            headline: Name of the metric that is reported first.
+            epoch: Number of the epoch, from 0.
+            job: Job of the run, which says whether the loss or the headline metric decides.
+        """
+        by_loss = job.train.chooses_by_loss and "log_loss" in metrics
+        metric = -metrics["log_loss"] if by_loss else metrics[headline]
+        patience = job.train.stops_early
         better = metric > self.best + (patience.min_delta if patience else 0.0)
         # While the metric has been undefined in every epoch, the latest one counts as the best.
         is_best = better or self.best == -math.inf
         self.stale = 0 if better else self.stale + 1
         if is_best:
             self.best, self.best_epoch = (metric if better else self.best), epoch
-        self.stop = epoch + 1 >= job.train.epochs or bool(patience and self.stale >= patience.patience)
+        self.stop = epoch + 1 >= job.train.max_epochs or bool(patience and self.stale >= patience.patience)
         return is_best

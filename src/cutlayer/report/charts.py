@@ -92,6 +92,26 @@ def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain:
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
 
 
+def calibration(
+    points: Sequence[tuple[float, float, str]], titles: tuple[str, str], label: str, domain: tuple[float, float]
+) -> Markup:
+    """Observed over predicted values, with the diagonal on which both are equal.
+
+    Args:
+        points: Predicted value, observed value and tip of each group, ascending.
+        titles: Titles of the horizontal and the vertical axis.
+        label: Description for screen readers.
+        domain: Ends of both axes.
+    """
+    x, y = Scale(*domain, 58, WIDTH - 12), Scale(*domain, 224, 8)
+    diagonal = f"M{x(domain[0]):.1f} {y(domain[0]):.1f}L{x(domain[1]):.1f} {y(domain[1]):.1f}"
+    drawn = _series(
+        Series("this run", 0, ()), [(x(predicted), y(observed), tip) for predicted, observed, tip in points], "line"
+    )
+    parts = [axes(Axis(x, titles[0]), Axis(y, titles[1]), 40), element("path", class_="chance", d=diagonal), drawn]
+    return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 270", role="img", aria_label=label)
+
+
 def bar(
     value: float, bounds: tuple[float, float] | None, base: float, domain: tuple[float, float], style: int, label: str
 ) -> Markup:

@@ -9,6 +9,7 @@ NOT_AVAILABLE = "n/a"
 _NAMES = {"auc": "AUC", "r2": "R²", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "log_loss": "log loss"}
 _NAMES |= {"psnr": "PSNR", "ssim": "SSIM", "baseline_mse": "MSE without embedding", "majority": "majority share"}
 _NAMES["tpr_at_1_percent_fpr"] = "TPR at 1 % FPR"
+_NAMES |= {"gini": "Gini", "ks": "KS", "brier": "Brier score"}
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 

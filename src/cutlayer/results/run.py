@@ -23,6 +23,7 @@ class RunKind(StrEnum):
     MALICIOUS = "malicious"
     CENTRALISED = "centralised"
     ALONE = "alone"
+    BOOSTING = "boosting"
     RETRAINED = "retrained"
     FINETUNED = "fine-tuned"
     CHANCE = "chance"
@@ -58,6 +59,8 @@ class RunId:
                 return f"malicious {names}" if len(self.parties) == 1 else "malicious passive parties"
             case RunKind.CENTRALISED:
                 return "all columns in one place"
+            case RunKind.BOOSTING:
+                return "gradient boosting, all columns"
             case RunKind.ALONE:
                 return f"{names} alone"
             case RunKind.RETRAINED | RunKind.FINETUNED:
@@ -77,6 +80,7 @@ _NOTES = {
     RunKind.MALICIOUS: "the same job with the optimiser of active_model_completion at the passive parties",
     RunKind.CENTRALISED: "the same network without a cut, trained where all columns lie together",
     RunKind.ALONE: "only the active party's own columns",
+    RunKind.BOOSTING: "scikit-learn's gradient boosting, with its default settings, where all columns lie together",
     RunKind.RETRAINED: "the same network without a cut, trained from the start without that party",
     RunKind.FINETUNED: "the top model of this run trained on after the departure, all bottom models as they were",
     RunKind.CHANCE: "the best constant prediction",

@@ -6,6 +6,7 @@ from cutlayer.accounting import Ledger
 from cutlayer.results.departure import DepartureResult
 from cutlayer.results.document import Document
 from cutlayer.results.protection import ProtectionResult
+from cutlayer.results.quality import Quality
 from cutlayer.results.run import DataInfo, PartyInfo, RunInfo, TaskInfo
 from cutlayer.results.utility import UtilityResult
 
@@ -19,6 +20,7 @@ class Summary(Document):
         data: the common rows and their split.
         parties: all parties in the job's order.
         utility: held-out metrics of this run and its references.
+        quality: ranking, calibration and errors of this run's model.
         departures: held-out metrics while parties are absent.
         protections: result of each protection.
         ledger: formal privacy cost.
@@ -29,6 +31,7 @@ class Summary(Document):
     data: DataInfo
     parties: tuple[PartyInfo, ...]
     utility: UtilityResult
+    quality: Quality = Quality()
     departures: DepartureResult = DepartureResult()
     protections: tuple[ProtectionResult, ...] = ()
     ledger: Ledger = Ledger(())

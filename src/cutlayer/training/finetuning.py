@@ -109,7 +109,7 @@ def tune(
         How many epochs of training the model ends with.
     """
     count = len(training.labels)
-    schedule = Schedule(np.arange(count), min(train.batch_size, count), train.seed)
+    schedule = Schedule(np.arange(count), min(train.rows_per_step(count), count), train.seed)
     best = _loss(top, held_out, absent, task)
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:

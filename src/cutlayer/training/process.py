@@ -18,7 +18,7 @@ _LARGEST = 32 * 2**20  # what the C library admits
 
 
 @contextmanager
-def run_threads(wanted: Literal["auto"] | int, batch_size: int, processes: int = 1) -> Iterator[int]:
+def run_threads(wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int, processes: int = 1) -> Iterator[int]:
     """Set the tensor library's threads for a run; restore them and its global random state afterwards.
 
     More threads than cores, in one process or in several, slow training to a few percent of its speed: workers that
@@ -28,7 +28,7 @@ def run_threads(wanted: Literal["auto"] | int, batch_size: int, processes: int =
     Args:
         wanted: Number of threads. `auto` is one thread for batches below `LARGE_BATCH` rows; for larger ones it divides
             the cores that this process may use among `processes`, if waiting workers sleep.
-        batch_size: Rows of a step.
+        batch_size: Rows of a step; `auto` is below `LARGE_BATCH`.
         processes: Number of processes of the job on this machine, one for each party.
 
     Yields:
@@ -37,7 +37,7 @@ def run_threads(wanted: Literal["auto"] | int, batch_size: int, processes: int =
     import torch  # here: the command line uses the other half of this file before it loads the tensor library
 
     sleeping = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
-    cores = _usable_cores() if batch_size >= LARGE_BATCH and sleeping else 1
+    cores = _usable_cores() if batch_size != "auto" and batch_size >= LARGE_BATCH and sleeping else 1
     threads = max(1, cores // processes) if wanted == "auto" else wanted
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -56,17 +56,17 @@ def train_reference(
         part: Held-out rows to report: `validation` or `test`.
     """
     model, stopping = JointModel(job, stores, task, keys), EarlyStopping()
-    schedule = Schedule(split.train, job.train.batch_size, job.train.seed, job.train.shuffle)
+    schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
     validation = split.part("validation")
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
         return model.top.objective(model.embed(rows), labels[rows], task)
 
     def end_epoch(epoch: int) -> tuple[bool, bool]:
-        metric = task.evaluate(model.logits(validation), labels[validation])[task.metric]
-        return stopping.update(metric, epoch, job) or not job.keeps_best, stopping.stop
+        metrics = task.evaluate(model.logits(validation), labels[validation])
+        return stopping.update(metrics, task.metric, epoch, job) or not job.keeps_best, stopping.stop
 
-    watched = end_epoch if job.keeps_best or job.train.early_stop else None
-    trained = fit(model, job.train.optimizer, schedule.epoch, job.train.epochs, loss, end_epoch=watched)
+    watched = end_epoch if job.keeps_best or job.train.stops_early else None
+    trained = fit(model, job.train.optimizer, schedule.epoch, job.train.max_epochs, loss, end_epoch=watched)
     logits = model.logits(split.part(part))
     return Reference(task.evaluate(logits, labels[split.part(part)]), logits, trained - 1)

@@ -106,7 +106,7 @@ class ShadowRoom:
         """Train one shadow on some rows, by the job's schedule."""
         train, seed = self.job.train, self.job.train.seed + number
         model = self._model(inside)
-        schedule = Schedule(inside.numpy(), min(train.batch_size, len(inside)), seed, train.shuffle)
+        schedule = Schedule(inside.numpy(), min(train.rows_per_step(len(inside)), len(inside)), seed, train.shuffle)
 
         def loss(rows: Tensor, epoch: int, step: int) -> Tensor:
             count = epoch * schedule.steps_per_epoch + step

@@ -57,7 +57,7 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
     event = entry.event
     if isinstance(event, RandomizedResponse):
         privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
-        outcome = label_game(*label_votes(privacy, event.classes, job.train.epochs, canaries, key))
+        outcome = label_game(*label_votes(privacy, event.classes, job.train.max_epochs, canaries, key))
     elif isinstance(event, GaussianRelease):
         width = build_bottom(job.model.bottom_of(entry.party), Run(job, folder).inputs(entry.party)).width
         scores = embedding_scores(job, entry.party, entry.protection, event, width, canaries, key)

@@ -78,7 +78,7 @@ def train_on_canaries(
 
 def _middle(job: Job) -> tuple[Kind, int]:
     """Kind and epoch of the messages at which the first start is stopped, in the middle of the run."""
-    epoch = job.train.epochs // 2
+    epoch = job.train.max_epochs // 2
     (passive,) = job.passives
     if not job.train.releases_once(passive):
         return Kind.GRADIENT, epoch

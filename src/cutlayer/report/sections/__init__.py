@@ -12,6 +12,7 @@ from cutlayer.report.sections.findings import findings
 from cutlayer.report.sections.layers import layers
 from cutlayer.report.sections.leaks import leaks
 from cutlayer.report.sections.protections import guarantee_tests, guarantees, label_free_parties, protections
+from cutlayer.report.sections.quality import quality
 from cutlayer.report.sections.run import job, parties
 from cutlayer.report.sections.training import training
 from cutlayer.report.sections.utility import utility
@@ -24,6 +25,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
     sections = (
         findings(report),
         utility(report),
+        quality(report),
         departures(report),
         leaks(report),
         completion(report),

@@ -97,7 +97,7 @@ class _Search:
     def run(self, names: Sequence[str]) -> Recommendation:
         limits, base = self.request.limits, self.candidates.base
         measured: Mapping[str, Measured] = {}
-        for number, epochs in enumerate(rungs(base.train.epochs)):
+        for number, epochs in enumerate(rungs(base.train.max_epochs)):
             if measured:
                 names = survivors(measured, limits)
             result = self._sweep(f"rung-{number}", epochs, {"protection": tuple(names)})
@@ -141,7 +141,7 @@ class _Search:
                 return
 
     def _seeds(self, name: str, seeds: tuple[int, ...]) -> SweepResult:
-        epochs = self.candidates.base.train.epochs
+        epochs = self.candidates.base.train.max_epochs
         return self._sweep("check", epochs, {"protection": (name,), "train.seed": seeds})
 
     def _sweep(self, stage: str, epochs: int, varied: Mapping[str, tuple[Value, ...]]) -> SweepResult:

@@ -1,0 +1,51 @@
+"""Ranking, calibration and errors of the model: on the page, in a terminal, in Markdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cutlayer.report import Report, render_html
+from cutlayer.report.rounding import metric
+from cutlayer.report.section import Panels, Table
+from tests.report.reading import Page, markdown_of, section_of
+from tests.report.samples import binary
+from tests.report.test_terminal import printed
+
+
+def test_metrics_matrix_and_curve_are_shown(report: Report) -> None:
+    section = section_of(report, "quality")
+    page = Page(render_html(report))
+    (panels,) = (block for block in section.blocks if isinstance(block, Panels))
+    svg = str(panels.groups[0][1][0].svg)
+    for group in report.quality.bins:
+        assert f"predicted {metric(group.predicted)}, observed {metric(group.observed)}" in svg
+    matrices = [text for text in page.tables if "Confusion matrix" in text]
+    assert len(matrices) == len(report.quality.confusions) == 2
+    assert "from a probability of 0.500" in matrices[0]
+    assert "3,459" in matrices[0]
+    for text in (printed(report), markdown_of(report, "quality")):
+        assert "Gini" in text
+        assert metric(report.quality.metrics["ks"]) in text
+        assert "3,459" in text
+
+
+@pytest.mark.parametrize("kind", ["multiclass", "regression"])
+def test_other_tasks_have_a_curve_with_titles_of_their_own(kind: str) -> None:
+    raw: dict[str, Any] = binary()
+    raw["task"] = {"kind": kind, "classes": ["a", "b", "c"] if kind == "multiclass" else [], "positive_share": None}
+    matrix = {"basis": "the likeliest class", "counts": [[3, 0, 1], [0, 4, 0], [0, 0, 0]]}
+    raw["quality"]["confusions"] = [matrix] if kind == "multiclass" else []
+    section = section_of(Report.model_validate(raw), "quality")
+    (panels,) = (block for block in section.blocks if isinstance(block, Panels))
+    title = "share of right choices" if kind == "multiclass" else "mean true value"
+    assert title in str(panels.groups[0][1][0].svg)
+    captions = [block.caption for block in section.blocks if isinstance(block, Table)]
+    assert ("Confusion matrix, predicted: the likeliest class" in captions) == (kind == "multiclass")
+
+
+def test_a_report_of_an_earlier_run_has_no_such_section() -> None:
+    raw = binary()
+    raw.pop("quality")
+    assert section_of(Report.model_validate(raw), "quality") is None

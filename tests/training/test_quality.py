@@ -1,0 +1,79 @@
+"""Ranking, calibration and errors of a model on held-out rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cutlayer.results.quality import Quality
+from cutlayer.tasks import Task
+from cutlayer.training.quality import BINS, quality
+
+BINARY = Task("binary", ("no", "yes"))
+
+
+def test_a_perfect_order_has_the_best_values() -> None:
+    labels = torch.tensor([0, 0, 0, 1, 1])
+    found = quality(BINARY, torch.tensor([-3.0, -2.0, -1.0, 1.0, 2.0])[:, None], labels, positive_share=0.1)
+    assert {name: found.metrics[name] for name in ("gini", "ks", "average_precision")} == {
+        "gini": 1.0,
+        "ks": 1.0,
+        "average_precision": 1.0,
+    }
+    assert found.confusions[0].counts == ((3, 0), (0, 2))
+    assert found.confusions[0].threshold == 0.5
+    # From 0.1 on also the rows at -2 and -1 are predicted to be positive.
+    assert (found.confusions[1].threshold, found.confusions[1].counts) == (0.1, ((1, 2), (0, 2)))
+
+
+def test_the_measures_of_a_worked_example() -> None:
+    """Scores .9, .8, .7, .6 with labels 1, 0, 1, 0: computed by hand."""
+    scores = torch.tensor([0.9, 0.8, 0.7, 0.6], dtype=torch.float64)
+    found = quality(BINARY, torch.logit(scores)[:, None], torch.tensor([1, 0, 1, 0])).metrics
+    assert found["gini"] == pytest.approx(2 * 0.75 - 1)
+    assert found["ks"] == pytest.approx(0.5)
+    assert found["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert found["brier"] == pytest.approx((0.01 + 0.64 + 0.09 + 0.36) / 4)
+
+
+def test_drawn_labels_are_calibrated_and_overconfident_ones_are_not() -> None:
+    draw = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(20_000, 1, generator=draw)
+    labels = (torch.rand(20_000, generator=draw) < torch.sigmoid(logits[:, 0])).long()
+    right, wrong = quality(BINARY, logits, labels), quality(BINARY, 4 * logits, labels)
+    assert sum(group.rows for group in right.bins) == 20_000
+    assert len(right.bins) == BINS
+    assert all(abs(group.predicted - group.observed) < 0.05 for group in right.bins)
+    assert right.metrics["calibration_error"] is not None
+    assert right.metrics["calibration_error"] < 0.02 < 0.1 < (wrong.metrics["calibration_error"] or 0)
+    assert right.metrics["gini"] == pytest.approx(wrong.metrics["gini"])
+
+
+def test_equal_predictions_share_a_group() -> None:
+    found = quality(BINARY, torch.zeros(50, 1), torch.arange(50) % 2)
+    assert [(group.predicted, group.observed, group.rows) for group in found.bins] == [(0.5, 0.5, 50)]
+
+
+def test_a_single_class_has_no_ranking_and_no_rows_have_nothing() -> None:
+    assert quality(BINARY, torch.zeros(5, 1), torch.zeros(5).long()).metrics.keys() == {"calibration_error"}
+    assert quality(BINARY, torch.zeros(0, 1), torch.zeros(0).long()) == Quality()
+
+
+def test_several_classes_have_a_matrix_of_the_likeliest_class() -> None:
+    logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 2.0, 0.0]])
+    found = quality(Task("multiclass", ("a", "b", "c")), logits, torch.tensor([0, 1, 2]))
+    assert found.confusions[0].counts == ((1, 0, 0), (0, 1, 0), (0, 1, 0))
+    confidence = math.exp(2) / (math.exp(2) + 2)
+    assert found.metrics["calibration_error"] == pytest.approx(abs(2 / 3 - confidence))
+
+
+def test_a_regression_has_its_error_and_its_groups() -> None:
+    truth = torch.arange(100).float()
+    found = quality(Task("regression", (), center=1.0, scale=2.0), ((truth - 1) / 2)[:, None] + 0.5, truth)
+    assert found.metrics == {"rmse": pytest.approx(1.0)}
+    assert [group.rows for group in found.bins] == [10] * BINS
+    assert np.allclose([group.predicted - group.observed for group in found.bins], 1.0)
+    assert not found.confusions
