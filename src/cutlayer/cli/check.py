@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from cutlayer.cli.app import Json, app, emit
@@ -14,6 +16,10 @@ from cutlayer.report.rounding import size, times
 
 if TYPE_CHECKING:
     from cutlayer.jobs.forecast import Forecast
+
+
+MAX_COLUMNS = 40
+"""Columns of a party that a terminal shows; `--json` has all."""
 
 
 @app.command()
@@ -35,6 +41,8 @@ def check(job: JobFile, allow_model: AllowModel = None, json: Json = False) -> N
     console.print(grid, highlight=False)
     console.print()
     console.print(_parties(result))
+    console.print()
+    console.print(_columns(result))
 
 
 def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
@@ -57,6 +65,9 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
     for line in result.notes:
         name, _, note = line.partition(": ")
         yield f"[yellow]note[/] {name}", note
+    for line in result.warnings:
+        name, _, warning = line.partition(": ")
+        yield f"[yellow]warning[/] {escape(name)}", escape(warning)
     for total in result.totals:
         yield "in total", total.statement
     for total in result.all_runs:
@@ -74,4 +85,26 @@ def _parties(result: Forecast) -> Table:
         sent = f"{size(party.bytes_once)} once" if party.bytes_once else size(party.bytes_per_epoch)
         counts = (str(party.categorical), str(party.numeric), str(party.width or "-"), f"{party.parameters:,}")
         table.add_row(party.name, party.role, f"{party.rows:,}", *counts, sent, size(party.store_bytes))
+    return table
+
+
+def _columns(result: Forecast) -> Table:
+    """What each column was taken for; of a wide table the first ones, and those with a warning."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("party", max_width=16, overflow="ellipsis", no_wrap=True)
+    table.add_column("column", max_width=28, overflow="ellipsis", no_wrap=True)
+    for head in ("type", "taken for"):
+        table.add_column(head, max_width=14, overflow="ellipsis", no_wrap=True)
+    for head in ("values", "missing"):
+        table.add_column(head, justify="right", no_wrap=True)
+    seen = Counter[str]()
+    for column in result.columns:
+        seen[column.party] += 1
+        if seen[column.party] <= MAX_COLUMNS or column.notes or column.role == "label":
+            kind = "label" if column.role == "label" else column.kind
+            distinct = "-" if column.distinct is None else f"{column.distinct:,}"
+            table.add_row(column.party, escape(column.name), column.type, kind, distinct, f"{column.missing:,}")
+    for party, count in seen.items():
+        if count > MAX_COLUMNS:
+            table.add_row(party, f"{count:,} in all: --json", "", "", "", "")
     return table

@@ -31,6 +31,7 @@ from cutlayer.data.ids import (
     spaced,
 )
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
+from cutlayer.data.profile import ColumnProfile, column_profiles
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
 from cutlayer.errors import DataError
@@ -155,6 +156,14 @@ class PartyTable:
         table = self._columns()
         whole = decoded(table.column(self._ids[0])) if len(self._ids) == 1 else spaced(self.id_texts())
         return whole.take(pa.array(positions))
+
+    def profiles(self, party: str) -> tuple[ColumnProfile, ...]:
+        """What each column was taken for.
+
+        Args:
+            party: Name of the owner.
+        """
+        return tuple(column_profiles(party, self._columns(), self._features, self.label, self.where))
 
     def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.

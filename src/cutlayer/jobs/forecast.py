@@ -17,8 +17,10 @@ from cutlayer.config import FrozenModel, Job
 from cutlayer.data.align import check_id_kinds, check_id_rules, intersect
 from cutlayer.data.batches import Schedule
 from cutlayer.data.party_data import PartyTable, Prepared
+from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
+from cutlayer.jobs.cautions import cautions_of
 from cutlayer.jobs.check import check_job, imports_of, notes_of
 from cutlayer.models import tapped
 from cutlayer.tasks import Task
@@ -85,6 +87,8 @@ class Forecast(FrozenModel):
         seconds_per_epoch: Estimated time of an epoch.
         guarantees: Statement of each protection.
         notes: Notes on the leaks that the settings imply, each after the name of its protection.
+        warnings: What is accepted and perhaps not meant, each after the name of what it is about.
+        columns: What each column of the tables here was taken for.
         totals: Total cost of each party in privacy, if its protections have one.
         all_runs: The same with all earlier runs on the same rows, of each party that has any.
         imports: Classes of users that building the models imports, as `package.module:Class`, by path in the job.
@@ -104,6 +108,8 @@ class Forecast(FrozenModel):
     seconds_per_epoch: float
     guarantees: tuple[str, ...]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    columns: tuple[ColumnProfile, ...] = ()
     totals: tuple[Total, ...]
     all_runs: tuple[Total, ...]
     imports: Mapping[str, str]
@@ -130,6 +136,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         {name: table.id_kind for name, table in tables.items()}, {name: table.rows for name, table in tables.items()}
     )
     check_id_rules({name: table.id_rule for name, table in tables.items()})
+    profiles = tuple(profile for name, table in tables.items() for profile in table.profiles(name))
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
     positions = intersect({name: table.digests for name, table in tables.items()})
     sums = tuple(
@@ -149,6 +156,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
     counts = (len(split.train), held_out, len(positions[job.active]))
     parties = tuple(_party(job, name, tables, prepared, model, counts) for name in job.parties)
     ledger = ledger_of(job)
+    rows = {party.name: party.rows for party in parties}
     return Forecast(
         rows=len(positions[job.active]),
         train=len(split.train),
@@ -164,6 +172,8 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         notes=notes_of(job),
+        warnings=tuple(cautions_of(job, rows, counts[2], counts[0], profiles, ledger)),
+        columns=profiles,
         totals=ledger.totals,
         all_runs=sums,
         imports=imports_of(job),

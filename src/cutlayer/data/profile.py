@@ -1,0 +1,152 @@
+"""What each column of a party's own table was taken for, and what is odd about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutlayer.config import FeaturesConfig, FrozenModel
+from cutlayer.data.columns import Kind, decoded, is_text, kind_of, without_nan
+
+MANY = 20
+"""Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""
+_ODD = 0.1
+_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}")
+
+
+class ColumnProfile(FrozenModel):
+    """A column of one party's table.
+
+    Attributes:
+        party: Name of its owner.
+        name: Name of the column.
+        role: Whether it is a feature or the label.
+        kind: What it is taken for.
+        type: Its type in the table.
+        distinct: Number of different values; `None` of an image.
+        missing: Number of rows without a value.
+        notes: What is odd about it, each with a remedy.
+    """
+
+    party: str
+    name: str
+    role: Literal["feature", "label"]
+    kind: Kind
+    type: str
+    distinct: int | None
+    missing: int
+    notes: tuple[str, ...] = ()
+
+
+def column_profiles(
+    party: str, table: pa.Table, features: FeaturesConfig, label: str | None, where: str
+) -> Iterator[ColumnProfile]:
+    """Profile the feature columns and the label of a party's own table.
+
+    Args:
+        party: Name of the party.
+        table: Its rows, with these columns.
+        features: Columns that are features, their names written out.
+        label: Name of the label column; `None` at a passive party.
+        where: Name of the table, for error messages.
+    """
+    labels = None if label is None else table.column(label)
+    stated = {*features.categorical, *features.vocabulary}
+    for name in () if isinstance(features.include, str) else features.include:
+        column = table.column(name)
+        kind = "category" if name in stated else kind_of(name, column.type, where)
+        yield _profile(party, name, column, kind, labels, meant=name in stated)
+    if label is not None and labels is not None:
+        kind = "number" if pa.types.is_floating(labels.type) else "category"
+        yield _described(party, label, labels, kind, "label", ())
+
+
+def _profile(
+    party: str, name: str, column: pa.ChunkedArray, kind: Kind, labels: pa.ChunkedArray | None, *, meant: bool
+) -> ColumnProfile:
+    if kind == "image":
+        return _described(party, name, column, kind, "feature", ())
+    values = without_nan(decoded(column))
+    present = values.drop_null()
+    notes = [] if meant else [*_of_text(present)] if is_text(present.type) else [*_of_numbers(present)]
+    distinct = pc.count_distinct(present).as_py()
+    if not len(present):
+        notes = ["it holds no value; exclude it"]
+    elif distinct == 1 and len(values) > 1:
+        notes = [f"every value is {_shown(present[0])}; exclude it"] if not values.null_count else notes
+    elif labels is not None and _is_label(values, labels):
+        notes.append("it is the label under another name; exclude it")
+    return _described(party, name, column, kind, "feature", tuple(notes))
+
+
+def _described(
+    party: str,
+    name: str,
+    column: pa.ChunkedArray,
+    kind: Kind,
+    role: Literal["feature", "label"],
+    notes: tuple[str, ...],
+) -> ColumnProfile:
+    values = column if kind == "image" else without_nan(decoded(column))
+    return ColumnProfile(
+        party=party,
+        name=name,
+        role=role,
+        kind=kind,
+        type=str(column.type),
+        distinct=None if kind == "image" else pc.count_distinct(values).as_py(),
+        missing=values.null_count,
+        notes=notes,
+    )
+
+
+def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
+    """Notes on a text column that nobody said is a category."""
+    distinct = pc.unique(present).to_pylist()
+    words = [value for value in distinct if not _is_number(value)]
+    if len(distinct) > MANY and 0 < len(words) <= _ODD * len(distinct):
+        others = f" and {len(words) - 1} more" if len(words) > 1 else ""
+        yield (
+            f"{len(distinct) - len(words):,} different numbers, but {_shown(words[0])}{others} makes it text, and so "
+            f"{len(distinct):,} categories; name the word in table.missing, or the column in features.categorical"
+        )
+    elif distinct and sum(_DATE.fullmatch(value) is not None for value in distinct) >= (1 - _ODD) * len(distinct):
+        yield f"dates as text, such as {_shown(distinct[0])}: each is a category; store them as dates, or exclude it"
+    elif len(distinct) == len(present) > MANY:
+        yield "all values differ: a value of a new row is always unknown; exclude it"
+
+
+def _of_numbers(present: pa.ChunkedArray) -> Iterator[str]:
+    if not pa.types.is_integer(present.type) or len(present) <= MANY:
+        return
+    ends = pc.min_max(present).as_py()
+    if pc.count_distinct(present).as_py() == len(present) == ends["max"] - ends["min"] + 1:
+        yield "it numbers the rows; exclude it"
+
+
+def _is_label(values: pa.ChunkedArray, labels: pa.ChunkedArray) -> bool:
+    """Whether each value goes with one label and each label with one value."""
+    pairs = [pc.dictionary_encode(without_nan(decoded(column))).combine_chunks() for column in (values, labels)]
+    if any(pair.null_count for pair in pairs):
+        return False
+    codes = np.stack([pair.indices.to_numpy() for pair in pairs])
+    found = len(np.unique(codes, axis=1).T)
+    return bool(found == len(pairs[0].dictionary) == len(pairs[1].dictionary) > 1)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    text = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,65 @@
+"""What a column is taken for, and what `check` warns of."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+
+from cutlayer.config import FeaturesConfig
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.profile import ColumnProfile
+
+ROWS = 480
+
+
+def profiled(column: object, features: FeaturesConfig | None = None, label: object = None) -> ColumnProfile:
+    columns = {"x": pa.array(column), "y": pa.array(label if label is not None else [0, 1] * (ROWS // 2))}
+    table = PartyTable("bank", pa.table(columns), label="y", features=features)
+    return next(profile for profile in table.profiles("bank") if profile.name == "x")
+
+
+def numbers() -> list[float]:
+    return [(row * 37 % 267) / 8 for row in range(ROWS)]
+
+
+def test_one_word_among_numbers_is_named_with_what_it_costs() -> None:
+    words: list[str | None] = [*map(str, numbers())]
+    words[5] = "unknown"
+    profile = profiled(words)
+    (note,) = profile.notes
+    assert (profile.kind, profile.distinct) == ("category", 268)
+    assert "267 different numbers, but 'unknown' makes it text" in note
+    assert "table.missing" in note
+    assert not profiled(words, FeaturesConfig(categorical=("x",))).notes
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d/%m/%Y", "%Y-%m-%d %H:%M:%S"])
+def test_dates_as_text(form: str) -> None:
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    dates = [(start + datetime.timedelta(days=row % 90)).strftime(form) for row in range(ROWS)]
+    assert "dates as text" in profiled(dates).notes[0]
+    days = [(start + datetime.timedelta(days=row % 90)).date() for row in range(ROWS)]
+    assert not profiled(days).notes
+
+
+def test_columns_that_name_the_row_or_say_nothing() -> None:
+    assert "all values differ" in profiled([f"customer {row}" for row in range(ROWS)]).notes[0]
+    assert "numbers the rows" in profiled([1000 + row for row in reversed(range(ROWS))]).notes[0]
+    assert "no value" in profiled(pa.nulls(ROWS, pa.float64())).notes[0]
+    assert "every value is 3" in profiled([3] * ROWS).notes[0]
+
+
+def test_the_label_under_another_name() -> None:
+    labels = [row * 7 % 3 % 2 for row in range(ROWS)]
+    assert "label under another name" in profiled(["yes" if one else "no" for one in labels], label=labels).notes[0]
+    almost = ["yes" if one else "no" for one in labels]
+    almost[0] = "no" if labels[0] else "yes"
+    assert not profiled(almost, label=labels).notes
+
+
+def test_ordinary_columns_have_no_note() -> None:
+    assert not profiled(numbers()).notes
+    assert not profiled(["a", "b", None, "c"] * (ROWS // 4)).notes
+    assert not profiled([row * row for row in range(ROWS)]).notes
