@@ -44,6 +44,7 @@ def job_schema() -> dict[str, Any]:
     """The job's schema with the sections of every registered protection and model in it."""
     from cutlayer.config import BudgetConfig, Job
     from cutlayer.config.job import BUDGET, LABEL_FREE, LabelFreeConfig
+    from cutlayer.config.protect_labels import PROTECT_LABELS, ProtectLabelsConfig
     from cutlayer.models import BOTTOMS, TOPS
     from cutlayer.models.fitting import FITS
     from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -57,11 +58,13 @@ def job_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "properties": {
             BUDGET: {"$ref": f"#/$defs/{BUDGET}"},
+            PROTECT_LABELS: {"$ref": f"#/$defs/{PROTECT_LABELS}"},
             LABEL_FREE: {"anyOf": [{"$ref": f"#/$defs/{LABEL_FREE}"}, {"type": "null"}]},
             **{name: {"anyOf": [{"$ref": f"#/$defs/protection_{name}"}, {"type": "null"}]} for name in PROTECTIONS},
         },
     }
     definitions[BUDGET] = BudgetConfig.model_json_schema()
+    definitions[PROTECT_LABELS] = ProtectLabelsConfig.model_json_schema()
     definitions[LABEL_FREE] = LabelFreeConfig.model_json_schema()
     definitions["PartyConfig"]["properties"]["privacy"] = privacy
     for name, fit in FITS.items():

@@ -19,6 +19,7 @@ from cutlayer.config.cut_depth import moved_cut
 from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.names import ModuleName
+from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
 from cutlayer.config.table import FeaturesConfig, TableConfig
 
@@ -190,6 +191,15 @@ class PrivatePart(FrozenModel):
     serving: int = Field(default=0, ge=0, le=MAX_SERVING)
     secret: Path | None = None
     limits: LimitsConfig = LimitsConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _labels_are_protected(cls, raw: Any) -> Any:
+        """Rewrite `protect_labels`, so that the job is an ordinary one with the protection that was chosen."""
+        privacy = raw.get("privacy") if isinstance(raw, Mapping) else None
+        if not isinstance(privacy, Mapping) or PROTECT_LABELS not in privacy:
+            return raw
+        return {**raw, "privacy": expanded(privacy)}
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:
