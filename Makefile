@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test quick lint types layers unit browser docs clean
+.PHONY: demo test quick lint types layers unit browser docs package clean
 
 demo: $(VENV)/installed
 	$(BIN)/cutlayer demo
@@ -31,6 +31,16 @@ unit: $(VENV)/installed-dev
 browser:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }; } || true
+
+# Wheel and sdist, the wheel installed and run in an environment of its own, and the list of what was installed with it.
+package: $(VENV)/installed-dev
+	rm -rf dist
+	$(BIN)/hatchling build -d dist
+	$(PYTHON) -m venv dist/clean
+	dist/clean/bin/pip install --quiet --constraint constraints.txt torch
+	dist/clean/bin/pip install --quiet --constraint constraints.txt packaging dist/cutlayer-*.whl
+	cd dist && clean/bin/cutlayer demo --copy clean/demo && clean/bin/cutlayer check clean/demo/job.yaml
+	dist/clean/bin/python -m tools.licences --out dist/cutlayer.cdx.json
 
 docs: $(VENV)/installed-docs
 	$(BIN)/mkdocs build --strict
