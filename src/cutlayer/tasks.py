@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ class Task:
         transition: Probability that a label of a class (row) was drawn as another (column), float64 (classes, classes),
             where the training labels are randomised; `None` where they are true. Only `loss` reads it: predictions and
             metrics are of the true labels.
+        class_weights: Weight of each class in the loss, float32 (classes,), of mean 1 over the training rows; `None`
+            where all weigh the same. Only `loss` reads it.
     """
 
     kind: TaskKind
@@ -36,6 +38,7 @@ class Task:
     center: float = 0.0
     scale: float = 1.0
     transition: Tensor | None = field(default=None, compare=False, repr=False)
+    class_weights: Tensor | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def fitted(cls, kind: TaskKind, classes: tuple[str, ...], training: Tensor) -> Task:
@@ -44,6 +47,16 @@ class Task:
             return cls(kind, classes)
         spread = float(training.double().std(correction=0))
         return cls(kind, classes, float(training.double().mean()), spread or 1.0)
+
+    def balanced(self, training: Tensor) -> Task:
+        """The task with weights by which every class has the same part in the loss.
+
+        Args:
+            training: Training labels, int64 (n,). A class without a row has weight 0.
+        """
+        counts = torch.bincount(training, minlength=len(self.classes)).float()
+        weights = torch.where(counts > 0, len(training) / (counts.clamp_min(1) * (counts > 0).sum()), 0.0)
+        return replace(self, class_weights=weights)
 
     @property
     def outputs(self) -> int:
@@ -69,6 +82,9 @@ class Task:
         """
         if self.transition is not None:
             return forward_corrected_loss(self._log_probabilities(logits), labels, self.transition)
+        if self.class_weights is not None:
+            picked = self._log_probabilities(logits).gather(1, labels[:, None]).squeeze(1)
+            return -(self.class_weights[labels] * picked).mean()
         if self.kind == "multiclass":
             return functional.cross_entropy(logits, labels)
         if self.kind == "binary":

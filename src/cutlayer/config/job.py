@@ -309,7 +309,8 @@ class TrainConfig(FrozenModel):
         early_stop: When to stop before the last epoch; without it all epochs are trained, unless `epochs` is `auto`.
         keep: Epoch that the run ends with: the best on validation rows, or the last.
         best_by: What the best epoch is chosen by: the headline metric, the log loss (of a regression, R2), or `auto`:
-            the loss where `epochs` is `auto`, else the metric.
+            the loss where `epochs` is `auto` and classes have no weights, else the metric.
+        class_weight: `balanced` gives every class the same part in the loss; without it every row has.
         shuffle: `rows` draws single rows, `blocks` whole blocks of 1,000 (for stores larger than memory).
         release: Release of passive parties' embeddings, for all or by party (`every_step` where not named).
             `every_step` releases each row in every epoch; `once` releases each row a single time, from a bottom model
@@ -333,6 +334,7 @@ class TrainConfig(FrozenModel):
     early_stop: EarlyStopConfig | None = None
     keep: Literal["best", "last"] = "best"
     best_by: Literal["auto", "loss", "metric"] = "auto"
+    class_weight: Literal["balanced"] | None = None
     release: Release | Mapping[PartyName, Release] = "every_step"
     warmup_epochs: int = Field(default=0, ge=0, le=MAX_EPOCHS)
     checkpoint_every: int | None = Field(default=None, ge=1)
@@ -356,7 +358,9 @@ class TrainConfig(FrozenModel):
     @property
     def chooses_by_loss(self) -> bool:
         """Whether the best epoch is that of the lowest loss, instead of the best headline metric."""
-        return self.best_by == "loss" or (self.best_by == "auto" and self.epochs == "auto")
+        if self.best_by == "auto":  # by weighted classes the probabilities are not those of the validation rows
+            return self.epochs == "auto" and self.class_weight is None
+        return self.best_by == "loss"
 
     def rows_per_step(self, training: int) -> int:
         """Number of rows of a step.
@@ -534,6 +538,8 @@ class Job(FrozenModel):
             del whole["train"]["checkpoint_every"]
         if self.train.best_by == "auto":
             del whole["train"]["best_by"]
+        if self.train.class_weight is None:
+            del whole["train"]["class_weight"]
         if self.alignment != "psi":
             whole["alignment"] = self.alignment
         return whole

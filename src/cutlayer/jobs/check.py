@@ -35,6 +35,7 @@ def check_job(job: Job, only: str | None = None) -> None:
     for where, path in imports_of(job, only).items():
         check_allowed(path, where)
     check_release(job)
+    check_class_weight(job)
     check_label_free(job)
     check_alignment(job)
     for name, party in job.parties.items():
@@ -100,6 +101,25 @@ def check_release(job: Job) -> None:
         elif party.fit is not None:
             remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
             raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)
+
+
+def check_class_weight(job: Job) -> None:
+    """Validate weights of the classes.
+
+    Raises:
+        ConfigError: no classes, or labels that are drawn: their loss is corrected for the draws without weights.
+    """
+    if job.train.class_weight is None:
+        return
+    if job.task == "regression":
+        wanted = "train.class_weight with classes alone"
+        raise ConfigError.expected(wanted, f"{job.train.class_weight} with task regression", "leave it out")
+    drawn = [
+        protection.name for protection in chain_of(job, job.active).protections if "labels" in hooks_of(protection)
+    ]
+    if drawn:
+        wanted = f"no train.class_weight with {drawn[0]}, whose loss is corrected for the draws"
+        raise ConfigError.expected(wanted, job.train.class_weight, "leave one of them out")
 
 
 def check_alignment(job: Job) -> None:

@@ -226,6 +226,8 @@ class ActiveParty:
         chain.setup(replace(context, labels=self.labels), log)
         # Apart from `task`, which evaluates on the true labels of held-out rows.
         self.training_task = replace(self.task, transition=chain.transition)
+        if self.job.train.class_weight == "balanced":
+            self.training_task = self.training_task.balanced(self.labels[train])
         self.state.sent["labels"] = len(train)
         self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)
         # For all runs: draws that are remembered do not depend on which rows are common.

@@ -110,11 +110,12 @@ def tune(
     """
     count = len(training.labels)
     schedule = Schedule(np.arange(count), min(train.rows_per_step(count), count), train.seed)
+    weighted = task.balanced(training.labels) if train.class_weight == "balanced" else task
     best = _loss(top, held_out, absent, task)
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
         batch = {name: e[rows] for name, e in training.embeddings.items()}
-        return task.loss(top.answer(batch, batch.keys() - set(absent)), training.labels[rows])
+        return weighted.loss(top.answer(batch, batch.keys() - set(absent)), training.labels[rows])
 
     def end_epoch(_epoch: int) -> tuple[bool, bool]:
         nonlocal best

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from cutlayer.report import charts
 from cutlayer.report.rounding import count, metric, name_of, share
-from cutlayer.report.section import Block, Column, Panel, Panels, Paragraph, Section, Table, number, table
+from cutlayer.report.section import Block, Column, Fold, Panel, Panels, Paragraph, Section, Table, number, table
 from cutlayer.report.svg import padded
 from cutlayer.results.quality import CalibrationBin, Confusion
 from cutlayer.results.report import Report
@@ -59,13 +59,14 @@ def _calibration(report: Report) -> list[Block]:
         f"Calibration: {what[1]} over {what[0]} in {len(bins)} groups of rows. {'; '.join(tip for *_, tip in points)}."
     )
     chart = charts.calibration(points, what, label, domain)
-    panels = Panels((("", [Panel("Calibration", "points on the diagonal are right on average", chart)]),), ())
+    panel = Panel("", "points on the diagonal are right on average", chart)
+    panels = Panels((("", [panel]),), (), "Calibration")
     columns: tuple[tuple[Column, Callable[[CalibrationBin], str]], ...] = (
         (number("Predicted"), lambda group: metric(group.predicted)),
         (number("Observed"), lambda group: metric(group.observed)),
         (number("Rows"), lambda group: count(group.rows)),
     )
-    return [panels, table(f"Groups of rows by {what[0]}", bins, *columns)]
+    return [panels, Fold("The curve's values", (table(f"Groups of rows by {what[0]}", bins, *columns),))]
 
 
 def _tip(group: CalibrationBin) -> str:
