@@ -32,7 +32,7 @@ def test_one_word_among_numbers_is_named_with_what_it_costs() -> None:
     assert (profile.kind, profile.distinct) == ("category", 268)
     assert "267 different numbers, but 'unknown' makes it text" in note
     assert "table.missing" in note
-    assert not profiled(words, FeaturesConfig(categorical=("x",))).notes
+    assert "makes it text" not in str(profiled(words, FeaturesConfig(categorical=("x",))).notes)
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%d/%m/%Y", "%Y-%m-%d %H:%M:%S"])
@@ -57,6 +57,13 @@ def test_the_label_under_another_name() -> None:
     almost = ["yes" if one else "no" for one in labels]
     almost[0] = "no" if labels[0] else "yes"
     assert not profiled(almost, label=labels).notes
+
+
+def test_many_rare_categories() -> None:
+    rare = [f"site {row % 200}" for row in range(ROWS)]
+    assert "200 categories in 480 rows" in profiled(rare).notes[0]
+    assert "min_count" in profiled(rare, FeaturesConfig(categorical=("x",))).notes[0]
+    assert not profiled([f"site {row % 40}" for row in range(ROWS)]).notes
 
 
 def test_ordinary_columns_have_no_note() -> None:

@@ -16,6 +16,8 @@ from cutlayer.data.columns import Kind, decoded, is_text, kind_of, without_nan
 MANY = 20
 """Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""
 _ODD = 0.1
+_RARE = 10
+"""Rows of a category, on average, below which most categories are too rare to learn from."""
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}")
 
 
@@ -77,6 +79,11 @@ def _profile(
     distinct = pc.count_distinct(present).as_py()
     if not len(present):
         notes = ["it holds no value; exclude it"]
+    elif kind == "category" and not notes and distinct > 100 and len(present) < _RARE * distinct:
+        notes = [
+            f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; set "
+            "categories.min_count, such as 5"
+        ]
     elif distinct == 1 and len(values) > 1:
         notes = [f"every value is {_shown(present[0])}; exclude it"] if not values.null_count else notes
     elif labels is not None and _is_label(values, labels):
