@@ -125,6 +125,6 @@ def _with_labels(run: Run, truth: Tensor, rows: Tensor, count: int, draw: int) -
     classes = np.unique(labels)
     rare_first = classes[np.argsort([int((labels == code).sum()) for code in classes], kind="stable")]
     first = [int(np.flatnonzero(labels == code)[0]) for code in rare_first]
-    chosen = list(dict.fromkeys([*first, *range(len(rows))]))[: count or len(first)]
+    chosen = list(dict.fromkeys([*first, *range(min(count, len(rows)))]))[: count or len(first)]
     known = {int(rows[order[index]]): int(labels[index]) for index in chosen}
     return knowledge_of(class_shares(truth[run.training], run.task), run.task, known)
