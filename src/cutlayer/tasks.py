@@ -31,6 +31,7 @@ class Task:
             metrics are of the true labels.
         class_weights: Weight of each class in the loss, float32 (classes,), of mean 1 over the training rows; `None`
             where all weigh the same. Only `loss` reads it.
+        row_weights: Weights of the rows of one batch in the loss, float32 (n,); `None` where all weigh the same.
     """
 
     kind: TaskKind
@@ -39,6 +40,7 @@ class Task:
     scale: float = 1.0
     transition: Tensor | None = field(default=None, compare=False, repr=False)
     class_weights: Tensor | None = field(default=None, compare=False, repr=False)
+    row_weights: Tensor | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def fitted(cls, kind: TaskKind, classes: tuple[str, ...], training: Tensor) -> Task:
@@ -82,14 +84,23 @@ class Task:
         """
         if self.transition is not None:
             return forward_corrected_loss(self._log_probabilities(logits), labels, self.transition)
-        if self.class_weights is not None:
-            picked = self._log_probabilities(logits).gather(1, labels[:, None]).squeeze(1)
-            return -(self.class_weights[labels] * picked).mean()
+        if self.class_weights is not None or self.row_weights is not None:
+            return self._weighted_loss(logits, labels)
         if self.kind == "multiclass":
             return functional.cross_entropy(logits, labels)
         if self.kind == "binary":
             return functional.binary_cross_entropy_with_logits(logits.squeeze(1), labels.to(logits.dtype))
         return functional.mse_loss(logits.squeeze(1), (labels - self.center) / self.scale)
+
+    def _weighted_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean over the rows of the loss of each, times its weight and that of its class."""
+        if self.kind == "regression":
+            losses = (logits.squeeze(1) - (labels - self.center) / self.scale).square()
+        else:
+            losses = -self._log_probabilities(logits).gather(1, labels[:, None]).squeeze(1)
+        if self.class_weights is not None:
+            losses = self.class_weights[labels] * losses
+        return (losses if self.row_weights is None else self.row_weights * losses).mean()
 
     def _log_probabilities(self, logits: Tensor) -> Tensor:
         """Logarithms of the probabilities (n, classes)."""

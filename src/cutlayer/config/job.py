@@ -170,6 +170,7 @@ class PrivatePart(FrozenModel):
         table: File of the party's rows.
         id: Name of the id column, or `@row` for row numbers; or columns with the normal form of their values.
         label: Name of the label column, at the active party.
+        weight: Name of the column of the rows' weights in the loss, at the active party.
         features: Columns that are features, and their encoding.
         privacy: Settings of each protection, by name; and of the budget, and of the condition `label_free`.
         audit: Attacks that this party runs, and what it records for them.
@@ -184,6 +185,7 @@ class PrivatePart(FrozenModel):
     table: TableConfig | None = None
     id: IdConfig | None = None
     label: str | None = None
+    weight: str | None = None
     features: FeaturesConfig = FeaturesConfig()
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
     audit: AuditConfig = AuditConfig()

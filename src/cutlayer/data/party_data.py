@@ -34,6 +34,7 @@ from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.profile import ColumnProfile, column_profiles
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
+from cutlayer.data.weights import row_weights
 from cutlayer.errors import DataError
 
 _ENCODER = "encoder.json"
@@ -48,12 +49,14 @@ class Prepared:
         encoder: Encoder of its features; None without features. It holds training values, so it stays with its party.
         labels: Labels of all m rows, training, validation and test; None at a passive party.
         digests: uint8 (m, 16), ids of the common rows in their order.
+        weights: Weights of all m rows in the loss, float32 (m,), of mean 1 over the training rows; None without any.
     """
 
     store: Store | None
     encoder: Encoder | None
     labels: Labels | None
     digests: Digests
+    weights: torch.Tensor | None = None
 
     @property
     def columns(self) -> ColumnSpec | None:
@@ -76,6 +79,7 @@ class PartyTable:
         id_rule: Normal form of the ids, as `IdConfig.rule`; parties must agree.
         stated_rows: Number of rows to state in alignment by `psi`: that of the table, or more.
         label: Name of the label column; None at a passive party.
+        weight: Name of the column of the rows' weights; None without any.
         labels_digest: 16-byte digest of all labels of the table, whichever rows are common, where row numbers are the
             ids; else empty.
     """
@@ -89,6 +93,7 @@ class PartyTable:
         features: FeaturesConfig | None = None,
         task: TaskKind = "binary",
         encoder: Encoder | None = None,
+        weight: str | None = None,
     ) -> None:
         """Read the table.
 
@@ -103,13 +108,14 @@ class PartyTable:
             task: Kind of the labels.
             encoder: Encoder of an earlier run, whose columns are then read and encoded as there; `features` is not
                 used.
+            weight: Name of the column of the rows' weights, at the active party.
 
         Raises:
             DataError: the file cannot be read, a column is not there, or ids are missing or repeat.
         """
         self._source = open_source(table, party)
         self.where = self._source.where
-        self.label = label
+        self.label, self.weight = label, weight
         self._id = IdConfig(column=id) if isinstance(id, str) else id
         self._ids = self._id_names()
         self._task = task
@@ -180,7 +186,7 @@ class PartyTable:
         """
         positions = checked_positions(positions, self.rows, self.where)
         digests = self.digests[positions]
-        labels = self._labels(positions, training)
+        labels, weights = self._labels(positions, training), self._weights(positions, training)
         store, encoder = None, None
         if self._features.include != "none":
             fingerprint = self._fingerprint(digests, training)
@@ -188,7 +194,7 @@ class PartyTable:
             store, encoder = reusable or self._encoded(positions, training, folder, fingerprint)
         if self._source.is_file and self._source.ordered:
             self._table = None
-        return Prepared(store, encoder, labels, digests)
+        return Prepared(store, encoder, labels, digests, weights)
 
     def encode_all(self) -> Store:
         """Every row in the table's own order, in memory, by the encoder of the earlier run.
@@ -208,6 +214,12 @@ class PartyTable:
         labels = encode_labels(self._columns().column(self.label), self._task, where, positions)
         check_training_labels(labels, torch.from_numpy(training), where)
         return labels
+
+    def _weights(self, positions: Positions, training: npt.NDArray[np.int64]) -> torch.Tensor | None:
+        if self.weight is None:
+            return None
+        column = self._columns().column(self.weight).take(pa.array(positions))
+        return row_weights(column, f"{self.where}: weight {self.weight!r}", training)
 
     def _encoded(
         self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None, fingerprint: str
@@ -261,7 +273,7 @@ class PartyTable:
         if self._encoder:
             codes = tuple(encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
-        reserved = {name for name in (*self._ids, self.label) if name is not None}
+        reserved = {name for name in (*self._ids, self.label, self.weight) if name is not None}
         names = feature_names(self._source.names, features, self.where, reserved)
         named = dict.fromkeys((*features.categorical, *features.vocabulary))
         categorical = tuple(name for name in named if name in set(names))
@@ -269,7 +281,7 @@ class PartyTable:
 
     def _read(self) -> pa.Table:
         features = () if self._features.include == "none" else self._features.include
-        wanted = [name for name in (*self._ids, self.label, *features) if name is not None]
+        wanted = [name for name in (*self._ids, self.label, self.weight, *features) if name is not None]
         table = self._source.read(wanted or self._source.names[:1], (*self._features.categorical, *self._ids))
         return table if self._kept is None else table.take(self._kept)
 

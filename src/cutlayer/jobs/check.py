@@ -35,7 +35,7 @@ def check_job(job: Job, only: str | None = None) -> None:
     for where, path in imports_of(job, only).items():
         check_allowed(path, where)
     check_release(job)
-    check_class_weight(job)
+    check_weights(job)
     check_label_free(job)
     check_alignment(job)
     for name, party in job.parties.items():
@@ -103,23 +103,28 @@ def check_release(job: Job) -> None:
             raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)
 
 
-def check_class_weight(job: Job) -> None:
-    """Validate weights of the classes.
+def check_weights(job: Job) -> None:
+    """Validate weights of classes and rows.
 
     Raises:
         ConfigError: no classes, or labels that are drawn: their loss is corrected for the draws without weights.
     """
-    if job.train.class_weight is None:
-        return
-    if job.task == "regression":
+    if job.train.class_weight is not None and job.task == "regression":
         wanted = "train.class_weight with classes alone"
         raise ConfigError.expected(wanted, f"{job.train.class_weight} with task regression", "leave it out")
+    weights = {
+        "train.class_weight": job.train.class_weight,
+        f"parties.{job.active}.weight": job.parties[job.active].weight,
+    }
+    stated = next((where for where, value in weights.items() if value is not None), None)
+    if stated is None:
+        return
     drawn = [
         protection.name for protection in chain_of(job, job.active).protections if "labels" in hooks_of(protection)
     ]
     if drawn:
-        wanted = f"no train.class_weight with {drawn[0]}, whose loss is corrected for the draws"
-        raise ConfigError.expected(wanted, job.train.class_weight, "leave one of them out")
+        wanted = f"no {stated} with {drawn[0]}, whose loss is corrected for the draws"
+        raise ConfigError.expected(wanted, weights[stated], "leave one of them out")
 
 
 def check_alignment(job: Job) -> None:

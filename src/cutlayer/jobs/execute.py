@@ -229,7 +229,9 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
     keys = starting_keys(folder.path, job.parties) if wanted else {}
     for run, chosen in wanted.items():
         progress.stage(run.label)
-        reference = train_reference(job, chosen, active.task, keys, own.truth, active.split, active.part)
+        reference = train_reference(
+            job, chosen, active.task, keys, own.truth, active.split, active.part, active.weights
+        )
         yield _measured(run, reference, active, job)
     if "boosting" in job.compare:
         run = RunId(RunKind.BOOSTING)

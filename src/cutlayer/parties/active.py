@@ -177,6 +177,7 @@ class ActiveParty:
         if prepared.labels is None:
             raise DataError(f"{self.local.name} is the active party and needs a label column")
         name, model = self.local.name, self.job.model
+        self.weights = prepared.weights
         self.truth, self.label_kind = prepared.labels.values, prepared.labels.kind
         self.task = Task.fitted(self.job.task, prepared.labels.classes, self.truth[self.split.part("train")])
         self.store = prepared.store
@@ -311,7 +312,10 @@ class ActiveParty:
                 for name, e in joined_by_name(received).items()
             }
             view = ActiveView(Mode.TRAIN, epoch, count, rows, self.labels[rows], embeddings, parts=len(parts))
-            loss = self.top.objective(self._ordered(own, view), view.labels, self.training_task)
+            task = self.training_task
+            if self.weights is not None:
+                task = replace(task, row_weights=self.weights[rows])
+            loss = self.top.objective(self._ordered(own, view), view.labels, task)
         value = loss.item()
         check_loss(value, self.local.name, epoch, step)
         (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
@@ -453,5 +457,6 @@ class ActiveParty:
             fingerprint=self.fingerprint,
             positive_share=float((training == 1).double().mean()) if self.task.kind == "binary" else None,
             without={names: part for names, part in logits.items() if names},
+            weights=self.weights,
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.top.extra_heads),
         )

@@ -39,6 +39,7 @@ class ActiveOutcome:
             common rows and their labels. It reveals none of them to a reader without the secret.
         positive_share: Share of positive training rows; `None` unless the task is binary.
         without: Logits of the same rows and embeddings by the names of the absent parties; see `absent_sets`.
+        weights: Weights of all common rows in the loss, float32; `None` where all weigh the same.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
     """
 
@@ -62,6 +63,7 @@ class ActiveOutcome:
     positive_share: float | None = None
     without: Mapping[Names, Tensor] = field(default_factory=dict)
     extra_heads: tuple[int, ...] = ()
+    weights: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ active party's own bottom model only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -43,6 +43,7 @@ def train_reference(
     labels: Tensor,
     split: Split,
     part: str,
+    weights: Tensor | None = None,
 ) -> Reference:
     """Train on one machine, by the job's schedule, early stopping and choice of epoch.
 
@@ -54,6 +55,7 @@ def train_reference(
         labels: True labels of the common rows, (n,).
         split: Rows for training, validation and testing.
         part: Held-out rows to report: `validation` or `test`.
+        weights: Weights of the common rows in the loss, (n,); `None` where all weigh the same.
     """
     model, stopping = JointModel(job, stores, task, keys), EarlyStopping()
     schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
@@ -61,7 +63,8 @@ def train_reference(
     weighted = task.balanced(labels[split.part("train")]) if job.train.class_weight == "balanced" else task
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
-        return model.top.objective(model.embed(rows), labels[rows], weighted)
+        each = weighted if weights is None else replace(weighted, row_weights=weights[rows])
+        return model.top.objective(model.embed(rows), labels[rows], each)
 
     def end_epoch(epoch: int) -> tuple[bool, bool]:
         metrics = task.evaluate(model.logits(validation), labels[validation])
