@@ -11,10 +11,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from cutlayer.channel.trail import verify
+from cutlayer.config import Job, validated
 from cutlayer.training.folder import RunFolder
 from tests.channel.certificates import FEDERATION, Federation
 from tests.parties.processes import Site, fork, lay_out
-from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, raw_job, run, tables
+from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, raw_job, run, tables
 from tools.faults.proxy import Proxy
 
 OPTIONS: dict[str, Any] = {
@@ -24,6 +25,7 @@ OPTIONS: dict[str, Any] = {
     "audit": {"rows": 64},
     "epochs": 4,
 }
+MORE: dict[str, Any] = {"federation": FEDERATION, "channel": {"compress": "int8"}}
 NAMES = (ACTIVE, *PASSIVES[:2])
 
 
@@ -35,14 +37,14 @@ def losses(folder: Path) -> list[float]:
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same job with all parties in this process."""
     folder = tmp_path_factory.mktemp("together")
-    run(make_job(**OPTIONS), tables(passives=2), folder, key=KEY)
+    run(validated(Job, raw_job(**OPTIONS) | MORE, ""), tables(passives=2), folder, key=KEY)
     return folder
 
 
 @pytest.fixture
 def sites(tmp_path: Path) -> dict[str, Site]:
     """Every party's folder, with its certificate and without `--plaintext`."""
-    sites = lay_out(tmp_path / "sites", raw_job(**OPTIONS) | {"federation": FEDERATION}, tables(passives=2))
+    sites = lay_out(tmp_path / "sites", raw_job(**OPTIONS) | MORE, tables(passives=2))
     made = Federation(tmp_path / "keys", *PASSIVES[:2])
     for name, site in sites.items():
         shutil.copytree(made.base / name, site.folder / "keys")

@@ -11,6 +11,7 @@ from cutlayer.results.utility import ModelUtility, UtilityResult
 LABELS = {
     RunId(RunKind.THIS_RUN): "this run",
     RunId(RunKind.UNDEFENDED): "undefended",
+    RunId(RunKind.UNCOMPRESSED): "uncompressed",
     RunId(RunKind.PROTECTION, (), "label_dp"): "label_dp",
     RunId(RunKind.PROTECTION, ("telco",), "dp_embedding"): "dp_embedding of telco",
     RunId(RunKind.MALICIOUS, ("telco",)): "malicious telco",

@@ -23,7 +23,7 @@ import msgpack
 import torch
 from torch import Tensor
 
-from cutlayer.channel.message import SHAPES, Kind, Message
+from cutlayer.channel.message import PACKABLE, SHAPES, Kind, Message
 from cutlayer.checksum import crc32
 from cutlayer.errors import ConfigError, ProtocolError
 
@@ -136,7 +136,7 @@ def decode(frame: Raw | Sequence[Raw], limits: Limits = DEFAULT_LIMITS, *, check
     parts = _parts(_envelope(reader, limits, checksum=checksum))
     kind = _kind(parts["kind"])
     sizes = _tensor_shapes(kind, parts["tensors"], reader.left)
-    tensors = {name: _tensor(reader, SHAPES[kind].tensors[name][0], shape) for name, shape in sizes.items()}
+    tensors = {name: _tensor(reader, dtype, shape) for name, (dtype, shape) in sizes.items()}
     return Message(**{**parts, "kind": kind, "tensors": tensors}).checked()
 
 
@@ -269,13 +269,15 @@ def _kind(value: str) -> Kind:
         raise ProtocolError.expected("a kind of message of this version", reprlib.repr(value)) from None
 
 
-def _tensor_shapes(kind: Kind, entries: list[Any], remaining: int) -> dict[str, list[int]]:
-    """Shapes by name, which need exactly the given number of bytes."""
+def _tensor_shapes(kind: Kind, entries: list[Any], remaining: int) -> dict[str, tuple[torch.dtype, list[int]]]:
+    """Types and shapes by name, which need exactly the given number of bytes."""
     wanted = SHAPES[kind].tensors
     if len(entries) != len(wanted):
         raise ProtocolError.expected(f"{kind} with tensors {[*wanted]}", reprlib.repr(entries))
     shapes = {}
     for (name, (dtype, rank)), entry in zip(wanted.items(), entries, strict=True):
+        if kind in PACKABLE and isinstance(entry, list) and entry[1:2] == [DTYPES[torch.uint8]]:
+            dtype = torch.uint8
         if not isinstance(entry, list) or len(entry) != 4 or entry[:2] != [name, DTYPES[dtype]]:
             raise ProtocolError.expected(f"{kind}.{name} of {DTYPES[dtype]}", reprlib.repr(entry))
         shape, size = entry[2:]
@@ -285,7 +287,7 @@ def _tensor_shapes(kind: Kind, entries: list[Any], remaining: int) -> dict[str, 
         if any(not 0 <= n < 2**31 for n in shape) or math.prod(shape) * dtype.itemsize != size or size > remaining:
             raise ProtocolError.expected(f"{kind}.{name} to fit {remaining} bytes", f"shape {shape} in {size} bytes")
         remaining -= size
-        shapes[name] = shape
+        shapes[name] = dtype, shape
     if remaining:
         raise ProtocolError.expected(f"the end of a {kind}", f"{remaining} more bytes")
     return shapes

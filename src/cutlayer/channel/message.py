@@ -98,6 +98,10 @@ SHAPES: Mapping[Kind, Shape] = {
 }
 
 
+PACKABLE = frozenset({Kind.EMBEDDING, Kind.GRADIENT, Kind.EVALUATION, Kind.RELEASE})
+"""Kinds whose matrix may be packed rows, uint8, where the parties agreed on a compression."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A message, numbered so that a moved, repeated or lost message is detected.
@@ -140,7 +144,8 @@ class Message:
             raise ProtocolError.expected(f"{self.kind} with {wanted}", got)
         for name, (dtype, rank) in shape.tensors.items():
             tensor = self.tensors[name]
-            if tensor.dtype != dtype or tensor.dim() != rank:
+            packed = self.kind in PACKABLE and tensor.dtype == torch.uint8
+            if (tensor.dtype != dtype and not packed) or tensor.dim() != rank:
                 raise ProtocolError.expected(
                     f"{self.kind}.{name} of {dtype} with {rank} axes", f"{tensor.dtype} {tuple(tensor.shape)}"
                 )

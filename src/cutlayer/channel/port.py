@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 
+import torch
 from torch import Tensor
 
-from cutlayer.channel.message import Kind, Message, Scalar
+from cutlayer.channel.compression import Compression
+from cutlayer.channel.message import PACKABLE, Kind, Message, Scalar
 from cutlayer.errors import ProtocolError
 
 
@@ -23,7 +25,10 @@ class Port:
     Attributes:
         inspect: Function that is called with every message before it is counted and sent; it refuses a message by
             raising.
-        record: Function that is called with every message right before it is sent.
+        record: Function that is called with every message right before it is sent, as it crosses.
+        compression: Packs the embeddings and gradients that leave, and unpacks those that come; `None` for float32.
+        sent: Number of messages sent, by kind.
+        traffic: Bytes of tensors by kind, sent and received, as they cross.
     """
 
     def __init__(self, me: str, peer: str, run: str, transmit: Callable[[Message], None]) -> None:
@@ -33,8 +38,8 @@ class Port:
         self.record: Callable[[Message], None] | None = None
         self.arrived: deque[Message] = deque()
         self.sent: Counter[Kind] = Counter()
-        self.bytes_sent = 0
-        self.bytes_received = 0
+        self.compression: Compression | None = None
+        self.traffic: tuple[Counter[Kind], Counter[Kind]] = (Counter(), Counter())
         self.heard_last = ""
         self._next_out = 0
         self._next_in = 0
@@ -49,19 +54,47 @@ class Port:
         tensors: Mapping[str, Tensor] | None = None,
         fields: Mapping[str, Scalar] | None = None,
     ) -> Message:
-        """Stamp a message and transmit it; its tensors are detached and made contiguous first."""
+        """Stamp a message and transmit it; its tensors are detached and made contiguous first.
+
+        Returns:
+            The message as the receiver reads it: with a compression, its numbers are those that were rounded.
+        """
         carried = {name: tensor.detach().contiguous() for name, tensor in (tensors or {}).items()}
         message = Message(
             kind, self.me, self.peer, self.run, epoch, step, self._next_out, rows, carried, fields or {}
         ).checked()
         if self.inspect is not None:
             self.inspect(message)
+        # After the protections and the check of what they covered: nothing that they hid can come back by rounding.
+        crossing = message if self.compression is None else self.compression.packed(message)
         if self.record is not None:
-            self.record(message)
+            self.record(crossing)
         self._next_out += 1
         self.sent[kind] += 1
-        self.bytes_sent += message.nbytes
-        self.transmit(message)
+        self.traffic[0][kind] += crossing.nbytes
+        self.transmit(crossing)
+        return message if crossing is message else self._read(crossing)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of all tensors that were sent, as they crossed."""
+        return self.traffic[0].total()
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of all tensors that arrived, as they crossed."""
+        return self.traffic[1].total()
+
+    def _read(self, message: Message) -> Message:
+        """A message with its rows as float32.
+
+        Raises:
+            ProtocolError: rows are packed, or not packed, other than the parties agreed.
+        """
+        if self.compression is not None:
+            return self.compression.unpacked(message)
+        if message.kind in PACKABLE and any(tensor.dtype == torch.uint8 for tensor in message.tensors.values()):
+            raise ProtocolError.expected(f"{message.kind} from {message.sender} as float32", "packed rows")
         return message
 
     def deliver(self, message: Message) -> None:
@@ -79,10 +112,11 @@ class Port:
             raise ProtocolError.expected(
                 f"message {self._next_in} from {self.peer}", f"message {message.sequence}", "a message was lost"
             )
+        read = self._read(message.checked())
         self._next_in += 1
-        self.bytes_received += message.nbytes
+        self.traffic[1][message.kind] += message.nbytes
         self.heard_last = message.description
-        self.arrived.append(message.checked())
+        self.arrived.append(read)
 
 
 def link(first: str, second: str, run: str) -> tuple[Port, Port]:

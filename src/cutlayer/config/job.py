@@ -26,7 +26,8 @@ from cutlayer.config.table import FeaturesConfig, TableConfig
 Role = Literal["active", "passive"]
 TaskKind = Literal["binary", "multiclass", "regression"]
 Release = Literal["every_step", "once"]
-Reference = Literal["centralised", "alone", "undefended", "each", "retrained", "finetuned", "boosting"]
+Form = Literal["float16", "bfloat16", "int8"]
+Reference = Literal["centralised", "alone", "undefended", "each", "uncompressed", "retrained", "finetuned", "boosting"]
 
 MAX_NAME_LENGTH = 64
 MAX_EPOCHS = 10_000
@@ -427,6 +428,16 @@ BOTTOM: Mapping[str, Any] = {"kind": "mlp", "hidden": [64, 32]}
 TOP: Mapping[str, Any] = {"kind": "mlp", "hidden": [32]}
 
 
+class ChannelConfig(FrozenModel):
+    """What crosses between the parties, and in which form.
+
+    Attributes:
+        compress: Form of the numbers of embeddings and gradients, after all protections; float32 without it.
+    """
+
+    compress: Form | None = None
+
+
 class ModelConfig(FrozenModel):
     """Bottom and top model by kind; `bottom` may be a mapping from party to model.
 
@@ -472,12 +483,13 @@ class Job(FrozenModel):
         parties: Parties by name; their order is that of the embeddings at the top model.
         alignment: How parties in processes of their own find their common rows: `psi`, a private set intersection, or
             `plain`, which shows the active party a digest of every id. With all parties in one process nothing crosses.
+        channel: Form in which embeddings and gradients cross.
         model: Bottom and top models.
         train: Schedule of the training.
         compare: Baselines to train for the report (only in one process): `centralised` (all columns in one
-            place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone), `retrained`
-            (without each single passive party), `finetuned` (the top model trained further after a departure),
-            `boosting` (gradient boosting on all columns in one place).
+            place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone),
+            `uncompressed`, `retrained` (without each single passive party), `finetuned` (the top model trained further
+            after a departure), `boosting` (gradient boosting on all columns in one place).
     """
 
     name: str = "job"
@@ -485,6 +497,7 @@ class Job(FrozenModel):
     task: TaskKind = "binary"
     parties: Mapping[PartyName, PartyConfig]
     alignment: Literal["psi", "plain"] = "psi"
+    channel: ChannelConfig = ChannelConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     compare: tuple[Reference, ...] = ()
@@ -542,6 +555,8 @@ class Job(FrozenModel):
             del whole["train"]["best_by"]
         if self.train.class_weight is None:
             del whole["train"]["class_weight"]
+        if self.channel != ChannelConfig():
+            whole["channel"] = self.channel.model_dump(mode="json")
         if self.alignment != "psi":
             whole["alignment"] = self.alignment
         return whole

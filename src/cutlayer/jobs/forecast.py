@@ -22,6 +22,7 @@ from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
 from cutlayer.jobs.cautions import cautions_of
 from cutlayer.jobs.check import check_job, imports_of, notes_of
+from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.models import tapped
 from cutlayer.tasks import Task
 from cutlayer.training.all_runs import forecast_all_runs
@@ -220,9 +221,10 @@ def _party(
     train, held_out, every = rows
     widths = model.widths
     once = role == "passive" and job.train.releases_once(name)
-    upwards = 0 if once else 4 * (train + held_out) * widths.get(name, 0)
-    downwards = 4 * train * sum(widths[party] for party in job.passives if not job.train.releases_once(party))
-    warmup = 4 * train * sum(widths[party] for party in job.passives)
+    row = {party: row_bytes(job.channel.compress, width) for party, width in widths.items()}
+    upwards = 0 if once else (train + held_out) * row.get(name, 0)
+    downwards = train * sum(row[party] for party in job.passives if not job.train.releases_once(party))
+    warmup = train * sum(row[party] for party in job.passives)
     store = prepared[name].store
     bottom = dict(zip(model.widths, model.bottoms, strict=True)).get(name)
     top = model.top.parameters() if role == "active" else ()
@@ -236,7 +238,7 @@ def _party(
         parameters=sum(parameter.numel() for parameter in (*(bottom.parameters() if bottom else ()), *top)),
         bytes_per_epoch=upwards if role == "passive" else downwards,
         bytes_warmup=upwards if role == "passive" else warmup,
-        bytes_once=4 * every * widths[name] if once else 0,
+        bytes_once=every * row[name] if once else 0,
         store_bytes=store.bytes if store else 0,
     )
 

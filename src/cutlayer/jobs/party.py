@@ -95,6 +95,7 @@ def _lead(
         active=outcome,
         passives={},  # their outcomes stay with them
         traffic=party.usage.by_party(local.name),
+        kinds=party.usage.kinds_by_party(local.name),
         rows_own={local.name: local.table.rows, **party.peer_rows},
         seconds=party.usage.seconds,
     )

@@ -97,6 +97,7 @@ def _party(job: Job, name: str, trained: Trained) -> PartyInfo:
         released_once=name in job.passives and job.train.releases_once(name),
         bytes_sent=sent,
         bytes_received=received,
+        traffic=trained.kinds.get(name, {}),
     )
 
 

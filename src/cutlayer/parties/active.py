@@ -18,13 +18,14 @@ from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches
 from cutlayer.data.party_data import Prepared
 from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
 from cutlayer.parties.evidence import stated_evidence
 from cutlayer.parties.groups import check_bottom, check_top, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.handshake import agree_active, agree_order_active
-from cutlayer.parties.local import EVALUATION_ROWS, Local, context_of
+from cutlayer.parties.local import EVALUATION_ROWS, Local, compress_links, context_of
 from cutlayer.parties.messages import DONE, checked_embedding, receive
 from cutlayer.parties.numbers import check_loss, check_own, check_weights
 from cutlayer.parties.observer import EpochRecord, Observer
@@ -54,6 +55,7 @@ class ActiveParty:
         # Parties that receive gradients: all of them at first, and the streaming ones after the single releases.
         self.gradient_ports = dict(ports)
         self.usage = Usage(ports)
+        compress_links(job, local, ports.values())
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
     def run(self) -> Generator[Port, Message, ActiveOutcome]:
@@ -66,6 +68,8 @@ class ActiveParty:
         epoch, step = yield from self._prepare()
         while not self.stopping.stop:
             began = time.perf_counter()
+            if not step:
+                self.usage.begin_epoch()
             loss = yield from self._train_epoch(epoch, step)
             step = 0
             seconds = time.perf_counter() - began
@@ -80,7 +84,10 @@ class ActiveParty:
             if self.follower is not None and self.follower.close(epoch):
                 self.observer.followed(epoch, self.follower.rows)
             rate = len(self.split.train) / seconds
-            self.observer.ended(EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates))
+            traffic = self.usage.of_epoch()
+            self.observer.ended(
+                EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates, traffic)
+            )
             self._commit(epoch)
             epoch += 1
             if epoch == self.job.train.warmup_epochs:
@@ -324,11 +331,16 @@ class ActiveParty:
         for name, gradient in gradients.items():
             what = f"cut gradient for {name} in epoch {epoch}, step {step}"
             check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
+        sent = {}
         for name, port in self.gradient_ports.items():
-            for digest, part in zip(digests, micro_batches(gradients[name], len(parts)), strict=True):
+            crossed = [
                 port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": part})
+                for digest, part in zip(digests, micro_batches(gradients[name], len(parts)), strict=True)
+            ]
+            sent[name] = joined([message.tensors["gradient"] for message in crossed])
+            self._count(Kind.GRADIENT, sent[name])
         seen = {name: embedding.detach() for name, embedding in embeddings.items()}
-        return value * share, (seen, gradients, layers)
+        return value * share, (seen, sent, layers)
 
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The protected cut gradient of every passive party that receives one."""
@@ -351,6 +363,7 @@ class ActiveParty:
             message = yield from receive(port, kind, epoch, step, digest)
             limit = self.local.limits.embedding_norm
             received[name] = checked_embedding(message, len(rows), self.widths[name], limit)
+            self._count(kind, received[name])
         return received
 
     def _own_embedding(self, rows: Tensor) -> dict[str, Tensor]:
@@ -358,6 +371,10 @@ class ActiveParty:
         if self.store is None:
             return {}
         return {self.local.name: self.state.modules["bottom"](*self.store.gather(rows))}
+
+    def _count(self, kind: Kind, rows: Tensor) -> None:
+        """Count the bytes of some rows as they crossed."""
+        self.usage.count(kind, len(rows) * row_bytes(self.job.channel.compress, rows.shape[1]))
 
     def _ordered(self, own: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
         """All embeddings, including this party's own, in the job's order of parties."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from cutlayer.accounting import MARKER, ReleaseLog, ReleasePlan
 from cutlayer.accounting.plan import Bottom, Encoding
+from cutlayer.channel import Port
+from cutlayer.channel.compression import Compression
 from cutlayer.channel.followed import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job, LimitsConfig
@@ -185,6 +187,13 @@ class Local:
     def records_layers(self, sampling: Sampling, step: int) -> bool:
         """Whether this party records the outputs of its layers in a step of an epoch."""
         return self.records(sampling, step) and self.audit.layers and sampling.takes_layers(step)
+
+
+def compress_links(job: Job, local: Local, ports: Iterable[Port]) -> None:
+    """Set the compression of a party's links, if the job has one."""
+    form = job.channel.compress
+    for port in ports:
+        port.compression = None if form is None else Compression(form, local.noise_key)
 
 
 def context_of(

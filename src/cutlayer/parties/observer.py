@@ -26,6 +26,7 @@ class EpochRecord:
         best: Whether the epoch is the best so far.
         leak: Leak, 0.5 to 1, by `party/message/attack`, of this epoch's sampled steps.
         protections: The active party's own metrics of the epoch, by `protection.metric`; estimates, never a guarantee.
+        bytes: Bytes of tensors that crossed in the epoch, in both directions on all links, by kind of message.
     """
 
     epoch: int
@@ -37,6 +38,7 @@ class EpochRecord:
     best: bool = False
     leak: Mapping[str, float] = field(default_factory=dict)
     protections: Mapping[str, float] = field(default_factory=dict)
+    bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 class WatchedParty(Protocol):

@@ -22,7 +22,7 @@ from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
 from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.groups import BatchColumns, ReadAhead, check_bottom, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.handshake import Saved, agree_order_passive, agree_passive
-from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local, context_of
+from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local, compress_links, context_of
 from cutlayer.parties.messages import DONE, check_present, receive
 from cutlayer.parties.numbers import check_own, check_received, check_weights
 from cutlayer.parties.outcome import PassiveOutcome
@@ -43,6 +43,7 @@ class PassiveParty:
 
     def __init__(self, job: Job, local: Local, port: Port) -> None:
         self.job, self.local, self.port = job, local, port
+        compress_links(job, local, [port])
         self.releases_once = job.train.releases_once(local.name)
         self.warmup_epochs = job.train.warmup_epochs if self.releases_once else 0
         self.released: Tensor | None = None  # embeddings of the single release, by row
@@ -263,12 +264,12 @@ class PassiveParty:
         self.ahead.read(self.next_rows)  # while the active party computes
         self._begin_update()
         gradients = []
-        for parts, embedding, view, _ in sent:
+        for parts, embedding, view, *_ in sent:
             gradients.append((yield from self._gradient(epoch, step, parts, embedding.shape[1])))
             self._learn(embedding, replace(view, gradient=gradients[-1]))
         self._finish_update()
         if self.local.records(self.sampling, step):
-            released = joined([view.embedding.detach() for _, _, view, _ in sent if view.embedding is not None])
+            released = joined([crossed for *_, crossed, _ in sent])
             layers = joined_by_name([outputs for *_, outputs in sent])
             first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
             mine = self.local.name
@@ -276,11 +277,11 @@ class PassiveParty:
 
     def _send_group(
         self, epoch: int, step: int, count: int, parts: Sequence[Tensor], columns: BatchColumns
-    ) -> tuple[Tensor, PassiveView, Mapping[str, Tensor]]:
+    ) -> tuple[Tensor, PassiveView, Tensor, Mapping[str, Tensor]]:
         """Embed some rows of a step, and send them in a message for each part.
 
         Returns:
-            Their embedding, the view with what was released of it, and the outputs of the layers.
+            Their embedding, the view with what was released of it, what crossed of that, and the outputs of the layers.
         """
         with tapped(self.bottom if self.local.records_layers(self.sampling, step) else None, LAYER_ROWS) as layers:
             embedding: Tensor = self.bottom(*columns)
@@ -290,9 +291,12 @@ class PassiveParty:
             Mode.TRAIN, epoch, count, rows, self._embed, inputs=self._columns, part="train", parts=number
         )
         released = self.state.chain.embedding_out(embedding, view)
-        for part, each in zip(parts, micro_batches(released, number), strict=True):
+        crossed = [
             self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=rows_digest(part), tensors={"embedding": each})
-        return embedding, replace(view, embedding=released), layers
+            for part, each in zip(parts, micro_batches(released, number), strict=True)
+        ]
+        sent = joined([message.tensors["embedding"] for message in crossed])
+        return embedding, replace(view, embedding=released), sent, layers
 
     def _gradient(self, epoch: int, step: int, parts: Sequence[Tensor], width: int) -> Generator[Port, Message, Tensor]:
         """The gradient that the active party returns for some rows, in a message for each part.

@@ -19,6 +19,7 @@ class RunKind(StrEnum):
 
     THIS_RUN = "this run"
     UNDEFENDED = "undefended"
+    UNCOMPRESSED = "uncompressed"
     PROTECTION = "protection alone"
     MALICIOUS = "malicious"
     CENTRALISED = "centralised"
@@ -76,6 +77,7 @@ class RunId:
 _NOTES = {
     RunKind.THIS_RUN: "the job as configured",
     RunKind.UNDEFENDED: "the same job without any protection",
+    RunKind.UNCOMPRESSED: "the same job with embeddings and gradients as float32 on the link",
     RunKind.PROTECTION: "only {} on",
     RunKind.MALICIOUS: "the same job with the optimiser of active_model_completion at the passive parties",
     RunKind.CENTRALISED: "the same network without a cut, trained where all columns lie together",
@@ -173,6 +175,7 @@ class PartyInfo(FrozenModel):
         released_once: whether it sent each row's embedding a single time, before training.
         bytes_sent: bytes sent over all starts of the run.
         bytes_received: bytes received over all starts of the run.
+        traffic: bytes of tensors sent and received by kind of message, over all starts of the run.
     """
 
     name: str
@@ -185,6 +188,7 @@ class PartyInfo(FrozenModel):
     released_once: bool = False
     bytes_sent: int
     bytes_received: int
+    traffic: Mapping[str, tuple[int, int]] = Field(default_factory=dict)
 
 
 class EpochResult(FrozenModel):

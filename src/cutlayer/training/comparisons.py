@@ -1,4 +1,4 @@
-"""The jobs that a run is compared with: the undefended baseline, each protection alone, and the malicious run."""
+"""The jobs that a run is compared with: undefended, uncompressed, each protection alone, and the malicious run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job
-from cutlayer.config.job import LABEL_FREE
+from cutlayer.config.job import LABEL_FREE, ChannelConfig
 from cutlayer.results.run import RunId, RunKind
 
 
@@ -27,6 +27,8 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     protections = [(name, key) for name, party in job.parties.items() for key in party.protections]
     if "undefended" in job.compare and (protections or is_label_free(job)):
         yield RunId(RunKind.UNDEFENDED), undefended_job(job)
+    if "uncompressed" in job.compare and job.channel.compress:
+        yield RunId(RunKind.UNCOMPRESSED), job.model_copy(update={"channel": ChannelConfig(), "compare": ()})
     if "each" in job.compare and len(protections) > 1:
         for party, key in protections:
             unique = [other for other, protection in protections if protection == key] == [party]

@@ -53,6 +53,7 @@ class Trained:
         active: What the active party knows at the end.
         passives: What each passive party knows at the end, by name; empty where they run in processes of their own.
         traffic: Bytes sent and received by every party, over all starts of the run.
+        kinds: The same by kind of message.
         rows_own: Number of rows of each party's own table, by name.
         seconds: Wall time of all starts of the run.
     """
@@ -60,6 +61,7 @@ class Trained:
     active: ActiveOutcome
     passives: Mapping[str, PassiveOutcome]
     traffic: Mapping[str, tuple[int, int]]
+    kinds: Mapping[str, Mapping[str, tuple[int, int]]]
     rows_own: Mapping[str, int]
     seconds: float
 
@@ -213,6 +215,7 @@ def train_together(
         active=results[job.active],
         passives={name: results[name] for name in job.passives},
         traffic=leader.usage.by_party(job.active),
+        kinds=leader.usage.kinds_by_party(job.active),
         rows_own={name: tables[name].rows for name in job.parties},
         seconds=leader.usage.seconds,
     )

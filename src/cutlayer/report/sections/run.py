@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cutlayer.report.rounding import count, share, size, times
 from cutlayer.report.section import Block, Code, Column, Facts, Paragraph, Section, number, table
 from cutlayer.results.report import Report
@@ -28,7 +30,22 @@ def parties(report: Report) -> Section:
         (number("sent", "Traffic"), lambda party: size(party.bytes_sent)),
         (number("received", "Traffic"), lambda party: size(party.bytes_received)),
     )
-    return Section("parties", "Parties and data", (Paragraph(lead, "lead"), listed), nav="Parties")
+    blocks: tuple[Block, ...] = (Paragraph(lead, "lead"), listed)
+    own = next((party for party in report.parties if party.role == "active"), None)
+    if own is not None and own.traffic:
+        blocks += (_traffic(own.name, own.traffic),)
+    return Section("parties", "Parties and data", blocks, nav="Parties")
+
+
+def _traffic(active: str, traffic: Mapping[str, tuple[int, int]]) -> Block:
+    """Bytes by kind of message, at the active party, which every message starts from or goes to."""
+    return table(
+        "Bytes of tensors by kind of message",
+        sorted(traffic.items(), key=lambda entry: -sum(entry[1])),
+        (Column("Message"), lambda entry: entry[0].replace("_", " ")),
+        (number(f"from {active}"), lambda entry: size(entry[1][0])),
+        (number(f"to {active}"), lambda entry: size(entry[1][1])),
+    )
 
 
 def _disclosed(value: int | None) -> str:

@@ -1,0 +1,66 @@
+"""Compression of embeddings and gradients on a link, the last thing before a message leaves: a hook of the port.
+
+It acts on what the protections returned and on nothing else: it is post-processing, so a formal guarantee holds as it
+is. Random numbers are drawn from the party's own key for the run, bound to the peer, the point of the schedule and the
+content: a resume repeats them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cutlayer.channel.message import PACKABLE, Message
+from cutlayer.errors import ProtocolError
+from cutlayer.kernels.noise import derive, fingerprint, keystream
+from cutlayer.kernels.packed_rows import Form, pack_rows, unpack_rows, width_of
+
+
+class Compression:
+    """Packs and unpacks the matrices of embeddings and gradients.
+
+    Args:
+        form: Form of the numbers on the link, as all parties agreed.
+        noise_key: 32 bytes of the party's own, for this run.
+    """
+
+    def __init__(self, form: Form, noise_key: bytes) -> None:
+        self.form = form
+        self._key, self._content_key = (
+            derive(noise_key, purpose) for purpose in (b"cutlayer compression", b"cutlayer compressed content")
+        )
+
+    def packed(self, message: Message) -> Message:
+        """The message with packed rows, if its kind has any."""
+        if message.kind not in PACKABLE:
+            return message
+        tensors = {name: self._packed(tensor, message) for name, tensor in message.tensors.items()}
+        return replace(message, tensors=tensors)
+
+    def unpacked(self, message: Message) -> Message:
+        """The message with float32 rows, as the receiver computes with them.
+
+        Raises:
+            ProtocolError: the rows are not packed, or of a size that no rows have.
+        """
+        if message.kind not in PACKABLE:
+            return message
+        tensors = {}
+        for name, tensor in message.tensors.items():
+            if tensor.dtype != torch.uint8 or width_of(self.form, tensor.shape[1]) is None:
+                got = f"{tensor.dtype} {tuple(tensor.shape)}"
+                raise ProtocolError.expected(f"{message.kind}.{name} from {message.sender} as {self.form} rows", got)
+            tensors[name] = unpack_rows(tensor, self.form)
+        return replace(message, tensors=tensors)
+
+    def _packed(self, tensor: Tensor, message: Message) -> Tensor:
+        def uniform(count: int) -> Tensor:
+            where = json.dumps([message.kind, message.receiver, message.epoch, message.step, list(tensor.shape)])
+            key = derive(self._key, where.encode(), message.rows, fingerprint(self._content_key, tensor))
+            words = torch.frombuffer(keystream(key, b"rounding", 2 * count), dtype=torch.int16)
+            return (words.float() + (2**15 + 0.5)) / 2**16
+
+        return pack_rows(tensor, self.form, uniform)
