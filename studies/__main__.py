@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder of data sets")
     parser.add_argument("--out", type=Path, help="folder of results; default: runs/study-NAME")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each setting; default: 3")
+    parser.add_argument("--workers", type=int, default=1, help="processes that train at a time; default: 1")
     parser.add_argument("--full", action="store_true", help="the paper's sizes, where a study has them: days on a CPU")
     parser.add_argument("--render", action="store_true", help="write the page again from NAME.json in --out")
     parser.add_argument("--index", action="store_true", help="write index.md from all results in --out")
@@ -85,7 +86,8 @@ def _results(options: argparse.Namespace, folder: Path, progress: Progress) -> R
         return render_study(options.name, folder)
     if options.data is None:
         raise ConfigError.expected("--data, the folder of data sets", "none", "name it, or render what is there")
-    return run_study(options.name, options.data, folder, options.seeds, progress, full=options.full)
+    chosen = {"full": options.full, "workers": options.workers}
+    return run_study(options.name, options.data, folder, options.seeds, progress, **chosen)
 
 
 if __name__ == "__main__":

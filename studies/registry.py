@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cutlayer.config import near_miss
+from cutlayer.durable import locked
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import Progress
 from studies.adaptive_audit.study import AdaptiveAuditStudy
@@ -19,6 +20,7 @@ from studies.label_free.study import LabelFreeStudy
 from studies.model_completion.study import ModelCompletionStudy
 from studies.record import Record, write_page
 from studies.trials import Study, run_trials
+from studies.workers import run_in_workers
 
 STUDIES: Mapping[str, type[Study]] = {
     study.name: study
@@ -47,7 +49,9 @@ def study_named(name: str) -> type[Study]:
     return STUDIES[name]
 
 
-def run_study(name: str, data: Path, out: Path, seeds: int, progress: Progress, *, full: bool = False) -> Record:
+def run_study(
+    name: str, data: Path, out: Path, seeds: int, progress: Progress, *, full: bool = False, workers: int = 1
+) -> Record:
     """Run the trainings that have no result yet, then write `NAME.json`, `NAME.md` and `figures/`.
 
     Args:
@@ -57,18 +61,26 @@ def run_study(name: str, data: Path, out: Path, seeds: int, progress: Progress, 
         seeds: Number of seeds of each setting, 1 or more.
         progress: Observer of the trainings.
         full: Whether to run the paper's sizes instead of those for a CPU.
+        workers: Number of processes that train at a time; others, on this machine or another, may work in `out` too.
 
     Raises:
-        ConfigError: no such study, no seed, or `full` of a study that has one size.
+        ConfigError: no such study, no seed or worker, or `full` of a study that has one size.
         DataError: a data set is missing.
     """
     kind = study_named(name)
     if seeds < 1:
         raise ConfigError.expected("--seeds of 1 or more", seeds)
+    if workers < 1:
+        raise ConfigError.expected("--workers of 1 or more", workers)
     study = kind(full=full)
-    record = Record.of(study, run_trials(study, data, out, seeds, progress), seeds, out)
-    record.save(out)
-    write_page(study, record, out)
+    if workers > 1:
+        progress.stage(f"{workers} workers")
+        run_in_workers(kind, data, out, seeds, workers, full=full)
+    results = run_trials(study, data, out, seeds, progress)
+    with locked(out / "study.lock", f"the page of {name}", wait=True):  # of several processes that end at once
+        record = Record.of(study, results, seeds, out)
+        record.save(out)
+        write_page(study, record, out)
     return record
 
 

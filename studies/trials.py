@@ -8,6 +8,7 @@ import math
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from typing import Any, ClassVar
 from cutlayer.audit.leak import BEST_ASSIGNMENT
 from cutlayer.config import Job
 from cutlayer.durable import locked, make_folder, write_whole
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, LockHeld
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.leaks import LayerLeak, LeakResult
 from cutlayer.results.run import RunKind
@@ -106,22 +107,51 @@ class Study(ABC):
 
 
 def run_trials(study: Study, data: Path, out: Path, seeds: int, progress: Progress) -> list[TrialResult]:
-    """Run every training that has no result in `out` yet; an interrupted study continues with the next one.
+    """Run every training that has no result in `out` yet, and return the results of all.
 
-    Raises:
-        RunFolderError: another process runs this study in `out`.
+    Processes of one machine or of several may share `out`: each training is claimed by a lock file, which the operating
+    system frees when its process ends, however it ends. An interrupted study continues with the next training.
+
+    Args:
+        study: Study to run.
+        data: Folder of data sets.
+        out: Folder of results; between machines, on a file system whose locks they share, such as NFS.
+        seeds: Number of seeds of each setting.
+        progress: Observer of the trainings.
     """
     folder = out / ("trials-full" if study.full else "trials")
     make_folder(folder, mode=0o755)
-    results = []
-    with locked(out / "study.lock", f"the study {study.name}"):  # two processes would share the folder `work`
+    while True:
+        results, elsewhere = [], []
         for trial in study.trials(data, seeds):
             path = folder / f"{trial.slug}.json"
-            if not path.exists():
-                progress.stage(f"{trial.group}: {trial.setting}, seed {trial.seed}")
-                write_whole(path, json.dumps(study.train(trial, out / "work", progress)), mode=0o644)
-            results.append(TrialResult(**json.loads(path.read_text(encoding="utf-8"))))
-    return results
+            if not path.exists() and not _claimed_and_run(study, trial, path, out, progress):
+                elsewhere.append(path)
+            elif not elsewhere:
+                results.append(TrialResult(**json.loads(path.read_text(encoding="utf-8"))))
+        if not elsewhere:
+            return results
+        progress.stage(f"waiting for {len(elsewhere)} of other processes")
+        with locked(_lock_of(elsewhere[0]), "waiting", wait=True):
+            pass  # its process has finished the training, or has ended without
+
+
+def _claimed_and_run(study: Study, trial: Trial, path: Path, out: Path, progress: Progress) -> bool:
+    """Run a training and write its result, unless another process is at it."""
+    with ExitStack() as claim:
+        try:
+            claim.enter_context(locked(_lock_of(path), f"the training {trial.slug}"))
+        except LockHeld:
+            return False
+        if not path.exists():  # another process may have finished it in between
+            progress.stage(f"{trial.group}: {trial.setting}, seed {trial.seed}")
+            result = study.train(trial, out / f"work-{trial.slug}", progress)
+            write_whole(path, json.dumps(result), mode=0o644)
+    return True
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_suffix(".lock")
 
 
 def run_trial(study: Study, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:

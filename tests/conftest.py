@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres import postgres
+
+__all__ = ["postgres"]
+
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
 """Bytes that must be free."""

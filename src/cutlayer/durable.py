@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from cutlayer.errors import RunFolderError
+from cutlayer.errors import LockHeld
 
 
 def write_whole(path: Path, content: bytes | str, mode: int = 0o600) -> None:
@@ -95,7 +95,7 @@ def locked(path: Path, holder: str, *, wait: bool = False) -> Iterator[None]:
         wait: Whether to wait until the lock is free, instead of raising.
 
     Raises:
-        RunFolderError: another process holds the lock; the message names it.
+        LockHeld: another process holds the lock; the message names it.
     """
     descriptor = _lock(path, wait=wait)
     try:
@@ -118,7 +118,7 @@ def _lock(path: Path, *, wait: bool) -> int:
         except BlockingIOError:
             other = os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
             os.close(descriptor)
-            raise RunFolderError(
+            raise LockHeld(
                 f"{path.parent} is in use by {other}; wait until it has ended, or choose another folder"
             ) from None
         except BaseException:

@@ -45,6 +45,10 @@ class RunFolderError(CutlayerError):
     """A run folder exists already, or is not one."""
 
 
+class LockHeld(RunFolderError):
+    """Another process works in the folder."""
+
+
 class ProtocolError(CutlayerError):
     """A message broke the protocol: wrong kind, step, rows, shape or sequence."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cutlayer.config import FeaturesConfig, TableConfig, validated
+from cutlayer.config.job import PrivatePart
+from cutlayer.config.size import in_bytes
 from cutlayer.config.table import expand
 from cutlayer.errors import ConfigError
 
@@ -54,3 +56,13 @@ def test_an_empty_list_of_features_is_none():
 def test_tables_that_are_wrong(raw, message):
     with pytest.raises(ConfigError, match=message):
         validated(TableConfig, raw, "table")
+
+
+@pytest.mark.parametrize(
+    ("memory", "says"),
+    [("2", "memory"), ("2 TB", "memory"), (7, "memory"), ("63 MB", "64 MB or more, got 63 MB"), ("-1 GB", "memory")],
+)
+def test_memory_is_a_size_in_words(memory: object, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        validated(PrivatePart, {"memory": memory}, "party")
+    assert in_bytes(validated(PrivatePart, {"memory": "64 MB"}, "party").memory) == 64 * 2**20

@@ -126,3 +126,17 @@ def test_kinds_must_agree() -> None:
 def test_positions_from_elsewhere_are_checked(positions: list) -> None:
     with pytest.raises(AlignmentError, match="party telco"):
         checked_positions(np.array(positions), 3, "party telco")
+
+
+def test_large_tables_are_sorted_share_by_share_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    ids = [draw.permutation(3000)[:2000] for _ in range(3)]
+    digests = {name: row_digests(pa.array(own)) for name, own in zip("abc", ids, strict=True)}
+    whole = intersect(digests)
+    monkeypatch.setattr("cutlayer.data.align.SORTED_ROWS", 50)
+    parts = intersect(digests)
+    assert all((whole[name] == parts[name]).all() for name in "abc")
+    with pytest.raises(AlignmentError, match="party b: every id once, got 2000 repeated"):
+        intersect({"a": digests["a"], "b": np.concatenate([digests["b"]] * 2)})
+    with pytest.raises(AlignmentError, match="rows that all parties have"):
+        intersect({"a": row_digests(pa.array(np.arange(300))), "b": row_digests(pa.array(np.arange(300, 600)))})

@@ -8,15 +8,19 @@ from hypothesis import strategies as st
 
 from cutlayer.config import SplitConfig
 from cutlayer.data.batches import Schedule, evaluation_batches
-from cutlayer.data.shuffling import BLOCK_ROWS, block_permutation, permutation
+from cutlayer.data.shuffling import BLOCK_ROWS, WINDOW_BLOCKS, block_windows, permutation
 from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
+
+
+def in_blocks(n: int, *key: int) -> np.ndarray:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *block_windows(n, *key)])
 
 
 @settings(deadline=None)
 @given(st.integers(0, 3000), st.integers(0, 2**63 - 1))
 def test_permutations_hold_every_row_once(n: int, seed: int) -> None:
-    for draw in (permutation, block_permutation):
+    for draw in (permutation, in_blocks):
         order = draw(n, seed, 3)
         assert order.dtype == np.int64
         assert (np.sort(order) == np.arange(n)).all()
@@ -25,7 +29,8 @@ def test_permutations_hold_every_row_once(n: int, seed: int) -> None:
 def test_permutations_are_the_same_for_good() -> None:
     """Golden values: parties of different versions must draw the same batches."""
     assert permutation(8, 7, 1).tolist() == [1, 3, 2, 7, 4, 5, 0, 6]
-    assert block_permutation(3000, 7, 1)[::600].tolist() == [1281, 1421, 2608, 2677, 226]
+    assert in_blocks(3000, 7, 1)[::600].tolist() == [2899, 282, 663, 1822, 760]
+    assert in_blocks(70_000, 7, 1)[::14_000].tolist() == [64662, 53354, 17444, 57054, 240]
 
 
 def test_permutations_are_uniform() -> None:
@@ -34,14 +39,37 @@ def test_permutations_are_uniform() -> None:
     assert abs(counts - 1500).max() < 5 * np.sqrt(6000 * 3 / 16)
 
 
-def test_blocks_stay_together_and_are_shuffled_inside() -> None:
-    order = block_permutation(10_500, 1)
-    runs = np.flatnonzero(np.diff(order // BLOCK_ROWS)) + 1
-    assert len(runs) == 10
-    first = order[: runs[0]]
-    assert (np.sort(first) == np.arange(first.min(), first.min() + len(first))).all()
-    assert not (first == np.sort(first)).all()
-    assert (order[runs] // BLOCK_ROWS).tolist() != sorted(order[runs] // BLOCK_ROWS)
+def test_a_window_is_some_blocks_whose_rows_are_mixed() -> None:
+    n = 2 * WINDOW_BLOCKS * BLOCK_ROWS + 10_500
+    windows = list(block_windows(n, 1))
+    blocks = [np.unique(rows // BLOCK_ROWS, return_counts=True) for rows in windows]
+    assert [len(own) for own, _ in blocks] == [WINDOW_BLOCKS, WINDOW_BLOCKS, 11]
+    assert sum((counts != BLOCK_ROWS).sum() for _, counts in blocks) == 1, "the last block is shorter"
+    assert not np.isin(blocks[0][0], np.arange(WINDOW_BLOCKS)).all(), "blocks are drawn from everywhere"
+    mixed = windows[0][: 4 * BLOCK_ROWS] // BLOCK_ROWS
+    assert len(np.unique(mixed)) == WINDOW_BLOCKS, "rows of all blocks of the window come soon"
+    share = np.bincount(np.searchsorted(blocks[0][0], mixed), minlength=WINDOW_BLOCKS)
+    assert share.max() < 4 * BLOCK_ROWS / WINDOW_BLOCKS * 2
+
+
+def test_windows_need_no_memory_for_all_rows() -> None:
+    rows = next(block_windows(10**9, 3))
+    assert len(rows) == WINDOW_BLOCKS * BLOCK_ROWS
+
+
+@pytest.mark.parametrize("batch_size", [256, 100_000])
+def test_batches_go_across_windows_and_later_rows_are_announced(batch_size: int) -> None:
+    rows = np.arange(150_000) * 2
+    announced: list[torch.Tensor] = []
+    seen: list[torch.Tensor] = []
+    for batch in Schedule(rows, batch_size, 5, "blocks").epoch(0, announced.append):
+        assert not seen or len(seen[-1]) == batch_size, "the last batch alone is shorter"
+        seen.append(batch)
+    assert torch.cat(seen).sort().values.tolist() == rows.tolist()
+    assert [len(some) for some in announced] == [64_000, 64_000, 22_000]
+    assert torch.equal(torch.cat(announced), torch.cat(seen))
+    plain = Schedule(rows, batch_size, 5, "blocks").epoch(0)
+    assert all(torch.equal(one, other) for one, other in zip(plain, seen, strict=True))
 
 
 @settings(deadline=None)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ import pytest
 import studies.registry as registry
 from cutlayer.config import Job, validated
 from cutlayer.durable import locked
-from cutlayer.errors import ConfigError, DataError, RunFolderError
+from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Progress
 from cutlayer.training.folder import RunFolder
@@ -24,6 +28,7 @@ from studies.gradient_leakage.study import GradientLeakageStudy
 from studies.label_dp.study import LabelDPStudy
 from studies.results import TrialResult, mean_of
 from studies.trials import Study, Trial, run_trials
+from studies.workers import run_in_workers
 from tests.studies.written_pages import page_of
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +128,7 @@ def test_a_study_runs_each_training_once_and_continues(tmp_path: Path, monkeypat
     assert "seeds 1, 2; 4 trainings" in " ".join(page.split())
     saved = json.loads((tmp_path / "out" / "tiny.json").read_text())["results"]
     assert [entry["metric"] for entry in saved] == [result.metric for result in wider]
-    assert not (tmp_path / "out" / "work").exists()
+    assert not list((tmp_path / "out").glob("work*"))
 
 
 def test_results_without_measured_values_are_read(tmp_path: Path) -> None:
@@ -144,13 +149,62 @@ def test_results_without_measured_values_are_read(tmp_path: Path) -> None:
     assert [result.measured for result in run_trials(study, tmp_path, tmp_path, 1, Progress())] == [{}, {}]
 
 
-def test_a_study_is_run_by_one_process_at_a_time(tmp_path: Path) -> None:
-    """Both would train in the same folder, and each would remove what the other has there."""
-    with (
-        locked(tmp_path / "study.lock", "the study tiny"),
-        pytest.raises(RunFolderError, match=r"in use by the study tiny \(process"),
-    ):
-        run_trials(Tiny(), tmp_path, tmp_path, 1, Progress())
+class Slow(Tiny):
+    """Trainings that note who ran them and wait for a partner, so that two processes must share them."""
+
+    name = "slow"
+
+    def train(self, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
+        with (work.parent / "log").open("a") as log:
+            log.write(f"{os.getpid()} {trial.slug}\n")
+        until = time.monotonic() + 60
+        while len({line.split()[0] for line in (work.parent / "log").read_text().splitlines()}) < 2:
+            assert time.monotonic() < until, "no second worker came"
+            time.sleep(0.05)
+        return asdict(TrialResult(trial.group, trial.setting, trial.seed, 0.7, 1.0, {}, {}))
+
+
+def test_workers_share_the_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_in_workers(Slow, tmp_path, tmp_path, 2, 2, full=False)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == len({line.split()[1] for line in lines}) == 4, "each training once"
+    assert len({line.split()[0] for line in lines}) == 2
+    results = run_trials(Slow(), tmp_path, tmp_path, 2, Progress())
+    assert [(result.setting, result.seed) for result in results] == [
+        ("undefended", 1),
+        ("max_norm", 1),
+        ("undefended", 2),
+        ("max_norm", 2),
+    ]
+
+
+def test_a_training_of_another_process_is_waited_for_and_taken_over_when_it_dies(tmp_path: Path) -> None:
+    study = Tiny()
+    first = next(study.trials(tmp_path, 1))
+    (tmp_path / "trials").mkdir()
+    stages = Stages()
+    stages.stage = stages.names.append  # type: ignore[method-assign]
+    other = locked(tmp_path / "trials" / f"{first.slug}.lock", "another machine")
+    other.__enter__()
+    thread = threading.Thread(target=run_trials, args=(study, tmp_path, tmp_path, 1, stages))
+    thread.start()
+    while not any("waiting" in name for name in stages.names):
+        assert thread.is_alive()
+        time.sleep(0.01)
+    assert [name for name in stages.names if "seed" in name] == ["Criteo: max_norm, seed 1"]
+    other.__exit__(None, None, None)  # without a result: as if its process was killed
+    thread.join(60)
+    assert not thread.is_alive()
+    assert "Criteo: undefended, seed 1" in stages.names
+    assert len(list((tmp_path / "trials").glob("*.json"))) == 2
+    assert not list(tmp_path.glob("work-*"))
+
+
+def test_an_error_of_a_worker_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="data"):
+        run_in_workers(GradientLeakageStudy, tmp_path, tmp_path, 1, 2, full=False)
+    with pytest.raises(ConfigError, match="--workers of 1 or more"):
+        registry.run_study("gradient-leakage", tmp_path, tmp_path, 1, Progress(), workers=0)
 
 
 def test_the_command_prints_one_document_or_the_page(

@@ -241,3 +241,46 @@ def test_passwords_are_not_without_password():
         without_password("postgresql+psycopg://me:p%40ss@db.example:5432/x") == "postgresql+psycopg://db.example:5432/x"
     )
     assert without_password("a@b.log") == "a@b.log"
+
+
+@pytest.mark.slow
+def test_processes_share_a_sweep_on_postgresql(postgres):
+    """Each view has connections of its own, as a process on another machine has."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    engine = sqlalchemy.create_engine(postgres, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.pool.NullPool)
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text("create database sweeps"))
+    storage = postgres.replace("/postgres?", "/sweeps?")
+    gate, taken, failures = threading.Barrier(2), [], []
+
+    def work():
+        try:
+            gate.wait()
+            view = opened(storage, LINE, 6)  # all create the tables, the study and the slots at once
+            while (trial := view.claim()) is not None:
+                point = view.point(trial)
+                taken.append((trial.user_attrs[SLOT], point["a"]))
+                with view.heartbeat(trial):
+                    view.finish(trial, MEASURED)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert sorted(slot for slot, _ in taken) == list(range(6))
+    more = opened(storage, LINE, 8)
+    silent = more.claim()
+    more.release(silent.number)
+    rest = [more.claim(), more.claim()]
+    assert sorted(trial.user_attrs[SLOT] for trial in rest) == [6, 7], "an interrupted trial is run again"
+    more.fail(rest[0], "no such luck")
+    trials = opened(storage, LINE, 8).trials()
+    assert sum(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials) == 6
+    assert TrialMetrics(**trials[0].user_attrs["result"]) == MEASURED
+    assert [trial.user_attrs[REASON] for trial in trials if REASON in trial.user_attrs] == ["no such luck"]
+    with pytest.raises(ConfigError, match="one with another job"):
+        opened(storage, LINE, 8, identity={"job": "2"})

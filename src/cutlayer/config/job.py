@@ -21,6 +21,7 @@ from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.names import ModuleName
 from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
+from cutlayer.config.size import MemorySize
 from cutlayer.config.table import FeaturesConfig, TableConfig
 
 Role = Literal["active", "passive"]
@@ -181,6 +182,8 @@ class PrivatePart(FrozenModel):
             ledger and budget cover these releases in addition to the schedule.
         secret: File of the party's long-lived secret.
         limits: Bounds on the numbers that this party sends and accepts.
+        memory: Memory for the party's table, such as `2 GB`. A table that would take more, copies included, is read in
+            batches, with the same result; what stays in memory is some 100 bytes for each row.
     """
 
     table: TableConfig | None = None
@@ -194,6 +197,7 @@ class PrivatePart(FrozenModel):
     serving: int = Field(default=0, ge=0, le=MAX_SERVING)
     secret: Path | None = None
     limits: LimitsConfig = LimitsConfig()
+    memory: MemorySize = "2 GB"
 
     @model_validator(mode="before")
     @classmethod
@@ -314,7 +318,8 @@ class TrainConfig(FrozenModel):
         best_by: What the best epoch is chosen by: the headline metric, the log loss (of a regression, R2), or `auto`:
             the loss where `epochs` is `auto` and classes have no weights, else the metric.
         class_weight: `balanced` gives every class the same part in the loss; without it every row has.
-        shuffle: `rows` draws single rows, `blocks` whole blocks of 1,000 (for stores larger than memory).
+        shuffle: `rows` draws from all rows; `blocks` draws 64 blocks of 1,000 neighbouring rows and shuffles their rows
+            among each other, for stores larger than memory.
         release: Release of passive parties' embeddings, for all or by party (`every_step` where not named).
             `every_step` releases each row in every epoch; `once` releases each row a single time, from a bottom model
             that is fixed by then and is sent no gradient afterwards.

@@ -5,7 +5,8 @@ from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.encoding import ColumnSpec, Encoded, Encoder
 from cutlayer.data.ids import id_kind, row_digests
 from cutlayer.data.labels import Labels, encode_labels
-from cutlayer.data.party_data import PartyTable, Prepared
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.prepared import Prepared
 from cutlayer.data.sources import as_table
 from cutlayer.data.split import Split, split_rows
 from cutlayer.data.store import Store, write_store

@@ -12,6 +12,8 @@ from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.errors import AlignmentError
 
 Positions = npt.NDArray[np.int64]
+SORTED_ROWS = 1 << 19
+"""Rows of all parties that are sorted at a time, at about 100 bytes each."""
 
 
 def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
@@ -27,19 +29,21 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
     Raises:
         AlignmentError: there is no common row, or a party's digests are malformed or repeat.
     """
-    words = {party: _words(party, rows) for party, rows in digests.items()}
-    counts = [len(rows) for rows in words.values()]
-    everything = np.concatenate(list(words.values()))
-    order = np.lexsort((everything[:, 1], everything[:, 0]))
-    ordered = everything[order]
-    starts = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)]) if len(order) else order
-    lengths = np.diff(np.r_[starts, len(order)])
-    _check_unique(list(words), counts, order, lengths)
-    common = starts[lengths == len(words)]
-    if not len(common):
-        raise nothing_in_common(dict(zip(words, counts, strict=True)))
-    positions = order[common[:, None] + np.arange(len(words))]
-    return dict(zip(words, (positions - np.cumsum([0, *counts[:-1]])).T.copy(), strict=True))
+    counts = {party: len(_checked(party, rows)) for party, rows in digests.items()}
+    bits = min(max(sum(counts.values()) // SORTED_ROWS, 1).bit_length() - 1, 16)
+    shares = {party: _Shares(rows, bits) for party, rows in digests.items()}
+    repeated = dict.fromkeys(digests, 0)
+    found: dict[str, list[Positions]] = {party: [] for party in digests}
+    for number in range(2**bits):
+        for party, positions in _common({party: share[number] for party, share in shares.items()}, repeated).items():
+            found[party].append(shares[party].rows(number)[positions])
+    for party, count in repeated.items():
+        if count:
+            raise AlignmentError.expected(f"party {party}: every id once", f"{count} repeated")
+    common = {party: np.concatenate(parts) for party, parts in found.items()}
+    if not len(next(iter(common.values()))):
+        raise nothing_in_common(counts)
+    return common
 
 
 def order_digest(digests_in_order: Digests) -> bytes:
@@ -114,21 +118,55 @@ def checked_positions(positions: Positions, rows: int, where: str) -> Positions:
     return positions.astype(np.int64, copy=False)
 
 
-def _words(party: str, digests: Digests) -> npt.NDArray[np.uint64]:
-    """Digests as two big-endian words, so that their order is the order of the bytes: uint64 (n, 2)."""
+def _checked(party: str, digests: Digests) -> Digests:
     if digests.ndim != 2 or digests.shape[1] != DIGEST_BYTES or digests.dtype != np.uint8:
         raise AlignmentError.expected(f"party {party}: uint8 digests (n, 16)", f"{digests.dtype} {digests.shape}")
-    return np.ascontiguousarray(digests).view(">u8").astype(np.uint64)
+    return digests
 
 
-def _check_unique(parties: list[str], counts: list[int], order: Positions, lengths: Positions) -> None:
-    """Sorting is stable, so within a run of equal digests the parties must ascend."""
-    owner = np.repeat(np.arange(len(parties)), counts)[order]
+class _Shares:
+    """A party's digests by their leading bits: share after share they are in ascending order, and each is sorted alone.
+
+    Args:
+        digests: uint8 (n, 16).
+        bits: Number of leading bits, 0 to 16.
+    """
+
+    def __init__(self, digests: Digests, bits: int) -> None:
+        leading = np.ascontiguousarray(digests[:, :2]).view(">u2")[:, 0] >> np.uint16(16 - bits) if bits else None
+        self._digests = digests
+        # A stable sort of 16-bit words takes one pass over the rows.
+        self._order = None if leading is None else np.argsort(leading.astype(np.uint16), kind="stable")
+        counts = [len(digests)] if leading is None else np.bincount(leading, minlength=2**bits)
+        self._edges: Positions = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    def rows(self, number: int) -> Positions:
+        """Row numbers of a share, int64 (m,)."""
+        first, end = self._edges[number], self._edges[number + 1]
+        return np.arange(first, end) if self._order is None else self._order[first:end]
+
+    def __getitem__(self, number: int) -> npt.NDArray[np.uint64]:
+        """Digests of a share as two big-endian words, so that their order is that of the bytes: uint64 (m, 2)."""
+        return np.ascontiguousarray(self._digests[self.rows(number)]).view(">u8").astype(np.uint64)
+
+
+def _common(words: Mapping[str, npt.NDArray[np.uint64]], repeated: dict[str, int]) -> dict[str, Positions]:
+    """Places of the rows that all have, ascending; rows that repeat at a party are counted in `repeated`."""
+    counts = [len(rows) for rows in words.values()]
+    everything = np.concatenate(list(words.values()))
+    order = np.lexsort((everything[:, 1], everything[:, 0]))
+    ordered = everything[order]
+    starts = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)]) if len(order) else order
+    lengths = np.diff(np.r_[starts, len(order)])
+    # Sorting is stable, so within a run of equal digests the parties must ascend.
+    owner = np.repeat(np.arange(len(words)), counts)[order]
     within = np.repeat(np.arange(len(lengths)), lengths)
-    repeated = (owner[1:] == owner[:-1]) & (within[1:] == within[:-1])
-    if repeated.any():
-        party = parties[int(owner[1:][repeated][0])]
-        raise AlignmentError.expected(f"party {party}: every id once", f"{int(repeated.sum())} repeated")
+    twice = owner[1:][(owner[1:] == owner[:-1]) & (within[1:] == within[:-1])]
+    for party, count in zip(words, np.bincount(twice, minlength=len(words)), strict=True):
+        repeated[party] += int(count)
+    common = starts[lengths == len(words)] if not len(twice) else starts[:0]
+    positions = order[common[:, None] + np.arange(len(words))]
+    return dict(zip(words, (positions - np.cumsum([0, *counts[:-1]])).T, strict=True))
 
 
 def nothing_in_common(counts: Mapping[str, int]) -> AlignmentError:

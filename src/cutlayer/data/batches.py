@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.data.shuffling import block_permutation, permutation
+from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import Stream
 from cutlayer.errors import DataError
 
@@ -31,7 +31,7 @@ class Schedule:
             train_rows: int64 (n,), ascending row numbers in the common order.
             batch_size: rows per batch; the last batch of an epoch may be smaller, and is not dropped.
             seed: Seed of the job.
-            shuffle: `rows`, or `blocks` of 1,000 neighbouring rows for a store larger than memory.
+            shuffle: `rows`, or `blocks` for a store larger than memory; see `block_windows`.
 
         Raises:
             DataError: there are fewer rows than one batch takes.
@@ -42,7 +42,7 @@ class Schedule:
         self._rows = torch.from_numpy(np.ascontiguousarray(train_rows, dtype=np.int64))
         self._batch_size = batch_size
         self._seed = seed
-        self._order = permutation if shuffle == "rows" else block_permutation
+        self._shuffle = shuffle
 
     @property
     def batch_size(self) -> int:
@@ -54,10 +54,49 @@ class Schedule:
         """Number of batches in each epoch."""
         return -(-len(self._rows) // self._batch_size)
 
-    def epoch(self, number: int) -> Iterator[Tensor]:
-        """The batches of one epoch: int64 (at most batch_size,), together every training row once."""
-        order = torch.from_numpy(self._order(len(self._rows), self._seed, Stream.BATCHES, number))
-        return iter(torch.split(self._rows[order], self._batch_size))
+    def epoch(self, number: int, upcoming: Callable[[Tensor], None] | None = None) -> Iterator[Tensor]:
+        """The batches of one epoch: int64 (at most batch_size,), together every training row once.
+
+        Args:
+            number: Epoch, counted from 0.
+            upcoming: Called with the rows of each window before the batches of the window ahead of it, int64 (m,), so
+                that they can be read ahead; not called where the epoch is one window.
+        """
+        windows = self._windows(number)
+        window, rest = next(windows), self._rows[:0]
+        announced: tuple[Tensor, ...] = (window,)
+        while True:
+            following = next(windows, None)
+            if following is not None and upcoming is not None:
+                for rows in (*announced, following):
+                    upcoming(rows)
+                announced = ()
+            rows = torch.cat([rest, window]) if len(rest) else window
+            # Of a window that is not the last, the rows that fill no batch go into the next one.
+            whole = len(rows) if following is None else len(rows) // self._batch_size * self._batch_size
+            yield from torch.split(rows[:whole], self._batch_size) if whole else ()
+            if following is None:
+                return
+            window, rest = following, rows[whole:]
+
+    def _windows(self, number: int) -> Iterator[Tensor]:
+        """The training rows in the order of the epoch, some at a time."""
+        n, key = len(self._rows), (self._seed, Stream.BATCHES, number)
+        orders = iter((permutation(n, *key),)) if self._shuffle == "rows" else block_windows(n, *key)
+        return (self._rows[torch.from_numpy(order)] for order in orders)
+
+
+def with_next(batches: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Each batch with the one after it, `None` after the last.
+
+    >>> [(int(rows), following is None) for rows, following in with_next(iter(torch.arange(2)))]
+    [(0, False), (1, True)]
+    """
+    rows = next(batches, None)
+    while rows is not None:
+        following = next(batches, None)
+        yield rows, following
+        rows = following
 
 
 def evaluation_batches(rows: Tensor, size: int) -> tuple[Tensor, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.data.categories import CategoryEncoder
-from cutlayer.data.columns import category_text, feature_names, kind_of, number_values
+from cutlayer.data.columns import Kind, category_text, feature_names, kind_of, number_values
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageEncoder, ImageSpec, images_of
 from cutlayer.data.numbers import NumberEncoder
@@ -22,6 +22,7 @@ from cutlayer.errors import DataError
 from cutlayer.models import Inputs
 
 Rows = npt.NDArray[np.int64]
+FittedColumn = CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder
 CHUNK_ROWS = 131_072
 
 
@@ -68,14 +69,16 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.codes)
 
+    def __getitem__(self, rows: slice) -> Encoded:
+        """Some of the rows, without a copy."""
+        return Encoded(self.codes[rows], self.numbers[rows], None if self.images is None else self.images[rows])
+
 
 class Encoder(FrozenModel):
     """The fitted encoders of all of a party's feature columns, frozen."""
 
     format: Literal["cutlayer-encoder-1"] = "cutlayer-encoder-1"
-    encoders: tuple[
-        Annotated[CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder, Field(discriminator="kind")], ...
-    ]
+    encoders: tuple[Annotated[FittedColumn, Field(discriminator="kind")], ...]
 
     @classmethod
     def fit(cls, table: pa.Table, features: FeaturesConfig, where: str, rows: Rows | None = None) -> Encoder:
@@ -184,6 +187,16 @@ class Encoder(FrozenModel):
             yield self.transform(table, where, rows[start : start + size])
 
 
+def together(parts: Sequence[Encoded]) -> Encoded:
+    """Encoded rows of several parts, one or more, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    images = None if parts[0].images is None else np.concatenate([part.images for part in parts])
+    return Encoded(
+        np.concatenate([part.codes for part in parts]), np.concatenate([part.numbers for part in parts]), images
+    )
+
+
 def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
     """Refuse codes that are out of range for an embedding table of this shape.
 
@@ -216,14 +229,13 @@ def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
 
 def _fitted(
     table: pa.Table, name: str, features: FeaturesConfig, where: str, rows: Rows | None
-) -> Iterator[CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder]:
+) -> Iterator[FittedColumn]:
     """The encoders of a column: two for a number with quantiles, else one."""
-    if name in features.vocabulary:
-        yield CategoryEncoder.stated(name, features.vocabulary[name], features.categories)
+    kind = chosen_kind(name, table.schema.field(name).type, features, where)
+    known = stated(name, kind, features, where)
+    if known is not None:
+        yield from known
         return
-    kind = "category" if name in features.categorical else kind_of(name, table.schema.field(name).type, where)
-    if name in features.ranges and kind != "number":
-        raise fault(where, f"a range for numbers, in column {name!r}", kind, "state a vocabulary, or neither")
     if kind == "category":
         text = category_text(_taken(table, name, rows), name, where)
         yield CategoryEncoder.fit(name, text, features.categories)
@@ -233,16 +245,40 @@ def _fitted(
         yield from _fitted_number(table, name, features, where, rows)
 
 
+def chosen_kind(name: str, kind: pa.DataType, features: FeaturesConfig, where: str) -> Kind:
+    """The kind of a column of this type: a category if the user says so, else as `kind_of`.
+
+    Raises:
+        DataError: an error of `kind_of`.
+    """
+    if name in features.categorical or name in features.vocabulary:
+        return "category"
+    return kind_of(name, kind, where)
+
+
+def stated(name: str, kind: Kind, features: FeaturesConfig, where: str) -> tuple[FittedColumn, ...] | None:
+    """The encoders of a column with a public range or vocabulary; `None` if it has to be fitted.
+
+    Raises:
+        DataError: a range for a column that is not numeric.
+    """
+    if name in features.vocabulary:
+        return (CategoryEncoder.stated(name, features.vocabulary[name], features.categories),)
+    if name not in features.ranges:
+        return None
+    if kind != "number":
+        raise fault(where, f"a range for numbers, in column {name!r}", kind, "state a vocabulary, or neither")
+    number = NumberEncoder.stated(name, features.ranges[name], features.numbers)
+    if not features.numbers.quantiles:
+        return (number,)
+    return number, QuantileEncoder.stated(name, features.ranges[name], features.numbers.quantiles)
+
+
 def _fitted_number(
     table: pa.Table, name: str, features: FeaturesConfig, where: str, rows: Rows | None
 ) -> Iterator[NumberEncoder | QuantileEncoder]:
     numbers = features.numbers
-    if name in features.ranges:
-        yield NumberEncoder.stated(name, features.ranges[name], numbers)
-        if numbers.quantiles:
-            yield QuantileEncoder.stated(name, features.ranges[name], numbers.quantiles)
-        return
-    values = _finite(number_values(_taken(table, name, rows), name, where), name, where, rows)
+    values = finite(number_values(_taken(table, name, rows), name, where), name, where, rows)
     yield NumberEncoder.fit(name, values, numbers, where)
     if numbers.quantiles:
         yield QuantileEncoder.fit(name, values, numbers.quantiles)
@@ -257,7 +293,7 @@ def _coded(
     category: CategoryEncoder | QuantileEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None
 ) -> npt.NDArray[np.int32]:
     if isinstance(category, QuantileEncoder):
-        return category.apply(_finite(number_values(column, category.name, where), category.name, where, rows))
+        return category.apply(finite(number_values(column, category.name, where), category.name, where, rows))
     text = category_text(column, category.name, where)
     if category.missing == "error" and text.null_count:
         raise _missing(category.name, text.is_null().to_numpy(), where, rows, "categories.missing: code")
@@ -265,7 +301,7 @@ def _coded(
 
 
 def _scaled(number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None) -> npt.NDArray[np.float32]:
-    values = _finite(number_values(column, number.name, where), number.name, where, rows)
+    values = finite(number_values(column, number.name, where), number.name, where, rows)
     absent = np.isnan(values)
     if number.missing == "error" and absent.any():
         raise _missing(number.name, absent, where, rows, "numbers.missing: mean")
@@ -275,7 +311,12 @@ def _scaled(number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: Ro
     return scaled
 
 
-def _finite(values: npt.NDArray[np.float64], name: str, where: str, rows: Rows | None) -> npt.NDArray[np.float64]:
+def finite(values: npt.NDArray[np.float64], name: str, where: str, rows: Rows | None) -> npt.NDArray[np.float64]:
+    """The numbers of a column.
+
+    Raises:
+        DataError: one is infinite.
+    """
     infinite = np.isinf(values)
     if infinite.any():
         remedy = "replace it, or name the column in features.categorical if it holds codes"

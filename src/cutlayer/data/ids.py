@@ -25,6 +25,8 @@ _SEPARATOR = "\x1f"
 """Between the columns of an id of several: the unit separator of ASCII, which no text may hold then."""
 _PUNCTUATION = r"[\s().\-/\x{2010}-\x{2015}\x{00a0}]"
 _SHOWN = 3
+_HASHED_ROWS = 1 << 16
+"""Ids that are Python objects at a time, which take ten times the memory of their text."""
 _EXACT = 2**53
 
 
@@ -65,10 +67,12 @@ def distinct_digests(text: pa.ChunkedArray, where: str) -> Digests:
 
 def digests_of(text: pa.ChunkedArray) -> Digests:
     """Digests of canonical texts (n,), uint8 (n, 16)."""
-    hashed = b"".join(
-        [blake2b(key, digest_size=DIGEST_BYTES).digest() for key in text.cast(pa.large_binary()).to_pylist()]
-    )
-    return np.frombuffer(bytearray(hashed), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+    digests = np.empty((len(text), DIGEST_BYTES), dtype=np.uint8)
+    for start in range(0, len(text), _HASHED_ROWS):
+        keys = text.slice(start, _HASHED_ROWS).cast(pa.large_binary()).to_pylist()
+        hashed = b"".join([blake2b(key, digest_size=DIGEST_BYTES).digest() for key in keys])
+        digests[start : start + len(keys)] = np.frombuffer(hashed, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+    return digests
 
 
 def id_kind(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> IdKind:

@@ -54,7 +54,7 @@ class NumberEncoder(FrozenModel):
             span: lowest and highest value, finite and ascending.
             config: transform, scale, and what a missing number becomes.
         """
-        ends = _transformed(np.array([*span, min(max(0.0, span[0]), span[1])]), config.transform)
+        ends = transformed(np.array([*span, min(max(0.0, span[0]), span[1])]), config.transform)
         low, high, zero = (float(end) for end in ends)
         middle = low + (high - low) / 2
         offset, width = {
@@ -87,12 +87,28 @@ class NumberEncoder(FrozenModel):
         Raises:
             DataError: the numbers are too large to be scaled.
         """
-        values = _transformed(values, config.transform)
+        values = transformed(values, config.transform)
         absent = np.isnan(values)
         with np.errstate(over="ignore", invalid="ignore"):
             fill = _fill(values[~absent], config.missing)
             offset, width = _scale(np.where(absent, fill, values), config.scale)
-        if not np.isfinite((fill, offset, width)).all():
+        return cls.scaled(name, (fill, offset, width), config, where)
+
+    @classmethod
+    def scaled(cls, name: str, scale: tuple[float, float, float], config: NumbersConfig, where: str) -> NumberEncoder:
+        """The encoder of a fitted scale.
+
+        Args:
+            name: Name of the column.
+            scale: Fill value, offset and width.
+            config: transform, scale, and what a missing number becomes.
+            where: Name of the data, for error messages.
+
+        Raises:
+            DataError: the scale is not finite, because the numbers are too large.
+        """
+        fill, offset, width = scale
+        if not np.isfinite(scale).all():
             raise fault(where, f"numbers below 1e150 in column {name!r}", "larger ones", "or transform: log1p")
         return cls(
             name=name,
@@ -117,14 +133,15 @@ class NumberEncoder(FrozenModel):
             return np.zeros(len(values), dtype=np.float32)
         if self.low is not None:
             values = np.clip(values, self.low, self.high)
-        values = _transformed(values, self.transform)
+        values = transformed(values, self.transform)
         values = np.where(np.isnan(values), self.fill, values)
         with np.errstate(over="ignore"):
             scaled = (values - self.offset) / self.width
             return (np.clip(scaled, 0, 1) if self.clipped else scaled).astype(np.float32)
 
 
-def _transformed(values: Floats, transform: str) -> Floats:
+def transformed(values: Floats, transform: str) -> Floats:
+    """Numbers after the transform `none` or `log1p`."""
     return values if transform == "none" else np.copysign(np.log1p(np.abs(values)), values)
 
 

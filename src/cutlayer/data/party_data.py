@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
 
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import decoded, feature_names
-from cutlayer.data.encoding import CHUNK_ROWS, ColumnSpec, Encoder
+from cutlayer.data.encoding import CHUNK_ROWS, Encoder, together
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
     Digests,
@@ -30,43 +29,15 @@ from cutlayer.data.ids import (
     row_digests,
     spaced,
 )
-from cutlayer.data.labels import Labels, check_training_labels, encode_labels
+from cutlayer.data.labels import Labels
+from cutlayer.data.large import MEMORY, SHARE, Arranged, LargeTable, joined, read_or_open, scratch_folder, taken
+from cutlayer.data.large_fit import fit_large
+from cutlayer.data.prepared import ENCODER, Prepared, checked_labels, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_profiles
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
 from cutlayer.data.weights import row_weights
 from cutlayer.errors import DataError
-
-_ENCODER = "encoder.json"
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A party's data in the common order, ready for training.
-
-    Attributes:
-        store: its encoded features, (m, columns); None if it has none.
-        encoder: Encoder of its features; None without features. It holds training values, so it stays with its party.
-        labels: Labels of all m rows, training, validation and test; None at a passive party.
-        digests: uint8 (m, 16), ids of the common rows in their order.
-        weights: Weights of all m rows in the loss, float32 (m,), of mean 1 over the training rows; None without any.
-    """
-
-    store: Store | None
-    encoder: Encoder | None
-    labels: Labels | None
-    digests: Digests
-    weights: torch.Tensor | None = None
-
-    @property
-    def columns(self) -> ColumnSpec | None:
-        """The shape of the features; None if there are none."""
-        return self.store.columns if self.store else None
-
-    @property
-    def order_digest(self) -> bytes:
-        """Digest of the ordered ids, 16 bytes, to compare with other parties."""
-        return order_digest(self.digests)
 
 
 class PartyTable:
@@ -94,8 +65,9 @@ class PartyTable:
         task: TaskKind = "binary",
         encoder: Encoder | None = None,
         weight: str | None = None,
+        memory: int = MEMORY,
     ) -> None:
-        """Read the table.
+        """Read the table, or its ids alone if the rows would take too much memory: they are then read in batches.
 
         Args:
             party: name, for messages.
@@ -109,6 +81,7 @@ class PartyTable:
             encoder: Encoder of an earlier run, whose columns are then read and encoded as there; `features` is not
                 used.
             weight: Name of the column of the rows' weights, at the active party.
+            memory: Bytes that the rows may take.
 
         Raises:
             DataError: the file cannot be read, a column is not there, or ids are missing or repeat.
@@ -121,17 +94,21 @@ class PartyTable:
         self._task = task
         self._encoder = encoder
         self._features = self._resolved(features or FeaturesConfig())
+        self._memory = memory
         self._kept: Positions | None = None
-        self._table: pa.Table | None = self._read()
+        opened = read_or_open(self._source, *self._wanted(), memory)
+        self._large = opened if isinstance(opened, LargeTable) else None
+        self._table: pa.Table | None = None if self._large else opened
         self.labels_digest = b""
         self.id_kind: IdKind = "row"
         self.id_rule = self._id.rule if self._id is not None and self._ids else ""
         if self._id is not None and self._ids:
-            self._identify(self._table, self._id)
+            self._identify(self._id)
         else:
-            self.digests = row_digests(pa.array(np.arange(self._table.num_rows)), self.where)
+            rows = sum(chunk.num_rows for chunk in self._batches(self._wanted()[0][:1]))
+            self.digests = row_digests(pa.array(np.arange(rows)), self.where)
             if label is not None:
-                self.labels_digest = _digest_of(self._table.column(label))
+                self.labels_digest = _digest_of(chunk.column(0) for chunk in self._batches([label]))
         self._rows = len(self.digests)
         self.stated_rows = self._stated()
 
@@ -139,7 +116,7 @@ class PartyTable:
         """Canonical texts of the ids in the table's own order, `large_string` (n,); an id of several columns as one."""
         if self._id is None or not self._ids:
             return pa.chunked_array([pa.array(np.arange(self._rows)).cast(pa.large_string())])
-        return id_texts(self._columns(), self._id, self.where)
+        return joined(id_texts(chunk, self._id, self.where) for chunk in self._batches(self._ids))
 
     @property
     def rows(self) -> int:
@@ -159,17 +136,20 @@ class PartyTable:
         """
         if self._id is None or not self._ids:
             return pa.chunked_array([pa.array(positions)])
-        table = self._columns()
-        whole = decoded(table.column(self._ids[0])) if len(self._ids) == 1 else spaced(self.id_texts())
-        return whole.take(pa.array(positions))
+        if len(self._ids) > 1:
+            return spaced(self.id_texts()).take(pa.array(positions))
+        if self._large is None:
+            return decoded(self._columns().column(self._ids[0])).take(pa.array(positions))
+        return taken((decoded(chunk.column(0)) for chunk in self._batches(self._ids)), positions)
 
     def profiles(self, party: str) -> tuple[ColumnProfile, ...]:
-        """What each column was taken for.
+        """What each column was taken for; of a table that is read in batches, by its first 131,072 rows.
 
         Args:
             party: Name of the owner.
         """
-        return tuple(column_profiles(party, self._columns(), self._features, self.label, self.where))
+        table = next(self._batches())
+        return tuple(column_profiles(party, table, self._features, self.label, self.where))
 
     def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.
@@ -186,14 +166,62 @@ class PartyTable:
         """
         positions = checked_positions(positions, self.rows, self.where)
         digests = self.digests[positions]
+        if self._large is not None:
+            return self._prepare_large(self._large, positions, training, folder, digests)
         labels, weights = self._labels(positions, training), self._weights(positions, training)
         store, encoder = None, None
         if self._features.include != "none":
             fingerprint = self._fingerprint(digests, training)
-            reusable = _reusable(folder, fingerprint) if folder else None
+            reusable = reusable_store(folder, fingerprint, self._memory) if folder else None
             store, encoder = reusable or self._encoded(positions, training, folder, fingerprint)
         if self._source.is_file and self._source.ordered:
             self._table = None
+        return Prepared(store, encoder, labels, digests, weights)
+
+    def _prepare_large(
+        self,
+        large: LargeTable,
+        positions: Positions,
+        training: npt.NDArray[np.int64],
+        folder: Path | None,
+        digests: Digests,
+    ) -> Prepared:
+        """The same in batches, through files of the rows in the common order."""
+        names = () if self._features.include == "none" else self._features.include
+        fingerprint = self._fingerprint(digests, training) if names else ""
+        reusable = reusable_store(folder, fingerprint, self._memory) if folder and names else None
+        store, encoder = reusable or (None, None)
+        encoding = names if store is None else ()
+        columns = [*encoding, *(name for name in (self.label, self.weight) if name)]
+        if not columns:
+            return Prepared(store, encoder, None, digests)
+        where = f"{self.where} (rows in the common order)"
+        rows = positions if self._kept is None else self._kept[positions]
+        with scratch_folder(folder) as scratch:
+            arranged = Arranged(large, columns, rows, scratch, self._memory // SHARE)
+            labels, weights = None, None
+            if self.weight:
+                column = joined(chunk.column(self.weight) for chunk in arranged.chunks())
+                weights = row_weights(column, f"{where}: weight {self.weight!r}", training)
+            if self.label:
+                column = joined(chunk.column(self.label) for chunk in arranged.chunks())
+                labels = checked_labels(column, self._task, f"{where}: label {self.label!r}", training)
+            if encoding:
+                schema = pa.schema([large.schema.field(name) for name in names])
+                encoder = self._encoder or fit_large(
+                    (chunk.select(list(names)) for chunk in arranged.chosen(training)),
+                    schema,
+                    self._features,
+                    where,
+                    scratch,
+                    self._memory,
+                )
+                chunks = (encoder.transform(chunk, where) for chunk in arranged.chunks())
+                texts = {ENCODER: encoder.to_json()}
+                target = folder or scratch / "store"
+                write_store(target, chunks, encoder.columns, len(positions), fingerprint, texts)
+                # A store without a folder of its own stays mapped after its files are removed.
+                store = Store.open(target, self._memory // SHARE)
         return Prepared(store, encoder, labels, digests, weights)
 
     def encode_all(self) -> Store:
@@ -204,16 +232,14 @@ class PartyTable:
         """
         if self._encoder is None:
             raise fault(self.where, "the encoder of an earlier run", "none", "give it when the table is opened")
-        encoded = self._encoder.transform(self._columns(), self.where)
-        return Store.in_memory(encoded, self._encoder.columns)
+        parts = [self._encoder.transform(chunk, self.where) for chunk in self._batches()]
+        return Store.in_memory(together(parts), self._encoder.columns)
 
     def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
         if self.label is None:
             return None
-        where = f"{self.where}: label {self.label!r}"
-        labels = encode_labels(self._columns().column(self.label), self._task, where, positions)
-        check_training_labels(labels, torch.from_numpy(training), where)
-        return labels
+        column = self._columns().column(self.label)
+        return checked_labels(column, self._task, f"{self.where}: label {self.label!r}", training, positions)
 
     def _weights(self, positions: Positions, training: npt.NDArray[np.int64]) -> torch.Tensor | None:
         if self.weight is None:
@@ -228,10 +254,10 @@ class PartyTable:
         encoder = self._encoder or Encoder.fit(table, self._features, self.where, positions[training])
         if folder is None:
             return Store.in_memory(encoder.transform(table, self.where, positions), encoder.columns), encoder
-        texts = {_ENCODER: encoder.to_json()}
+        texts = {ENCODER: encoder.to_json()}
         chunks = encoder.chunks(table, self.where, positions)
         write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts)
-        return Store.open(folder), encoder
+        return Store.open(folder, self._memory // SHARE), encoder
 
     def _id_names(self) -> tuple[str, ...]:
         """Names of the id columns; none where row numbers are the ids."""
@@ -247,19 +273,29 @@ class PartyTable:
                 raise fault(self.where, "two columns for id and label", f"{name!r} for both")
         return names
 
-    def _identify(self, table: pa.Table, ids: IdConfig) -> None:
+    def _identify(self, ids: IdConfig) -> None:
         """Digest the ids, and leave out rows by the rule for repeated ids."""
-        text, where = id_texts(table, ids, self.where), f"{self.where}: id {', '.join(map(repr, self._ids))}"
-        self.id_kind = kind_of(text) if len(self._ids) == 1 else "text"
-        self.digests = digests_of(text)
+        where = f"{self.where}: id {', '.join(map(repr, self._ids))}"
+        kinds, digests, first = set[IdKind](), [], 0
+        for chunk in self._batches(self._ids):
+            text = id_texts(chunk, ids, f"{self.where} (rows counted from row {first})" if first else self.where)
+            kinds.add(kind_of(text))
+            digests.append(digests_of(text))
+            first += chunk.num_rows
+        self.id_kind = "integer" if kinds == {"integer"} and len(self._ids) == 1 else "text"
+        self.digests = np.concatenate(digests) if len(digests) > 1 else digests[0]
         if not has_duplicates(self.digests):
             return
         if ids.duplicates == "refuse":
-            raise duplicates(text, where)
+            repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
+            texts = (id_texts(chunk, ids, self.where) for chunk in self._batches(self._ids))
+            raise duplicates(taken(texts, repeated), where)
         self._kept = first_rows(self.digests, drop=ids.duplicates == "drop")
         if not len(self._kept):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
-        self._table, self.digests = table.take(self._kept), self.digests[self._kept]
+        self.digests = self.digests[self._kept]
+        if self._table is not None:
+            self._table = self._table.take(self._kept)
 
     def _stated(self) -> int:
         pad_to = self._id.pad_to if self._id is not None else None
@@ -279,11 +315,29 @@ class PartyTable:
         categorical = tuple(name for name in named if name in set(names))
         return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})
 
-    def _read(self) -> pa.Table:
+    def _wanted(self) -> tuple[list[str], tuple[str, ...]]:
+        """Names of the columns to read, and of those among them that stay text."""
         features = () if self._features.include == "none" else self._features.include
         wanted = [name for name in (*self._ids, self.label, self.weight, *features) if name is not None]
-        table = self._source.read(wanted or self._source.names[:1], (*self._features.categorical, *self._ids))
+        return wanted or list(self._source.names[:1]), (*self._features.categorical, *self._ids)
+
+    def _read(self) -> pa.Table:
+        table = self._source.read(*self._wanted())
         return table if self._kept is None else table.take(self._kept)
+
+    def _batches(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Rows of the table in its own order: all at once, or in batches if they do not fit into memory."""
+        if self._large is None:
+            yield self._columns() if names is None else self._columns().select(list(names))
+            return
+        first = 0
+        for chunk in self._large.chunks(names):
+            if self._kept is None:
+                yield chunk
+                continue
+            begin, end = np.searchsorted(self._kept, [first, first + chunk.num_rows])
+            yield chunk.take(pa.array(self._kept[begin:end] - first))
+            first += chunk.num_rows
 
     def _columns(self) -> pa.Table:
         """The table, read again if it was released."""
@@ -293,30 +347,24 @@ class PartyTable:
 
     def _fingerprint(self, digests: Digests, training: npt.NDArray[np.int64]) -> str:
         """Digest of all inputs of the encoded store."""
-        features = self._columns().select(list(self._features.include))
         hashed = blake2b(digest_size=16)
         hashed.update(self._features.model_dump_json().encode())
         hashed.update((self._encoder.to_json() if self._encoder else "").encode())
         hashed.update(order_digest(digests))
         hashed.update(np.ascontiguousarray(training, dtype=np.int64).data)
+        if self._large is not None:
+            hashed.update(self._large.fingerprint())
+            return hashed.hexdigest()
+        features = self._columns().select(list(self._features.include))
         for batch in features.to_batches(max_chunksize=CHUNK_ROWS):
             hashed.update(batch.serialize())
         return hashed.hexdigest()
 
 
-def _digest_of(column: pa.ChunkedArray) -> bytes:
+def _digest_of(columns: Iterable[pa.ChunkedArray]) -> bytes:
     """16 bytes of all values of a column, in their order."""
     hashed = blake2b(digest_size=16)
-    for value in decoded(column).to_pylist():
-        hashed.update(f"{value!r}\n".encode())
+    for column in columns:
+        for value in decoded(column).to_pylist():
+            hashed.update(f"{value!r}\n".encode())
     return hashed.digest()
-
-
-def _reusable(folder: Path, fingerprint: str) -> tuple[Store, Encoder] | None:
-    """The store and encoder in the folder, if they are complete and of this fingerprint."""
-    try:
-        store = Store.open(folder)
-        encoder = Encoder.from_json((folder / _ENCODER).read_text(encoding="utf-8"))
-    except (DataError, OSError, UnicodeError):
-        return None
-    return (store, encoder) if store.fingerprint == fingerprint and encoder.columns == store.columns else None

@@ -15,11 +15,14 @@ from torch import Tensor
 
 from cutlayer.checksum import of_file, seal, unseal
 from cutlayer.config import FrozenModel
-from cutlayer.data.encoding import ColumnSpec, Encoded, check_codes
+from cutlayer.data.encoding import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
+from cutlayer.data.paging import Pages
 from cutlayer.durable import create, make_folder, sync_file, sync_folder, write_whole
 
+RESIDENT_BYTES = 512 << 20
+"""Bytes of a mapped store that may be in memory at a time."""
 _INDEX, _CODES, _NUMBERS, _IMAGES = "store.json", "codes.npy", "numbers.npy", "images.npy"
 
 
@@ -52,8 +55,11 @@ class Store:
         fingerprint: Text that the writer stored, which identifies the rows; empty in memory.
     """
 
-    def __init__(self, encoded: Encoded, columns: ColumnSpec, fingerprint: str = "") -> None:
+    def __init__(
+        self, encoded: Encoded, columns: ColumnSpec, fingerprint: str = "", pages: Pages | None = None
+    ) -> None:
         """Hold the encoded rows without a copy and without checks."""
+        self._pages = pages or Pages((), 0)
         self.codes = torch.from_numpy(encoded.codes)
         self.numbers = torch.from_numpy(encoded.numbers)
         self.images = None if encoded.images is None else torch.from_numpy(encoded.images)
@@ -74,8 +80,12 @@ class Store:
         return cls(encoded, columns)
 
     @classmethod
-    def open(cls, folder: Path) -> Store:
+    def open(cls, folder: Path, resident: int = RESIDENT_BYTES) -> Store:
         """Map the store that `write_store` wrote. All files are read once, to check them against their checksums.
+
+        Args:
+            folder: Folder of the store.
+            resident: Bytes of it that may be in memory at a time.
 
         Raises:
             DataError: there is no store, it is damaged, or something else lies there.
@@ -94,9 +104,17 @@ class Store:
             raise fault(where, f"a valid {_INDEX}", got, "remove the folder; it is encoded again") from None
         except (OSError, ValueError, EOFError) as failure:
             raise fault(where, "a whole store", failure, "remove the folder; it is encoded again") from failure
-        encoded = Encoded(arrays[_CODES], arrays[_NUMBERS], arrays.get(_IMAGES))
-        check_codes(encoded, index.columns, where)
-        return cls(encoded, index.columns, index.fingerprint)
+        images = arrays.get(_IMAGES)
+        encoded = Encoded(np.asarray(arrays[_CODES]), np.asarray(arrays[_NUMBERS]), _plain(images))
+        pages = Pages(list(arrays.values()), resident)
+        for start in range(0, len(encoded), CHUNK_ROWS):
+            check_codes(encoded[start : start + CHUNK_ROWS], index.columns, where)
+            pages.give_back()
+        return cls(encoded, index.columns, index.fingerprint, pages)
+
+    def read_ahead(self, rows: Tensor) -> None:
+        """Let the operating system read rows that are needed soon, int64 (m,), if the store is larger than memory."""
+        self._pages.read_ahead(rows.numpy())
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Copy some rows out.
@@ -109,6 +127,7 @@ class Store:
             the image, if there is one: scaled, channel by channel, row by row.
         """
         codes, numbers = self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
+        self._pages.touched(rows.numpy())
         if self.images is None:
             return codes, numbers
         scaled = self.images.index_select(0, rows).to(torch.float32).mul_(self._factor).add_(self._offset).flatten(1)
@@ -215,9 +234,13 @@ def _header(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> No
     np.lib.format.write_array_header_1_0(file, described)
 
 
-def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.memmap[Any, Any]:
     """Map a matrix copy-on-write: nothing can change the file, and torch does not warn of a read-only array."""
-    array = np.load(path, mmap_mode="c", allow_pickle=False)
+    array: np.memmap[Any, Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
         raise ValueError(f"{path.name} holds {array.dtype} {array.shape}, not {dtype} {shape}")
-    return np.asarray(array)
+    return array
+
+
+def _plain(array: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any] | None:
+    return None if array is None else np.asarray(array)

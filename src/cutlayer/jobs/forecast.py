@@ -16,7 +16,8 @@ from cutlayer.channel.transcript import LAYER_ROWS, Sampling
 from cutlayer.config import FrozenModel, Job
 from cutlayer.data.align import check_id_kinds, check_id_rules, intersect
 from cutlayer.data.batches import Schedule
-from cutlayer.data.party_data import PartyTable, Prepared
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError

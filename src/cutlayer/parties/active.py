@@ -15,7 +15,7 @@ from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches
-from cutlayer.data.party_data import Prepared
+from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.packed_rows import row_bytes
@@ -246,8 +246,8 @@ class ActiveParty:
     def _train_epoch(self, epoch: int, begin: int) -> Generator[Port, Message, float]:
         """The steps of an epoch from one on; returns the mean loss of its rows."""
         self.state.modules.train()
-        steps = self.schedule.steps_per_epoch
-        for step, rows in islice(enumerate(self.schedule.epoch(epoch)), begin, None):
+        steps, ahead = self.schedule.steps_per_epoch, self.store.read_ahead if self.store else None
+        for step, rows in islice(enumerate(self.schedule.epoch(epoch, ahead)), begin, None):
             loss = yield from self._train_step(epoch, step, epoch * steps + step, rows)
             self.loss += loss * len(rows)
             self.stopping.step_losses.append(loss)

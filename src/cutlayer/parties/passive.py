@@ -12,7 +12,7 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
-from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches
+from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches, with_next
 from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError, ProtocolError
 from cutlayer.kernels.one_hot import one_hot_columns
@@ -242,10 +242,8 @@ class PassiveParty:
     def _train_epoch(self, epoch: int, begin: int) -> Generator[Port, Message, None]:
         """The steps of an epoch from one on."""
         self.bottom.train()
-        batches = [*self.schedule.epoch(epoch)]
-        steps = len(batches)
-        for step, rows in islice(enumerate(batches), begin, None):
-            self.next_rows = batches[step + 1] if step + 1 < steps else None
+        steps, batches = self.schedule.steps_per_epoch, with_next(self.schedule.epoch(epoch, self.store.read_ahead))
+        for step, (rows, self.next_rows) in islice(enumerate(batches), begin, None):
             if self.releases_once:
                 yield from self._warmup_step(epoch, step, rows)
             else:

@@ -83,13 +83,18 @@ def _opened(storage: str) -> Any:
         _check_journal(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         return JournalStorage(JournalFileBackend(storage))
-    arguments = {"connect_args": {"timeout": SQLITE_WAIT_SECONDS}} if storage.startswith("sqlite") else {}
-    from sqlalchemy.exc import IntegrityError, OperationalError
+    from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+    from sqlalchemy.pool import NullPool
+
+    # Between two trials lie minutes: no connection to a server stays open, or would have to survive its restart.
+    arguments: dict[str, Any] = {"poolclass": NullPool}
+    if storage.startswith("sqlite"):
+        arguments = {"connect_args": {"timeout": SQLITE_WAIT_SECONDS}}
 
     for _ in range(OPEN_ATTEMPTS):
         try:
             return RDBStorage(storage, engine_kwargs=arguments)
-        except (IntegrityError, OperationalError):  # another process is creating the tables
+        except (IntegrityError, OperationalError, ProgrammingError):  # another process is creating the tables
             time.sleep(0.2)
     return RDBStorage(storage, engine_kwargs=arguments)
 

@@ -11,6 +11,7 @@ from typing import Any
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.channel import Port, link
 from cutlayer.config import Job, PartyConfig
+from cutlayer.config.size import in_bytes
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.parties.active import ActiveParty
@@ -151,6 +152,7 @@ def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
         features=party.features,
         task=job.task,
         weight=party.weight,
+        memory=in_bytes(party.memory),
     )
 
 

@@ -25,10 +25,12 @@ class Source(ABC):
         names: Names of all columns, in the table's order.
         is_file: Whether the table can be read again.
         ordered: Whether its rows then come in the same order, so that nothing need stay in memory.
+        pieces_are_text: Whether `chunks` yields text, because types depend on all rows.
     """
 
     is_file = True
     ordered = True
+    pieces_are_text = False
 
     def __init__(self, where: str, names: Sequence[str]) -> None:
         twice = [name for name, count in Counter(names).items() if count > 1 and name]
@@ -92,6 +94,10 @@ class Source(ABC):
     def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
         """Pieces of any number of rows, the whole table in one by default."""
         yield self._read(names, as_text)
+
+    def memory_bytes(self, names: list[str]) -> int | None:
+        """Estimated memory of these columns; 0 where `chunks` cannot read in pieces, `None` if it is not known."""
+        return 0
 
     def read_all(self) -> pa.Table:
         """Read every column; see `read`."""

@@ -12,7 +12,8 @@ from cutlayer.config import TableConfig
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource
 
-_EXACT = 2.0**53
+EXACT = 2.0**53
+"""Smallest whole number that a float need not hold exactly."""
 _BLOCK = 8 * 2**20
 """Bytes of a file that is read in pieces: some 100,000 rows of ten columns."""
 
@@ -21,6 +22,12 @@ class CsvSource(FileSource):
     """A CSV file, gzipped or not."""
 
     endings = (".csv", ".tsv", ".txt", ".data")
+    pieces_are_text = True
+
+    def memory_bytes(self, names: list[str]) -> int | None:
+        """Three times the file's size: short numbers take more bytes in memory; twelve times of a compressed file."""
+        factor = 12 if self.config.path.suffix.lower() in (".gz", ".bz2") else 3
+        return factor * self.config.path.stat().st_size
 
     def read_names(self) -> tuple[str, ...]:
         """Names of the columns: the declared names, or the first line."""
@@ -96,13 +103,13 @@ def typed(text: pa.ChunkedArray) -> pa.ChunkedArray:
     >>> [str(typed(pa.chunked_array([[*values]])).type) for values in (["1", "2"], ["1", "2.5"], ["1", "02"])]
     ['int64', 'double', 'string']
     """
-    integers = _cast(text, pa.int64())
+    integers = parsed(text, pa.int64())
     if integers is not None:
-        return text if _matches(text, r"^[+-]?0[0-9xX]") else integers
-    numbers = _cast(text, pa.float64())
-    if numbers is None or _matches(text, r"^[+-]?0[0-9]"):
+        return text if matches(text, r"^[+-]?0[0-9xX]") else integers
+    numbers = parsed(text, pa.float64())
+    if numbers is None or matches(text, r"^[+-]?0[0-9]"):
         return text
-    if pc.any(pc.greater_equal(pc.abs(numbers), _EXACT)).as_py() and _matches(text, r"^[+-]?[0-9]{16,}$"):
+    if pc.any(pc.greater_equal(pc.abs(numbers), EXACT)).as_py() and matches(text, r"^[+-]?[0-9]{16,}$"):
         return text
     return numbers
 
@@ -112,14 +119,16 @@ def _layout(config: TableConfig) -> csv.ParseOptions:
     return csv.ParseOptions(delimiter=config.delimiter or by_name, newlines_in_values=True)
 
 
-def _cast(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
+def parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
+    """Text as numbers of a type; `None` if a value is none."""
     try:
         return text.cast(kind)
     except pa.ArrowInvalid:
         return None
 
 
-def _matches(text: pa.ChunkedArray, pattern: str) -> bool:
+def matches(text: pa.ChunkedArray, pattern: str) -> bool:
+    """Whether a value matches a regular expression."""
     return bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())
 
 

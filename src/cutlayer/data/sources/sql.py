@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FETCHED_ROWS = 50_000
 """Rows that are fetched at a time."""
+_SELECT = re.compile(r"\s*select\b", re.IGNORECASE)
+"""The statements that a cursor of the server can hold; a `with` may change data, which it cannot."""
 _PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
 
 
@@ -48,14 +50,28 @@ class SqlSource(FileSource):
 
         Exact decimals become floats, except in columns of `as_text`; a UUID becomes text.
         """
-        columns: dict[str, list[Any]] = {name: [] for name in names}
+        pieces = list(self.read_pieces(names, FETCHED_ROWS, as_text))
+        if not pieces:
+            return pa.table({name: pa.array([]) for name in names})
+        return pa.concat_tables(pieces, promote_options="permissive")
+
+    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        """The same, `size` rows at a time; the types of a piece are those of its own rows.
+
+        The server holds the rest of a `select`; the rows of any other statement are fetched at once.
+        """
         with self._result() as result:
             places = [list(result.keys()).index(name) for name in names]
-            for rows in result.partitions(FETCHED_ROWS):
-                for name, place in zip(names, places, strict=True):
-                    exact = name in as_text
-                    columns[name] += [_plain(row[place], exact=exact) for row in rows]
-        return pa.table({name: pa.array(values) for name, values in columns.items()})
+            for rows in result.partitions(size):
+                columns = {
+                    name: pa.array([_plain(row[place], exact=name in as_text) for row in rows])
+                    for name, place in zip(names, places, strict=True)
+                }
+                yield pa.table(columns)
+
+    def memory_bytes(self, names: list[str]) -> int | None:
+        """Not known before the query has run."""
+        return None
 
     def unreadable(self, failure: Exception) -> DataError:
         """The error of a query that failed."""
@@ -75,7 +91,10 @@ class SqlSource(FileSource):
         except ModuleNotFoundError:
             raise _Failed("no SQLAlchemy; install cutlayer[sql]") from None
         # No text of a query is a parameter of it, such as the :30 in a time.
-        query = sqlalchemy.text(_PARAMETER.sub(r"\\:", self.config.path.read_text(encoding="utf-8")))
+        text = self.config.path.read_text(encoding="utf-8")
+        query = sqlalchemy.text(_PARAMETER.sub(r"\\:", text)).execution_options(
+            stream_results=bool(_SELECT.match(text)), max_row_buffer=FETCHED_ROWS
+        )
         try:
             engine = sqlalchemy.create_engine(self.config.url or "", poolclass=sqlalchemy.pool.NullPool)
             with engine.connect() as connection, connection.execute(query) as result:

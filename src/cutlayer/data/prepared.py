@@ -1,0 +1,85 @@
+"""A party's data in the common order, and the encoded store that a later start may use again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+
+from cutlayer.config.job import TaskKind
+from cutlayer.data.align import Positions, order_digest
+from cutlayer.data.encoding import ColumnSpec, Encoder
+from cutlayer.data.ids import Digests
+from cutlayer.data.labels import Labels, check_training_labels, encode_labels
+from cutlayer.data.large import SHARE
+from cutlayer.data.store import Store
+from cutlayer.errors import DataError
+
+ENCODER = "encoder.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A party's data in the common order, ready for training.
+
+    Attributes:
+        store: its encoded features, (m, columns); None if it has none.
+        encoder: Encoder of its features; None without features. It holds training values, so it stays with its party.
+        labels: Labels of all m rows, training, validation and test; None at a passive party.
+        digests: uint8 (m, 16), ids of the common rows in their order.
+        weights: Weights of all m rows in the loss, float32 (m,), of mean 1 over the training rows; None without any.
+    """
+
+    store: Store | None
+    encoder: Encoder | None
+    labels: Labels | None
+    digests: Digests
+    weights: torch.Tensor | None = None
+
+    @property
+    def columns(self) -> ColumnSpec | None:
+        """The shape of the features; None if there are none."""
+        return self.store.columns if self.store else None
+
+    @property
+    def order_digest(self) -> bytes:
+        """Digest of the ordered ids, 16 bytes, to compare with other parties."""
+        return order_digest(self.digests)
+
+
+def checked_labels(
+    column: pa.ChunkedArray,
+    task: TaskKind,
+    where: str,
+    training: npt.NDArray[np.int64],
+    rows: Positions | None = None,
+) -> Labels:
+    """Labels of the common rows, of which those of the training rows differ.
+
+    Args:
+        column: Labels.
+        task: Kind of the labels.
+        where: Name of the data, for error messages.
+        training: Training rows, as positions in the common order, int64 (t,).
+        rows: Rows of the column in the common order; all if `None`.
+
+    Raises:
+        DataError: an error of `encode_labels`, or all training rows have one label.
+    """
+    labels = encode_labels(column, task, where, rows)
+    check_training_labels(labels, torch.from_numpy(training), where)
+    return labels
+
+
+def reusable_store(folder: Path, fingerprint: str, memory: int) -> tuple[Store, Encoder] | None:
+    """The store and encoder in the folder, if they are complete and of this fingerprint."""
+    try:
+        store = Store.open(folder, memory // SHARE)
+        encoder = Encoder.from_json((folder / ENCODER).read_text(encoding="utf-8"))
+    except (DataError, OSError, UnicodeError):
+        return None
+    return (store, encoder) if store.fingerprint == fingerprint and encoder.columns == store.columns else None
