@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import torch
 
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.ids import ROW_NUMBER
@@ -37,7 +38,6 @@ from cutlayer.data.profile import ColumnProfile, column_profiles
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
 from cutlayer.data.weights import row_weights
-from cutlayer.errors import DataError
 
 
 class PartyTable:
