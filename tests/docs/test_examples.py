@@ -109,8 +109,8 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     assert cutlayer(*run, "--out", tables / "whole")[0] == 0
     commit = Checkpoints.commit
 
-    def commit_and_stop(self: Checkpoints, epoch: int, progress: dict) -> None:
-        commit(self, epoch, progress)
+    def commit_and_stop(self: Checkpoints, epoch: int, progress: dict, *, step: int) -> None:
+        commit(self, epoch, progress, step=step)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -50,6 +50,8 @@ def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -
     The shared job still names every table beside itself, so whoever tried to open another party's would fail.
     """
     shared = {name: {"role": party["role"], "table": f"{name}.csv"} for name, party in raw["parties"].items()}
+    for name, party in raw["parties"].items():
+        shared[name] |= {"on_absent": party["on_absent"]} if "on_absent" in party else {}
     shared[ACTIVE] |= {"address": f"127.0.0.1:{free_port()}"}
     sites = {}
     for place, (name, party) in enumerate(raw["parties"].items()):
@@ -59,7 +61,7 @@ def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -
         write = pa.csv.write_csv if table.suffix == ".csv" else pa.parquet.write_table
         write(given[name], table)
         _dump(site.folder / "job.yaml", {**raw, "parties": shared})
-        private = {key: value for key, value in party.items() if key not in ("role", "address")}
+        private = {key: value for key, value in party.items() if key not in ("role", "address", "on_absent")}
         _dump(site.folder / "party.yaml", {**private, "table": table.name, "allow_models": [*modules_of(raw["model"])]})
         key = site.folder / "noise.key"
         key.write_bytes(KEY)

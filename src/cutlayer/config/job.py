@@ -28,6 +28,7 @@ Role = Literal["active", "passive"]
 TaskKind = Literal["binary", "multiclass", "regression"]
 Release = Literal["every_step", "once"]
 Form = Literal["float16", "bfloat16", "int8"]
+OnAbsent = Literal["stop", "wait", "continue"]
 Reference = Literal["centralised", "alone", "undefended", "each", "uncompressed", "retrained", "finetuned", "boosting"]
 
 MAX_NAME_LENGTH = 64
@@ -253,11 +254,15 @@ class PartyConfig(PrivatePart):
         role: Whether the party holds the labels.
         address: Address where the passive parties find the active one.
         identity: Identity that the party's certificate must state; by default `spiffe://FEDERATION/NAME`.
+        on_absent: What happens if this passive party is lost in training: `stop` ends the run, which can be resumed;
+            `wait` has all others wait for it to resume, and go on; `continue` trains on without it, with zeros for its
+            embeddings.
     """
 
     role: Role
     address: str | None = None
     identity: Identity | None = None
+    on_absent: OnAbsent = "stop"
 
     @model_validator(mode="before")
     @classmethod
@@ -517,6 +522,8 @@ class Job(FrozenModel):
             raise ValueError(
                 "at least one party with role passive, got none; without one there is nothing to train across"
             )
+        if self.parties[actives[0]].on_absent != "stop":
+            raise ValueError(f"no on_absent at {actives[0]}, the active party, without which nothing goes on, got one")
         if "kind" not in self.model.bottom:
             missing = [name for name in self.parties if name not in self.model.bottom]
             unknown = [name for name in self.model.bottom if name not in self.parties]
@@ -550,6 +557,8 @@ class Job(FrozenModel):
         """The part that all parties share: no table, column, protection or audit."""
         whole = self.model_dump(mode="json", include={"task", "model", "train"})
         whole["parties"] = [[name, party.role] for name, party in self.parties.items()]
+        if may_leave := {name: party.on_absent for name, party in self.parties.items() if party.on_absent != "stop"}:
+            whole["on_absent"] = may_leave
         # Settings that are new here are left out at their default: logs of releases are named by the digest.
         del whole["model"]["cut_depth"]  # 0 by now: the sections say where the cut is
         if self.train.micro_batches == 1:

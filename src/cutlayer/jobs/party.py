@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -9,6 +11,8 @@ from cutlayer.audit.features import audit_features
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel.address import check_loopback
 from cutlayer.config import Job
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import PeerLost
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
@@ -57,18 +61,61 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         RunFolder.begun(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)) as threads,
     ):
-        forget = options.forget_peer_progress
-        store = out / "data"
-        local = local_side(
-            job, name, folder, store, options.keys, table, resume=options.resume, forget_peer_progress=forget
-        )
-        alignment = Alignment(job.alignment, folder=out / "alignment" / name, progress=progress.aligned)
-        local = replace(local, alignment=alignment)
-        if name == job.active:
-            _lead(job, local, folder, links, options, progress, threads)
-        else:
-            _follow(job, local, folder, links)
+        while True:
+            try:
+                _run_once(job, name, folder, table, options, progress, links, threads)
+                break
+            except _Waiting as waiting:
+                links.notify(f"{waiting}; waiting for up to {links.timeout:g} s until all have resumed")
+                options, table = replace(options, resume=True), open_table(job, name, options.tables)
     return folder
+
+
+class _Waiting(Exception):
+    """A peer was lost in training, and the job says to wait for it."""
+
+
+def _run_once(
+    job: Job,
+    name: str,
+    folder: RunFolder,
+    table: PartyTable,
+    options: Options,
+    progress: Progress,
+    links: LinkOptions,
+    threads: int,
+) -> None:
+    """Run one organisation's part until it ends or a peer is lost.
+
+    Raises:
+        _Waiting: a peer was lost that the job waits for.
+    """
+    forget = options.forget_peer_progress
+    store = folder.path / "data"
+    local = local_side(
+        job, name, folder, store, options.keys, table, resume=options.resume, forget_peer_progress=forget
+    )
+    alignment = Alignment(job.alignment, folder=folder.path / "alignment" / name, progress=progress.aligned)
+    local = replace(local, alignment=alignment)
+    if name == job.active:
+        _lead(job, local, folder, links, options, progress, threads)
+    else:
+        _follow(job, local, folder, links)
+
+
+@contextmanager
+def _waiting_for(job: Job, name: str) -> Iterator[None]:
+    """Turn the loss of a peer into `_Waiting` where the job waits for it.
+
+    A passive party cannot tell who was lost: where one party is waited for, it waits for the active one.
+    """
+    try:
+        yield
+    except PeerLost as lost:
+        waited = [peer for peer, party in job.parties.items() if party.on_absent == "wait"]
+        if lost.peer in waited or (name != job.active and waited):
+            raise _Waiting(str(lost)) from None
+        raise
 
 
 def _lead(
@@ -88,7 +135,8 @@ def _lead(
         # Before the party is made, so that a missing peer is named at once and not at the first message due from it.
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, recorder)
-        outcome = driven(isolated(party.run(), local.starting_key), links, how.deadline)
+        with _waiting_for(job, local.name):
+            outcome = driven(isolated(party.run(), local.starting_key), links, how.deadline)
     recorder.finished()
     record_active(folder, party)
     trained = Trained(
@@ -108,7 +156,8 @@ def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None
     with make_client(job, local.name, how) as link:
         link.open(how.timeout)
         party = PassiveParty(job, local, link.port)
-        outcome: PassiveOutcome = driven(isolated(party.run(), local.starting_key), link, how.deadline + GRACE)
+        with _waiting_for(job, local.name):
+            outcome: PassiveOutcome = driven(isolated(party.run(), local.starting_key), link, how.deadline + GRACE)
     record_passive(folder, party)
     folder.write_json("outcome.json", {"party": local.name, **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())

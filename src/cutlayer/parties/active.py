@@ -17,7 +17,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import split_rows
-from cutlayer.errors import ConfigError, DataError
+from cutlayer.errors import ConfigError, DataError, PeerLost
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
 from cutlayer.models.absence import Names, absent_sets
@@ -30,6 +30,7 @@ from cutlayer.parties.messages import DONE, checked_embedding, receive
 from cutlayer.parties.numbers import check_loss, check_own, check_weights
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.parties.presence import Presence
 from cutlayer.parties.release import ask_for_release
 from cutlayer.parties.state import PartyState, part_of, with_part
 from cutlayer.parties.stopping import EarlyStopping
@@ -54,6 +55,7 @@ class ActiveParty:
         self.streaming_ports = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
         # Parties that receive gradients: all of them at first, and the streaming ones after the single releases.
         self.gradient_ports = dict(ports)
+        self.presence = Presence(job, ports, self._go_on_without)
         self.usage = Usage(ports)
         compress_links(job, local, ports.values())
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
@@ -66,6 +68,7 @@ class ActiveParty:
             NotApplied: a protection of this party missed a message.
         """
         epoch, step = yield from self._prepare()
+        self.presence.now, self.presence.needs_one = (epoch, step), self.store is None
         while not self.stopping.stop:
             began = time.perf_counter()
             if not step:
@@ -84,10 +87,9 @@ class ActiveParty:
             if self.follower is not None and self.follower.close(epoch):
                 self.observer.followed(epoch, self.follower.rows)
             rate = len(self.split.train) / seconds
-            traffic = self.usage.of_epoch()
-            self.observer.ended(
-                EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates, traffic)
-            )
+            record = EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates)
+            traffic, left = self.usage.of_epoch(), tuple(self.presence.left)
+            self.observer.ended(replace(record, bytes=traffic, left=left))
             self._commit(epoch)
             epoch += 1
             if epoch == self.job.train.warmup_epochs:
@@ -164,10 +166,25 @@ class ActiveParty:
             self.state.check_rows(stored[1]["rows"])
             self.released_embeddings = dict(stored[0])
         elif self.released_embeddings:
-            for name in self.released_embeddings:
+            for name in [name for name in self.released_embeddings if name not in self.presence.left]:
                 port, limit = self.ports[name], self.local.limits.embedding_norm
-                self.released_embeddings[name] = yield from ask_for_release(port, self.split, self.widths[name], limit)
+                try:
+                    released = yield from ask_for_release(port, self.split, self.widths[name], limit)
+                except PeerLost as lost:
+                    self.presence.leave(name, lost)
+                else:
+                    self.released_embeddings[name] = released
             self.checkpoints.save_release((self.released_embeddings, {"rows": self.state.rows}))
+
+    def _go_on_without(self, name: str) -> None:
+        """Train on without a party, as if `party_dropout` dropped it in every step.
+
+        Epochs with the party are no longer the best: their metrics are those of a model that has it.
+        """
+        self.gradient_ports = {peer: port for peer, port in self.gradient_ports.items() if peer != name}
+        self.streaming_ports = {peer: port for peer, port in self.streaming_ports.items() if peer != name}
+        self.released_embeddings.pop(name, None)
+        self.stopping.best, self.stopping.stale = -math.inf, 0
 
     def _is_best(self, metrics: Mapping[str, float], epoch: int) -> bool:
         """Whether an epoch is the best so far; none before the single releases, whose embeddings were zeros."""
@@ -262,8 +279,8 @@ class ActiveParty:
 
         Nobody sends the next gradient before the commit, so that each party stores what was committed last.
         """
-        for port in self.gradient_ports.values():
-            yield from receive(port, Kind.COMMITTED, epoch, done)
+        for name, port in self.gradient_ports.items():
+            yield from self.presence.receive(receive(port, Kind.COMMITTED, epoch, done), name)
         snapshot = self.state.snapshot()
         check_weights(snapshot[0], self.local.name, epoch)
         state = with_part(snapshot, "transcript", *self.transcript.snapshot())
@@ -274,6 +291,7 @@ class ActiveParty:
         self._commit(epoch, done)
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
+        self.presence.now = (epoch, step)
         self.optimizer.zero_grad()
         whole, parts = self.whole, self.job.train.micro_batches
         losses, pieces = [], []
@@ -333,13 +351,19 @@ class ActiveParty:
             check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
         sent = {}
         for name, port in self.gradient_ports.items():
-            crossed = [
-                port.send(Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors={"gradient": part})
-                for digest, part in zip(digests, micro_batches(gradients[name], len(parts)), strict=True)
-            ]
-            sent[name] = joined([message.tensors["gradient"] for message in crossed])
-            self._count(Kind.GRADIENT, sent[name])
+            crossed = []
+            for digest, part in zip(digests, micro_batches(gradients[name], len(parts)), strict=True):
+                tensors = {"gradient": part}
+                message = self.presence.send(port, Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors=tensors)
+                crossed += [] if message is None else [message.tensors["gradient"]]
+            if name not in self.presence.left:
+                sent[name] = joined(crossed)
+                self._count(Kind.GRADIENT, sent[name])
         seen = {name: embedding.detach() for name, embedding in embeddings.items()}
+        for name in self.presence.left:
+            # As for a party that party_dropout drops: zeros stand for what did not cross.
+            if not self.job.train.releases_once(name) or epoch < self.job.train.warmup_epochs:
+                sent[name] = torch.zeros_like(seen[name])
         return value * share, (seen, sent, layers)
 
     def _protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
@@ -355,14 +379,20 @@ class ActiveParty:
     def _receive(
         self, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes
     ) -> Generator[Port, Message, dict[str, Tensor]]:
+        """The embeddings of some rows, by party; zeros of those that are lost."""
         received = {}
         for name, port in self.ports.items():
+            message = None
             if name in self.released_embeddings:
                 received[name] = self.released_embeddings[name][rows]
                 continue
-            message = yield from receive(port, kind, epoch, step, digest)
-            limit = self.local.limits.embedding_norm
-            received[name] = checked_embedding(message, len(rows), self.widths[name], limit)
+            if name not in self.presence.left:
+                message = yield from self.presence.receive(receive(port, kind, epoch, step, digest), name)
+            limit, width = self.local.limits.embedding_norm, self.widths[name]
+            if message is None:
+                received[name] = torch.zeros(len(rows), width)
+                continue
+            received[name] = checked_embedding(message, len(rows), width, limit)
             self._count(kind, received[name])
         return received
 
@@ -389,7 +419,7 @@ class ActiveParty:
 
     def _absent_sets(self) -> tuple[Names, ...]:
         """Sets of parties whose absence is evaluated; without features of its own, this party needs one to stay."""
-        passives = self.job.passives
+        passives = [name for name in self.job.passives if name not in self.presence.left]
         return absent_sets(passives, keep_one=self.store is None, sizes=(1, 2, len(passives)))
 
     def _evaluate(
@@ -401,8 +431,10 @@ class ActiveParty:
         held_out = self.split.part(part)
         for number, rows in enumerate(evaluation_batches(held_out, EVALUATION_ROWS)):
             digest = rows_digest(rows)
+            self.presence.now = (epoch, number)
+            fields = {"part": part, "batch": number}
             for port in self.streaming_ports.values():
-                port.send(Kind.REQUEST, epoch=epoch, step=number, rows=digest, fields={"part": part, "batch": number})
+                self.presence.send(port, Kind.REQUEST, epoch=epoch, step=number, rows=digest, fields=fields)
             with torch.no_grad():
                 own = self._own_embedding(rows)
             received = yield from self._receive(Kind.EVALUATION, epoch, number, rows, digest)
@@ -410,7 +442,8 @@ class ActiveParty:
             with torch.no_grad():
                 seen = self._ordered(own, view)
                 for names, parts in logits.items():
-                    parts.append(self.top.answer(seen, seen.keys() - names) if names else self.top(seen))
+                    gone = {*names, *self.presence.left}
+                    parts.append(self.top.answer(seen, seen.keys() - gone) if gone else self.top(seen))
         if not len(held_out):
             return {self.task.metric: math.nan}, {names: torch.zeros(0, self.task.outputs) for names in logits}
         together = {names: torch.cat(parts) for names, parts in logits.items()}
@@ -421,13 +454,13 @@ class ActiveParty:
         snapshot = self.state.snapshot()
         # Before the peers are asked: they store two epochs, and a failure here must not remove the older.
         check_weights(snapshot[0], self.local.name, epoch)
-        for name, port in self.ports.items():
+        for name, port in self.presence.ports.items():
             # Whether the epoch is the best depends on labels. A bottom model that no longer changes is always the best.
             fixed = name in self.released_embeddings and epoch >= self.job.train.warmup_epochs
             fields = {"stop": self.stopping.stop, "best": best or fixed}
-            port.send(Kind.EPOCH_END, epoch=epoch, fields=fields)
-        for port in self.ports.values():
-            yield from receive(port, Kind.COMMITTED, epoch)
+            self.presence.send(port, Kind.EPOCH_END, epoch=epoch, fields=fields)
+        for name, port in self.presence.ports.items():
+            yield from self.presence.receive(receive(port, Kind.COMMITTED, epoch), name)
         self.checkpoints.save(epoch, snapshot, best=best)
 
     def _commit(self, epoch: int, step: int = 0) -> None:
@@ -436,12 +469,13 @@ class ActiveParty:
 
     def _finish(self) -> Generator[Port, Message, tuple[Evidence, ...]]:
         evidence = self.state.chain.proof(self.state.sent)
-        for port in self.ports.values():
-            port.send(Kind.CLOSE, fields={"reason": DONE})
-        for port in self.ports.values():
-            message = yield from receive(port, Kind.EVIDENCE)
-            evidence += stated_evidence(str(message.fields["json"]), port.peer)
-            yield from receive(port, Kind.CLOSE)
+        for port in self.presence.ports.values():
+            self.presence.send(port, Kind.CLOSE, fields={"reason": DONE})
+        for name, port in self.presence.ports.items():
+            message = yield from self.presence.receive(receive(port, Kind.EVIDENCE), name)
+            if message is not None:
+                evidence += stated_evidence(str(message.fields["json"]), name)
+                yield from self.presence.receive(receive(port, Kind.CLOSE), name)
         return tuple(evidence)
 
     def _outcome(
@@ -472,6 +506,7 @@ class ActiveParty:
             categorical=len(self.inputs.cardinalities),
             widths=self.widths,
             fingerprint=self.fingerprint,
+            left=dict(self.presence.left),
             positive_share=float((training == 1).double().mean()) if self.task.kind == "binary" else None,
             without={names: part for names, part in logits.items() if names},
             weights=self.weights,

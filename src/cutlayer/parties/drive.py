@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 from cutlayer.channel import Message, Port
-from cutlayer.errors import ProtocolError
+from cutlayer.errors import PeerLost, ProtocolError
 
 R = TypeVar("R")
 Party = Generator[Port, Message, Any]
@@ -27,14 +27,19 @@ def drive(party: Generator[Port, Message, R], receive: Callable[[Port], Message]
         What the party returns.
 
     Raises:
-        PeerLost: `receive` raised it; the party is closed first, as for every error.
+        PeerLost: `receive` raised it, and the party does not go on without the peer.
         ProtocolError: `receive` raised it.
         CutlayerError: the party raised it.
     """
     try:
         port = next(party)
         while True:
-            port = party.send(receive(port))
+            try:
+                message = receive(port)
+            except PeerLost as lost:
+                port = party.throw(lost)  # it may go on without that peer
+            else:
+                port = party.send(message)
     except StopIteration as finished:
         result: R = finished.value
         return result
@@ -45,17 +50,21 @@ def drive(party: Generator[Port, Message, R], receive: Callable[[Port], Message]
 def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
     """Run all parties in this thread: resume each whenever its message has arrived, until all have returned.
 
+    A party that ends with `PeerLost` is lost to the others, as one whose process dies; they may go on without it.
+
     Args:
         parties: Parties by name, in the job's order.
 
     Returns:
-        What each party returned, by name.
+        What each party returned, by name; nothing of those that were lost.
 
     Raises:
+        PeerLost: a party was lost, and another does not go on without it.
         ProtocolError: all parties wait and no message is on its way.
     """
     waiting: dict[str, Port] = {}
     results: dict[str, Any] = {}
+    lost: dict[str, PeerLost] = {}
     try:
         for name, party in parties.items():
             _resume(name, party, None, waiting, results)
@@ -64,7 +73,10 @@ def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
             moved = False
             for name in parties:
                 while name in waiting and waiting[name].arrived:
-                    _resume(name, parties[name], waiting[name].arrived.popleft(), waiting, results)
+                    _attempt(name, parties[name], waiting[name].arrived.popleft(), waiting, results, lost)
+                    moved = True
+                if name in waiting and waiting[name].peer in lost:
+                    _attempt(name, parties[name], lost[waiting[name].peer], waiting, results, lost)
                     moved = True
             if not moved:
                 stuck = ", ".join(f"{name} for {port.peer}" for name, port in waiting.items())
@@ -75,11 +87,32 @@ def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
     return results
 
 
+def _attempt(
+    name: str,
+    party: Party,
+    event: Message | PeerLost,
+    waiting: dict[str, Port],
+    results: dict[str, Any],
+    lost: dict[str, PeerLost],
+) -> None:
+    """Resume a party; one that is lost leaves its peers to decide."""
+    try:
+        _resume(name, party, event, waiting, results)
+    except PeerLost as failure:
+        if isinstance(event, PeerLost):  # it does not go on without its peer
+            raise
+        lost[name] = PeerLost(str(failure), peer=name)
+        del waiting[name]
+
+
 def _resume(
-    name: str, party: Party, message: Message | None, waiting: dict[str, Port], results: dict[str, Any]
+    name: str, party: Party, event: Message | PeerLost | None, waiting: dict[str, Port], results: dict[str, Any]
 ) -> None:
     try:
-        waiting[name] = next(party) if message is None else party.send(message)
+        if isinstance(event, PeerLost):
+            waiting[name] = party.throw(event)
+        else:
+            waiting[name] = next(party) if event is None else party.send(event)
     except StopIteration as finished:
         waiting.pop(name, None)
         results[name] = finished.value

@@ -27,6 +27,7 @@ class EpochRecord:
         leak: Leak, 0.5 to 1, by `party/message/attack`, of this epoch's sampled steps.
         protections: The active party's own metrics of the epoch, by `protection.metric`; estimates, never a guarantee.
         bytes: Bytes of tensors that crossed in the epoch, in both directions on all links, by kind of message.
+        left: Passive parties that were lost by then, without which training goes on.
     """
 
     epoch: int
@@ -39,6 +40,7 @@ class EpochRecord:
     leak: Mapping[str, float] = field(default_factory=dict)
     protections: Mapping[str, float] = field(default_factory=dict)
     bytes: Mapping[str, int] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
 
 
 class WatchedParty(Protocol):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
+from cutlayer.parties.presence import Left
 from cutlayer.protections.base import Evidence
 from cutlayer.tasks import Task
 
@@ -38,6 +39,7 @@ class ActiveOutcome:
         fingerprint: Hash of what a row's draws depend on besides the settings of a protection: secret, label column,
             common rows and their labels. It reveals none of them to a reader without the secret.
         positive_share: Share of positive training rows; `None` unless the task is binary.
+        left: Passive parties that were lost in training, which went on without them, by name.
         without: Logits of the same rows and embeddings by the names of the absent parties; see `absent_sets`.
         weights: Weights of all common rows in the loss, float32; `None` where all weigh the same.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
@@ -61,6 +63,7 @@ class ActiveOutcome:
     widths: Mapping[str, int]
     fingerprint: str
     positive_share: float | None = None
+    left: Mapping[str, Left] = field(default_factory=dict)
     without: Mapping[Names, Tensor] = field(default_factory=dict)
     extra_heads: tuple[int, ...] = ()
     weights: Tensor | None = None

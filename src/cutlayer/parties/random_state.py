@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Message, Port
+from cutlayer.errors import PeerLost
 from cutlayer.kernels.noise import derive, keystream
 
 R = TypeVar("R")
@@ -68,15 +69,23 @@ def isolated(steps: Generator[Port, Message, R], key: bytes) -> Generator[Port, 
     """
     own = random_state(key)
     message: Message | None = None
+    lost: PeerLost | None = None
     while True:
         outer = torch.get_rng_state()
         torch.set_rng_state(own)
         try:
-            port = steps.send(message) if message is not None else next(steps)
+            if lost is not None:
+                port = steps.throw(lost)
+            else:
+                port = steps.send(message) if message is not None else next(steps)
         except StopIteration as finished:
             result: R = finished.value
             return result
         finally:
             own = torch.get_rng_state()
             torch.set_rng_state(outer)
-        message = yield port
+        lost = None
+        try:
+            message = yield port
+        except PeerLost as failure:
+            lost = failure

@@ -30,15 +30,33 @@ class AbsenceUtility(FrozenModel):
     references: Mapping[str, Number] = Field(default_factory=dict)
 
 
+class LeftParty(FrozenModel):
+    """A passive party that was lost in training, which went on without it.
+
+    Attributes:
+        party: name of the party.
+        epoch: epoch in which it was lost, from 1; 0 after the last.
+        step: step of the epoch, from 1.
+        why: reason.
+    """
+
+    party: str
+    epoch: int
+    step: int
+    why: str
+
+
 class DepartureResult(FrozenModel):
     """Utility for every set of absent parties that was evaluated.
 
     Attributes:
+        left: the parties that were lost in training; every row is without them.
         heads: number of heads of the top model.
         extra_parameters: parameters of all heads but the first.
         rows: one for each set of absent parties.
     """
 
+    left: tuple[LeftParty, ...] = ()
     heads: int = 1
     extra_parameters: int = 0
     rows: tuple[AbsenceUtility, ...] = ()

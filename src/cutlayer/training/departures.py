@@ -8,7 +8,7 @@ from cutlayer.config import Job
 from cutlayer.data.store import Store
 from cutlayer.models.absence import Names
 from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.results.departure import AbsenceUtility, DepartureResult
+from cutlayer.results.departure import AbsenceUtility, DepartureResult, LeftParty
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.utility import ModelUtility
 from cutlayer.training.utility import interval
@@ -21,14 +21,18 @@ def departure_result(active: ActiveOutcome, seed: int) -> DepartureResult:
         low, high = interval(active.task, logits, active.labels, seed)
         row = AbsenceUtility(
             absent=absent,
-            contributed=tuple(name for name in active.widths if name not in absent),
+            contributed=tuple(name for name in active.widths if name not in {*absent, *active.left}),
             metrics=dict(active.task.evaluate(logits, active.labels)) if len(logits) else {},
             low=low,
             high=high,
         )
         rows.append(row)
     heads = active.extra_heads
-    return DepartureResult(heads=1 + len(heads), extra_parameters=sum(heads), rows=tuple(rows))
+    left = tuple(
+        LeftParty(party=name, epoch=when.epoch + 1, step=when.step + 1, why=when.why)
+        for name, when in active.left.items()
+    )
+    return DepartureResult(left=left, heads=1 + len(heads), extra_parameters=sum(heads), rows=tuple(rows))
 
 
 def with_references(

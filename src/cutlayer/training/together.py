@@ -52,7 +52,8 @@ class Trained:
 
     Attributes:
         active: What the active party knows at the end.
-        passives: What each passive party knows at the end, by name; empty where they run in processes of their own.
+        passives: What each passive party knows at the end, by name; empty where they run in processes of their own, and
+            without those that were lost.
         traffic: Bytes sent and received by every party, over all starts of the run.
         kinds: The same by kind of message.
         rows_own: Number of rows of each party's own table, by name.
@@ -211,11 +212,12 @@ def train_together(
     results = drive_together({name: isolated(party, sides[name].starting_key) for name, party in parties.items()})
     recorder.finished()
     record_active(folder, leader)
-    for passive in passives.values():
-        record_passive(folder, passive)
+    for name, passive in passives.items():
+        if name in results:
+            record_passive(folder, passive)
     return Trained(
         active=results[job.active],
-        passives={name: results[name] for name in job.passives},
+        passives={name: results[name] for name in job.passives if name in results},
         traffic=leader.usage.by_party(job.active),
         kinds=leader.usage.kinds_by_party(job.active),
         rows_own={name: tables[name].rows for name in job.parties},

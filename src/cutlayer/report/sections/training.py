@@ -25,6 +25,10 @@ def training(report: Report) -> Section:
         f"{times(run.threads, 'thread')}, seed {run.seed}."
     )
     blocks: list[Block] = [Paragraph(lead, "lead")]
+    for left in report.departures.left:
+        when = f"in epoch {left.epoch}, step {left.step}," if left.epoch else "after the last epoch,"
+        after = "the training went on with zeros for its embeddings; its releases count as planned in the ledger"
+        blocks.append(Paragraph(f"{left.party} was lost {when} and {after}. {left.why}"))
     values = {"loss": [(epoch.run, epoch.epoch, epoch.loss) for epoch in history]}
     for name in _metrics(report, history):
         values[name] = [(epoch.run, epoch.epoch, epoch.metrics.get(name)) for epoch in history]

@@ -1,0 +1,92 @@
+"""The passive parties that are still there, and those that training goes on without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.config import Job
+from cutlayer.errors import PeerLost
+from cutlayer.parties.messages import Wait
+
+
+@dataclass(frozen=True)
+class Left:
+    """When a party was lost.
+
+    Attributes:
+        epoch: Number of the epoch, from 0; -1 after the last.
+        step: Number of the step within it, or of the batch of held-out rows.
+        why: Reason, as in the error that would have stopped the run.
+    """
+
+    epoch: int
+    step: int
+    why: str
+
+
+class Presence:
+    """Lets the active party go on without passive parties whose `on_absent` is `continue`.
+
+    Args:
+        job: The shared job.
+        ports: Ports to the passive parties, by name.
+        left_first: Called with the name of each party that is lost, once.
+
+    Attributes:
+        left: The parties that were lost, by name.
+        now: Epoch and step under way; `None` before the training, where nobody may be lost.
+        needs_one: Whether a party must stay, because no other party has an embedding.
+    """
+
+    def __init__(self, job: Job, ports: Mapping[str, Port], left_first: Callable[[str], None]) -> None:
+        self._may_leave = {name for name in ports if job.parties[name].on_absent == "continue"}
+        self._ports, self._left_first = ports, left_first
+        self.left: dict[str, Left] = {}
+        self.now: tuple[int, int] | None = None
+        self.needs_one = False
+
+    @property
+    def ports(self) -> dict[str, Port]:
+        """Ports to the parties that are there."""
+        return {name: port for name, port in self._ports.items() if name not in self.left}
+
+    def send(self, port: Port, kind: Kind, **content: Any) -> Message | None:
+        """Send a message to a party, and return it as it crossed; `None` if the party is lost.
+
+        Raises:
+            PeerLost: it is lost, and the run does not go on without it.
+        """
+        try:
+            return port.send(kind, **content)
+        except PeerLost as lost:
+            self.leave(port.peer, lost)
+            return None
+
+    def receive(self, waiting: Wait, peer: str) -> Generator[Port, Message, Message | None]:
+        """Wait for a message; `None` if its sender is lost.
+
+        Raises:
+            PeerLost: it is lost, and the run does not go on without it.
+        """
+        try:
+            return (yield from waiting)
+        except PeerLost as lost:
+            self.leave(peer, lost)
+            return None
+
+    def leave(self, name: str, lost: PeerLost) -> None:
+        """Go on without a party from now on.
+
+        Raises:
+            PeerLost: the job does not allow it, or nobody would be left to learn from.
+        """
+        if name in self.left:
+            return
+        alone = self.needs_one and len(self.ports) == 1
+        if self.now is None or name not in self._may_leave or alone:
+            raise lost
+        self.left[name] = Left(*self.now, str(lost))
+        self._left_first(name)

@@ -1,0 +1,152 @@
+"""A passive party that is lost in training: the run stops, or goes on as if the party were dropped for good."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.config import Job, validated
+from cutlayer.errors import CheckpointError, ConfigError, PeerLost
+from cutlayer.parties.passive import PassiveParty
+from cutlayer.training.departures import departure_result
+from cutlayer.training.folder import RunFolder
+from tests.parties.processes import fork, lay_out, wait_for
+from tests.parties.runs import ACTIVE, PASSIVES, Watched, raw_job, record, run, tables
+
+TELCO, SHOP = PASSIVES[:2]
+GIVEN = tables(passives=2)
+
+
+def job(telco: str = "continue", **more: Any) -> Job:
+    return validated(Job, raw(telco, **more), "")
+
+
+def raw(telco: str = "continue", **more: Any) -> dict[str, Any]:
+    options: dict[str, Any] = {"passives": 2, "audit": {"rows": 96}, "epochs": 3, **more}
+    whole = raw_job(**options)
+    whole["parties"][TELCO]["on_absent"] = telco
+    return whole
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, at: tuple[int, int], party: str = TELCO) -> None:
+    """Have a party die right before the embedding of a step."""
+    step_of = PassiveParty._train_step
+
+    def dying(self: PassiveParty, epoch: int, step: int, *rest: Any) -> Generator[Port, Message, None]:
+        if (self.local.name, epoch, step) == (party, *at):
+            raise PeerLost("lost telco: the process was killed")
+        yield from step_of(self, epoch, step, *rest)
+
+    monkeypatch.setattr(PassiveParty, "_train_step", dying)
+
+
+def lost_at(monkeypatch: pytest.MonkeyPatch, folder: Path, at: tuple[int, int], wanted: Job) -> Watched:
+    losing(monkeypatch, at)
+    return run(wanted, GIVEN, folder)
+
+
+@pytest.mark.parametrize("at", [(0, 0), (0, 2), (1, 0), (2, 3)])
+def test_training_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: tuple[int, int]) -> None:
+    messages = record(monkeypatch)
+    ended = lost_at(monkeypatch, tmp_path, at, job(privacy={"marvell": {"sum_kl": 2.0}}))
+    left = ended.active.left[TELCO]
+    assert (left.epoch, left.step) == at
+    assert ended.active.epochs == 3
+    assert ended.passives.keys() == {SHOP}
+    assert [line["left"] for line in RunFolder(tmp_path).history()] == [[TELCO] if n >= at[0] else [] for n in range(3)]
+    later = [m for m in messages if m.kind is Kind.GRADIENT and m.receiver == TELCO and (m.epoch, m.step) >= at]
+    assert not later
+    result = departure_result(ended.active, 0)
+    assert [row.contributed for row in result.rows] == [(ACTIVE, SHOP), (ACTIVE,)]
+    assert (result.left[0].party, result.left[0].epoch) == (TELCO, at[0] + 1)
+    assert ended.active.kept_epoch >= at[0]
+    assert {item.party for item in ended.active.evidence} == {ACTIVE}
+
+
+def test_it_equals_a_permanent_dropout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost before the first step, it leaves the weights of a run in which only zeros came from it."""
+    ended = lost_at(monkeypatch, tmp_path / "lost", (0, 0), job(keep="last"))
+    monkeypatch.undo()
+    send = Port.send
+
+    def zeros(self: Port, kind: Kind, **content: Any) -> Message:
+        if self.me == TELCO and kind in (Kind.EMBEDDING, Kind.EVALUATION):
+            content["tensors"] = {"embedding": torch.zeros_like(content["tensors"]["embedding"])}
+        return send(self, kind, **content)
+
+    monkeypatch.setattr(Port, "send", zeros)
+    other = run(job(keep="last"), GIVEN, tmp_path / "zeros")
+    assert ended.active.step_losses == other.active.step_losses
+    assert torch.equal(ended.active.logits, other.active.logits)
+
+
+@pytest.mark.parametrize("wanted", [job("stop"), job("continue", active_features=False, passives=1)])
+def test_otherwise_the_run_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Job) -> None:
+    """By default, and where nobody with columns would be left; it can be resumed."""
+    losing(monkeypatch, (1, 1))
+    given = {name: GIVEN[name] for name in wanted.parties}
+    with pytest.raises(PeerLost, match="lost telco"):
+        run(wanted, given, tmp_path)
+    monkeypatch.undo()
+    assert not run(wanted, given, tmp_path, resume=True).active.left
+
+
+def test_a_party_that_comes_back_too_late_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are two epochs ahead of it: a resume of all says so."""
+    lost_at(monkeypatch, tmp_path, (0, 1), job(epochs=4))
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="at telco, got none"):
+        run(job(epochs=4), GIVEN, tmp_path, resume=True)
+
+
+def test_the_key_is_checked() -> None:
+    whole = raw()
+    whole["parties"][ACTIVE]["on_absent"] = "continue"
+    with pytest.raises(ConfigError, match="no on_absent at bank, the active party"):
+        validated(Job, whole, "")
+    with pytest.raises(ConfigError, match="on_absent"):
+        job("perhaps")
+    assert "on_absent" not in job("stop").shared()
+    assert job().digest() != job("stop").digest()
+
+
+def test_kill_9_of_a_process(tmp_path: Path) -> None:
+    """Two other organisations finish, and the report of the active one says who was lost and when."""
+    whole = raw(epochs=40, audit={"every": "never"})
+    sites = lay_out(tmp_path, whole, GIVEN)
+    processes = {name: fork(site) for name, site in sites.items()}
+    history = sites[ACTIVE].run / "history.jsonl"
+    wait_for(lambda: history.exists() and len(history.read_text().splitlines()) > 2, "an epoch")
+    processes[TELCO].kill()
+    codes = {name: processes[name].wait() for name in (ACTIVE, SHOP)}
+    assert codes == {ACTIVE: 0, SHOP: 0}, (sites[ACTIVE].folder / "errors.txt").read_text()
+    summary = RunFolder(sites[ACTIVE].run).summary
+    (left,) = summary.departures.left
+    assert left.party == TELCO
+    assert 1 < left.epoch <= 40
+    assert f"{TELCO} was lost in epoch {left.epoch}" in (sites[ACTIVE].run / "report.html").read_text()
+
+
+def test_all_wait_for_a_party_that_was_killed_and_resumes(tmp_path: Path) -> None:
+    """The others are started once, and end with the numbers of a quiet run."""
+    whole = raw("wait", epochs=30, audit={"every": "never"}, checkpoint_every=2)
+    expected = run(validated(Job, whole, ""), GIVEN, tmp_path / "quiet")
+    sites = lay_out(tmp_path / "sites", whole, GIVEN)
+    processes = {name: fork(site) for name, site in sites.items()}
+    history = sites[ACTIVE].run / "history.jsonl"
+    wait_for(lambda: history.exists() and len(history.read_text().splitlines()) > 1, "an epoch")
+    processes[TELCO].kill()
+    processes[TELCO].wait()
+    processes[TELCO] = fork(sites[TELCO], "--resume")
+    codes = {name: process.wait() for name, process in processes.items()}
+    errors = (sites[ACTIVE].folder / "errors.txt").read_text()
+    assert codes == {ACTIVE: 0, TELCO: 0, SHOP: 0}, errors
+    assert "until all have resumed" in errors
+    losses = [line["loss"] for line in RunFolder(sites[ACTIVE].run).history()]
+    assert losses == [line["loss"] for line in RunFolder(tmp_path / "quiet").history()]
+    assert len(losses) == 30 == expected.active.epochs
