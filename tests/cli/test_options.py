@@ -95,7 +95,7 @@ VERBS = {
         "--served",
         "path",
     },
-    "report": {"--help", "--json", "--markdown", "path"},
+    "report": {"--for", "--help", "--json", "--markdown", "path"},
     "ledger": {"--help", "--json", "folder"},
     "sweep": {"--allow-model", "--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
     "recommend": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,12 +22,50 @@ RunPath = Annotated[Path, typer.Argument(help="The run folder.", show_default=Fa
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the report's tables as Markdown.")]
 
 
+class Purpose(StrEnum):
+    """What a report is for, besides the reader of a run."""
+
+    DPIA = "dpia"
+
+
+For = Annotated[
+    Purpose | None,
+    typer.Option("--for", help="dpia: write the privacy card and its annex for a data-protection impact assessment."),
+]
+
+
 @app.command()
-def report(path: RunPath, markdown: Markdown = False, json: Json = False) -> None:
-    """Write report.json and report.html of a run, and show it."""
+def report(path: RunPath, markdown: Markdown = False, purpose: For = None, json: Json = False) -> None:
+    """Write report.json and report.html of a run, and show it; or its privacy card."""
     from cutlayer.training.folder import RunFolder
 
+    if purpose is Purpose.DPIA:
+        _card(RunFolder.open(path), as_json=json, as_markdown=markdown)
+        return
     raise typer.Exit(finish(RunFolder.open(path), as_json=json, as_markdown=markdown))
+
+
+def _card(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> None:
+    """Write the privacy card and its annex, and show who could learn what."""
+    from cutlayer.report.card import annex_markdown, build_card, write_card
+    from cutlayer.report.rounding import plain
+
+    with folder.locked("a report"):
+        card = build_card(folder.path)
+        paths = write_card(card, folder.path)
+    if as_json:
+        emit(card.model_dump(mode="json"))
+        return
+    if as_markdown:
+        sys.stdout.write(annex_markdown(card))
+        return
+    console = Console()
+    for sentence in (card.statement, *card.learns):
+        console.print(plain(sentence), highlight=False, markup=False)
+    blanks = sum(field.value is None for field in card.fields)
+    console.print(f"{blanks} fields are blank: for the controller", highlight=False, markup=False)
+    for kind, written in paths.items():
+        console.print(f"{kind:<9}{written}", highlight=False, markup=False, soft_wrap=True)
 
 
 def finish(folder: RunFolder, *, as_json: bool, as_markdown: bool = False) -> int:

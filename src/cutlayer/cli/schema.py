@@ -17,6 +17,7 @@ class Subject(StrEnum):
     SUMMARY = "summary"
     AUDIT = "audit"
     REPORT = "report"
+    PRIVACY_CARD = "privacy-card"
 
 
 Of = Annotated[Subject, typer.Argument(help="job.yaml, or a file of results that a run writes.")]
@@ -24,7 +25,7 @@ Of = Annotated[Subject, typer.Argument(help="job.yaml, or a file of results that
 
 @app.command()
 def schema(of: Of = Subject.JOB, json: Json = False) -> None:
-    """Print the JSON schema of job.yaml, at which you point your editor, or of summary, audit or report.json."""
+    """Print the JSON schema of job.yaml, at which you point your editor, or of a file of results."""
     del json  # the schema is JSON either way
     emit(job_schema() if of is Subject.JOB else result_schema(of))
 
@@ -33,10 +34,16 @@ def result_schema(of: Subject) -> dict[str, Any]:
     """The schema of a file of results."""
     from cutlayer.results.audit import Audit
     from cutlayer.results.document import Document
+    from cutlayer.results.privacy_card import PrivacyCard
     from cutlayer.results.report import Report
     from cutlayer.results.summary import Summary
 
-    kinds: dict[Subject, type[Document]] = {Subject.SUMMARY: Summary, Subject.AUDIT: Audit, Subject.REPORT: Report}
+    kinds: dict[Subject, type[Document]] = {
+        Subject.SUMMARY: Summary,
+        Subject.AUDIT: Audit,
+        Subject.REPORT: Report,
+        Subject.PRIVACY_CARD: PrivacyCard,
+    }
     return kinds[of].model_json_schema(mode="serialization")
 
 

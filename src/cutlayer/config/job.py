@@ -138,6 +138,16 @@ class AuditConfig(FrozenModel):
         return self
 
 
+class ReportConfig(FrozenModel):
+    """What the report of a run shows besides.
+
+    Attributes:
+        subgroups: Columns of the party's own table, features or not; the metrics are shown for each value of them.
+    """
+
+    subgroups: tuple[str, ...] = ()
+
+
 class BudgetConfig(FrozenModel):
     """Privacy budget of a party's rows for a whole run, which is not started, or is stopped, before it costs more.
 
@@ -185,6 +195,7 @@ class PrivatePart(FrozenModel):
         limits: Bounds on the numbers that this party sends and accepts.
         memory: Memory for the party's table, such as `2 GB`. A table that would take more, copies included, is read in
             batches, with the same result; what stays in memory is some 100 bytes for each row.
+        report: What the report shows besides.
     """
 
     table: TableConfig | None = None
@@ -199,6 +210,7 @@ class PrivatePart(FrozenModel):
     secret: Path | None = None
     limits: LimitsConfig = LimitsConfig()
     memory: MemorySize = "2 GB"
+    report: ReportConfig = ReportConfig()
 
     @model_validator(mode="before")
     @classmethod

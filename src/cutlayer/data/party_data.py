@@ -151,6 +151,15 @@ class PartyTable:
         table = next(self._batches())
         return tuple(column_profiles(party, table, self._features, self.label, self.where))
 
+    def values(self, name: str) -> pa.ChunkedArray:
+        """Values of any column, in the table's own order.
+
+        Raises:
+            DataError: there is no such column.
+        """
+        column = decoded(self._source.read([name]).column(name))
+        return column if self._kept is None else column.take(pa.array(self._kept))
+
     def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.
 

@@ -12,7 +12,7 @@ from cutlayer.audit.watch import Watcher
 from cutlayer.channel.address import check_loopback
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import PeerLost
+from cutlayer.errors import ConfigError, PeerLost
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
@@ -53,6 +53,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         CutlayerError: bad input, here or at a peer.
     """
     check_job(job, name)
+    _check_subgroups(job, name)
     address = address_of(job)
     if links.security is None:
         check_loopback(address)
@@ -163,3 +164,15 @@ def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     audit = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)
     PassiveAudit(features=tuple(audit.results), skipped=audit.skipped).write(folder.path / "audit.json")
+
+
+def _check_subgroups(job: Job, name: str) -> None:
+    """Refuse subgroups of a passive party: the labels are elsewhere.
+
+    Raises:
+        ConfigError: it names one.
+    """
+    named = job.parties[name].report.subgroups
+    if name != job.active and named:
+        wanted, got = f"report.subgroups at {job.active} alone, which has the labels", f"{', '.join(named)} of {name}"
+        raise ConfigError.expected(wanted, got, "leave it out: between organisations neither labels nor columns move")

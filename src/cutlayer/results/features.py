@@ -17,6 +17,8 @@ class ColumnValue(FrozenModel):
         column: name of the column.
         value: R2 of a rebuilt column, AUC of an inferred one.
         baseline: the same metric of an attacker that saw no embedding.
+        other_columns: the same metric of the same attack on the columns of all other parties in place of the embedding;
+            `None` where these are elsewhere.
         mse: mean squared error of a rebuilt column, in encoded units.
         baseline_mse: that of an attacker that saw no embedding.
         accuracy: accuracy for an inferred column.
@@ -26,6 +28,7 @@ class ColumnValue(FrozenModel):
     column: str
     value: Number
     baseline: Number
+    other_columns: Number = None
     mse: Number = None
     baseline_mse: Number = None
     accuracy: Number = None
@@ -67,6 +70,8 @@ class FeatureResult(FrozenModel):
         low: lower bound of the value (95 % bootstrap over rows).
         high: upper bound of it.
         baseline: the same metric of an attacker that saw no embedding.
+        other_columns: the same metric of the same attack on the columns of all other parties in place of the embedding;
+            `None` where these are elsewhere.
         column: name of the column that the value is of; empty where it is of all.
         metrics: other metrics by name.
         columns: values by column.
@@ -85,6 +90,7 @@ class FeatureResult(FrozenModel):
     low: Number
     high: Number
     baseline: Number
+    other_columns: Number = None
     column: str = ""
     metrics: Mapping[str, Number] = Field(default_factory=dict)
     columns: tuple[ColumnValue, ...] = ()

@@ -18,6 +18,7 @@ from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary, Knowledge, Need
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.features.other_columns import OtherColumns
 from cutlayer.audit.features.releases import UNRECORDED, released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
@@ -28,6 +29,7 @@ from cutlayer.errors import NotApplicable
 from cutlayer.models import build_bottom
 from cutlayer.parties.random_state import drawn_under
 from cutlayer.results.features import FeatureResult
+from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
@@ -65,6 +67,7 @@ def audit_features(
         attacks = resolve(job.parties[party].audit.catalogue, job.task, "passive").features
         if not (folder.data(party) / "store.json").exists():
             continue
+        others = OtherColumns(job, folder, party)
         for name, run in runs.items():
             # What an attack is run on follows from the knowledge that it needs.
             of_models = partial(shadow_cases, jobs[name], party, partial(room, name))
@@ -78,7 +81,9 @@ def audit_features(
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
                     for case in _granted(attack.needs, cases):
-                        audit.results.extend(measure(attack(case.view, case.knowledge, seed), case, about, seed))
+                        found = measure(attack(case.view, case.knowledge, seed), case, about, seed)
+                        own = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
+                        audit.results.extend(others.beside(found, attack, case) if own else found)
     return audit
 
 

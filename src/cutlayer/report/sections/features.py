@@ -29,11 +29,12 @@ from cutlayer.results.run import RunKind
 TITLE = "Feature leakage from embeddings"
 _LEAD = (
     "What the active party recovers from the embeddings that a passive party sent, compared with that party's own "
-    "rows. Without embedding is the best constant answer. R² is of encoded columns; of several columns the one "
+    "rows. Without embedding is the best constant answer; other columns is the same attack on the columns of all other "
+    "parties in place of the embedding. R² is of encoded columns; of several columns the one "
     "recovered best is picked after the fact."
 )
 _BRIEF = "by the active party, from what it received; without embedding: the best constant answer"
-_COLUMN_METRICS = ("baseline", "mse", "baseline_mse", "accuracy", "majority")
+_COLUMN_METRICS = ("baseline", "other_columns", "mse", "baseline_mse", "accuracy", "majority")
 
 
 def features(report: Report) -> Section | None:
@@ -69,6 +70,7 @@ def _table(report: Report) -> Table:
         ("Metric", lambda result: name_of(result.metric)),
         (number("Reached"), lambda result: Cell(metric(result.value), (interval(result.low, result.high),))),
         (number("Without embedding"), lambda result: metric(result.baseline)),
+        (number("Other columns"), lambda result: metric(result.other_columns)),
         (number("Known rows", page_only=True), lambda result: count(result.known)),
         (number("Rows"), lambda result: count(result.rows)),
         (Column("Further metrics", page_only=True), further),

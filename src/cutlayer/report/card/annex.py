@@ -1,0 +1,163 @@
+"""The annex of a privacy card, for people: one HTML page that loads nothing, and the same as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from markupsafe import Markup
+
+from cutlayer.report.html import asset, environment
+from cutlayer.report.markdown import escaped, section_markdown
+from cutlayer.report.rounding import auc, count, interval, metric, name_of
+from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Section, Table, number, table
+from cutlayer.results.privacy_card import CardField, Evidence, PrivacyCard
+
+BLANK = "for the controller"
+NOT_SHOWN = "What this does not show"
+_TERMS = (
+    "leak: max(AUC, 1 − AUC) of an attack's scores against the true labels; 0.5 is a guess, 1 is every label.",
+    "control: what the same attack reaches without the secret or without the message; naive baseline: what is known "
+    "without the system. An attack matters by what it reaches beyond both.",
+    "strongest: of each threat, the attack that reaches most. It counts, not the mean of all.",
+    "epsilon, delta: a formal guarantee, which a theorem gives. No measured number is one.",
+    "embedding, cut gradient: what a passive party sends, and what comes back.",
+)
+
+
+def annex_sections(card: PrivacyCard) -> list[Section]:
+    """The sections of the annex, in the order of the page."""
+    return [_whole(section) for section in _sections(card)]
+
+
+def annex_html(card: PrivacyCard) -> str:
+    """The page as text; everything that came from a user is escaped."""
+    page = environment("cutlayer.report").get_template("annex.html.j2")
+    return page.render(
+        card=card,
+        sections=annex_sections(card),
+        blanks=sum(field.value is None for field in card.fields),
+        style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
+    )
+
+
+def annex_markdown(card: PrivacyCard) -> str:
+    """The annex as Markdown."""
+    title, run = f"# Privacy annex of {escaped(card.name)}\n", f"Run {escaped(card.run)}, {escaped(card.created)}.\n"
+    return "\n".join([title, f"**{escaped(card.statement)}**\n", run, *map(section_markdown, annex_sections(card))])
+
+
+def _whole(section: Section) -> Section:
+    """The same blocks on the page and in Markdown."""
+    return replace(section, brief=section.blocks)
+
+
+def _sections(card: PrivacyCard) -> Iterator[Section]:
+    yield Section("learns", "Who could learn what", (Items(card.learns),))
+    yield Section("not-shown", NOT_SHOWN, (Items(card.not_shown),))
+    yield Section("attacks", "Every attack, its control and its naive baseline", tuple(_attacks(card)), nav="Attacks")
+    yield Section("columns", "The columns that went in", (_columns(card),), nav="Columns")
+    if card.subgroups:
+        yield Section("subgroups", "Utility by subgroup", (_subgroups(card),), nav="Subgroups")
+    for index, framework in enumerate(dict.fromkeys(field.framework for field in card.fields)):
+        yield Section(f"framework-{index}", framework, tuple(_fields(card, framework)))
+    yield Section("registry", "Differential Privacy Deployments Registry", (_registry(card),), nav="Registry")
+    yield Section("terms", "Terms", (Items(_TERMS),))
+
+
+def _attacks(card: PrivacyCard) -> Iterator[Block]:
+    if not card.evidence:
+        yield Paragraph("No attack was run.")
+    for threat in dict.fromkeys(each.threat for each in card.evidence):
+        own = [each for each in card.evidence if each.threat == threat]
+        notes = dict.fromkeys(f"Control: {each.control_is}. Naive: {each.naive_is}." for each in own)
+        yield table(
+            f"{threat.capitalize()}. {' '.join(notes) if len(notes) == 1 else ''}".strip(),
+            own,
+            ("Attacker and secret", lambda each: Cell(f"{each.attacker} on {each.owner}", (each.subject,))),
+            (Column("Attack", "text"), lambda each: Cell(each.attack, each.knowledge)),
+            (number("Reached"), lambda each: Cell(f"{name_of(each.metric)} {_value(each, each.value)}", _bounds(each))),
+            (number("Control"), lambda each: _value(each, each.control)),
+            (number("Naive"), lambda each: _value(each, each.naive)),
+            (number("Undefended"), lambda each: _value(each, each.undefended)),
+            (number("Rows"), lambda each: "" if each.rows is None else count(each.rows)),
+            own=lambda each: each.strongest,
+            layout="stack",
+        )
+        if len(notes) > 1:
+            yield Items(tuple(notes))
+
+
+def _value(each: Evidence, value: float | None) -> str:
+    if value is None:
+        return "n/a"
+    return auc(value) if each.metric == "leak" else metric(value)
+
+
+def _bounds(each: Evidence) -> tuple[str, ...]:
+    return () if each.low is None else (interval(each.low, each.high),)
+
+
+def _columns(card: PrivacyCard) -> Table:
+    return table(
+        "Columns by party",
+        card.columns,
+        ("Party", lambda party: party.party),
+        (
+            Column("Columns", "text"),
+            lambda party: "not known here" if party.used is None else ", ".join(party.used) or "none",
+        ),
+        (number("Columns of the table"), lambda party: "" if party.available is None else count(party.available)),
+        (number("Rows"), lambda party: count(party.rows)),
+        layout="stack",
+    )
+
+
+def _subgroups(card: PrivacyCard) -> Table:
+    names = list(dict.fromkeys(name for group in card.subgroups for name in group.metrics))
+    return table(
+        "Held-out metrics by value of a column; a group of fewer than 20 rows has none",
+        card.subgroups,
+        ("Group", lambda group: Cell(f"{group.column}: {group.group}", (f"column of {group.party}",))),
+        (number("Rows"), lambda group: "too few" if group.rows is None else count(group.rows)),
+        *(
+            (
+                number(name_of(name)),
+                lambda group, name=name: metric(group.metrics.get(name)) if group.metrics else "too few",
+            )
+            for name in names
+        ),
+        layout="stack",
+    )
+
+
+def _fields(card: PrivacyCard, framework: str) -> Iterator[Table]:
+    own = [field for field in card.fields if field.framework == framework]
+    for group in dict.fromkeys(field.group for field in own):
+        yield table(
+            group,
+            [field for field in own if field.group == group],
+            (Column("Field", "text"), lambda field: field.name),
+            (Column("Answer", "statement"), _answer),
+            ("Source", lambda field: Cell(field.origin, tone="bad" if field.value is None else "muted")),
+            layout="stack",
+        )
+
+
+def _answer(field: CardField) -> Cell:
+    return Cell(f"[ {BLANK} ]", tone="blank") if field.value is None else Cell(field.value)
+
+
+def _registry(card: PrivacyCard) -> Table:
+    entries = [(tier, name, value) for tier, fields in card.registry.items() for name, value in fields.items()]
+    return table(
+        "An entry by the registry's three tiers; the same is in privacy_card.json",
+        entries,
+        ("Tier", lambda entry: entry[0].removeprefix("tier_")),
+        (Column("Field", "text"), lambda entry: entry[1].replace("_", " ")),
+        (
+            Column("Answer", "statement"),
+            lambda entry: Cell(f"[ {BLANK} ]", tone="blank") if entry[2] is None else Cell(entry[2]),
+        ),
+        layout="stack",
+    )

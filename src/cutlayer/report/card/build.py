@@ -1,0 +1,107 @@
+"""Builds the privacy card of a finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from cutlayer.config import Job
+from cutlayer.config.load import load_job
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.sources import open_source
+from cutlayer.errors import CutlayerError, RunFolderError
+from cutlayer.report.build import build
+from cutlayer.report.card.evidence import evidence_of, learns_of
+from cutlayer.report.card.facts import Facts
+from cutlayer.report.card.frameworks import fields_of
+from cutlayer.report.card.subgroups import subgroups_of
+from cutlayer.report.sections import verdict
+from cutlayer.results.privacy_card import PartyColumns, PrivacyCard
+from cutlayer.results.report import Report
+from cutlayer.training.folder import RunFolder
+
+NOT_SHOWN = (
+    "That no attack reaches more. The attacks are the strongest that this version has; one that fails proves nothing, "
+    "and an audit is no proof of a guarantee.",
+    "Parties that do not follow the protocol, or that share what they received, unless an attack says so.",
+    "What is visible without any message: the times of messages, the number of epochs, and that a row is in common, "
+    "which alignment tells the parties.",
+    "Several trainings on the same rows, and settings that were chosen on them: each is a release of its own.",
+    "The rows of other people than those in the tables, and how these tables came to be.",
+    "What a deployed model tells those who may query it; cutlayer audit --served attacks what was served.",
+)
+
+
+def build_card(path: Path) -> PrivacyCard:
+    """Put together the card of a run folder.
+
+    Raises:
+        RunFolderError: the run has not ended, or this is the folder of a passive party, which has no report.
+        ConfigError, DataError: a subgroup cannot be computed.
+    """
+    folder = RunFolder.open(path)
+    if folder.of_passive:
+        wanted = "the run folder of the active party, which has the labels"
+        raise RunFolderError.expected(wanted, f"that of a passive party at {path}")
+    job, report = load_job(path / "job.yaml"), build(path)
+    evidence, columns, subgroups = evidence_of(report), tuple(_columns(job, folder, report)), subgroups_of(job, folder)
+    facts = Facts(report, evidence, columns, subgroups)
+    left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."
+    missing = [f"Not run: {reason}" for reason in report.limits] + [left_out] * bool(report.left_out)
+    return PrivacyCard(
+        run=report.run.id,
+        name=report.run.name,
+        job_digest=report.run.job_digest,
+        created=report.run.created,
+        cutlayer=report.run.cutlayer,
+        statement=f"{verdict(report)}.",
+        learns=learns_of(evidence, report.task.kind),
+        columns=columns,
+        evidence=evidence,
+        subgroups=subgroups,
+        fields=fields_of(facts),
+        registry=_registry(facts),
+        not_shown=(*NOT_SHOWN, *missing),
+    )
+
+
+def _columns(job: Job, folder: RunFolder, report: Report) -> Iterator[PartyColumns]:
+    """The columns that went in, by the encoders and tables that are readable here."""
+    for party in report.parties:
+        encoder, table = folder.data(party.name) / "encoder.json", job.parties[party.name].table
+        used: tuple[str, ...] | None = None
+        if encoder.exists():
+            used = Encoder.from_json(encoder.read_text(encoding="utf-8"), str(encoder)).names
+        elif party.numeric is not None:
+            used = ()
+        available = None
+        with suppress(CutlayerError):  # the table has moved since
+            available = None if table is None else len(open_source(table, party.name).names)
+        yield PartyColumns(party=party.name, used=used, available=available, rows=party.rows_own)
+
+
+def _registry(facts: Facts) -> dict[str, dict[str, str | None]]:
+    """An entry of the Differential Privacy Deployments Registry, by its three tiers (registry.opendp.org)."""
+    return {
+        "tier_1": {
+            "data_curator": None,
+            "intended_use": None,
+            "data_product": f"a model in parts at {facts.parties}",
+            "publication_date": None,
+        },
+        "tier_2": {
+            "flavour": facts.accountants,
+            "privacy_unit": facts.units,
+            "privacy_loss_parameters": facts.epsilon,
+            "deployment_model": facts.trust,
+        },
+        "tier_3": {
+            "data_domain": facts.exposure,
+            "unprotected_quantities": facts.unprotected,
+            "privacy_unit_in_detail": facts.statements,
+            "composition_and_post_processing": facts.accountants,
+            "implementation_and_security": f"{facts.software}. {facts.channels}",
+            "rationale": None,
+        },
+    }

@@ -1,0 +1,268 @@
+"""What a run knows of the questions of the frameworks, as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cutlayer.accounting import GaussianRelease
+from cutlayer.accounting.ledger import Total
+from cutlayer.report.rounding import amount, auc, count, metric, name_of, setting, size
+from cutlayer.results.privacy_card import Evidence, PartyColumns, SubgroupUtility, Threat
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
+
+_NONE = "none: no theorem holds for any message of this run"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Sentences about a run, each computed from its report.
+
+    Attributes:
+        report: The report.
+        evidence: Its attacks.
+        columns: The columns that went in.
+        subgroups: Utility by subgroup.
+    """
+
+    report: Report
+    evidence: Sequence[Evidence]
+    columns: Sequence[PartyColumns]
+    subgroups: Sequence[SubgroupUtility]
+
+    @property
+    def formal(self) -> list[Total]:
+        """Totals of the ledger that a theorem gives."""
+        return [total for total in self.report.ledger.totals if total.epsilon is not None]
+
+    @property
+    def epsilon(self) -> str:
+        """Epsilon and delta of the whole run, by asset and receiver."""
+        totals = [
+            f"{total.protects} of {total.party} towards {', '.join(total.towards)}: epsilon {amount(total.epsilon)}"
+            + (f" at delta {total.delta:g}" if total.delta else ", pure")
+            for total in self.formal
+        ]
+        return "; ".join(totals) or _NONE
+
+    @property
+    def mechanisms(self) -> str:
+        """Settings of the protections as configured."""
+        made = [
+            f"{part.name} of {part.party}"
+            + (
+                f" ({', '.join(f'{name} {setting(value)}' for name, value in part.settings.items())})"
+                if part.settings
+                else ""
+            )
+            for part in self.report.protections
+        ]
+        return "; ".join(made) or "no protection"
+
+    @property
+    def accountants(self) -> str:
+        """Accountants and conditions of the totals."""
+        return "; ".join(dict.fromkeys(f"{total.accountant}, {total.condition}" for total in self.formal)) or _NONE
+
+    @property
+    def statements(self) -> str:
+        """The ledger's sentences."""
+        return "; ".join(entry.statement for entry in self.report.ledger.entries) or _NONE
+
+    @property
+    def units(self) -> str:
+        """Neighbouring relation of each formal entry."""
+        formal = [entry for entry in self.report.ledger.entries if entry.formal]
+        kinds = [
+            "one row's features, replaced" if isinstance(e.event, GaussianRelease) else e.statement for e in formal
+        ]
+        return "; ".join(dict.fromkeys(kinds)) + ". The unit is a row" if kinds else _NONE
+
+    @property
+    def delta(self) -> str:
+        """Delta of each total against one over the training rows and over their square."""
+        rows = self.report.data.train
+        deltas = dict.fromkeys(total.delta for total in self.formal if total.delta)
+        compared = [f"{delta:g}, where 1/n is {1 / rows:.2g} and 1/n² {1 / rows**2:.2g}" for delta in deltas]
+        return "; ".join(compared) or ("delta is 0" if self.formal else _NONE)
+
+    @property
+    def unprotected(self) -> str:
+        """Assets that no theorem covers towards somebody."""
+        bare = [total for total in self.report.ledger.totals if total.epsilon is None]
+        names = [f"{total.protects} of {total.party} towards {', '.join(total.towards)}: {total.why}" for total in bare]
+        return "; ".join(names) or "embeddings, cut gradients and metrics that the ledger has no entry for"
+
+    @property
+    def software(self) -> str:
+        """Versions."""
+        run = self.report.run
+        return f"Cutlayer {run.cutlayer}, PyTorch {run.torch}, Python {run.python}; account by Google's dp-accounting"
+
+    @property
+    def tested(self) -> str:
+        """Guarantees that canaries tested."""
+        tests = [
+            f"{test.protection} of {test.party}: at least {amount(test.lower_bound)} of epsilon {amount(test.epsilon)}"
+            for test in self.report.guarantees
+        ]
+        return "; ".join(tests) or "not run; cutlayer audit RUN --empirical-epsilon"
+
+    @property
+    def utility(self) -> str:
+        """Headline metric of this run, with its interval."""
+        row, name = self.report.utility.row(RunKind.THIS_RUN), self.report.utility.metric
+        if row is None:
+            return "not measured"
+        held, which = self.report.data.reported
+        bounds = "" if row.low is None else f" ({metric(row.low)} to {metric(row.high)})"
+        return f"{name_of(name)} {metric(row.metrics.get(name))}{bounds} on {count(held)} {which}"
+
+    @property
+    def bias(self) -> str:
+        """The smallest and the largest headline metric by subgroup."""
+        name = self.report.utility.metric
+        found: dict[str, list[tuple[float, str]]] = {}
+        for group in self.subgroups:
+            value = group.metrics.get(name)
+            if value is not None:
+                found.setdefault(f"{group.column} of {group.party}", []).append((value, group.group))
+        spans = [
+            f"{column}: {name_of(name)} {metric(min(values)[0])} ({min(values)[1]}) to {metric(max(values)[0])} "
+            f"({max(values)[1]})"
+            for column, values in found.items()
+        ]
+        return "; ".join(spans)
+
+    @property
+    def serving(self) -> str:
+        """What may be asked after the training."""
+        return "one training; predictions are further releases of embeddings, counted where the ledger counts releases"
+
+    @property
+    def trust(self) -> str:
+        """Who sees what."""
+        active = self.active
+        passives = [party for party in self.report.parties if party.role == "passive"]
+        sees = [
+            f"{active} receives the embeddings of {', '.join(party.name for party in passives)}, and has the labels"
+        ]
+        sees += [
+            f"{party.name} receives "
+            + ("no cut gradient" if party.released_once else "cut gradients of its embeddings")
+            for party in passives
+        ]
+        return (
+            "; ".join(sees)
+            + ". No party is trusted with the rows of another; parties are assumed to follow the protocol"
+        )
+
+    @property
+    def channels(self) -> str:
+        """Side channels and how they are met."""
+        return (
+            "Gaussian noise is on a lattice; times of messages and the number of epochs are visible to all parties; "
+            "settings that were chosen on the same rows are not in the account"
+        )
+
+    @property
+    def exposure(self) -> str:
+        """Columns used of those available."""
+        parts = []
+        for party in self.columns:
+            used = "not known here" if party.used is None else str(len(party.used))
+            parts.append(
+                f"{party.party}: {used}" + ("" if party.available is None else f" of {party.available} columns")
+            )
+        return "; ".join(parts)
+
+    @property
+    def measures(self) -> str:
+        """Protections by owner, or none."""
+        made = [f"{part.party}: {part.name} (protects {part.protects})" for part in self.report.protections]
+        return "; ".join(made) or "none beyond that rows and labels stay with their owners"
+
+    @property
+    def who(self) -> str:
+        """Who tested, and when."""
+        run = self.report.run
+        return f"Cutlayer {run.cutlayer} in run {run.id} of {run.created}; the person who ran it: for the controller"
+
+    @property
+    def how(self) -> str:
+        """Attacks that were run, and those that were not."""
+        names = ", ".join(dict.fromkeys(each.attack for each in self.evidence))
+        left = len(self.report.limits) + len(self.report.left_out)
+        return (
+            f"{names or 'no attack'}, on the messages that were sent; {left} attacks could not be run or were left out"
+        )
+
+    def result(self, threat: Threat) -> str:
+        """The strongest attack of a threat for each pair of parties."""
+        found = [
+            f"{each.attacker} on {each.owner}: {_named(each)} by {each.attack}, control {_plain(each, each.control)}, "
+            f"naive baseline {_plain(each, each.naive)}"
+            for each in self.evidence
+            if each.threat == threat and each.strongest
+        ]
+        return "; ".join(found) or "not tested in this run"
+
+    @property
+    def worst(self) -> str:
+        """The strongest attack of every threat."""
+        strongest = [each for each in self.evidence if each.strongest]
+        found = [f"{each.threat} by {each.attacker}: {_named(each)}" for each in strongest]
+        return "; ".join(found) or "no attack was run"
+
+    @property
+    def ratio(self) -> str:
+        """Training rows over parameters, by party."""
+        rows = self.report.data.train
+        parts = [
+            f"{party.name}: {count(rows)} training rows to {count(party.parameters)} parameters"
+            for party in self.report.parties
+            if party.parameters
+        ]
+        return "; ".join(parts) or "not known here"
+
+    @property
+    def rows(self) -> str:
+        """Sizes of the tables."""
+        data = self.report.data
+        parts = {"train": data.train, "validate": data.validation, "test": data.test}
+        return f"{count(data.common)} rows in common; {', '.join(f'{count(n)} {name}' for name, n in parts.items())}"
+
+    @property
+    def parties(self) -> str:
+        """Roles."""
+        roles = {"active": "has the labels and the top model", "passive": "has features and a bottom model"}
+        return "; ".join(f"{party.name} {roles[party.role]}" for party in self.report.parties)
+
+    @property
+    def messages(self) -> str:
+        """Bytes on each link."""
+        return "; ".join(
+            f"{party.name} sent {size(party.bytes_sent)} and received {size(party.bytes_received)}"
+            for party in self.report.parties
+        )
+
+    @property
+    def links(self) -> str:
+        """Security of the links."""
+        return (
+            "between organisations mutual TLS, with certificates that name the parties; on one machine none is needed"
+        )
+
+    @property
+    def active(self) -> str:
+        """Name of the active party."""
+        return next(party.name for party in self.report.parties if party.role == "active")
+
+
+def _named(each: Evidence) -> str:
+    return f"{name_of(each.metric)} {_plain(each, each.value)}"
+
+
+def _plain(each: Evidence, value: float | None) -> str:
+    return auc(value) if each.metric == "leak" else metric(value)

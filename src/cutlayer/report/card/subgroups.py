@@ -1,0 +1,92 @@
+"""Held-out metrics by the values of a column, computed where the column and the labels are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from pyarrow import parquet
+from torch import Tensor
+
+from cutlayer.config import FeaturesConfig, Job
+from cutlayer.data.ids import canonical_ids, digests_of
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import ConfigError
+from cutlayer.results.privacy_card import SubgroupUtility
+from cutlayer.results.scores import ID, score_columns
+from cutlayer.serving.online.features import ABSENT, IdIndex
+from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.model_record import ModelRecord, record_path
+from cutlayer.training.test_predictions import predictions_path, reported_ids
+from cutlayer.training.trained import Run
+
+MIN_ROWS = 20
+"""Rows of a group whose number and metrics are shown: fewer say little, and say it about few people."""
+MAX_GROUPS = 50
+MISSING = "(missing)"
+
+
+def subgroups_of(job: Job, folder: RunFolder) -> tuple[SubgroupUtility, ...]:
+    """The metrics of every configured subgroup; none where no party names a column.
+
+    The rows are those that the run's metrics are of. Their predictions and labels are in this folder: where the owner
+    of a column is another organisation, its part of the job, and so its wish, is not.
+
+    Raises:
+        ConfigError: the column has too many values, or ids are of several columns.
+        DataError: the table cannot be read, or has no such column.
+    """
+    named = [(name, column) for name, party in job.parties.items() for column in party.report.subgroups]
+    return tuple(group for party, column in named for group in _groups(job, folder, party, column))
+
+
+def _groups(job: Job, folder: RunFolder, party: str, column: str) -> Iterator[SubgroupUtility]:
+    stated = ModelRecord.read(record_path(folder, job.active)).task
+    if stated is None:
+        return
+    run, task = Run(job, folder), stated.task
+    truth, logits = run.truth[run.reported], _logits(folder, task)
+    values = _values(job, folder, party, column)
+    names, counts = np.unique(values, return_counts=True)
+    if len(names) > MAX_GROUPS:
+        got = f"{len(names)} in {column} of {party}"
+        raise ConfigError.expected(f"a column of at most {MAX_GROUPS} values in report.subgroups", got)
+    for group, rows in zip(names.tolist(), counts.tolist(), strict=True):
+        chosen = torch.from_numpy(np.flatnonzero(values == group))
+        metrics = task.evaluate(logits[chosen], truth[chosen]) if rows >= MIN_ROWS else {}
+        known = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        shown = rows if rows >= MIN_ROWS else None
+        yield SubgroupUtility(party=party, column=column, group=str(group), rows=shown, metrics=known)
+
+
+def _logits(folder: RunFolder, task: Task) -> Tensor:
+    """Logits that predict what the file says: the metrics are computed as those of the run."""
+    names = score_columns(task)
+    table = parquet.read_table(predictions_path(folder), columns=list(names))
+    scores = torch.from_numpy(np.stack([table.column(name).to_numpy() for name in names], axis=1))
+    if task.kind == "regression":
+        return (scores - task.center) / task.scale
+    return torch.logit(scores, eps=1e-15) if task.kind == "binary" else scores.clamp_min(1e-300).log()
+
+
+def _values(job: Job, folder: RunFolder, party: str, column: str) -> npt.NDArray[np.str_]:
+    """The column's values in the rows of the predictions, as text."""
+    section = job.parties[party]
+    rule = section.id.rules[0] if section.id is not None and len(section.id.columns) == 1 else None
+    if section.id is not None and rule is None:
+        raise ConfigError.expected("an id of one column with report.subgroups", ", ".join(section.id.columns))
+    none = FeaturesConfig(include="none")
+    table = PartyTable(party, section.table, id=section.id, features=none)
+    ids = reported_ids(folder)
+    digests = digests_of(canonical_ids(ids, ID, rule or "strip"))
+    rows = IdIndex(table.digests).find(digests)
+    if (rows == ABSENT).any():
+        got = f"{int((rows == ABSENT).sum())} of {len(rows)} without a row"
+        raise ConfigError.expected(f"the table of {party} that was trained on, for report.subgroups", got)
+    taken = table.values(column).take(pa.array(rows)).to_pylist()
+    return np.array([MISSING if value is None else str(value)[:80] for value in taken])

@@ -1,0 +1,157 @@
+"""The privacy card: every attack with its control, every field answered or blank, and no name that breaks the page."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from cutlayer.cli import app
+from cutlayer.config import Job, validated
+from cutlayer.config.load import load_job
+from cutlayer.errors import ConfigError, DataError
+from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.party import run_party
+from cutlayer.report import Report
+from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
+from cutlayer.report.card.evidence import evidence_of, learns_of
+from cutlayer.report.card.subgroups import subgroups_of
+from cutlayer.results.run import RunKind
+from cutlayer.training.folder import RunFolder
+from tests import browser
+from tests.report.samples import binary, hostile, multiclass, regression
+from tests.serving.world import ACTIVE, train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with attacks on labels and features, and a subgroup at the active party."""
+    folder = tmp_path_factory.mktemp("card")
+    active = {"report": {"subgroups": ["colour"]}, "audit": {"attacks": ["spectral"], "every": "end"}}
+    telco = {"audit": {"attacks": ["inversion", "attribute"], "every": "end"}}
+    return train(folder, parties={ACTIVE: active, "telco": telco})
+
+
+@pytest.fixture(scope="module")
+def card(run: Path) -> PrivacyCard:
+    return build_card(run)
+
+
+@pytest.mark.parametrize("make", [binary, multiclass, regression, hostile], ids=lambda make: make.__name__)
+def test_the_strongest_of_each_threat_counts_and_comes_first(make: object) -> None:
+    report = Report.model_validate(make())  # type: ignore[operator]
+    evidence = evidence_of(report)
+    assert len(evidence) >= sum(leak.run == RunKind.THIS_RUN for leak in report.leaks)
+    for key in {(each.threat, each.owner, each.attacker) for each in evidence}:
+        own = [each for each in evidence if (each.threat, each.owner, each.attacker) == key]
+        assert [each.strongest for each in own] == [True] + [False] * (len(own) - 1)
+        if own[0].metric == "leak":
+            assert own[0].value == max(each.value or 0 for each in own)
+    assert len(learns_of(evidence, report.task.kind)) <= sum(each.strongest for each in evidence)
+
+
+def test_every_attack_has_its_control_and_its_naive_baseline(card: PrivacyCard) -> None:
+    assert {each.threat for each in card.evidence} == {"label inference", "reconstruction", "attribute inference"}
+    for each in card.evidence:
+        assert each.control_is
+        assert each.naive_is
+        assert each.control is not None or each.threat == "label inference"
+        if each.threat != "label inference":
+            assert each.naive is not None, "the columns of the other parties are in this folder"
+            assert (each.value or 0) > each.naive, "independent columns of others tell nothing of these"
+
+
+def test_what_only_the_controller_knows_is_blank_and_the_rest_is_answered(card: PrivacyCard) -> None:
+    assert {field.framework for field in card.fields} >= {"NIST SP 800-226", "EDPB Opinion 28/2024", "ISO/IEC 27559"}
+    for field in card.fields:
+        assert (field.value is None) == (field.origin == "for the controller")
+        assert field.value != ""
+    blanks = {field.name for field in card.fields if field.value is None}
+    assert {"Lawful basis", "Purpose", "Access control"} <= blanks
+    assert annex_html(card).count("[ for the controller ]") == len([f for f in card.fields if f.value is None]) + sum(
+        value is None for tier in card.registry.values() for value in tier.values()
+    )
+    assert {"tier_1", "tier_2", "tier_3"} == card.registry.keys()
+
+
+def test_columns_that_went_in_are_named(card: PrivacyCard) -> None:
+    by_party = {party.party: party for party in card.columns}
+    assert by_party["telco"].used == ("calls", "age")
+    assert (by_party[ACTIVE].used, by_party[ACTIVE].available) == (("income", "colour"), 4)
+
+
+def test_subgroups_add_up_and_small_ones_are_not_shown(run: Path, card: PrivacyCard) -> None:
+    groups = {group.group: group for group in card.subgroups}
+    assert {*groups} <= {"red", "green", "blue"}
+    assert all(group.rows is None and not group.metrics for group in groups.values()), "16 test rows: none has 20"
+    job = load_job(run / "job.yaml")
+    everything = job.model_dump(mode="json")
+    everything["parties"][ACTIVE]["report"] = {"subgroups": ["nothing"]}
+    with pytest.raises(DataError, match="nothing"):
+        subgroups_of(validated(Job, everything, "job"), RunFolder.open(run))
+
+
+def test_metrics_of_one_group_of_all_rows_are_those_of_the_run(
+    run: Path, card: PrivacyCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cutlayer.report.card.subgroups.MIN_ROWS", 1)
+    monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["all"] * 15))
+    folder = RunFolder.open(run)
+    (group,) = subgroups_of(load_job(run / "job.yaml"), folder)
+    row = folder.summary.utility.row(RunKind.THIS_RUN)
+    assert row is not None
+    assert group.metrics["auc"] == pytest.approx(row.metrics["auc"])
+    assert group.metrics["log_loss"] == pytest.approx(row.metrics["log_loss"])
+
+
+def test_a_passive_party_s_subgroup_is_refused_between_organisations(run: Path, tmp_path: Path) -> None:
+    raw = load_job(run / "job.yaml").model_dump(mode="json")
+    raw["parties"]["telco"]["report"] = {"subgroups": ["age"]}
+    with pytest.raises(ConfigError, match="the labels"):
+        run_party(validated(Job, raw, "job"), "telco", tmp_path / "out", None, None, LinkOptions(trail=tmp_path))  # type: ignore[arg-type]
+
+
+def test_the_verb_writes_the_files_and_the_schema_describes_them(run: Path) -> None:
+    call = CliRunner().invoke
+    shown = call(app, ["report", str(run), "--for", "dpia"])
+    assert shown.exit_code == 0, shown.output
+    assert "can tell" in shown.output
+    written = PrivacyCard.read(run / "privacy_card.json")
+    assert json.loads(call(app, ["report", str(run), "--for", "dpia", "--json"]).output)["run"] == written.run
+    schema = json.loads(call(app, ["schema", "privacy-card"]).output)
+    assert written.model_dump(mode="json").keys() <= schema["properties"].keys()
+    assert (run / "privacy_annex.html").exists()
+    markdown = (run / "privacy_annex.md").read_text()
+    assert "What this does not show" in markdown
+    assert call(app, ["report", str(run), "--for", "dpia", "--markdown"]).output == markdown
+
+
+def test_names_cannot_break_the_annex(card: PrivacyCard) -> None:
+    name = "<script>alert(1)</script>|`x`"
+    changed = card.model_copy(update={"name": name, "learns": (name,), "not_shown": (name,)})
+    page, markdown = annex_html(changed), annex_markdown(changed)
+    assert "<script" not in page
+    assert html.escape("<script>alert(1)</script>") in page
+    assert "<script>" not in markdown
+    assert "\\|" in markdown
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.browser
+@pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+def test_nothing_of_the_annex_is_wider_than_the_screen(card: PrivacyCard, tmp_path: Path, width: int) -> None:
+    from tests.report.test_browser import opened
+
+    frame = f'<iframe width="{width}" height="800" srcdoc="{html.escape(annex_html(card))}"></iframe>'
+    measure = "document.title = document.querySelector('iframe').contentDocument.documentElement.scrollWidth"
+    path = tmp_path / "host.html"
+    path.write_text(f"<!DOCTYPE html>{frame}<script>onload = () => {{ {measure} }}</script>")
+    document, _ = opened(path, tmp_path / "profile")
+    found = re.search(r"<title>(\d+)</title>", document)
+    assert found is not None
+    assert int(found[1]) <= width
