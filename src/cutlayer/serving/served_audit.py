@@ -88,7 +88,7 @@ def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, aud
     if encoder is None or bottom is None:
         return
     columns, rows, seed = encoder.columns, torch.arange(len(sample.ids)), job.train.seed
-    for attack in resolve(job.parties[party].audit.attacks, job.task, "passive").features:
+    for attack in resolve(job.parties[party].audit.catalogue, job.task, "passive").features:
         if attack.needs != {Need.AUXILIARY_FEATURES}:
             audit.skip(party, [attack], "it reads a training, and not served embeddings")
             continue
@@ -111,7 +111,7 @@ def _case(party: str, sample: Served, columns: ColumnSpec, rows: Tensor, job: Jo
 def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> RunAudit:
     """Attack the labels of those rows whose labels the active party has."""
     half = Half.open(folder.path, job.active)
-    attacks = resolve(job.parties[job.active].audit.attacks, job.task)
+    attacks = resolve(job.parties[job.active].audit.catalogue, job.task)
     protections = tuple(job.parties[party].protections)
     try:
         known, truth = _labels(half, sample)

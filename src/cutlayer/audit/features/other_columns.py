@@ -6,8 +6,10 @@ it is what the protocol leaks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,8 +22,6 @@ from cutlayer.errors import Diverged, NotApplicable
 from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
 
-Compared = Callable[[FeatureAttack[object], Case, FeatureResult], FeatureResult]
-
 
 class OtherColumns:
     """Runs attacks on the columns of the other parties; each attack once for the same rows.
@@ -33,32 +33,33 @@ class OtherColumns:
     """
 
     def __init__(self, job: Job, folder: RunFolder, party: str) -> None:
-        paths = [folder.data(name) for name in job.parties if name != party]
-        stores = [Store.open(path) for path in paths if (path / "store.json").exists()]
-        self._stores = [] if any(store.images is not None for store in stores) else stores
+        self._paths = [folder.data(name) for name in job.parties if name != party]
         self._seed = job.train.seed
         self._found: dict[tuple[str, int, int], tuple[FeatureResult, ...]] = {}
 
     def beside(
         self, results: Iterable[FeatureResult], attack: FeatureAttack[object], case: Case
-    ) -> list[FeatureResult]:
-        """The results with what the same attack reaches on the other parties' columns."""
+    ) -> Iterator[FeatureResult]:
+        """The results, one by one, with what the same attack reaches on the other parties' columns."""
         key = attack.name, len(case.view.rows), int(case.view.rows.sum())
         if key not in self._found:
-            self._found[key] = self._attacked(attack, case)
-        control = self._found[key]
-        return [_compared(result, control) for result in results]
+            self._found[key] = tuple(self._attacked(attack, case))
+        for result in results:
+            yield _compared(result, self._found[key])
 
-    def _attacked(self, attack: FeatureAttack[object], case: Case) -> tuple[FeatureResult, ...]:
+    @cached_property
+    def _stores(self) -> list[Store]:
+        """Encoded columns of the other parties that are here; none where one of them has images."""
+        stores = [Store.open(path) for path in self._paths if (path / "store.json").exists()]
+        return [] if any(store.images is not None for store in stores) else stores
+
+    def _attacked(self, attack: FeatureAttack[object], case: Case) -> Iterator[FeatureResult]:
         if not self._stores:
-            return ()
+            return
         view = replace(case.view, embeddings=self._matrix(case.view.rows))
         about = {"run": "", "party": case.view.party, "attack": attack.name}
-        try:
-            made = attack(view, case.knowledge, self._seed)
-            return tuple(measure(made, case, about, self._seed))
-        except (NotApplicable, Diverged):
-            return ()
+        with suppress(NotApplicable, Diverged):
+            yield from measure(attack(view, case.knowledge, self._seed), case, about, self._seed)
 
     def _matrix(self, rows: Tensor) -> Tensor:
         parts = [encoded_matrix(store.columns, *store.gather(rows)) for store in self._stores]
