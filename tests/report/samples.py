@@ -13,6 +13,7 @@ RUNS = {
     "label_dp": ["label_dp"],
     "max_norm": ["max_norm"],
 }
+TRAFFIC = {"embedding": [0, 81_920_000], "gradient": [81_920_000, 0], "evaluation": [0, 9_500]}
 CEILING = {"this run": 0.63, "undefended": 0.97, "label_dp": 0.82, "max_norm": 0.7}
 ATTACKS = [("gradient", "norm"), ("gradient", "direction"), ("gradient", "spectral"), ("embedding", "spectral")]
 JOB = """\
@@ -72,6 +73,7 @@ def _party(name: str, role: str, draw: random.Random, width: int | None = 32) ->
         "parameters": draw.randint(9_000, 60_000),
         "bytes_sent": draw.randint(10**7, 10**9),
         "bytes_received": draw.randint(10**7, 10**9),
+        "traffic": TRAFFIC if role == "active" else {},
     }
 
 

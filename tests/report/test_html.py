@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from cutlayer.report import Report, render_html, write_html
+from cutlayer.report.section import Table
+from cutlayer.report.sections.run import parties
 from tests.report.reading import Page, leaves, shown
 from tests.report.samples import HOSTILE, binary
 
@@ -195,3 +197,9 @@ def test_a_leak_whose_interval_includes_chance_is_marked(report: Report) -> None
     near = report.leaks[1].model_copy(update={"leak": 0.504, "low": 0.5, "high": 0.52})
     text = Page(render_html(report.model_copy(update={"leaks": (report.leaks[0], near)}))).text
     assert f"epoch {near.epoch}, ≈ chance" in text
+
+
+def test_the_traffic_of_the_active_party_is_listed_by_kind_the_largest_first(report: Report) -> None:
+    (listed,) = (each for each in parties(report).blocks if isinstance(each, Table) and "by kind" in each.caption)
+    assert [row.cells[0].text for row in listed.rows] == ["embedding", "gradient", "evaluation"]
+    assert [cell.text for cell in listed.rows[0].cells[1:]] == ["0\u00a0B", "81.9\u00a0MB"]

@@ -33,18 +33,18 @@ def parties(report: Report) -> Section:
     blocks: tuple[Block, ...] = (Paragraph(lead, "lead"), listed)
     own = next((party for party in report.parties if party.role == "active"), None)
     if own is not None and own.traffic:
-        blocks += (_traffic(own.name, own.traffic),)
+        blocks += (_traffic(own.traffic),)
     return Section("parties", "Parties and data", blocks, nav="Parties")
 
 
-def _traffic(active: str, traffic: Mapping[str, tuple[int, int]]) -> Block:
-    """Bytes by kind of message, at the active party, which every message starts from or goes to."""
+def _traffic(traffic: Mapping[str, tuple[int, int]]) -> Block:
+    """Bytes by kind of message at the active party, which sends or receives every message."""
     return table(
-        "Bytes of tensors by kind of message",
-        sorted(traffic.items(), key=lambda entry: -sum(entry[1])),
+        "Traffic of the active party by kind of message",
+        sorted(traffic.items(), key=lambda entry: (-sum(entry[1]), entry[0])),
         (Column("Message"), lambda entry: entry[0].replace("_", " ")),
-        (number(f"from {active}"), lambda entry: size(entry[1][0])),
-        (number(f"to {active}"), lambda entry: size(entry[1][1])),
+        (number("sent"), lambda entry: size(entry[1][0])),
+        (number("received"), lambda entry: size(entry[1][1])),
     )
 
 
