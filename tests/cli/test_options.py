@@ -12,7 +12,19 @@ from cutlayer.cli.app import app
 FRAME = {"--help", "--install-completion", "--show-completion", "--version"}
 VERBS = {
     "demo": {"--copy", "--help", "--json", "--out"},
-    "check": {"--allow-model", "--help", "--json", "job"},
+    "init": {
+        "--apart",
+        "--help",
+        "--id",
+        "--json",
+        "--label",
+        "--labels",
+        "--partner",
+        "--protect",
+        "--yes",
+        "folder",
+    },
+    "check": {"--allow-model", "--as", "--help", "--json", "--local", "job"},
     "run": {
         "--allow-model",
         "--forget-peer-progress",

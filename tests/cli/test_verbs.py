@@ -10,7 +10,7 @@ import pytest
 
 from cutlayer import demo
 from cutlayer.config.load import dump_job, load_job
-from tests.cli.jobs import JOB, ROWS, changed
+from tests.cli.jobs import JOB, ROWS, changed, write_tables
 from tests.cli.test_options import VERBS
 
 PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "compare": ["undefended"]}
@@ -225,7 +225,7 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     for name in ("demo-1", "demo-2"):
         told = place.call("demo")
         assert told.code == 0
-        assert f"run folder runs/{name}" in told.out
+        assert f"runs/{name}/report.html" in told.out
         assert "bank alone" in told.out
     assert place.call("demo", "--out", "runs/demo-1").code == 2
     report = place.call("demo", "--out", "here", "--json").document()
@@ -245,8 +245,12 @@ def test_the_job_a_run_keeps_can_be_run_itself(place):
 def test_every_verb_prints_one_document_with_json(place, finished):
     local = place.folder / "party.yaml"
     local.write_text("table: bank.csv\nid: id\nlabel: default\n")
+    tables = place.folder / "tables"
+    tables.mkdir()
+    write_tables(tables)
     arguments = {
         "demo": ("--copy", "copied"),
+        "init": (tables,),
         "check": (place.file,),
         "run": (place.file,),
         "party": (place.file, "--as", "bank", "--local", local, "--plaintext"),

@@ -14,6 +14,7 @@ LABELS = {
     RunId(RunKind.UNCOMPRESSED): "uncompressed",
     RunId(RunKind.PROTECTION, (), "label_dp"): "label_dp",
     RunId(RunKind.PROTECTION, ("telco",), "dp_embedding"): "dp_embedding of telco",
+    RunId(RunKind.ALTERNATIVE, (), "private columns"): "private columns",
     RunId(RunKind.MALICIOUS, ("telco",)): "malicious telco",
     RunId(RunKind.MALICIOUS, ("telco", "shop")): "malicious passive parties",
     RunId(RunKind.CENTRALISED): "all columns in one place",

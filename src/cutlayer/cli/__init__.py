@@ -6,6 +6,7 @@ from cutlayer.cli import (
     check,
     demo,
     export,
+    init,
     keys,
     ledger,
     list_,
@@ -29,6 +30,7 @@ __all__ = [
     "check",
     "demo",
     "export",
+    "init",
     "keys",
     "ledger",
     "list_",
@@ -47,6 +49,7 @@ __all__ = [
 
 _VERBS = (
     "demo",
+    "init",
     "check",
     "run",
     "party",

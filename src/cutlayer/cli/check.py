@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -20,11 +22,20 @@ if TYPE_CHECKING:
 
 MAX_COLUMNS = 40
 """Columns of a party that a terminal shows; `--json` has all."""
+Name = Annotated[str | None, typer.Option("--as", help="Check the half of this party alone, with --local.")]
+Local = Annotated[Path | None, typer.Option("--local", help="The private file of the party of --as.")]
 
 
 @app.command()
-def check(job: JobFile, allow_model: AllowModel = None, json: Json = False) -> None:
-    """Validate everything without training; forecast bytes, memory, time and what the run costs in privacy."""
+def check(
+    job: JobFile, name: Name = None, local: Local = None, allow_model: AllowModel = None, json: Json = False
+) -> None:
+    """Validate everything without training; forecast bytes, memory, time and what the run costs in privacy.
+
+    Examples: cutlayer check job.yaml; cutlayer check job.yaml --as telco --local telco.yaml
+    """
+    if name is not None or local is not None:
+        raise typer.Exit(_check_half(job, name, local, allow_model or [], as_json=json))
     from cutlayer.config.load import load_job
     from cutlayer.jobs.forecast import forecast
     from cutlayer.models import allowed_models
@@ -36,13 +47,28 @@ def check(job: JobFile, allow_model: AllowModel = None, json: Json = False) -> N
         return
     console = Console()
     grid = Table.grid(padding=(0, 2, 0, 0))
-    for name, text in _lines(result):
-        grid.add_row(name, text)
+    for title, text in _lines(result):
+        grid.add_row(title, text)
     console.print(grid, highlight=False)
     console.print()
     console.print(_parties(result))
     console.print()
     console.print(_columns(result))
+
+
+def _check_half(job: Path, name: str | None, local: Path | None, modules: list[str], *, as_json: bool) -> int:
+    """Check one party's half, from its private file; returns the exit code."""
+    from cutlayer.cli.party import show_checks
+    from cutlayer.config.load import load_job, load_private_part, with_private_part
+    from cutlayer.errors import ConfigError
+    from cutlayer.jobs.preflight import check_half
+    from cutlayer.models import allowed_models
+
+    if name is None or local is None:
+        raise ConfigError.expected("--as and --local together", "--as alone" if local is None else "--local alone")
+    private = load_private_part(local)
+    with allowed_models(*private.allow_models, *modules):
+        return show_checks(check_half(with_private_part(load_job(job), name, private), name), as_json=as_json)
 
 
 def _lines(result: Forecast) -> Iterator[tuple[str, str]]:

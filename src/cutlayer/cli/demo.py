@@ -23,6 +23,7 @@ def demo(out: Out = None, copy: Copy = None, json: Json = False) -> None:
     """Train on UCI Adult split between three organisations, undefended and defended, and audit both."""
     from cutlayer.demo import copy_files, demo_job
     from cutlayer.jobs.execute import Options
+    from cutlayer.report.story import print_story
 
     if copy is not None:
         copy_files(copy)
@@ -33,7 +34,7 @@ def demo(out: Out = None, copy: Copy = None, json: Json = False) -> None:
         return
     folder = out or _unused(Path("runs"))
     ran = train(demo_job(), folder, Options(keys_for(folder.parent, None)), quiet=json)
-    raise typer.Exit(finish(ran, as_json=json))
+    raise typer.Exit(finish(ran, as_json=json, show=print_story))
 
 
 def _unused(parent: Path) -> Path:

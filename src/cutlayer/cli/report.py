@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,8 +69,20 @@ def _card(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> None:
         console.print(f"{kind:<9}{written}", highlight=False, markup=False, soft_wrap=True)
 
 
-def finish(folder: RunFolder, *, as_json: bool, as_markdown: bool = False) -> int:
+def finish(
+    folder: RunFolder,
+    *,
+    as_json: bool,
+    as_markdown: bool = False,
+    show: Callable[[Report, Console], None] | None = None,
+) -> int:
     """Write the report's files into the run folder and show it.
+
+    Args:
+        folder: The run folder.
+        as_json: Whether to print the report as JSON.
+        as_markdown: Whether to print its tables as Markdown.
+        show: Prints the report otherwise; `None` prints every table.
 
     Returns:
         The exit code: 1 where a gate failed, or a guarantee that was tested does not hold.
@@ -83,7 +96,7 @@ def finish(folder: RunFolder, *, as_json: bool, as_markdown: bool = False) -> in
     elif as_markdown:
         sys.stdout.write(render_markdown(result))
     else:
-        print_report(result, Console())
+        (show or print_report)(result, Console())
     return GATE_FAILED if result.failed else 0
 
 

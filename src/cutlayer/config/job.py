@@ -61,7 +61,19 @@ def party_name(name: str) -> str:
     return name
 
 
+def alternative_name(name: str) -> str:
+    """Return the name of an alternative if it can name a folder and a row of a table too.
+
+    Raises:
+        ValueError: other characters, or too long.
+    """
+    if len(name) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 _.-]*", name):
+        raise ValueError(f"a name of letters a-z, digits, spaces, _ - and ., of {MAX_NAME_LENGTH} characters at most")
+    return name
+
+
 PartyName = Annotated[str, AfterValidator(party_name)]
+AlternativeName = Annotated[str, AfterValidator(alternative_name)]
 FederationName = Annotated[str, AfterValidator(federation_name)]
 Identity = Annotated[str, AfterValidator(valid_identity)]
 
@@ -257,6 +269,16 @@ class PrivateFile(PrivatePart):
     serve: ServeConfig = ServeConfig()
     tls: TlsConfig | None = None
     listen: str | None = None
+
+
+class AlternativeConfig(FrozenModel):
+    """Other protections of one party, for comparison.
+
+    Attributes:
+        privacy: What stands in place of the party's `privacy`.
+    """
+
+    privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
 
 
 class PartyConfig(PrivatePart):
@@ -512,6 +534,7 @@ class Job(FrozenModel):
             place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone),
             `uncompressed`, `retrained` (without each single passive party), `finetuned` (the top model trained further
             after a departure), `boosting` (gradient boosting on all columns in one place).
+        alternatives: The job with other protections, trained and audited beside it: by name, and then by party.
     """
 
     name: str = "job"
@@ -523,6 +546,7 @@ class Job(FrozenModel):
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     compare: tuple[Reference, ...] = ()
+    alternatives: Mapping[AlternativeName, Mapping[PartyName, AlternativeConfig]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _roles(self) -> Job:

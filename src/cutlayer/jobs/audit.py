@@ -46,7 +46,8 @@ def conclude_audit(
     attacks = resolve(job.parties[job.active].audit.catalogue, job.task)
     runs = _with_history(job, folder, folders, runs, task, attacks.histories)
     completed = audit_completions(job, folders, folder, attacks.completions, task)
-    compared = {label: own for label, own in folders.items() if label in (RunKind.THIS_RUN, RunKind.UNDEFENDED)}
+    shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives}
+    compared = {label: own for label, own in folders.items() if label in shown}
     features = audit_features(job, compared, folder, task.classes)
     own = runs[RunKind.THIS_RUN]
     own = own.model_copy(update={"skipped": {**own.skipped, **completed.skipped, **features.skipped}})

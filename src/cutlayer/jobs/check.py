@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from cutlayer.attacks import resolve
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.job import LABEL_FREE, LabelFreeConfig
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit
 from cutlayer.parties.local import plan_of
 from cutlayer.protections import Chain
 from cutlayer.protections.base import Asset
 from cutlayer.protections.chain import hooks_of
+from cutlayer.results.run import RunKind
+from cutlayer.training.comparisons import alternative_job, compared_jobs
 from cutlayer.training.run_ledger import chain_of
 
 
@@ -57,6 +59,7 @@ def check_job(job: Job, only: str | None = None) -> None:
             raise ConfigError(
                 f"parties.{name}.audit.fail_above: only the active party, which holds the labels, can measure label_auc"
             )
+    _check_alternatives(job)
     audit = job.parties[job.active].audit
     attacks = resolve(audit.catalogue, job.task)
     if not (attacks.labels or attacks.histories) and audit.fail_above.limits:
@@ -64,6 +67,22 @@ def check_job(job: Job, only: str | None = None) -> None:
         raise ConfigError.expected(
             wanted, f"none for task {job.task}", "name such an attack in audit.attacks, or leave the gate out"
         )
+
+
+def _check_alternatives(job: Job) -> None:
+    """Validate the jobs of the alternatives, and that each has a name of its own in the report.
+
+    Raises:
+        CutlayerError: an error of `check_job`, after the name of the alternative.
+    """
+    labels = [str(kind) for kind in RunKind] + [run.label for run, _ in compared_jobs(job)]
+    for name in job.alternatives:
+        if labels.count(name) > 1:
+            raise ConfigError(f"alternatives.{name}: another run of the report has this name; choose another")
+        try:
+            check_job(alternative_job(job, name))
+        except CutlayerError as refused:
+            raise type(refused)(f"alternatives.{name}: {refused}") from None
 
 
 def imports_of(job: Job, only: str | None = None) -> dict[str, str]:

@@ -150,6 +150,11 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
     summary = own.model_copy(
         update={
             "utility": own.utility.model_copy(update={"rows": rows}),
+            "alternatives": {
+                name: tuple(total.statement for total in runs[name].summary.ledger.totals)
+                for name in job.alternatives
+                if name in runs
+            },
             "departures": with_references(own.departures, undefended, references, own.utility.metric),
         }
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from cutlayer.certificates import fingerprint, identity_of
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.security import Security
@@ -13,6 +15,7 @@ from cutlayer.errors import CutlayerError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.together import open_table
 
 
@@ -50,6 +53,32 @@ def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> 
         _checked("address", lambda: _address(job, links)),
     ]
     return [*checks, *(_passive_parties(job, links) if name == job.active else _active_party(job, name, links))]
+
+
+def check_half(job: Job, name: str) -> list[Check]:
+    """Check one party's half of a job by itself: no other party is needed, and nothing is written.
+
+    Args:
+        job: Job with this party's private part filled in.
+        name: Name of the party.
+    """
+    checks = [_checked("job", lambda: _job(job, name))]
+    checks += [_checked("table", lambda: _columns(job, name))]
+    if not any(check.problem for check in checks):
+        totals = [total.statement for total in ledger_of(job).totals if total.party == name]
+        checks += [Check("guarantee", statement) for statement in totals]
+    return checks
+
+
+def _columns(job: Job, name: str) -> str:
+    """Rows of a party's table, and how its columns are read."""
+    table = open_table(job, name, {})
+    everything = np.arange(table.rows)
+    store = table.prepare(everything, everything).store
+    if store is None:
+        return f"{table.rows:,} rows, no features"
+    categorical, numeric = len(store.columns.cardinalities), store.columns.inputs.numbers
+    return f"{table.rows:,} rows; {categorical} categorical and {numeric} numeric columns after encoding"
 
 
 def _job(job: Job, name: str) -> str:

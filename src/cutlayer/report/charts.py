@@ -16,6 +16,8 @@ from cutlayer.report.rounding import auc, metric
 from cutlayer.report.svg import MARKERS, Axis, Scale, axes, element, marker, whole_ticks
 
 WIDTH = 280
+SCATTER = (52.0, WIDTH - 12.0)
+"""Pixels of the horizontal axis of a scatter."""
 MARKED, MAX_LAYERS = 24, 1000
 """Numbers of epochs and of layers up to which every point has a mark."""
 STYLES = len(MARKERS)
@@ -64,6 +66,24 @@ def lines(
         ]
         parts.append(_series(line, points, "line"))
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 196", role="img", aria_label=label)
+
+
+def scatter(
+    points: Sequence[tuple[int, float, float, str]], x: Axis, y_title: str, domain: tuple[float, float], label: str
+) -> Markup:
+    """A mark for each run.
+
+    Args:
+        points: Style, horizontal value, vertical value and tip of each run.
+        x: Horizontal axis, whose scale ends at `SCATTER`.
+        y_title: Label of the vertical axis.
+        domain: Ends of the vertical axis.
+        label: Description for screen readers.
+    """
+    y = Scale(*domain, 190, 8)
+    parts = [axes(x, Axis(y, y_title))]
+    parts += [marker(style, x.scale(across), y(up), tip, size=1.7) for style, across, up, tip in reversed(points)]
+    return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 232", role="img", aria_label=label)
 
 
 def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain: tuple[float, float]) -> Markup:

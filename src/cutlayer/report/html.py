@@ -13,6 +13,8 @@ from markupsafe import Markup
 
 from cutlayer.durable import write_whole
 from cutlayer.report import rounding
+from cutlayer.report.glance import glance
+from cutlayer.report.headline import headline
 from cutlayer.report.history import shown_epochs
 from cutlayer.report.sections import sections_of, verdict
 from cutlayer.results.report import Report
@@ -34,7 +36,9 @@ def render_html(report: Report) -> str:
         .get_template("report.html.j2")
         .render(
             report=report,
+            headline=headline(report),
             verdict=verdict(report),
+            glance=glance(report),
             sections=sections_of(report),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
             script=Markup(script),  # noqa: S704 (the package's own file)

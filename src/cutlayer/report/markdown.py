@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cutlayer.report.headline import headline
 from cutlayer.report.rounding import plain
 from cutlayer.report.section import Block, Cell, Findings, Items, Paragraph, Section, Table
 from cutlayer.report.sections import sections_of, verdict
@@ -15,7 +16,7 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[
 
 def render_markdown(report: Report) -> str:
     """The report's verdict and tables; names that came from a user cannot break them."""
-    parts = [f"**{escaped(verdict(report))}.**\n"]
+    parts = [f"**{escaped(headline(report))}.**\n", f"{escaped(verdict(report))}.\n"]
     if report.run.reproducible_noise:
         parts.append("**The noise key was supplied: reproducible, not private.**\n")
     parts += map(section_markdown, sections_of(report))

@@ -21,6 +21,7 @@ class RunKind(StrEnum):
     UNDEFENDED = "undefended"
     UNCOMPRESSED = "uncompressed"
     PROTECTION = "protection alone"
+    ALTERNATIVE = "alternative"
     MALICIOUS = "malicious"
     CENTRALISED = "centralised"
     ALONE = "alone"
@@ -38,7 +39,7 @@ class RunId:
         kind: how it differs from the job.
         parties: the parties that the kind is about: attackers, the party that trains alone, or those that departed;
             of a protection alone its owner, where other parties have a protection of that name.
-        protection: name of the protection alone.
+        protection: name of the protection alone, or of the alternative.
     """
 
     kind: RunKind
@@ -56,6 +57,8 @@ class RunId:
         match self.kind:
             case RunKind.PROTECTION:
                 return f"{self.protection} of {names}" if names else self.protection
+            case RunKind.ALTERNATIVE:
+                return self.protection
             case RunKind.MALICIOUS:
                 return f"malicious {names}" if len(self.parties) == 1 else "malicious passive parties"
             case RunKind.CENTRALISED:
@@ -79,6 +82,7 @@ _NOTES = {
     RunKind.UNDEFENDED: "the same job without any protection",
     RunKind.UNCOMPRESSED: "the same job with embeddings and gradients as float32 on the link",
     RunKind.PROTECTION: "only {} on",
+    RunKind.ALTERNATIVE: "the same job with other protections",
     RunKind.MALICIOUS: "the same job with the optimiser of active_model_completion at the passive parties",
     RunKind.CENTRALISED: "the same network without a cut, trained where all columns lie together",
     RunKind.ALONE: "only the active party's own columns",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pydantic import Field
+
 from cutlayer.accounting import Ledger
 from cutlayer.results.departure import DepartureResult
 from cutlayer.results.document import Document
@@ -24,6 +28,7 @@ class Summary(Document):
         departures: held-out metrics while parties are absent.
         protections: result of each protection.
         ledger: formal privacy cost.
+        alternatives: totals of the ledger of each alternative, in words, by name.
     """
 
     run: RunInfo
@@ -35,3 +40,4 @@ class Summary(Document):
     departures: DepartureResult = DepartureResult()
     protections: tuple[ProtectionResult, ...] = ()
     ledger: Ledger = Ledger(())
+    alternatives: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)

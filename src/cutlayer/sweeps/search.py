@@ -100,7 +100,7 @@ def _check_folder(out: Path) -> None:
 
 def identity_of(job: Job, space: Space, leak: LeakKind) -> dict[str, str]:
     """Identity of this sweep, without paths of tables and keys, which may differ by machine."""
-    content = job.model_dump(mode="json", exclude={"compare": True})
+    content = job.model_dump(mode="json", exclude={"compare": True, "alternatives": True})
     for party in content["parties"].values():
         for key in ("secret", "address"):
             party.pop(key)

@@ -1,4 +1,4 @@
-"""The jobs that a run is compared with: undefended, uncompressed, each protection alone, and the malicious run."""
+"""The jobs that a run is compared with: without some or all protections, alternatives, and the malicious run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
-from cutlayer.config import Job
+from cutlayer.config import Job, near_miss
 from cutlayer.config.job import LABEL_FREE, ChannelConfig
+from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
 
 
@@ -19,7 +20,7 @@ def with_protections(job: Job, names: dict[str, set[str]]) -> Job:
         )
         for name, party in job.parties.items()
     }
-    return job.model_copy(update={"parties": parties, "compare": ()})
+    return job.model_copy(update={"parties": parties, "compare": (), "alternatives": {}})
 
 
 def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
@@ -34,8 +35,24 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
             unique = [other for other, protection in protections if protection == key] == [party]
             run = RunId(RunKind.PROTECTION, () if unique else (party,), key)
             yield run, with_protections(job, {party: {key}})
+    for name in job.alternatives:
+        yield RunId(RunKind.ALTERNATIVE, (), name), alternative_job(job, name)
     if _wraps(job):
-        yield malicious_run(job), job.model_copy(update={"compare": ()})
+        yield malicious_run(job), job.model_copy(update={"compare": (), "alternatives": {}})
+
+
+def alternative_job(job: Job, name: str) -> Job:
+    """The job with the protections of one of its alternatives.
+
+    Raises:
+        ConfigError: the alternative names a party that the job does not have.
+    """
+    parties = dict(job.parties)
+    for party, other in job.alternatives[name].items():
+        if party not in parties:
+            raise ConfigError(f"alternatives.{name}.{party}: no such party{near_miss(party, list(parties))}")
+        parties[party] = parties[party].model_copy(update={"privacy": other.privacy})
+    return job.model_copy(update={"parties": parties, "compare": (), "alternatives": {}})
 
 
 def undefended_job(job: Job) -> Job:

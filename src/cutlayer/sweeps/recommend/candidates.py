@@ -103,17 +103,30 @@ class Candidates:
                 del found[name]
         return found
 
-    def job(self, point: Point) -> Job:
+    def job(self, point: Point, max_followed: int | None = None) -> Job:
         """The job of one trial: a candidate by name, for so many epochs, with a seed.
 
         Its audit is that of the default catalogue at least, and no passive party audits its features.
+
+        Args:
+            point: Values by path.
+            max_followed: Largest number of rows that the audit follows, with the quick catalogue; `None` leaves the
+                job's number, with the whole catalogue.
 
         Raises:
             ConfigError: The job is wrong.
         """
         candidate = self.by_name[str(point["protection"])]
         train = {key: point[f"train.{key}"] for key in ("epochs", "seed") if f"train.{key}" in point}
-        return self._checked([*candidate.changes, *((("train", key), value) for key, value in train.items())])
+        job = self._checked([*candidate.changes, *((("train", key), value) for key, value in train.items())])
+        if max_followed is None:
+            return job
+        party = job.parties[job.active]
+        limited: dict[str, Any] = {key: min(getattr(party.audit, key), max_followed) for key in ("rows", "followed")}
+        if party.audit.attacks == "auto":
+            limited["depth"] = "quick"
+        party = party.model_copy(update={"audit": party.audit.model_copy(update=limited)})
+        return job.model_copy(update={"parties": {**job.parties, job.active: party}})
 
     def recommended(self, name: str, raw: Any) -> Any:
         """The plain or round-trip values of the job file with a candidate's changes.
@@ -144,11 +157,11 @@ class Candidates:
             if name == job.active:
                 every = "end" if audit.every == "never" else audit.every
                 attacks = "full" if audit.attacks == "full" else "auto"
-                audit = audit.model_copy(update={"attacks": attacks, "every": every, "layers": False})
+                audit = audit.model_copy(update={"attacks": attacks, "every": every, "layers": False, "depth": "full"})
             else:
                 audit = audit.model_copy(update={"attacks": "auto"})
             parties[name] = party.model_copy(update={"audit": audit})
-        job = job.model_copy(update={"parties": parties, "compare": ()})
+        job = job.model_copy(update={"parties": parties, "compare": (), "alternatives": {}})
         check_job(job)
         return job
 
@@ -200,7 +213,9 @@ class Candidates:
                 yield ("parties", name, "features", "numbers"), {"quantiles": 10}
         yield ("model", "bottom"), bottoms
         yield ("train", "release"), "once"
-        yield ("train", "early_stop"), REMOVED  # its epoch depends on labels
+        # The epoch at which a run stops early depends on labels.
+        yield ("train", "early_stop"), REMOVED
+        yield ("train", "epochs"), job.train.max_epochs
 
 
 def with_changes(raw: Any, changes: Sequence[Change]) -> Any:

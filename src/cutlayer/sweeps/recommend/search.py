@@ -28,6 +28,8 @@ from cutlayer.training.together import Keys
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+FIRST_FOLLOWED = 2048
+"""Rows that the audit follows before the last rung, which ranks candidates only."""
 MAX_CHECKED = 3
 """Candidates that are trained with fresh seeds before the search gives up."""
 _OWN = ("recommend", "rung-", "check-")
@@ -168,14 +170,15 @@ class _Search:
 
 
 class _Epochs:
-    """The candidates' jobs for so many epochs."""
+    """The candidates' jobs for so many epochs, before the last rung with a shorter audit."""
 
     def __init__(self, candidates: Candidates, epochs: int) -> None:
         self.candidates, self.epochs, self.base = candidates, epochs, candidates.base
+        self.followed = FIRST_FOLLOWED if epochs < self.base.train.max_epochs else None
 
     def job(self, point: Mapping[str, Value]) -> Job:
         """The job of one trial."""
-        return self.candidates.job({**point, "train.epochs": self.epochs})
+        return self.candidates.job({**point, "train.epochs": self.epochs}, self.followed)
 
 
 def _check_folder(out: Path) -> None:

@@ -1,0 +1,151 @@
+"""`cutlayer init`: a first job from the tables in a folder, in six questions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.report.rounding import plain
+
+if TYPE_CHECKING:
+    from cutlayer.jobs.first_job import FirstJob, Found
+
+Folder = Annotated[Path, typer.Argument(help="The folder with the parties' tables.", show_default=False)]
+Owner = Annotated[str | None, typer.Option("--labels", help="The file with the labels.")]
+Partner = Annotated[list[str] | None, typer.Option("--partner", help="A partner's file; may be repeated.")]
+Label = Annotated[str | None, typer.Option("--label", help="The column of the labels.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column that identifies a row in every table.")]
+Protect = Annotated[str | None, typer.Option("--protect", help="labels, columns, both or nothing.")]
+Apart = Annotated[
+    bool | None, typer.Option("--apart/--together", help="A private file for each organisation, or all in job.yaml.")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: take the options, and guesses for the rest.")]
+
+FEARS = ("labels", "columns", "both", "nothing")
+
+
+@app.command()
+def init(
+    folder: Folder = Path(),
+    owner: Owner = None,
+    partner: Partner = None,
+    label: Label = None,
+    id: Id = None,  # noqa: A002 (the job file's word)
+    protect: Protect = None,
+    apart: Apart = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Write a job.yaml for the tables in a folder, and with --apart a private file for each organisation.
+
+    Example: cutlayer init data --labels bank.csv --label default --protect labels --yes
+    """
+    from cutlayer.jobs.first_job import files_of, find_tables
+
+    if not folder.is_dir():
+        raise ConfigError.expected("a folder with tables", str(folder))
+    tables = find_tables(folder)
+    asking = not (yes or json) and sys.stdin.isatty()
+    job = _answered(tables, owner, partner or [], label, id, protect, apart, asking=asking)
+    files = files_of(job, folder)
+    written = _write(folder, files)
+    checks = _commands(job, folder, files)
+    if json:
+        emit({"files": [str(path) for path in written], "next": checks})
+        return
+    console = Console()
+    for path in written:
+        console.print(f"wrote {plain(str(path))}", highlight=False, markup=False, soft_wrap=True)
+    console.print("next:")
+    for command in checks:
+        console.print(f"  {plain(command)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _answered(
+    tables: Sequence[Found],
+    owner: str | None,
+    partners: Sequence[str],
+    label: str | None,
+    key: str | None,
+    protect: str | None,
+    apart: bool | None,
+    *,
+    asking: bool,
+) -> FirstJob:
+    """The job, from the options, then from the questions on a terminal, then from guesses."""
+    from cutlayer.jobs.first_job import FirstJob, candidates, guess
+
+    names = {table.path.name: table for table in tables}
+    guessed = None if owner and label and key else guess(tables) if not (owner or label or key) else None
+    common = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    first = guessed.owner.path.name if guessed else _owner_of(names, label)
+    chosen = names[_choice("Which table has the labels?", list(names), owner, first, asking=asking)]
+    unique = [name for name in common if all(table.distinct[name] == table.rows for table in tables)]
+    key = _choice("Which column identifies a row?", common, key, (unique or common or [""])[0], asking=asking)
+    likely = candidates(chosen, key)
+    label = _choice("Which column is the label?", likely, label, (likely or [""])[0], asking=asking)
+    others = [name for name in names if name != chosen.path.name]
+    listed = list(partners) or others
+    if asking and not partners and len(others) > 1:
+        listed = typer.prompt("Whose tables take part?", default=", ".join(others)).replace(" ", "").split(",")
+    chosen_partners = tuple(names[_choice("", others, name, name, asking=False)] for name in listed)
+    fear = _choice("What has to stay private?", FEARS, protect, "labels", asking=asking)
+    if apart is None:
+        apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
+    return FirstJob(chosen, chosen_partners, label, key, fear, apart)  # type: ignore[arg-type] # one of FEARS
+
+
+def _owner_of(names: dict[str, Any], label: str | None) -> str:
+    """The first table with the label's column, or the first table."""
+    return next((name for name, table in names.items() if label in table.columns), next(iter(names)))
+
+
+def _choice(question: str, known: Sequence[str], given: str | None, default: str, *, asking: bool) -> str:
+    """One of the known words: the given one, the answer to a question, or the default.
+
+    Raises:
+        ConfigError: It is none of them; names a near miss.
+    """
+    from cutlayer.config import near_miss
+
+    word = given
+    if word is None:
+        word = typer.prompt(f"{question} ({', '.join(known)})", default=default) if asking else default
+    if word not in known:
+        raise ConfigError(f"expected one of {', '.join(known)}, got {word!r}{near_miss(word, list(known))}")
+    return word
+
+
+def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
+    from ruamel.yaml import YAML
+
+    from cutlayer.durable import write_whole
+
+    standing = [name for name in files if (folder / name).exists()]
+    if standing:
+        raise RunFolderError(f"{folder} has {', '.join(standing)} already; move them, or choose another folder")
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = None
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    from io import StringIO
+
+    for name, values in files.items():
+        stream = StringIO()
+        yaml.dump(values, stream)
+        write_whole(folder / name, stream.getvalue(), mode=0o644)
+    return [folder / name for name in files]
+
+
+def _commands(job: FirstJob, folder: Path, files: dict[str, dict[str, Any]]) -> list[str]:
+    """What to run next."""
+    if not job.apart:
+        return [f"cutlayer check {folder / 'job.yaml'}", f"cutlayer run {folder / 'job.yaml'}"]
+    parties = [name.removesuffix(".yaml") for name in files if name != "job.yaml"]
+    return [f"cutlayer check {folder / 'job.yaml'} --as {name} --local {folder / f'{name}.yaml'}" for name in parties]

@@ -1,0 +1,198 @@
+"""A first job from the tables in a folder: what is guessed, and the files that are written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow.compute as pc
+
+from cutlayer.config import TableConfig
+from cutlayer.config.base import validated
+from cutlayer.data.sources import SOURCES, open_source
+from cutlayer.errors import ConfigError, DataError
+
+Fear = Literal["labels", "columns", "both", "nothing"]
+
+LABEL_NAMES = ("label", "y", "target", "outcome", "default", "class", "churn", "income")
+ID_NAMES = re.compile(r"(^|_)(id|key|uuid|customer|person|client|patient)($|_)|id$", re.IGNORECASE)
+MAX_CLASSES = 20
+EPOCHS = 10
+SKETCH = 32
+"""Columns of the release of each partner, where labels are protected."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A table that was found.
+
+    Attributes:
+        path: Its file.
+        columns: Names of its columns.
+        rows: Number of its rows.
+        distinct: Number of different values of each column.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: int
+    distinct: Mapping[str, int]
+
+    @property
+    def party(self) -> str:
+        """A name for its owner, from the file's name."""
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", self.path.name.partition(".")[0]).strip("-")
+        return "party_kind" if name == "kind" else name or "party"
+
+
+@dataclass(frozen=True)
+class FirstJob:
+    """The answers to the questions.
+
+    Attributes:
+        owner: Table with the labels.
+        partners: Tables of the other parties.
+        label: Column of the labels.
+        id: Column that identifies a row in every table.
+        fear: What is protected.
+        apart: Whether each organisation runs its own part, with a private file each.
+    """
+
+    owner: Found
+    partners: tuple[Found, ...]
+    label: str
+    id: str
+    fear: Fear = "labels"
+    apart: bool = False
+
+
+def find_tables(folder: Path) -> tuple[Found, ...]:
+    """The tables of a folder that can be read, by name.
+
+    Raises:
+        DataError: There are fewer than two.
+    """
+    endings = tuple(ending for kind in ("csv", "parquet") for ending in SOURCES[kind].endings)
+    files = sorted(path for path in folder.iterdir() if path.is_file() and _plain(path).endswith(endings))
+    tables = tuple(read_table(path) for path in files)
+    if len(tables) < 2:
+        got = ", ".join(table.path.name for table in tables) or "none"
+        raise DataError.expected(
+            f"two tables or more in {folder} ({', '.join(endings)})", got, "or see cutlayer demo --copy for an example"
+        )
+    return tables
+
+
+def read_table(path: Path) -> Found:
+    """Names and numbers of values of a table's columns.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    source = open_source(validated(TableConfig, {"path": path}, "table"), path.name)
+    table = source.read(source.names)
+    distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
+    return Found(path, tuple(source.names), table.num_rows, distinct)
+
+
+def guess(tables: Sequence[Found]) -> FirstJob:
+    """The most likely answers.
+
+    Raises:
+        DataError: No column identifies the rows of all tables, or none can be a label.
+    """
+    common = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    keys = [name for name in common if all(table.distinct[name] == table.rows for table in tables)]
+    if not keys:
+        got = f"{', '.join(common)}, with repeated values" if common else "no column in common"
+        raise DataError.expected(
+            "a column of one name in every table whose values are all different", got, "name it with --id"
+        )
+    key = next((name for name in keys if ID_NAMES.search(name)), keys[0])
+    for table in tables:
+        if (label := _label(table, key)) is not None:
+            partners = tuple(other for other in tables if other is not table)
+            return FirstJob(table, partners, label, key)
+    raise DataError.expected("a column that can be a label (2 to 20 values)", "none", "name it with --label")
+
+
+def _label(table: Found, key: str) -> str | None:
+    others = [name for name in table.columns if name != key]
+    named = [name for name in others if name.lower() in LABEL_NAMES and table.distinct[name] >= 2]
+    return named[0] if named else None
+
+
+def candidates(table: Found, key: str) -> list[str]:
+    """Columns that may be the label: likely names first, then those of few values."""
+    others = [name for name in table.columns if name != key and table.distinct[name] >= 2]
+    return sorted(others, key=lambda name: (name.lower() not in LABEL_NAMES, table.distinct[name]))
+
+
+def task_of(job: FirstJob) -> str:
+    """The kind of the task, by the number of different labels."""
+    distinct = job.owner.distinct[job.label]
+    return "binary" if distinct == 2 else "multiclass" if distinct <= MAX_CLASSES else "regression"
+
+
+def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
+    """The files to write into a folder, by name: `job.yaml`, and between organisations one for each party.
+
+    Raises:
+        ConfigError: A column that is not there, or two parties of one name.
+    """
+    parties = (job.owner, *job.partners)
+    names = [table.party for table in parties]
+    if len(set(names)) < len(names):
+        raise ConfigError.expected("a file name of its own for each party's table", ", ".join(names), "rename one")
+    private = dict(zip(names, _private(job, folder), strict=True))
+    release = job.fear in ("labels", "both")
+    shared: dict[str, Any] = {"name": folder.resolve().name or "job", "task": task_of(job), "parties": {}}
+    for table in parties:
+        shared["parties"][table.party] = {"role": "active" if table is job.owner else "passive"}
+    if release:
+        bottoms: dict[str, Any] = {name: {"kind": "linear", "width": SKETCH} for name in names[1:]}
+        shared["model"] = {"bottom": {names[0]: {"kind": "mlp", "hidden": [64, 32]}, **bottoms}}
+        # Without a number of epochs the run ends early, at an epoch that depends on labels.
+        shared["train"] = {"epochs": EPOCHS, "release": "once"}
+    if job.apart:
+        shared["parties"][names[0]]["address"] = f"{names[0]}.example:7070"
+        return {"job.yaml": shared, **{f"{name}.yaml": own for name, own in private.items()}}
+    for name, own in private.items():
+        shared["parties"][name] |= own
+    shared["compare"] = ["undefended", "alone"] if len(job.owner.columns) > 2 else ["undefended"]
+    return {"job.yaml": shared}
+
+
+def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
+    """The private part of each party."""
+    for table in (job.owner, *job.partners):
+        for name in (job.id, *((job.label,) if table is job.owner else ())):
+            if name not in table.columns:
+                raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
+        own: dict[str, Any] = {"table": _relative(table.path, folder), "id": job.id}
+        if table is job.owner:
+            own["label"] = job.label
+            if len(table.columns) == 2:
+                own["features"] = {"include": "none"}
+            if job.fear in ("labels", "both"):
+                own["privacy"] = {"label_free": None}
+        else:
+            if job.fear in ("labels", "both"):
+                own |= {"features": {"numbers": {"quantiles": 10}}, "fit": {"kind": "sketch"}}
+            if job.fear in ("columns", "both"):
+                own["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+        yield own
+
+
+def _relative(path: Path, folder: Path) -> str:
+    path, folder = path.resolve(), folder.resolve()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _plain(path: Path) -> str:
+    """A file's name without the ending of a compression, in lower case."""
+    name = path.name.lower()
+    return name.removesuffix(".gz").removesuffix(".bz2")

@@ -1,0 +1,92 @@
+"""The sentence that a report begins with, for readers who know none of its terms."""
+
+from __future__ import annotations
+
+from cutlayer.report.matrix import Matrix, matrix_of
+from cutlayer.report.rounding import metric, name_of
+from cutlayer.report.sections.protections import label_free_parties
+from cutlayer.results.features import FeatureResult
+from cutlayer.results.leaks import LeakResult
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
+
+SMALL = 0.02
+"""Excess of a leak over a party's own columns, and loss of a metric, up to which a sentence calls it none."""
+
+_READ = (
+    (0.99, "can read every label"),
+    (0.9, "can tell nearly every label"),
+    (0.75, "can guess labels far better than chance"),
+    (0.6, "can guess labels better than chance"),
+    (0.55, "can guess labels slightly better than chance"),
+)
+_REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (0.1, "a little"))
+
+
+def reading(leak: float) -> str:
+    """What a leak means.
+
+    >>> reading(1.0), reading(0.83), reading(0.51)
+    ('can read every label', 'can guess labels far better than chance', 'cannot tell labels better than chance')
+    """
+    return next((words for limit, words in _READ if leak >= limit), "cannot tell labels better than chance")
+
+
+def rebuilding(r2: float) -> str:
+    """How much of the columns an R2 is.
+
+    >>> rebuilding(0.97), rebuilding(0.02)
+    ('nearly all', 'next to nothing')
+    """
+    return next((words for limit, words in _REBUILT if r2 >= limit), "next to nothing")
+
+
+def headline(report: Report) -> str:
+    """What partners learn about the labels, what that costs, and what the active party learns about features."""
+    matrix = matrix_of(report)
+    worst, before = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
+    if worst is None:
+        return "No attack was run, so this report says nothing about what leaks"
+    now = _now(report, matrix, worst)
+    told = f"the partners {now}" if before is None else f"without protection the partners {reading(before.leak)}"
+    sentence = told if before is None else f"{told}; with it they {now}"
+    sentence = f"{sentence[0].upper()}{sentence[1:]}{_price(report)}"
+    return f"{sentence}{_features(report)}"
+
+
+def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
+    if worst.party in label_free_parties(report):
+        return "learn no more about labels than their own columns tell"
+    if matrix.excesses and max(matrix.excesses) <= SMALL:
+        return "learn hardly more about labels than their own columns tell"
+    return reading(worst.leak)
+
+
+def _price(report: Report) -> str:
+    """What the model predicts, against the undefended one."""
+    values = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}
+    own, undefended = values.get(RunKind.THIS_RUN), values.get(RunKind.UNDEFENDED)
+    if own is None:
+        return ""
+    name = name_of(report.utility.metric)
+    if undefended is None:
+        return f", at a test {name} of {metric(own)}"
+    lost = (undefended - own) * (1 if report.utility.higher_is_better else -1)
+    words = "predicts as well" if lost <= SMALL else "predicts worse"
+    return f", and the model {words} (test {name} {metric(own)}, undefended {metric(undefended)})"
+
+
+def rebuilt(report: Report, run: str) -> FeatureResult | None:
+    """The reconstruction of a run with the largest R2; the last release, not a mean over releases, of equals."""
+    own = [one for one in report.features if one.run == run and one.metric == "r2" and one.value is not None]
+    return max(own, key=lambda one: one.value or 0.0, default=None)
+
+
+def _features(report: Report) -> str:
+    worst = rebuilt(report, RunKind.THIS_RUN)
+    if worst is None or worst.value is None:
+        return ""
+    active = next((party.name for party in report.parties if party.role == "active"), "the active party")
+    words = rebuilding(worst.value)
+    can = f"{active} can rebuild {words} of the columns of {worst.party} (R\u00b2 {metric(worst.value)})"
+    return f"; {'but ' if worst.value >= _REBUILT[-1][0] else ''}{can}"

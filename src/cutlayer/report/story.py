@@ -1,0 +1,62 @@
+"""What a first run shows, in a terminal: the sentence, the runs at a glance, departures, and what is proved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from cutlayer.report.glance import glance
+from cutlayer.report.headline import headline
+from cutlayer.report.rounding import metric, name_of, plain, times
+from cutlayer.report.section import Table
+from cutlayer.report.terminal import rich_table
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
+
+
+def print_story(report: Report, console: Console) -> None:
+    """Print the least that a newcomer needs; `cutlayer report` prints every table."""
+    console.print(Text(f"{plain(headline(report))}.", "bold"))
+    shown = glance(report)
+    for block in shown.brief if shown else ():
+        if isinstance(block, Table):
+            console.print(rich_table(block))
+            console.print(Text(f"{block.caption}.", "dim"))
+    for title, sentences in (("If a partner leaves", _departures(report)), ("What is proved", _proved(report))):
+        if sentences:
+            console.print(Text(f"\n{title}", "bold"))
+            for sentence in sentences:
+                console.print(Padding(Text(plain(sentence)), (0, 0, 0, 2)))
+    if report.findings:
+        kinds = Counter(str(finding.severity) for finding in report.findings)
+        listed = ", ".join(times(number, kind) for kind, number in kinds.items())
+        console.print(Text(f"\nThe report explains {listed}: {', '.join(_titles(report))}."))
+    console.print()
+    folder = Path(report.run.folder)
+    for word, text in (("report", folder / "report.html"), ("all tables", f"cutlayer report {folder}")):
+        console.print(Text(f"{word:<11}", "dim") + Text(plain(str(text))), soft_wrap=True)
+
+
+def _titles(report: Report) -> list[str]:
+    return list(dict.fromkeys(plain(finding.title) for finding in report.findings))
+
+
+def _departures(report: Report) -> list[str]:
+    """The metric without each set of parties, by the trained model as it is."""
+    key = report.utility.metric
+    values = [(", ".join(row.absent), row.metrics.get(key)) for row in report.departures.rows if row.absent]
+    known = [f"{metric(value)} without {names}" for names, value in values if value is not None]
+    if not known:
+        return []
+    return [f"The model goes on with the other parties, without retraining: test {name_of(key)} {'; '.join(known)}."]
+
+
+def _proved(report: Report) -> list[str]:
+    """The ledger's totals of this run, and those that its alternatives add."""
+    own = [total.statement for total in report.ledger.totals]
+    further = [(name, one) for name, totals in report.alternatives.items() for one in totals if one not in own]
+    return [*(f"{RunKind.THIS_RUN}: {one}" for one in own), *(f"{name}: {one}" for name, one in further)]

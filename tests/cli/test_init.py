@@ -1,0 +1,115 @@
+"""`cutlayer init`: a first job that passes `check`, and what is refused; `check` of one party's half."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import typer
+
+from cutlayer.config.load import load_job, load_private_part
+from tests.cli.jobs import write_tables
+
+
+@pytest.fixture
+def folder(place):
+    tables = place.folder / "tables"
+    tables.mkdir()
+    write_tables(tables)
+    return tables
+
+
+def test_guesses_make_a_job_that_passes_check(place, folder):
+    told = place.call("init", folder, "--yes")
+    assert told.code == 0
+    assert f"cutlayer check {folder}/job.yaml" in " ".join(told.out.split())
+    job = load_job(folder / "job.yaml")
+    assert (job.active, job.passives, job.task) == ("bank", ("telco",), "binary")
+    assert (job.parties["bank"].label, job.parties["bank"].id.column) == ("default", "id")
+    found = place.call("check", folder / "job.yaml", "--json").document()
+    assert [total["epsilon"] for total in found["totals"]] == [0.0]
+
+
+@pytest.mark.parametrize("fear", ["labels", "columns", "both", "nothing"])
+@pytest.mark.parametrize("apart", ["--apart", "--together"])
+def test_every_answer_passes_check(place, folder, fear, apart):
+    assert place.call("init", folder, "--protect", fear, apart, "--json").code == 0
+    if apart == "--together":
+        assert place.call("check", folder / "job.yaml").code == 0
+        return
+    for name in ("bank", "telco"):
+        told = place.call("check", folder / "job.yaml", "--as", name, "--local", folder / f"{name}.yaml", "--json")
+        assert told.code == 0, told
+        document = told.document()
+        assert document["ready"]
+        stated = " ".join(check["found"] for check in document["checks"] if check["name"] == "guarantee")
+        assert ("the labels of the training rows" in stated) == (name == "bank" and fear in ("labels", "both"))
+        assert ("the features of telco" in stated) == (name == "telco" and fear in ("columns", "both"))
+    text = (folder / "job.yaml").read_text()
+    assert "table:" not in text, "tables and columns are in the private files alone"
+    assert "default" not in text
+    assert load_private_part(folder / "telco.yaml").label is None
+
+
+def test_the_six_questions(place, folder, monkeypatch):
+    answers = iter(["bank.csv", "id", "default", "columns"])
+    asked = []
+
+    def prompt(question, default):
+        asked.append(question)
+        return next(answers)
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", prompt)
+    monkeypatch.setattr(typer, "confirm", lambda question, default: asked.append(question) or True)
+    assert place.call("init", folder).code == 0
+    assert len(asked) == 5, "with one possible partner nobody asks who it is"
+    assert (folder / "telco.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "phrase"),
+    [
+        (["--labels", "bnk.csv"], "expected one of bank.csv, telco.csv, got 'bnk.csv'; did you mean 'bank.csv'?"),
+        (["--label", "defalt"], "did you mean 'default'?"),
+        (["--id", "ident"], "expected one of id, got 'ident'"),
+        (["--protect", "label"], "did you mean 'labels'?"),
+        (["--partner", "bank.csv", "--labels", "bank.csv"], "expected one of telco.csv, got 'bank.csv'"),
+    ],
+)
+def test_a_wrong_option_names_the_nearest(place, folder, options, phrase):
+    told = place.call("init", folder, *options, "--yes")
+    assert (told.code, told.out) == (2, "")
+    assert phrase in told.error
+    assert {path.name for path in folder.iterdir()} == {"bank.csv", "telco.csv"}
+
+
+def test_nothing_is_overwritten(place, folder):
+    assert place.call("init", folder, "--yes").code == 0
+    before = (folder / "job.yaml").read_text()
+    told = place.call("init", folder, "--yes", "--protect", "nothing")
+    assert told.code == 2
+    assert "has job.yaml already" in told.error
+    assert (folder / "job.yaml").read_text() == before
+
+
+def test_folders_without_two_tables_or_a_common_id_are_refused(place, folder):
+    (folder / "telco.csv").rename(folder / "telco.bin")
+    assert "expected two tables or more" in place.call("init", folder, "--yes").error
+    assert "expected a folder with tables" in place.call("init", "nowhere", "--yes").error
+    (folder / "telco.bin").rename(folder / "telco.csv")
+    text = (folder / "telco.csv").read_text()
+    (folder / "telco.csv").write_text(text.replace("id,", "number,", 1))
+    assert "expected a column of one name in every table" in place.call("init", folder, "--yes").error
+
+
+def test_a_half_that_is_wrong_fails_its_check(place, folder):
+    assert place.call("init", folder, "--apart", "--yes").code == 0
+    private = folder / "telco.yaml"
+    private.write_text(private.read_text().replace("telco.csv", "gone.csv"))
+    told = place.call("check", folder / "job.yaml", "--as", "telco", "--local", private)
+    assert told.code == 2
+    assert "no such file" in told.out
+    assert "expected --as and --local together" in place.call("check", folder / "job.yaml", "--as", "telco").error
+    other = place.call("check", folder / "job.yaml", "--as", "shop", "--local", folder / "bank.yaml")
+    assert "expected a party of the job (bank, telco), got shop" in other.error

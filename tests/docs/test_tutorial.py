@@ -1,0 +1,50 @@
+"""The tutorial's files and commands, in order, as a newcomer runs them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.docs.reading import ROOT, block
+
+PAGE = ROOT / "docs" / "tutorial.md"
+
+
+def commands(name: str) -> list[list[str]]:
+    """The commands of a console block, without the program's name."""
+    return [shlex.split(line)[2:] for line in block(PAGE, name).splitlines() if line.startswith("$ cutlayer ")]
+
+
+def test_the_tutorial_works(tmp_path: Path, cutlayer: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(block(PAGE, "tables.py"), {})
+    (tmp_path / "apart").mkdir()
+    for name in ("bank.csv", "telco.csv"):
+        shutil.copy(name, tmp_path / "apart" / name)
+    for words in commands("init"):
+        code, found = cutlayer(*words)
+        assert code == 0
+    assert found["rows"] == 1900
+    assert [total["epsilon"] for total in found["totals"]] == [0.0]
+    text = block(PAGE, "job.yaml")
+    (tmp_path / "job.yaml").write_text(text.replace("epochs: 10", "epochs: 2"))
+    (run,) = commands("run")
+    code, report = cutlayer(*run)
+    assert code == int(any(not gate["passed"] for gate in report["gates"]))
+    rows = [row["name"] for row in report["utility"]["rows"]]
+    assert rows[:4] == ["this run", "undefended", "private columns", "bank alone"]
+    assert json.loads((tmp_path / "runs" / "job" / "report.json").read_text())["alternatives"]
+    (again,) = commands("report")
+    assert cutlayer(*again)[0] in (0, 1)
+    for words in commands("apart"):
+        assert cutlayer(*words)[0] == 0
+
+
+def test_every_option_that_the_page_names_is_in_its_blocks() -> None:
+    assert re.findall(r"\bcheck [^`\n]*--as (\w+)", block(PAGE, "apart")) == ["telco", "bank"]

@@ -1,0 +1,84 @@
+"""The sentence and the picture that a report begins with."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from cutlayer.report import Report, render_html
+from cutlayer.report.glance import glance, glances
+from cutlayer.report.headline import headline
+from cutlayer.report.story import print_story
+from tests.report.samples import binary
+
+
+def changed(**updates: object) -> Report:
+    return Report.model_validate(binary()).model_copy(update=updates)
+
+
+def with_leak(report: Report, run: str, leak: float) -> Report:
+    leaks = tuple(one.model_copy(update={"leak": leak}) if one.run == run else one for one in report.leaks)
+    return report.model_copy(update={"leaks": leaks})
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (1.0, "with it they can read every label, and"),
+        (0.92, "with it they can tell nearly every label, and"),
+        (0.8, "with it they can guess labels far better than chance, and"),
+        (0.51, "with it they cannot tell labels better than chance, and"),
+    ],
+)
+def test_the_sentence_says_what_the_leak_means(now: float, words: str) -> None:
+    report = with_leak(with_leak(changed(baselines=()), "this run", now), "undefended", 0.995)
+    text = headline(report)
+    assert text.startswith("Without protection the partners can read every label; ")
+    assert words in text
+    assert "the model predicts as well (test AUC 0.904, undefended 0.913)" in text
+
+
+def test_a_loss_is_not_called_none() -> None:
+    report = changed()
+    rows = [
+        row.model_copy(update={"metrics": {"auc": 0.7}}) if row.name == "this run" else row
+        for row in report.utility.rows
+    ]
+    lossy = report.model_copy(update={"utility": report.utility.model_copy(update={"rows": tuple(rows)})})
+    assert "the model predicts worse (test AUC 0.700, undefended 0.913)" in headline(lossy)
+
+
+def test_without_any_attack_nothing_is_claimed() -> None:
+    report = changed(leaks=())
+    assert headline(report) == "No attack was run, so this report says nothing about what leaks"
+    assert glance(report) is None
+
+
+def test_without_a_baseline_no_protection_is_praised() -> None:
+    report = changed()
+    alone = report.model_copy(update={"leaks": tuple(one for one in report.leaks if one.run == "this run")})
+    assert headline(alone).startswith("The partners ")
+    assert "without protection" not in headline(alone).lower()
+
+
+def test_the_picture_has_a_mark_for_each_run_and_says_it_in_words(report: Report) -> None:
+    runs = [run for run in glances(report) if run.leak is not None]
+    page = render_html(report)
+    picture = page[page.index('class="glance"') : page.index('class="answers"')]
+    svg = re.findall(r"<svg class=\"chart\".*?</svg>", picture, re.S)
+    assert len(svg) == 1 + any(run.features is not None for run in runs)
+    assert svg[0].count('class="mark') == len(runs)
+    for run in runs:
+        assert f"{run.name}: test AUC" in svg[0]
+
+
+def test_the_story_fits_eighty_columns(any_report: Report) -> None:
+    out = io.StringIO()
+    print_story(any_report, Console(file=out, width=80))
+    text = out.getvalue()
+    assert [line for line in text.splitlines() if cell_len(line) > 80 and "report" not in line] == []
+    assert " ".join(text.split()).startswith(" ".join(headline(any_report).split()))
