@@ -29,7 +29,10 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     if "undefended" in job.compare and (protections or is_label_free(job)):
         yield RunId(RunKind.UNDEFENDED), undefended_job(job)
     if "uncompressed" in job.compare and job.channel.compress:
-        yield RunId(RunKind.UNCOMPRESSED), job.model_copy(update={"channel": ChannelConfig(), "compare": ()})
+        yield (
+            RunId(RunKind.UNCOMPRESSED),
+            job.model_copy(update={"channel": ChannelConfig(), "compare": (), "alternatives": {}}),
+        )
     if "each" in job.compare and len(protections) > 1:
         for party, key in protections:
             unique = [other for other, protection in protections if protection == key] == [party]
