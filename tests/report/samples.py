@@ -73,7 +73,7 @@ def _party(name: str, role: str, draw: random.Random, width: int | None = 32) ->
         "parameters": draw.randint(9_000, 60_000),
         "bytes_sent": draw.randint(10**7, 10**9),
         "bytes_received": draw.randint(10**7, 10**9),
-        "traffic": TRAFFIC if role == "active" else {},
+        "traffic": {kind: list(both) for kind, both in TRAFFIC.items()} if role == "active" else {},
     }
 
 
