@@ -22,6 +22,7 @@ from cutlayer.attacks.label.history import (
 from cutlayer.kernels.spectral import project
 
 ROUNDS = 10
+_CONVERGED = 1e-5  # change of the scores in a round, over their length
 
 
 class JointSpectral(HistoryAttack):
@@ -82,5 +83,8 @@ def _rounds(gradients: Gradients, blocks: Sequence[Sequence[Tensor]], share: flo
             along = (matrix @ direction)[:, :, 0].double()
             along /= nonzero(group.deviations(group.centred(along)))
             updated[:, epoch] = group.scatter(along, len(scores))
+        moved = float(torch.linalg.vector_norm(updated - scores) / nonzero(torch.linalg.vector_norm(updated)))
         scores = updated
+        if moved < _CONVERGED:
+            break
     return scores

@@ -53,8 +53,8 @@ class Similarity(HistoryAttack):
             if set(labels[usable].tolist()) < set(labels.tolist()):
                 continue
             seen |= present
-            for name, scores in _by_class(matrix.double(), known[usable], labels[usable], classes, view.target).items():
-                sums[name] = sums.get(name, torch.zeros_like(scores)) + scores * present[:, None]
+            for name, scores in _by_class(matrix.float(), known[usable], labels[usable], classes, view.target).items():
+                sums[name] = sums.get(name, 0) + scores.double() * present[:, None]
         if not sums:
             raise NotApplicable.expected("an epoch in which a known row of each class has a message", "none")
         unknown = seen & ~knowledge.known_among(view.rows)
@@ -67,8 +67,8 @@ def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, targe
     matrix = matrix / (float(matrix.abs().max()) or 1.0)
     matrix = matrix - matrix.mean(dim=0) if target is Target.EMBEDDING else matrix
     unit = functional.normalize(matrix, dim=1)
-    absent = torch.full((len(matrix), classes), -2.0, dtype=torch.float64)
-    means, centres = absent.clone(), torch.zeros(classes, matrix.shape[1], dtype=torch.float64)
+    absent = torch.full((len(matrix), classes), -2.0)
+    means, centres = absent.clone(), torch.zeros(classes, matrix.shape[1])
     distance = absent.clone()
     for code in sorted(set(labels.tolist())):
         own = known[labels == code]
@@ -82,6 +82,6 @@ def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, targe
         if before is not None and torch.equal(nearest, before):
             break  # the centres are the same again
         before = nearest
-        sums = functional.one_hot(nearest, classes).double().T @ unit
+        sums = functional.one_hot(nearest, classes).float().T @ unit
         centres = torch.where(sums.any(dim=1, keepdim=True), functional.normalize(sums, dim=1), centres)
     return {"cosine": means, "distance": distance, "clusters": unit @ centres.T}
