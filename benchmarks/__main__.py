@@ -29,6 +29,9 @@ from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.pairs import Comparison, compare
 from benchmarks.predict import PredictSpeeds, predict_speeds
 from benchmarks.psi import Intersections, intersections
+from benchmarks.scale import Scaling, scale_rows
+from benchmarks.scale_alignment import Intersections as Alignments
+from benchmarks.scale_alignment import scale_alignment
 from benchmarks.serving import ServingSpeeds, serving
 from benchmarks.two_processes import TwoProcesses, two_processes
 from benchmarks.wire import RoundTrips, wire
@@ -139,8 +142,17 @@ def _serving(_table: str, _rows: int, repeats: int) -> ServingSpeeds:
     return serving(repeats)
 
 
+def _scale_rows(_table: str, rows: int, _repeats: int) -> Scaling:
+    return scale_rows(rows)
+
+
+def _scale_alignment(_table: str, rows: int, _repeats: int) -> Alignments:
+    return scale_alignment(rows)
+
+
 Result = (
-    Comparison
+    Alignments
+    | Comparison
     | EmbeddingOverheads
     | Intersections
     | LabelDefences
@@ -149,6 +161,7 @@ Result = (
     | Overheads
     | PredictSpeeds
     | RoundTrips
+    | Scaling
     | ServingSpeeds
     | StepCosts
     | TwoProcesses
@@ -187,6 +200,11 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
     "serving": ("answers/s of three processes, against a forward pass; kill -9 under load; goal 0.5", _serving),
     "predict": ("rows/s from files against a forward in memory; peak memory by --rows", _predict),
+    "scale_rows": ("time and memory of each stage from 100,000 rows to --rows; goal 0.95 to 1.1", _scale_rows),
+    "scale_alignment": (
+        "time and memory of aligning from 100,000 rows to --rows; goal 0.95 to 1.1",
+        _scale_alignment,
+    ),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 

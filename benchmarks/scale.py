@@ -63,7 +63,7 @@ class Size:
         stages: Cost of each stage.
         rows_per_second: Training rows per second of processor time of the epoch.
         resident_mb: Largest resident memory of the process, with the pages of mapped files.
-        bytes: Sizes of report, transcript and audit.
+        bytes: Sizes of report, audit, recorded messages and the labels beside them.
     """
 
     rows: int
@@ -253,7 +253,10 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
     sizes = {
         "report": (run / "report.html").stat().st_size,
         "audit": (run / "audit.json").stat().st_size,
-        "transcript": sum(path.stat().st_size for path in (run / "transcript").rglob("*") if path.is_file()),
+        "transcript": sum(
+            path.stat().st_size for path in (run / "transcript").rglob("*.safetensors") if path.stem != "truth"
+        ),
+        "labels": sum(path.stat().st_size for path in (run / "transcript").rglob("truth.safetensors")),
     }
     stages = {name: meter.stages[name] for name in STAGES}
     return Size(rows, "cutlayer", stages, clock.rows / stages["train"].seconds, memory_mb("VmHWM"), sizes)

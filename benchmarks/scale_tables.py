@@ -66,7 +66,8 @@ def scale_job(folder: Path, memory: str, audit: str = "epoch") -> Job:
 
 def hashed(ids: Words, column: int) -> Words:
     """Random words, a function of id and column (SplitMix64)."""
-    x = (ids + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(column) * np.uint64(0xD1B54A32D192ED03)
+    offset = np.uint64(column * 0xD1B54A32D192ED03 % 2**64)
+    x = (ids + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + offset
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -206,7 +206,7 @@ class PrivatePart(FrozenModel):
         secret: File of the party's long-lived secret.
         limits: Bounds on the numbers that this party sends and accepts.
         memory: Memory for the party's table, such as `2 GB`. A table that would take more, copies included, is read in
-            batches, with the same result; what stays in memory is some 100 bytes for each row.
+            batches, with the same result. Lists of the rows, some 100 bytes for each, are in memory in addition.
         report: What the report shows besides.
     """
 
