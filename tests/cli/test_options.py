@@ -11,7 +11,7 @@ from cutlayer.cli.app import app
 
 FRAME = {"--help", "--install-completion", "--show-completion", "--version"}
 VERBS = {
-    "demo": {"--copy", "--help", "--json", "--out"},
+    "demo": {"--copy", "--help", "--json", "--out", "--quiet"},
     "init": {
         "--apart",
         "--help",
@@ -32,6 +32,7 @@ VERBS = {
         "--json",
         "--key",
         "--out",
+        "--quiet",
         "--resume",
         "job",
     },
@@ -47,6 +48,7 @@ VERBS = {
         "--out",
         "--plaintext",
         "--preflight",
+        "--quiet",
         "--reconnect",
         "--resume",
         "--timeout",
@@ -109,7 +111,18 @@ VERBS = {
     },
     "report": {"--for", "--help", "--json", "--markdown", "path"},
     "ledger": {"--help", "--json", "folder"},
-    "sweep": {"--allow-model", "--help", "--json", "--leak", "--out", "--storage", "--trials", "--vary", "job"},
+    "sweep": {
+        "--allow-model",
+        "--help",
+        "--json",
+        "--leak",
+        "--out",
+        "--quiet",
+        "--storage",
+        "--trials",
+        "--vary",
+        "job",
+    },
     "recommend": {
         "--allow-model",
         "--guarantee",
@@ -119,6 +132,7 @@ VERBS = {
         "--max-leak",
         "--max-loss",
         "--out",
+        "--quiet",
         "--seeds",
         "--storage",
         "job",
@@ -210,3 +224,13 @@ def test_show_completion(place, monkeypatch):
         place.call("--show-completion", "bash")
     assert ended.value.code == 0
     assert "_CUTLAYER_COMPLETE=complete_bash" in place.capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_has_an_example_with_options_that_exist(place, verb):
+    if verb in ("keys", "trail", "ledger"):
+        return
+    text = " ".join(place.call(*verb.split(), "--help").out.split())
+    example = text[text.index("Example: cutlayer ") :]
+    assert example.startswith(f"Example: cutlayer {verb} ")
+    assert {word for word in example.split() if word.startswith("--")} <= VERBS[verb]

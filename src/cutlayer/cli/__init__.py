@@ -70,3 +70,27 @@ _VERBS = (
 """In the order of a first day with cutlayer; `--help` lists them so."""
 
 app.registered_commands.sort(key=lambda verb: _VERBS.index(getattr(verb.callback, "__name__", "")))
+
+_EXAMPLES = {
+    "demo": "demo --copy mine",
+    "init": "init data --labels bank.csv --label default --protect labels --yes",
+    "check": "check job.yaml --as telco --local telco.yaml",
+    "run": "run job.yaml --out runs/first",
+    "party": "party job.yaml --as telco --local telco.yaml --preflight",
+    "align": "align job.yaml --as telco --local telco.yaml --dry-run",
+    "party_predict": "party predict job.yaml --as bank --local bank.yaml --data new.csv --out scores.parquet",
+    "predict": "predict runs/job --data telco=new.csv --out scores.parquet",
+    "serve": "serve runs/job --as bank --local bank.yaml",
+    "export": "export runs/job --party bank --out part",
+    "audit": "audit runs/job --attack spectral --fail-above 0.6",
+    "report": "report runs/job --markdown",
+    "sweep": "sweep job.yaml --vary parties.bank.privacy.label_dp.eps=0.5,1,2",
+    "recommend": "recommend job.yaml --max-excess 0.02 --max-loss 0.01 --guarantee eps=2",
+    "list_": "list protections",
+    "schema": "schema report",
+    "api_key": "api-key website",
+}
+
+for _verb in app.registered_commands:
+    if _example := _EXAMPLES.get(getattr(_verb.callback, "__name__", "")):
+        _verb.epilog = f"Example: cutlayer {_example}"

@@ -53,6 +53,7 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress on standard error.")]
 errors = Console(stderr=True)
 
 

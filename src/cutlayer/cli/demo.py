@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, Quiet, app, emit
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import keys_for, train
 
@@ -19,7 +19,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="The run folder to make;
 
 
 @app.command()
-def demo(out: Out = None, copy: Copy = None, json: Json = False) -> None:
+def demo(out: Out = None, copy: Copy = None, quiet: Quiet = False, json: Json = False) -> None:
     """Train on UCI Adult split between three organisations, undefended and defended, and audit both."""
     from cutlayer.demo import copy_files, demo_job
     from cutlayer.jobs.execute import Options
@@ -33,7 +33,7 @@ def demo(out: Out = None, copy: Copy = None, json: Json = False) -> None:
             Console().print(f"now: cutlayer run {copy / 'job.yaml'}", highlight=False)
         return
     folder = out or _unused(Path("runs"))
-    ran = train(demo_job(), folder, Options(keys_for(folder.parent, None)), quiet=json)
+    ran = train(demo_job(), folder, Options(keys_for(folder.parent, None)), quiet=quiet or json)
     raise typer.Exit(finish(ran, as_json=json, show=print_story))
 
 

@@ -43,10 +43,7 @@ def init(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Write a job.yaml for the tables in a folder, and with --apart a private file for each organisation.
-
-    Example: cutlayer init data --labels bank.csv --label default --protect labels --yes
-    """
+    """Write a job.yaml for the tables in a folder, and with --apart a private file for each organisation."""
     from cutlayer.jobs.first_job import files_of, find_tables
 
     if not folder.is_dir():

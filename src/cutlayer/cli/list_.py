@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,8 @@ from rich.text import Text
 from cutlayer.cli.app import Json, app, emit
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from cutlayer.attacks import Attack
 
 
@@ -39,6 +42,8 @@ def list_(what: Annotated[Catalogue, typer.Argument(help="Which catalogue.")], j
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(style="dim", no_wrap=True)
         for key, value in entry.items():
+            if isinstance(value, dict):
+                value = [f"{name} ({default})" for name, default in value.items()]
             text = ", ".join(value) if isinstance(value, list) else str(value)
             grid.add_row(key, Text(text or "none"))
         console.print(Padding(grid, (0, 0, 0, 2)))
@@ -63,16 +68,35 @@ def _entries(what: Catalogue) -> Iterator[dict[str, Any]]:
     if what is Catalogue.PROTECTIONS:
         for name, protection in sorted(PROTECTIONS.items()):
             sides = {"side": str(protection.side), "protects": str(protection.protects)}
-            settings = {"tasks": sorted(protection.tasks), "settings": list(protection.config.model_fields)}
-            yield {"name": name, **sides, **settings, "reference": protection.reference}
+            settings = {"tasks": sorted(protection.tasks), "settings": _settings(protection.config)}
+            yield {"name": name, **_does(protection), **sides, **settings, "reference": protection.reference}
     elif what is Catalogue.ATTACKS:
         for name, attack in sorted(ATTACKS.items()):
             known = {"reads": [str(target) for target in attack.reads], "knows": sorted(attack.needs)}
             catalogue = "auto, full" if attack.live else "full" if attack.thorough else "none; name it"
             audited = {"catalogue": catalogue, "runs": _when(attack)}
-            yield {"name": name, **known, **audited, "tasks": sorted(attack.tasks), "reference": attack.reference}
+            tasks = {"tasks": sorted(attack.tasks), "reference": attack.reference}
+            yield {"name": name, **_does(attack), **known, **audited, **tasks}
     else:
         for side, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
             for name, model in kinds.items():
-                keys = [key for key in model.config.model_fields if key != "kind"]
-                yield {"name": name, "place": side, "settings": keys}
+                settings = {key: value for key, value in _settings(model.config).items() if key != "kind"}
+                yield {"name": name, **_does(model.config), "place": side, "settings": settings}
+
+
+def _does(kind: type[object]) -> dict[str, str]:
+    """What a class does: the first paragraph of its docstring."""
+    return {"description": " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())}
+
+
+def _settings(config: type[BaseModel]) -> dict[str, str]:
+    """Each setting with its default, or `required`."""
+    fields = config.model_fields.items()
+    return {
+        key: "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
+        for key, field in fields
+    }
+
+
+def _default(value: object) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import BAD_INPUT, Json, app, emit
+from cutlayer.cli.app import BAD_INPUT, Json, Quiet, app, emit
 from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import (
@@ -49,6 +49,7 @@ def party(
     reconnect: Reconnect = None,
     plaintext: Plaintext = False,
     preflight: Preflight = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run one party of a job here; the other parties run elsewhere, linked by TLS with certificates on both sides."""
@@ -65,7 +66,7 @@ def party(
     if preflight:
         with models:
             raise typer.Exit(show_checks(run_preflight(own.job, name, options, own.links), as_json=json))
-    with interruptible(folder), models, progress_for(quiet=json) as progress:
+    with interruptible(folder), models, progress_for(quiet=quiet or json) as progress:
         ran = run_party(own.job, name, folder, options, progress, own.links)
     if name == own.job.active:
         raise typer.Exit(finish(ran, as_json=json))

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, Quiet, app, emit
 from cutlayer.cli.run import AllowModel, JobFile, keys_for
 from cutlayer.report.rounding import count, plain, seconds
 
@@ -49,6 +49,7 @@ def recommend(
     storage: Storage = "",
     out: Out = None,
     allow_model: AllowModel = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Find the protection of the labels that stays within limits; the same command goes on."""
@@ -60,7 +61,7 @@ def recommend(
     limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee))
     request = Request(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
     keys = keys_for(job.parent, None)
-    with progress_for(quiet=json) as progress, allowed_models(*allow_model or ()):
+    with progress_for(quiet=quiet or json) as progress, allowed_models(*allow_model or ()):
         found = search(request, keys, progress)
         diff = recommended_diff(found, job, request.out)
     if json:

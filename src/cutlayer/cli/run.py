@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cutlayer.cli.app import Json, app
+from cutlayer.cli.app import Json, Quiet, app
 from cutlayer.cli.report import finish
 from cutlayer.errors import ConfigError, Interrupted
 
@@ -51,6 +51,7 @@ def run(
     forget: Forget = False,
     key: KeyFile = None,
     allow_model: AllowModel = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Train a job with all its parties here, audit what crossed, and write the report."""
@@ -62,7 +63,7 @@ def run(
     folder = out or job.parent / "runs" / job.stem
     options = Options(keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
     with allowed_models(*allow_model or ()):
-        raise typer.Exit(finish(train(loaded, folder, options, quiet=json), as_json=json))
+        raise typer.Exit(finish(train(loaded, folder, options, quiet=quiet or json), as_json=json))
 
 
 def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder:

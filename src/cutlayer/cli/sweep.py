@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, Quiet, app, emit
 from cutlayer.cli.run import AllowModel, JobFile, keys_for
 from cutlayer.report.rounding import plain, times
 from cutlayer.sweeps.leak_kind import LeakKind
@@ -48,6 +48,7 @@ def sweep(
     leak: Leak = LeakKind.ALL,
     out: Out = None,
     allow_model: AllowModel = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Run a job with other numbers, draw utility against leak, and name the knee; the same command goes on."""
@@ -58,7 +59,7 @@ def sweep(
     folder = out or job.parent / "runs" / f"{job.stem}-sweep"
     plan = Plan(job, [parse_varied(text) for text in vary], folder, trials, storage, leak)
     keys = keys_for(job.parent, None)
-    with progress_for(quiet=json) as progress, allowed_models(*allow_model or ()):
+    with progress_for(quiet=quiet or json) as progress, allowed_models(*allow_model or ()):
         result = run_sweep(plan, keys, progress)
     if json:
         emit(result.to_json())
