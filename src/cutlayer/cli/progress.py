@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
 from cutlayer.jobs.execute import Progress as Stages
@@ -45,6 +45,7 @@ class TerminalProgress(Stages):
             BarColumn(bar_width=18 if self.wide else 8),
             TextColumn("{task.fields[text]}"),
             TimeElapsedColumn(),
+            *((TextColumn("[dim]left"), TimeRemainingColumn(compact=True)) if self.wide else ()),
         )
         self.bars = Progress(*columns, console=console, disable=not console.is_terminal)
         self.bar: TaskID | None = None
