@@ -101,12 +101,16 @@ def bottom_of(kind: str, inputs: Inputs | None = None, **options: Any) -> Bottom
 
 
 def top_of(kind: str, outputs: int = 1, **options: Any) -> TopModel:
-    return build_top({"kind": kind, **TOP_CASES[kind], **options}, WIDTHS, outputs)
+    return build_top({"kind": kind, **TOP_CASES[kind], **options}, widths_of(kind), outputs)
 
 
-def embeddings(rows: int = 9) -> dict[str, Tensor]:
+def widths_of(kind: str) -> dict[str, int]:
+    return dict.fromkeys(WIDTHS, 4) if kind == "laser" else WIDTHS
+
+
+def embeddings(kind: str, rows: int = 9) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(1)
-    return {name: torch.randn(rows, width, generator=draw).requires_grad_() for name, width in WIDTHS.items()}
+    return {name: torch.randn(rows, width, generator=draw).requires_grad_() for name, width in widths_of(kind).items()}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in BOTTOMS if kind not in IMAGE_KINDS])
@@ -154,7 +158,7 @@ def test_a_bottom_model_comes_back_from_its_state(kind: str) -> None:
 @pytest.mark.parametrize("kind", TOPS)
 @pytest.mark.parametrize("outputs", [1, 4])
 def test_a_top_model_gives_logits_and_every_party_a_gradient(kind: str, outputs: int) -> None:
-    model, given = top_of(kind, outputs), embeddings()
+    model, given = top_of(kind, outputs), embeddings(kind)
     logits = model(given)
     assert logits.shape == (9, outputs)
     torch.autograd.backward(logits, torch.randn(logits.shape, generator=torch.Generator().manual_seed(0)))
@@ -167,7 +171,7 @@ def test_a_top_model_gives_logits_and_every_party_a_gradient(kind: str, outputs:
 @pytest.mark.parametrize("kind", TOPS)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_top_models_objective_is_the_tasks_loss(kind: str, rows: int) -> None:
-    model, given = top_of(kind, 3), embeddings(rows)
+    model, given = top_of(kind, 3), embeddings(kind, rows)
     task, labels = Task("multiclass", ("a", "b", "c")), torch.arange(rows) % 3
     torch.testing.assert_close(model.objective(given, labels, task), task.loss(model(given), labels))
 
@@ -175,7 +179,7 @@ def test_a_top_models_objective_is_the_tasks_loss(kind: str, rows: int) -> None:
 @pytest.mark.parametrize("kind", TOPS)
 def test_a_top_model_comes_back_from_its_state(kind: str) -> None:
     torch.manual_seed(0)
-    model, other, given = top_of(kind), top_of(kind), embeddings()
+    model, other, given = top_of(kind), top_of(kind), embeddings(kind)
     assert not torch.equal(model(given), other(given))
     other.load_state_dict(model.state_dict())
     assert torch.equal(model(given), other(given))
