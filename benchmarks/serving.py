@@ -18,8 +18,10 @@ import torch
 from benchmarks.serving_load import IDS, WARM_UP, Load, generate_for, generate_until
 from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, start_parties, train_adult
 from cutlayer.config.load import load_job
+from cutlayer.data.encoding import ColumnSpec, Encoded
 from cutlayer.data.store import Store
 from cutlayer.serving.models import Models, embedding_of
+from cutlayer.serving.online.features import FeatureStore, IdIndex
 from cutlayer.training.folder import RunFolder
 
 DEADLINE_MS = 250.0
@@ -41,6 +43,7 @@ class Speed:
         requests_highest: Highest of it.
         failures: Requests without a 200.
         degraded: Answers without a party.
+        cpu_ms: Processor time of all parties for a request, which other work on the machine changes least.
     """
 
     rows: int
@@ -53,6 +56,7 @@ class Speed:
     requests_highest: float
     failures: int
     degraded: int
+    cpu_ms: float
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,12 @@ class ServingSpeeds:
     Attributes:
         name: Name of the benchmark.
         single: One row, 64 connections.
-        many: 256 rows, 4 connections.
-        forward_rows_per_second: Rows a second of a forward pass of all models in one process, 256 rows at a time.
+        many: 256 rows, 16 connections.
+        forward_rows_per_second: Rows a second of a forward pass of all models in one process, 256 rows at a time;
+            measured before and after `many`.
         ratio: Rows a second of `many` over it.
+        store_ms: Median time in which 256 ids are found in a feature store of a million rows, and their columns read.
+        store_p99_ms: 99th percentile of it.
         kills: `kill -9` under load.
         cores: Cores of the machine.
         load: Processes that wanted to run on average in the last minute, before the measurement.
@@ -108,6 +115,8 @@ class ServingSpeeds:
     many: Speed
     forward_rows_per_second: float
     ratio: float
+    store_ms: float
+    store_p99_ms: float
     kills: Kills
     cores: int
     load: float
@@ -128,14 +137,40 @@ def serving(repeats: int, seconds: float = 5.0, kills: int = 50) -> ServingSpeed
         url = parties[ACTIVE].started["url"]
         try:
             wait_until_whole(url)
-            single, many = (_speed(url, *case, repeats, seconds) for case in ((64, 1), (4, 256)))
-            forward = forward_speed(run, 256, seconds)
+            single = _speed(parties, 64, 1, repeats, seconds)
+            before_many = forward_speed(run, 256, seconds)
+            many = _speed(parties, 16, 256, repeats, seconds)
+            forward = (before_many + forward_speed(run, 256, seconds)) / 2
             killed = kill_under_load(parties, (ACTIVE, PASSIVES[0]), kills)
         finally:
             for party in parties.values():
                 party.kill()
     ratio = round(many.rows_per_second / forward, 3)
-    return ServingSpeeds("serving", single, many, round(forward), ratio, killed, os.cpu_count() or 1, round(before, 2))
+    store = store_times()
+    cores, load = os.cpu_count() or 1, round(before, 2)
+    return ServingSpeeds("serving", single, many, round(forward), ratio, *store, killed, cores, load)
+
+
+def store_times(held: int = 1_000_000, rows: int = 256, repeats: int = 1000) -> tuple[float, float]:
+    """Median and 99th percentile, in milliseconds, of a look-up of ids in a store of 4 categories and 12 numbers.
+
+    Args:
+        held: Rows of the store.
+        rows: Ids of a look-up, a tenth of them unknown.
+        repeats: Number of look-ups.
+    """
+    draw = np.random.default_rng(1)
+    ids = draw.integers(0, 256, (held + held // 9, 16), dtype=np.uint8)
+    encoded = Encoded(np.zeros((held, 4), np.int32), draw.normal(size=(held, 12)).astype(np.float32))
+    store = FeatureStore(IdIndex(ids[:held]), Store.in_memory(encoded, ColumnSpec((2, 2, 2, 2), 12)))
+    seconds = []
+    for _ in range(repeats):
+        asked = ids[draw.integers(0, len(ids), rows)]
+        began = time.perf_counter()
+        found = store.index.find(asked)
+        store.gather(found[found >= 0])
+        seconds.append(time.perf_counter() - began)
+    return _quantile(seconds, 0.5), _quantile(seconds, 0.99)
 
 
 def wait_until_whole(url: str, patience: float = 60.0) -> float:
@@ -149,8 +184,14 @@ def wait_until_whole(url: str, patience: float = 60.0) -> float:
     return time.monotonic() - began
 
 
-def _speed(url: str, connections: int, rows: int, repeats: int, seconds: float) -> Speed:
-    loads = [_load(url, connections, rows, seconds) for _ in range(repeats + 1)][1:]
+def _speed(parties: Mapping[str, Party], connections: int, rows: int, repeats: int, seconds: float) -> Speed:
+    url = parties[ACTIVE].started["url"]
+    _load(url, connections, rows, seconds)
+    before = sum(party.cpu_seconds for party in parties.values())
+    loads = [_load(url, connections, rows, seconds) for _ in range(repeats)]
+    used = sum(party.cpu_seconds for party in parties.values()) - before
+    # Those of the warm-up were answered too.
+    requests = sum(len(load.seconds) * (load.took + WARM_UP) / load.took for load in loads)
     rates = [len(load.seconds) / load.took for load in loads]
     return Speed(
         rows=rows,
@@ -163,6 +204,7 @@ def _speed(url: str, connections: int, rows: int, repeats: int, seconds: float) 
         requests_highest=round(max(rates), 1),
         failures=sum(len(load.failures) for load in loads),
         degraded=sum(sum(load.degraded) for load in loads),
+        cpu_ms=round(used / requests * 1000, 2),
     )
 
 

@@ -53,8 +53,14 @@ def generate(url: str, connections: int, rows: int, stop: Callable[[], bool], id
 
 def generate_for(url: str, connections: int, rows: int, seconds: float, answer: Any) -> None:
     """`generate` for some time, in a process of its own; the result goes to a queue."""
-    until = time.monotonic() + seconds
-    answer.put(generate(url, connections, rows, lambda: time.monotonic() > until))
+    until: list[float] = []
+
+    def stop() -> bool:
+        # From the first request on: to draw the bodies takes seconds on a busy machine.
+        until[:] = until or [time.monotonic() + seconds]
+        return time.monotonic() > until[0]
+
+    answer.put(generate(url, connections, rows, stop))
 
 
 def generate_until(url: str, connections: int, rows: int, event: Any, answer: Any, ids: range) -> None:

@@ -90,6 +90,12 @@ class Party:
         return int(self._process.pid)
 
     @property
+    def cpu_seconds(self) -> float:
+        """Processor time of it so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def descriptors(self) -> int:
         """Number of its open files and sockets."""
         return len([*Path(f"/proc/{self.pid}/fd").iterdir()])
