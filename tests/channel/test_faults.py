@@ -20,6 +20,7 @@ from cutlayer.channel.grpc_link import METHOD, SERVICE, TO, WIRE, Keepalive
 from cutlayer.channel.grpc_server import serve
 from cutlayer.errors import PeerLost, ProtocolError
 from tests.channel.certificates import Federation
+from tools.faults.fuzz import fuzz
 from tools.faults.proxy import Faults, Proxy
 from tools.faults.trial import STEPS, certificates, run_trial
 
@@ -44,6 +45,15 @@ def test_random_faults_end_in_the_right_numbers_or_a_named_error(security, seed)
     assert not outcome.wrong, outcome
     for error in outcome.errors.values():
         assert "bank" in error or "telco" in error
+
+
+def test_changed_frames_are_refused_or_valid():
+    """A million of these: `python -m tools.faults --frames 1000000`."""
+    found = fuzz(2000)
+    assert not found.wrong, found
+    assert found.refused > 1000
+    assert found.refused + found.decoded == found.frames == 2000
+    assert found.longest_error < 1000
 
 
 def test_the_trial_notices_wrong_numbers(security, monkeypatch):

@@ -14,6 +14,7 @@ from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.tensor_file import read_tensors
 from cutlayer.training.together import Trained
 from tests.parties.interruptions import Calls, Crash, Dying, assert_equal, interrupted
+from tests.parties.mutants import tamper, with_fields
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, record, run, tables
 
 TELCO = PASSIVES[0]
@@ -128,3 +129,13 @@ def test_the_key_is_checked() -> None:
     for wrong in (0, -1, "often"):
         with pytest.raises(Exception, match="checkpoint_every"):
             make_job(checkpoint_every=wrong)
+
+
+@pytest.mark.parametrize("step", [3, 99, -1])
+def test_an_active_party_cannot_begin_where_it_likes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Steps that a peer skips would be released never or twice: a start needs a checkpoint of this party's own."""
+    tamper(monkeypatch, Kind.HELLO, with_fields(step=step), nth=1)  # the active party's
+    with pytest.raises(CheckpointError, match=rf"of step {step - 1} in epoch 0 here, as at {ACTIVE}, got none"):
+        run(JOB, GIVEN, tmp_path)

@@ -1,0 +1,177 @@
+"""`kill -9` of two organisations at random times over TLS, each resumed: the numbers of an uninterrupted run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from cutlayer.certificates.authority import Authority, make_request
+from cutlayer.channel.trail import verify
+from cutlayer.tensor_file import read_tensors
+from cutlayer.training.folder import RunFolder
+from tools.faults.trial import ACTIVE, PASSIVE
+
+PARTIES = (ACTIVE, PASSIVE)
+EPOCHS, STEPS = 12, 10
+PATIENCE = 300.0
+_fork = multiprocessing.get_context("forkserver")
+_JOB = """federation: faults
+parties:
+  {active}: {{role: active, address: "127.0.0.1:{port}"}}
+  {passive}: {{role: passive, on_absent: wait}}
+model: {{bottom: {{kind: mlp, hidden: [8, 4]}}, top: {{kind: mlp, hidden: [4]}}}}
+train: {{epochs: {epochs}, batch_size: 64, seed: 3, threads: 1, keep: last, checkpoint_every: 2}}
+"""
+
+
+def kill_often(kills: int, seed: int) -> dict[str, Any]:
+    """Kill each party a number of times in all over as many runs as that takes; compare each with a quiet run.
+
+    Args:
+        kills: Number of kills of each party.
+        seed: Seed of the tables and of the times.
+
+    Returns:
+        Kills by party, number of runs, and what differed: nothing may.
+    """
+    _fork.set_forkserver_preload(["cutlayer.cli", "cutlayer.jobs.party"])
+    draw, done, runs = random.Random(seed), dict.fromkeys(PARTIES, 0), 0
+    wrong: list[str] = []
+    with _sites(seed) as base:
+        _train(base, "quiet", random.Random(0), {}, {})
+        while min(done.values()) < kills:
+            runs += 1
+            _train(base, f"run-{runs}", draw, {name: kills - done[name] for name in PARTIES}, done)
+            wrong += _differences(base, f"run-{runs}")
+        wrong += [f"{name}: {problem}" for name in PARTIES for problem in verify(_trail(base / name, name)).problems]
+    return {"kills": done, "runs": runs, "epochs": EPOCHS, "steps_per_epoch": STEPS, "wrong": wrong}
+
+
+def _train(base: Path, out: str, draw: random.Random, left: dict[str, int], done: dict[str, int]) -> None:
+    """One run of both parties, who are killed and resumed until it has ended."""
+    running = {name: _start(base / name, name, out, resume=False) for name in PARTIES}
+    until = time.monotonic() + PATIENCE
+    while any(process.is_alive() for process in running.values()):
+        victim = draw.choice(PARTIES)
+        if left.get(victim, 0) > 0 and _commits(base, out):
+            time.sleep(draw.random() * 0.6)
+            if running[victim].is_alive():
+                running[victim].kill()
+                running[victim].join()
+                left[victim] -= 1
+                done[victim] += 1
+                time.sleep(draw.random() * 0.2)
+        for name, process in running.items():
+            if not process.is_alive() and process.exitcode in (-9, 3):
+                running[name] = _start(base / name, name, out, resume=True)
+        if time.monotonic() > until:
+            raise SystemExit(f"{out} did not end within {PATIENCE:g} s")
+        time.sleep(0.02)
+    failed = {name: process.exitcode for name, process in running.items() if process.exitcode}
+    if failed:
+        raise SystemExit(f"{out} failed: {failed}; see {base}")
+
+
+def _commits(base: Path, out: str) -> bool:
+    return (base / ACTIVE / out / "checkpoint" / ACTIVE / "committed.json").exists()
+
+
+def _differences(base: Path, out: str) -> Iterator[str]:
+    """What a run left that differs from the quiet run."""
+    for name in PARTIES:
+        mine, quiet = (base / name / folder for folder in (out, "quiet"))
+        paths = sorted((quiet / "checkpoint" / name).glob("*.safetensors"))
+        if [path.name for path in paths] != sorted(p.name for p in (mine / "checkpoint" / name).glob("*.safetensors")):
+            yield f"{out}: files of {name}"
+        for path in paths:
+            tensors, other = read_tensors(path)[0], read_tensors(mine / "checkpoint" / name / path.name)[0]
+            yield from (f"{out}: {key} of {name}" for key, t in tensors.items() if not t.equal(other[key]))
+        if list(mine.rglob("*.partial")):
+            yield f"{out}: a leftover of {name}"
+        if (mine / "ledger.json").read_bytes() != (quiet / "ledger.json").read_bytes():
+            yield f"{out}: ledger of {name}"
+    losses = [[line["loss"] for line in RunFolder(base / ACTIVE / folder).history()] for folder in (out, "quiet")]
+    if losses[0] != losses[1]:
+        yield f"{out}: history"
+
+
+def _trail(folder: Path, name: str) -> Path:
+    return folder / ".cutlayer" / f"{name}.key.trail"
+
+
+@contextmanager
+def _sites(seed: int) -> Iterator[Path]:
+    """A folder for each organisation: its table, certificate and private file."""
+    draw = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory(prefix="cutlayer-kills-") as scratch:
+        base = Path(scratch)
+        keys = base / ACTIVE / "keys"
+        authority = Authority.create(keys, "faults", ACTIVE)
+        authority.invite(PASSIVE)
+        (base / PASSIVE / "keys").mkdir(parents=True)
+        request = make_request(keys, "faults", PASSIVE)[1]
+        authority.sign(request, 2, keys / f"{PASSIVE}.pem")
+        for each in ("ca.pem", f"{PASSIVE}.pem", f"{PASSIVE}.key"):
+            target = base / PASSIVE / "keys" / each
+            target.write_bytes((keys / each).read_bytes())
+            target.chmod(0o600)
+        rows, port = STEPS * 64 * 5 // 4, _free_port()
+        ids, x = np.arange(rows), draw.normal(size=(rows, 4))
+        labels = (x.sum(1) + draw.normal(size=rows) > 0).astype(int)
+        tables = {ACTIVE: {"id": ids, "a": x[:, 0], "y": labels}, PASSIVE: {"id": ids, "b": x[:, 1], "c": x[:, 2]}}
+        for name, columns in tables.items():
+            order = draw.permutation(rows)
+            table = pa.table({key: values[order] for key, values in columns.items()})
+            pa.csv.write_csv(table, base / name / "own.csv")
+            private = "table: own.csv\nid: id\naudit: {every: never}\n"
+            private += "label: y\nprivacy: {label_dp: {eps: 2.0}}\n" if name == ACTIVE else ""
+            (base / name / "party.yaml").write_text(private)
+            job = _JOB.format(active=ACTIVE, passive=PASSIVE, port=port, epochs=EPOCHS)
+            (base / name / "job.yaml").write_text(job)
+            # The same key for all runs, so that they are to end with the same numbers.
+            (base / name / "noise.key").write_bytes(bytes(range(32)))
+            (base / name / "noise.key").chmod(0o600)
+        yield base
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _start(folder: Path, name: str, out: str, *, resume: bool) -> BaseProcess:
+    # Killed before it made a run folder, a party has nothing to resume.
+    more = ["--resume"] if resume and (folder / out / "job.yaml").exists() else []
+    files = ["--local", "party.yaml", "--out", out, "--key", "noise.key", "--timeout", "120", "--reconnect", "1"]
+    process = _fork.Process(
+        target=_command, args=(folder, ["party", "job.yaml", "--as", name, *files, "--json", *more])
+    )
+    process.daemon = True
+    process.start()
+    return process
+
+
+def _command(folder: Path, arguments: list[str]) -> None:
+    os.chdir(folder)
+    for descriptor, name in ((1, "output.json"), (2, "errors.txt")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    from cutlayer import cli
+
+    sys.argv = ["cutlayer", *arguments]
+    cli.main()
