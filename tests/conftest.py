@@ -18,11 +18,17 @@ ROOM = 4 << 30
 
 SLOW = (
     "attacks/test_audit.py",
+    "attacks/test_blocks.py",
+    "attacks/test_exact.py",
     "audit",
     "benchmarks",
+    "channel/test_faults.py",
     "channel/test_grpc.py",
+    "channel/test_hostile.py",
+    "channel/test_tls.py",
     "cli",
     "conformance",
+    "data/test_sql.py",
     "docs",
     "estimator",
     "jobs",
@@ -32,7 +38,10 @@ SLOW = (
     "protections/test_dimip.py",
     "protections/test_dimip_runs.py",
     "protections/test_runs.py",
+    "package",
     "report/test_browser.py",
+    "report/test_html.py",
+    "serving",
     "studies",
     "training",
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html.parser
 import json
-import os
 import re
 import subprocess
 import sys
@@ -18,17 +17,19 @@ from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import Attempt, LayerLeak
 from cutlayer.sweeps import measure, shared, variants, worker
 from cutlayer.sweeps.leak_kind import LeakKind
+from tests.parties.processes import forked, run_in
 from tests.results.leaks import leak_result
 
 LR = "train.optimizer.lr"
 SCALE = "parties.bank.privacy.noisy_gradient.scale"
+SHORT = {"train.epochs": 1, "parties.bank.audit": {"depth": "quick"}}
 SMALL = ("--vary", f"{LR}=0.001,0.01", "--vary", f"{SCALE}=0.1,1,10")
 
 
 @pytest.fixture
 def folder(place):
     """Where a sweep goes if nothing else is said."""
-    place.change({"train.epochs": 1})
+    place.change(SHORT)
     return place.folder / "runs" / "job-sweep"
 
 
@@ -97,7 +98,7 @@ def test_the_leak_is_that_of_the_chosen_messages(leak):
 
 
 def test_without_validation_rows_the_test_rows_choose(place, folder):
-    place.change({"train.epochs": 1, "train.split": {"validation": 0.0, "test": 0.3}})
+    place.change({**SHORT, "train.split": {"validation": 0.0, "test": 0.3}})
     told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01", "--json").document()
     assert told["rows"] == "test"
     assert all(trial["measured"]["utility"] == trial["measured"]["test"] for trial in told["trials"])
@@ -117,18 +118,17 @@ def test_a_search_goes_on_to_more_trials_and_repeats_none(place, folder, monkeyp
 
 
 def test_two_processes_share_the_trials(place):
-    place.change({"train.epochs": 1})
+    place.change(SHORT)
     told = []
-    command = [sys.executable, "-m", "cutlayer", "sweep", str(place.file), *SMALL, "--storage", "shared.log", "--json"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    running = [
-        subprocess.Popen([*command, "--out", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-        for name in ("one", "two")
-    ]
-    for one in running:
-        out, err = one.communicate(timeout=120)
-        assert (one.returncode, err) == (0, b"")
-        told.append(json.loads(out))
+    command = ["sweep", str(place.file), *SMALL, "--storage", str(place.folder / "shared.log"), "--json", "--out"]
+    running = {}
+    for name in ("one", "two"):
+        folder = place.folder / f"process {name}"
+        folder.mkdir()
+        running[folder] = forked(run_in, folder, [*command, str(place.folder / name)])
+    for folder, process in running.items():
+        assert (process.wait(), (folder / "errors.txt").read_text()) == (0, "")
+        told.append(json.loads((folder / "output.json").read_text()))
     assert told[0]["front"] == told[1]["front"]
     assert len(told[0]["trials"]) == len(told[1]["trials"]) == 6
     here, there = (trials_of(one) for one in told)
@@ -280,7 +280,7 @@ def test_another_job_or_other_values_in_the_same_folder_are_refused(place, folde
     told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.02")
     assert told.code == 2
     assert "one with another --vary; give another --out or --storage" in told.error
-    place.change({"train.epochs": 2})
+    place.change({**SHORT, "train.epochs": 2})
     assert "one with another job" in place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01").error
 
 

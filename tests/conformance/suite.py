@@ -44,6 +44,8 @@ def declares_what_it_is(protection: ProtectionClass, case: ProtectionCase) -> No
     assert isinstance(protection.side, Side)
     assert isinstance(protection.protects, Asset)
     assert re.search(r"\d{4}", protection.reference), "the reference names a paper and its year"
+    lowered = {(str(target), attack) for attack, target, _ in case.lowers}
+    assert {*protection.published_against} <= lowered, "published_against: attacks that the table says it lowers"
     assert protection.rank in (10, 20, 30)
     assert protection.tasks <= {"binary", "multiclass", "regression"}
     doc = protection.__doc__ or ""

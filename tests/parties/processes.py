@@ -24,7 +24,18 @@ from tests.parties.runs import ACTIVE, KEY
 
 PATIENCE = 120.0
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["cutlayer.cli", "cutlayer.jobs.party"])
+# Verbs import what they compute with when they run: what each forked party would else import again.
+_context.set_forkserver_preload(
+    [
+        "cutlayer.cli.progress",
+        "cutlayer.jobs.align",
+        "cutlayer.jobs.party",
+        "cutlayer.jobs.preflight",
+        "cutlayer.report.build",
+        "cutlayer.report.html",
+        "cutlayer.serving.between",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,7 @@ def forked(work: Callable[..., None], *args: Any) -> Forked:
 
 def fork(site: Site, *more: str, tls: bool = False) -> Forked:
     """`cutlayer party` in a forked process."""
-    return forked(_command, site.folder, site.arguments(*more, tls=tls))
+    return forked(run_in, site.folder, site.arguments(*more, tls=tls))
 
 
 def wait_for(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
@@ -136,7 +147,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _command(folder: Path, arguments: list[str]) -> None:
+def run_in(folder: Path, arguments: list[str]) -> None:
+    """The command line in a folder, which gets the files `output.json` and `errors.txt`."""
     os.chdir(folder)
     for descriptor, name in ((1, "output.json"), (2, "errors.txt")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)

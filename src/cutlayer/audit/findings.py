@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.results.audit import Audit
 from cutlayer.results.completion import CompletionResult, best
 from cutlayer.results.features import FeatureResult, strongest
@@ -21,13 +22,6 @@ EXPOSED = 0.05
 """Excess over the party's own columns, at the lower end of the interval, from which on labels count as exposed."""
 HIDDEN = 0.05
 """Difference between two attacks on the same messages above which a protection hides the label from one alone."""
-PUBLISHED_AGAINST = {
-    "dcor": (("embedding", "spectral"),),
-    "marvell": (("gradient", "norm"), ("gradient", "spectral")),
-    "max_norm": (("gradient", "norm"),),
-    "iso_noise": (("gradient", "norm"),),
-}
-"""Message and attack that a protection was published against, by its name."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +142,8 @@ def _below_own_columns(context: Context) -> Iterator[str]:
 def _hidden_from_one(context: Context) -> Iterator[str]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for name in own.protections:
-        for message, attack in PUBLISHED_AGAINST.get(name, ()):
+        protection = PROTECTIONS.get(name)
+        for message, attack in protection.published_against if protection else ():
             for party in dict.fromkeys(leak.party for leak in own.leaks):
                 leaks = [leak for leak in own.leaks if (leak.party, leak.message) == (party, message)]
                 aimed = [leak.leak for leak in leaks if leak.attack == attack]

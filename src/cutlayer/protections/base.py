@@ -230,6 +230,7 @@ class Protection(Generic[C]):
         side: role of the party that runs it.
         protects: the protected asset.
         reference: paper and section.
+        published_against: kind of message and name of each attack of the catalogue that its paper defends against.
         rank: order in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
         excludes: names of protections that it cannot be combined with.
         tasks: kinds of task that it is defined for.
@@ -246,6 +247,7 @@ class Protection(Generic[C]):
     side: ClassVar[Side]
     protects: ClassVar[Asset]
     reference: ClassVar[str]
+    published_against: ClassVar[tuple[tuple[str, str], ...]] = ()
     rank: ClassVar[int]
     excludes: ClassVar[frozenset[str]] = frozenset()
     tasks: ClassVar[frozenset[str]] = frozenset({"binary", "multiclass", "regression"})

@@ -78,6 +78,7 @@ class DCor(Protection[DCorConfig]):
     side = Side.ACTIVE
     protects = Asset.LABELS
     reference = "Sun et al. 2022 (arXiv 2203.01451), section 7.2"
+    published_against = (("embedding", "spectral"),)
     rank = 30
     no_guarantee = "a penalty on the estimated dependence of embeddings on labels bounds nothing"
     counters = ("terms", "terms_without_dependence", "steps_before_start")

@@ -41,6 +41,7 @@ class IsoNoise(Protection[IsoNoiseConfig]):
     side = Side.ACTIVE
     protects = Asset.LABELS
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 5"
+    published_against = (("gradient", "norm"),)
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "noisy_gradient", "ppdl"})
     no_guarantee = "the noise is scaled by the batch's own longest gradient, which no clipping bounds"

@@ -149,6 +149,7 @@ class Marvell(Protection[MarvellConfig]):
     side = Side.ACTIVE
     protects = Asset.LABELS
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 4.2"
+    published_against = (("gradient", "norm"), ("gradient", "spectral"))
     rank = 20
     excludes = frozenset({"max_norm", "iso_noise", "noisy_gradient", "ppdl"})
     tasks = frozenset({"binary", "multiclass"})

@@ -51,6 +51,7 @@ class MaxNorm(Protection[MaxNormConfig]):
     side = Side.ACTIVE
     protects = Asset.LABELS
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 4"
+    published_against = (("gradient", "norm"),)
     rank = 20
     no_guarantee = "max norm alignment hides the length of a gradient and keeps its direction up to a sign"
     counters = ("rows", "rows_perturbed", "zero_norm_rows")
