@@ -227,7 +227,7 @@ def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
         (["parties.bnk.id=1,2"], ["parties.bnk: no such party; did you mean 'bank'?"]),
         (["parties.bank.privacy.marvel.sum_kl=1..2"], ["unknown protection; did you mean 'marvell'?"]),
         ([f"{LR}=0..1"], [f"--vary {LR}=0: {LR}: expected greater than 0, got 0"]),
-        ([f"{LR}=1,2", "train.epochs=2,1.5"], ["train.epochs: expected a whole number, got 1.5"]),
+        ([f"{LR}=1,2", "train.epochs=2,1.5"], ["train.epochs: expected 'auto' or a whole number, got 1.5"]),
         (["model.bottom.hidden.2=1,2"], ["expected an index of the list, 0 to 1, got 2"]),
         (["train.epochs.x=1,2"], ["expected keys above x, got 2; the path is too long"]),
         (["train.batch_size=500,64"], ["training rows, got"]),
