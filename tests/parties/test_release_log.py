@@ -261,10 +261,10 @@ def test_every_release_is_on_disk_before_it_is_sent(tmp_path: Path, monkeypatch:
     pairs: list[tuple[int, int]] = []
     real = Port.send
 
-    def send(port: Port, kind: Kind, **content: Any) -> None:
+    def send(port: Port, kind: Kind, **content: Any) -> Message:
         if kind in EMBEDDINGS:
             pairs.append((len(pairs) + 1, len(entries(logs(tmp_path)[0]))))
-        real(port, kind, **content)
+        return real(port, kind, **content)
 
     monkeypatch.setattr(Port, "send", send)
     start(JOB, tmp_path)
