@@ -10,6 +10,7 @@ from cutlayer.durable import locked
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import Progress
 from studies.adaptive_audit.study import AdaptiveAuditStudy
+from studies.clip_bound.study import ClipBoundStudy
 from studies.departures.study import DeparturesStudy
 from studies.embedding_budget.study import EmbeddingBudgetStudy
 from studies.feature_privacy.study import FeaturePrivacyStudy
@@ -32,6 +33,7 @@ STUDIES: Mapping[str, type[Study]] = {
         ModelCompletionStudy,
         EmbeddingBudgetStudy,
         FeaturePrivacyStudy,
+        ClipBoundStudy,
         AdaptiveAuditStudy,
         LabelFreeStudy,
     )

@@ -110,14 +110,14 @@ def class_share(rows: Tensor, labels: Tensor) -> float:
     return between / total if total > 0 else 0.0
 
 
-def gradient_values(job: Job, folder: RunFolder, party: str, classes: int) -> Diagnostics:
+def gradient_values(job: Job, folder: RunFolder, party: str, settings: AdjustConfig) -> Diagnostics:
     """Purity of the clusters of returned gradients, in the first and in the last recorded epoch.
 
     Args:
         job: Job of the run.
         folder: Run folder.
         party: Passive party.
-        classes: Number of classes.
+        settings: Clustering, threshold and number of classes.
 
     Returns:
         The keys of `cluster_values` with the prefixes `first_` and `last_`; empty where no gradient came back.
@@ -130,19 +130,19 @@ def gradient_values(job: Job, folder: RunFolder, party: str, classes: int) -> Di
     for name, steps in ends.items():
         gradients = [step for step in steps if party in step.gradients]
         if gradients:
-            own = cluster_values(gradients[:STEPS], party, labels, classes, job.train.seed)
+            own = cluster_values(gradients[:STEPS], party, labels, settings, job.train.seed)
             values |= {f"{name}_{key}": value for key, value in own.items()}
     return values
 
 
-def cluster_values(steps: Sequence[Step], party: str, labels: Tensor, classes: int, seed: int) -> Diagnostics:
+def cluster_values(steps: Sequence[Step], party: str, labels: Tensor, settings: AdjustConfig, seed: int) -> Diagnostics:
     """Cluster each step's gradients as `adjust` does, and count the rows of their cluster's largest class.
 
     Args:
         steps: Recorded steps with gradients of the party.
         party: Passive party.
         labels: Classes of all rows, int64.
-        classes: Number of classes.
+        settings: Clustering, threshold and number of classes.
         seed: Seed of the shuffled labels.
 
     Returns:
@@ -150,7 +150,7 @@ def cluster_values(steps: Sequence[Step], party: str, labels: Tensor, classes: i
         threshold; `kept`, the share of the latter; and `chance`, as `purity` with the labels shuffled among the rows of
         each step.
     """
-    settings = AdjustConfig(classes=classes)
+    classes = settings.classes
     draw = torch.Generator().manual_seed(seed)
     right = dict.fromkeys(("purity", "kept_purity", "chance"), 0)
     rows, kept_rows, centres = 0, 0, None

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cutlayer.jobs.execute import Progress
 from cutlayer.parties.observer import EpochRecord
+from cutlayer.protections.embedding_adjust import AdjustConfig
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.tasks import Task
@@ -176,7 +177,7 @@ def _diagnostics(trial: Trial, folder: RunFolder, data_set: DataSet) -> dict[str
     """Diagnostics by party; those of the embedding only under protection, since they are relative to its clip C."""
     noise, diagnostics = data_set.protection(trial.setting), dict[str, dict[str, float]]()
     for party in data_set.parties:
-        diagnostics[party] = gradient_values(trial.job, folder, party, data_set.classes)
+        diagnostics[party] = gradient_values(trial.job, folder, party, AdjustConfig(classes=data_set.classes))
         if noise is not None:
             diagnostics[party] |= embedding_values(trial.job, folder, party, noise["clip"])
     return diagnostics

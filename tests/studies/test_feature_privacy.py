@@ -22,6 +22,7 @@ from cutlayer.errors import DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Progress
 from cutlayer.protections import DPEmbeddingConfig
+from cutlayer.protections.embedding_adjust import AdjustConfig
 from cutlayer.results.features import FeatureResult
 from studies.claims import Verdict
 from studies.datasets import with_epochs
@@ -386,11 +387,13 @@ def test_clusters_of_gradients_that_stand_apart_are_pure_and_doubtful_rows_are_l
     labels = torch.arange(90) % 3
     apart = 10 * torch.eye(3)[labels] + 0.1 * torch.randn(90, 3, generator=draw)
     steps = [Step(0, 0, torch.arange(90), gradients={"a": apart})]
-    results = cluster_values(steps, "a", labels, 3, seed=0)
+    results = cluster_values(steps, "a", labels, AdjustConfig(classes=3), seed=0)
     assert (results["purity"], results["kept_purity"], results["kept"]) == (1.0, 1.0, 1.0)
     assert results["chance"] < 0.6
     apart[0] = apart[1:3].mean(0)  # half way between two classes
-    doubtful = cluster_values([Step(0, 0, torch.arange(90), gradients={"a": apart})], "a", labels, 3, seed=0)
+    doubtful = cluster_values(
+        [Step(0, 0, torch.arange(90), gradients={"a": apart})], "a", labels, AdjustConfig(classes=3), seed=0
+    )
     assert (doubtful["kept"], doubtful["purity"]) == (89 / 90, 89 / 90)
     assert doubtful["kept_purity"] == 1.0
 

@@ -1,0 +1,1 @@
+"""Rescaling and adjusting of private embeddings where the paper's set-up gives them room."""

@@ -1,0 +1,114 @@
+"""The page of the clip-bound study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from studies.claims import Claim, above, all_hold, below
+from studies.clip_bound.settings import GROUPS, LARGE, RELU, SMALL, Group, Setup, setting_of
+from studies.feature_privacy.claims import PAPER
+from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, VANILLA
+from studies.page import ClaimsTable, Page, Section, table
+from studies.results import Condition, Mean, Results, comma_separated, formatted, measured
+
+_ACCURACY = measured("accuracy")
+_COLUMNS = {
+    "accuracy": "accuracy",
+    "largest distance": "largest",
+    "after rescaling": "scaled_largest",
+    "purity, last": "last_purity",
+    "above threshold": "last_kept_purity",
+    "share above": "last_kept",
+    "shuffled": "last_chance",
+}
+_READING = (
+    "*Largest distance*: of two among 512 rows, as a share of 2C, by the model of the best epoch; *after rescaling*: "
+    "by the paper's scale. *Purity*: share of rows of the largest class of their cluster of gradients in the last "
+    "epoch, and among those whose membership reaches the threshold; *shuffled*: with the labels shuffled. All are of "
+    "the first passive party."
+)
+
+
+def clip_bound_page(results: Results) -> Page:
+    """Claims, and for each data set its settings."""
+    claims = tuple(claim for name, group in GROUPS.items() for claim in _claims(results, name, group))
+    return Page((Section("", (ClaimsTable(claims), _READING)), *(_section(results, name) for name in GROUPS)))
+
+
+def _claims(results: Results, name: str, group: Group) -> tuple[Claim, ...]:
+    judge = _Judge(results, name, group)
+    return (
+        judge.more_accurate(RESCALE),
+        judge.more_accurate(ADJUST),
+        judge.best(),
+        judge.room(),
+        judge.purer(),
+        judge.smaller_bound(),
+        *(judge.elsewhere(setup) for setup in group.others),
+    )
+
+
+class _Judge:
+    """Judges the claims about one data set, at the setup nearest to the paper's."""
+
+    def __init__(self, results: Results, name: str, group: Group) -> None:
+        self.results, self.name, self.group = results, name, group
+
+    def more_accurate(self, protection: str) -> Claim:
+        gain = self._gain(protection, VANILLA, self.group.paper)
+        text = f"{self.name}: `{protection}` is more accurate than `{VANILLA}`"
+        return Claim(text, self._paper(protection, VANILLA), formatted(gain), above(gain, 0.0))
+
+    def best(self) -> Claim:
+        others = (VANILLA, RESCALE, ADJUST)
+        gains = [self._gain(FULL, other, self.group.paper) for other in others]
+        papers = ", ".join(self._paper(FULL, other) for other in others) if self.name in PAPER else "–"
+        text = f"{self.name}: `{FULL}` is more accurate than each of the other three"
+        return Claim(text, papers, comma_separated(gains), all_hold(above(gain, 0.0) for gain in gains))
+
+    def room(self) -> Claim:
+        largest = self.results.mean(self._condition(VANILLA, self.group.paper), measured("largest"))
+        text = f"{self.name}: there is room for rescaling: the largest distance is below 0.9 of 2C"
+        return Claim(text, "below 1", formatted(largest), below(largest, 0.9))
+
+    def purer(self) -> Claim:
+        own = self._condition(ADJUST, self.group.paper)
+        gain = self.results.difference(own, own, measured("last_kept_purity"), measured("last_purity"))
+        text = f"{self.name}: the threshold makes the clusters of gradients of the last epoch purer"
+        return Claim(text, "purer", f"by {formatted(gain)}", above(gain, 0.0))
+
+    def smaller_bound(self) -> Claim:
+        """Whether a good C without rescaling does as well as rescaling under a bad one."""
+        paper = self.group.paper
+        small = self._condition(VANILLA, Setup(RELU, SMALL, paper.rate))
+        gain = self.results.difference(small, self._condition(RESCALE, paper), _ACCURACY)
+        text = (
+            f"{self.name}: `{VANILLA}` with C {SMALL:g} is no less accurate than `{RESCALE}` with C {LARGE:g}, within "
+            "0.02"
+        )
+        return Claim(text, "not tried", f"{formatted(gain)} more", above(gain, -0.02))
+
+    def elsewhere(self, setup: Setup) -> Claim:
+        gain = self._gain(RESCALE, VANILLA, setup)
+        text = f"{self.name}: rescaling gains at {setup} too"
+        return Claim(text, "not tried", formatted(gain), above(gain, 0.0))
+
+    def _gain(self, protection: str, base: str, setup: Setup) -> Mean | None:
+        return self.results.difference(self._condition(protection, setup), self._condition(base, setup), _ACCURACY)
+
+    def _condition(self, protection: str, setup: Setup) -> Condition:
+        return self.name, setting_of(protection, setup)
+
+    def _paper(self, protection: str, base: str) -> str:
+        accuracies = PAPER.get(self.name)
+        return f"{accuracies[protection]:.4f} against {accuracies[base]:.4f}" if accuracies else "–"
+
+
+def _section(results: Results, name: str) -> Section:
+    columns = {heading: _or_blank(results, key) for heading, key in _COLUMNS.items()}
+    return Section(name, (table("setting", results.conditions(name), columns),))
+
+
+def _or_blank(results: Results, key: str) -> Callable[[Condition], Mean | str]:
+    """Column of a table: the value's mean, or a blank where it is not known."""
+    return lambda condition: results.mean(condition, measured(key)) or ""

@@ -1,0 +1,118 @@
+"""Data sets and settings of the clip-bound study: the cut, the bound C and the learning rate, each two ways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cutlayer.config import Job, validated
+from studies.feature_privacy.settings import (
+    ADJUST,
+    DATA_SETS,
+    DELTA,
+    FULL,
+    OWNER,
+    RESCALE,
+    UNPROTECTED,
+    VANILLA,
+    DataSet,
+)
+
+RELU, LINEAR = "ReLU", "linear"
+SMALL, LARGE = 1.0, 10.0
+"""Two bounds C; training ends far below the large one where the learning rate is low."""
+FUZZIFIER, THRESHOLD = 1.5, 0.7
+"""Masks a quarter of the rows of the first seed of the digits; the default fuzzifier 1.1 masks one in a thousand."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where a pair of runs with and without a term is compared.
+
+    Attributes:
+        cut: Activation at the cut.
+        clip: Bound C.
+        rate: Learning rate of Adam.
+    """
+
+    cut: str
+    clip: float
+    rate: float
+
+    def __str__(self) -> str:
+        """The setup in words, as in the names of its settings."""
+        return f"{self.cut}, C {self.clip:g}, rate {self.rate:g}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A data set in its setups.
+
+    Attributes:
+        data: Data set, its parties and its network.
+        paper: Setup nearest to the paper's: ReLU features at the cut, C above the norms, its learning rate or the
+            lowest that learns from these rows.
+        others: Further setups, in which `VANILLA` and `RESCALE` alone are trained.
+    """
+
+    data: DataSet
+    paper: Setup
+    others: tuple[Setup, ...]
+
+    def settings(self) -> Iterator[tuple[str, Setup]]:
+        """Name of what is protected, and the setup, of each setting."""
+        for name in (UNPROTECTED, VANILLA, RESCALE, ADJUST, FULL):
+            yield name, self.paper
+        for setup in self.others:
+            for name in (VANILLA, RESCALE):
+                yield name, setup
+
+
+def setting_of(name: str, setup: Setup) -> str:
+    """Name of a setting."""
+    return f"{name}; {setup}"
+
+
+def job_of(group: Group, name: str, setup: Setup, seed: int) -> Job:
+    """The job of one setting over the tables of the group's data set: one private release of each row per epoch."""
+    data = group.data
+    raw = data.job(UNPROTECTED, seed).model_dump()
+    raw["compare"] = ()
+    raw["train"]["optimizer"] = {"lr": setup.rate}
+    bottom = {**data.bottom, "cut": "activated" if setup.cut == RELU else "linear"}
+    raw["model"] = {"bottom": bottom, "top": {"kind": "mlp", "hidden": ()}}
+    for party in data.parties:
+        own = raw["parties"][party]
+        own["audit"] = {**own["audit"], "attacks": ()}
+        if name != UNPROTECTED:
+            own["privacy"] = {"dp_embedding": _protection(data, name, setup)}
+    raw["parties"][OWNER]["audit"] = {"every": "never"}
+    return validated(Job, raw, "study")
+
+
+def _protection(data: DataSet, name: str, setup: Setup) -> Mapping[str, Any]:
+    section: dict[str, Any] = {"clip": setup.clip, "epsilon": data.epsilon, "delta": DELTA}
+    section |= {"per": "release", "calibration": "classical"}
+    if name in (RESCALE, FULL):
+        section |= {"rescale": "paper", "estimate": {"every": 1}}
+    if name in (ADJUST, FULL):
+        section["adjust"] = {"classes": data.classes, "fuzzifier": FUZZIFIER, "threshold": THRESHOLD}
+    return section
+
+
+def _data(name: str) -> DataSet:
+    return next(data for data in DATA_SETS if data.group == name)
+
+
+def _grid(paper: Setup, rates: tuple[float, ...]) -> tuple[Setup, ...]:
+    every = [Setup(cut, clip, rate) for rate in rates for cut in (RELU, LINEAR) for clip in (SMALL, LARGE)]
+    return tuple(setup for setup in every if setup != paper)
+
+
+_LOW, _HIGH = Setup(RELU, LARGE, 1e-4), Setup(RELU, LARGE, 1e-3)
+GROUPS: Mapping[str, Group] = {
+    "handwritten": Group(_data("handwritten"), _LOW, _grid(_LOW, (1e-4, 1e-3))),
+    "Adult": Group(_data("Adult"), _HIGH, _grid(_HIGH, (1e-3,))),
+    "MNIST halves": Group(_data("MNIST halves"), _LOW, (Setup(RELU, SMALL, 1e-4),)),
+}
