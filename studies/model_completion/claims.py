@@ -11,16 +11,20 @@ from studies.image_halves import ACTIVE
 from studies.model_completion.attacks import ALL, FEW, MORE
 from studies.results import UNDEFENDED, Condition, Mean, Results, TrialResult, Value, formatted, measured, metric
 
-LAMS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+LAMS = (0.0, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 WITHOUT, DROPOUT = "without L_R", "with party dropout 0.05"
 CLASSES: Mapping[str, int] = {"MNIST halves": 10, "CIFAR-10 halves": 10, "CIFAR-100 halves": 100}
 GROUPS = ("MNIST halves", "CIFAR-10 halves")
 OTHER_DEFENCES = ("noisy_gradient", "gradient_compression", "ppdl", "discrete_sgd", "dcor")
 QUARTERS = (0.25, 0.5, 0.75)
 """Shares of the epochs after which the trainings of `by_epoch` end."""
-CLOSE, CHEAP, DEAR = 0.03, 0.03, 0.09
-"""Distance from chance that counts as chance; loss of model accuracy that counts as small; the least loss of the
-paper's other defences for the same protection."""
+CLOSE = 0.03
+"""Distance from chance that counts as chance."""
+PAPER_GAIN = 0.117
+"""Accuracy that the passive party adds in the paper: its joint model less the active party alone, on CIFAR-10."""
+KEPT, LEFT = 1 - 0.03 / PAPER_GAIN, 1 - 0.09 / PAPER_GAIN
+"""Shares of that gain which DIMIP keeps at least in the paper, and which its other defences keep at most. Points of
+accuracy would not compare: the other half of an image adds 0.03 to 0.05 here."""
 RUNS = {"honest": "passive attack", "malicious": "active attack"}
 
 
@@ -74,6 +78,28 @@ def alone(result: TrialResult) -> float | None:
     """Accuracy of the active party alone, known for the undefended trial: a model below it is worth nothing."""
     value = result.measured.get("references", {}).get(RunId(RunKind.ALONE, (ACTIVE,)).label)
     return None if value is None else float(value)
+
+
+def margin(results: Results, condition: Condition, share: float) -> Mean | None:
+    """Accuracy of a defended model above the active party alone plus a share of what the passive party adds.
+
+    Args:
+        results: Results of the study.
+        condition: Data set and defence.
+        share: Share of the undefended joint model's gain over the active party alone, 0 to 1.
+    """
+
+    def floor(undefended: TrialResult) -> float | None:
+        own = alone(undefended)
+        return None if own is None else own + share * (undefended.metric - own)
+
+    return results.difference(condition, (condition[0], UNDEFENDED), metric, floor)
+
+
+def share_kept(results: Results, condition: Condition) -> float | None:
+    """Share of the gain that a defence keeps, of the means over the seeds; `None` where there is no gain."""
+    own, undefended = margin(results, condition, 0.0), margin(results, (condition[0], UNDEFENDED), 0.0)
+    return own.value / undefended.value if own and undefended and undefended.value > 0 else None
 
 
 class CompletionClaims:
@@ -140,28 +166,27 @@ class CompletionClaims:
 
     def _chance(self, group: str, run: str) -> Claim:
         conditions = [(group, dimip_setting(lam)) for lam in LAMS]
-        parts = [all_hold((self._hidden(own, run), below(self.results.loss(own), CHEAP))) for own in conditions]
+        parts = [all_hold((self._hidden(own, run), self._keeps(own))) for own in conditions]
         text = (
             f"{group}, {RUNS[run]}: some lambda brings completion on the frozen extractor with few labels within "
-            f"{CLOSE:g} of chance at less than {CHEAP:g} of model accuracy"
+            f"{CLOSE:g} of chance and keeps {KEPT:.0%} of what the passive party adds to the accuracy"
         )
-        return Claim(text, "0.10 at 0.02 to 0.03", self._best(conditions, run), any_holds(parts))
+        return Claim(text, "0.10 at 74% to 83%", self._best(conditions, run), any_holds(parts))
 
     def _other_defences(self, group: str) -> Claim:
         conditions = [(group, name) for name in self.results.settings(group) if name.startswith(OTHER_DEFENCES)]
         parts = [
-            any_holds((above(self._attack(own), self._limit(group)), above(self.results.loss(own), DEAR)))
+            any_holds((above(self._attack(own), self._limit(group)), below(self._margin(own, LEFT), 0.0)))
             for own in conditions
         ]
-        text = f"{group}: every other defence that does so costs more than {DEAR:g}"
-        return Claim(text, "0.09 to 0.12", self._best(conditions, "honest"), all_hold(parts))
+        text = f"{group}: every other defence that does so keeps less than {LEFT:.0%} of it"
+        return Claim(text, "0% to 23%", self._best(conditions, "honest"), all_hold(parts))
 
     def _floor(self, group: str) -> Claim:
         base, parts = (group, UNDEFENDED), []
         for lam in LAMS:
             defended = (group, dimip_setting(lam))
-            margin = self.results.difference(defended, base, metric, alone)
-            parts.append(all_hold((self._hidden(defended), above(margin, 0.0))))
+            parts.append(all_hold((self._hidden(defended), above(self._margin(defended, 0.0), 0.0))))
         text = f"{group}: some lambda does so and leaves a model that is better than the active party alone"
         return Claim(text, "yes", f"alone {formatted(self.results.mean(base, alone))}", any_holds(parts))
 
@@ -170,11 +195,11 @@ class CompletionClaims:
         for lam in LAMS:
             defended = (group, dimip_setting(lam))
             gain = self.results.difference(defended, base, completed("honest", FEW), completed("scratch", FEW))
-            parts.append(all_hold((below(gain, CLOSE), below(self.results.loss(defended), CHEAP))))
+            parts.append(all_hold((below(gain, CLOSE), self._keeps(defended))))
             gains += [f"{gain.value:.3f} at {lam:g}"] if gain else []
         text = (
             f"{group}: some lambda leaves less than {CLOSE:g} over training from scratch on few labels, whatever the "
-            f"attack trains, at less than {CHEAP:g} of model accuracy"
+            f"attack trains, and keeps {KEPT:.0%} of what the passive party adds"
         )
         return Claim(text, "–", "; ".join(gains) or "–", any_holds(parts))
 
@@ -199,17 +224,23 @@ class CompletionClaims:
     def _hidden(self, condition: Condition, run: str = "honest") -> Verdict:
         return below(self._attack(condition, run), self._limit(condition[0]))
 
+    def _margin(self, condition: Condition, share: float) -> Mean | None:
+        return margin(self.results, condition, share)
+
+    def _keeps(self, condition: Condition) -> Verdict:
+        return above(self._margin(condition, KEPT), 0.0)
+
     def _best(self, conditions: Sequence[Condition], run: str) -> str:
-        """The weakest attack among all settings, and among those of small loss."""
+        """The weakest attack among all settings, and among those that keep most of the gain."""
         known = [
-            (attack.value, lost.value, condition[1])
+            (attack.value, kept, condition[1])
             for condition in conditions
-            if (attack := self._attack(condition, run)) and (lost := self.results.loss(condition))
+            if (attack := self._attack(condition, run)) and (kept := share_kept(self.results, condition)) is not None
         ]
-        cheap = [entry for entry in known if entry[1] < CHEAP]
+        keeping = [entry for entry in known if entry[1] >= KEPT]
         parts = [
-            f"{words} {attack:.3f} at {lost:.3f} lost (`{setting}`)"
-            for words, entries in (("least", known), (f"least under {CHEAP:g}", cheap))
-            for attack, lost, setting in sorted(entries)[:1]
+            f"{words} {attack:.3f} at {kept:.0%} (`{setting}`)"
+            for words, entries in (("least", known), (f"least at {KEPT:.0%} or more", keeping))
+            for attack, kept, setting in sorted(entries)[:1]
         ]
         return "; ".join(parts) or "–"

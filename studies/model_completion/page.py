@@ -19,6 +19,8 @@ from studies.model_completion.claims import (
     completed,
     earlier,
     ended_after,
+    margin,
+    share_kept,
     with_sgd,
 )
 from studies.page import Block, ClaimsTable, Page, Section, Table, file_name, table
@@ -48,7 +50,8 @@ _READING = (
     "from scratch. *Few*: 40 labels in all, at least 4 of each class. *Norm* and *spread*: mean length of "
     "the passive party's embedding of a training row, and root mean square distance from the mean embedding. An "
     "embedding with spread 0 is constant and hides everything; a spread many times the undefended one shows a "
-    "training that diverged."
+    "training that diverged. *Gain kept*: share of what the passive party adds to the accuracy of the active party "
+    "alone that is left under the defence, of the means over the seeds."
 )
 
 
@@ -86,7 +89,11 @@ class _Group:
         return [
             Section(self.group, ()),
             Section("Undefended, and the controls", (self._controls(),), level=3),
-            Section("Attack against model accuracy", (*self._tradeoffs(), self._settings(self.main, columns)), level=3),
+            Section(
+                "Attack against model accuracy",
+                (*self._tradeoffs(), self._settings(self.main, columns), *self._removed()),
+                level=3,
+            ),
             Section("By epoch", self._by_epoch(), level=3),
             *self._sgd(),
         ]
@@ -103,8 +110,28 @@ class _Group:
     def _settings(self, settings: Sequence[str], columns: Mapping[str, Value | None], base: str = UNDEFENDED) -> Table:
         """A row for each setting; the column without a value is the loss against `base`."""
         lost = self.results.loss_column(base, blank="")
-        cells = {name: self.results.column(value) if value else lost for name, value in columns.items()}
+        cells: dict[str, Callable[[Condition], Mean | str | None]] = {
+            name: self.results.column(value) if value else lost for name, value in columns.items()
+        }
+        if base == UNDEFENDED:
+            cells["gain kept"] = self._kept
         return table("defence", self.results.conditions(self.group, settings), cells)
+
+    def _kept(self, condition: Condition) -> str:
+        share = share_kept(self.results, condition)
+        return "" if share is None else f"{share:.0%}"
+
+    def _removed(self) -> list[str]:
+        """The defences that leave a model which is not better than the active party alone, in words."""
+        worth = {setting: margin(self.results, (self.group, setting), 0.0) for setting in self.main}
+        gone = [name for name, own in worth.items() if own and own.half_width and own.value < own.half_width]
+        if not gone:
+            return []
+        names = ", ".join(f"`{name}`" for name in gone)
+        return [
+            f"These leave a model that is not better, by these seeds, than the active party alone: {names}. There the "
+            "defence amounts to removing the passive party."
+        ]
 
     def _by_epoch(self) -> tuple[Block, ...]:
         lines = [
