@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from studies.claims import Claim, above, all_hold, below
+from studies.claims import Claim, above, below
 from studies.clip_bound.settings import GROUPS, LARGE, RELU, SMALL, Group, Setup, setting_of
 from studies.feature_privacy.claims import PAPER
 from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, VANILLA
 from studies.page import ClaimsTable, Page, Section, table
-from studies.results import Condition, Mean, Results, comma_separated, formatted, measured
+from studies.results import Condition, Mean, Results, formatted, measured
 
 _ACCURACY = measured("accuracy")
 _COLUMNS = {
@@ -40,7 +40,7 @@ def _claims(results: Results, name: str, group: Group) -> tuple[Claim, ...]:
     return (
         judge.more_accurate(RESCALE),
         judge.more_accurate(ADJUST),
-        judge.best(),
+        *judge.best(),
         judge.room(),
         judge.purer(),
         judge.smaller_bound(),
@@ -54,17 +54,13 @@ class _Judge:
     def __init__(self, results: Results, name: str, group: Group) -> None:
         self.results, self.name, self.group = results, name, group
 
-    def more_accurate(self, protection: str) -> Claim:
-        gain = self._gain(protection, VANILLA, self.group.paper)
-        text = f"{self.name}: `{protection}` is more accurate than `{VANILLA}`"
-        return Claim(text, self._paper(protection, VANILLA), formatted(gain), above(gain, 0.0))
+    def more_accurate(self, protection: str, base: str = VANILLA) -> Claim:
+        gain = self._gain(protection, base, self.group.paper)
+        text = f"{self.name}: `{protection}` is more accurate than `{base}`"
+        return Claim(text, self._paper(protection, base), formatted(gain), above(gain, 0.0))
 
-    def best(self) -> Claim:
-        others = (VANILLA, RESCALE, ADJUST)
-        gains = [self._gain(FULL, other, self.group.paper) for other in others]
-        papers = ", ".join(self._paper(FULL, other) for other in others) if self.name in PAPER else "–"
-        text = f"{self.name}: `{FULL}` is more accurate than each of the other three"
-        return Claim(text, papers, comma_separated(gains), all_hold(above(gain, 0.0) for gain in gains))
+    def best(self) -> list[Claim]:
+        return [self.more_accurate(FULL, base) for base in (VANILLA, RESCALE, ADJUST)]
 
     def room(self) -> Claim:
         largest = self.results.mean(self._condition(VANILLA, self.group.paper), measured("largest"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from studies.claims import Claim, above, all_hold, below
+from studies.claims import Claim, above, below
 from studies.feature_privacy.settings import (
     ADJUST,
     FULL,
@@ -17,7 +17,7 @@ from studies.feature_privacy.settings import (
     UNPROTECTED,
     VANILLA,
 )
-from studies.results import Mean, Results, TrialResult, Value, comma_separated, formatted, measured
+from studies.results import Mean, Results, TrialResult, Value, formatted, measured
 
 LAST, MEAN, ONLY = "last release", "mean of all releases", "only release"
 NEAR, NEAR_R2, NORMAL, ROOM = 0.01, 0.05, 0.05, 0.9
@@ -82,10 +82,10 @@ def overhead(results: Results, group: str, setting: str) -> Mean | None:
 def feature_privacy_claims(results: Results, group: str) -> tuple[Claim, ...]:
     """The claims about one data set."""
     judge = _Judge(results, group)
-    utility = [judge.cost(), judge.more_accurate(RESCALE), judge.more_accurate(ADJUST), judge.best()]
+    utility = [judge.cost(), judge.more_accurate(RESCALE), judge.more_accurate(ADJUST), *judge.best()]
     attacks = [judge.hinders(), judge.averages(), *judge.membership()]
     equal = [judge.per_run(), judge.once(), judge.once_inverted()]
-    inside = [judge.normal(), judge.room(), judge.beyond(), judge.purer(), judge.apart()]
+    inside = [judge.normal(), judge.room(), judge.beyond(), *judge.purer(), judge.apart()]
     return (*utility, *attacks, *equal, *inside, *judge.large())
 
 
@@ -99,18 +99,13 @@ class _Judge:
         lost = self._difference(UNPROTECTED, VANILLA, accuracy)
         return Claim("`vanilla` costs accuracy", "fig. 9", formatted(lost), above(lost, 0.0))
 
-    def more_accurate(self, setting: str) -> Claim:
-        gain = self._difference(setting, VANILLA, accuracy)
-        text = f"`{setting}` is more accurate than `{VANILLA}`"
-        return Claim(text, self._paper(setting, VANILLA), formatted(gain), above(gain, 0.0))
+    def more_accurate(self, setting: str, base: str = VANILLA) -> Claim:
+        gain = self._difference(setting, base, accuracy)
+        text = f"`{setting}` is more accurate than `{base}`"
+        return Claim(text, self._paper(setting, base), formatted(gain), above(gain, 0.0))
 
-    def best(self) -> Claim:
-        others = (VANILLA, RESCALE, ADJUST)
-        gains = [self._difference(FULL, setting, accuracy) for setting in others]
-        papers = ", ".join(self._paper(FULL, setting) for setting in others)
-        verdict = all_hold(above(gain, 0.0) for gain in gains)
-        text = f"`{FULL}` is more accurate than each of the other three"
-        return Claim(text, papers if self.group in PAPER else "–", comma_separated(gains), verdict)
+    def best(self) -> list[Claim]:
+        return [self.more_accurate(FULL, base) for base in (VANILLA, RESCALE, ADJUST)]
 
     def hinders(self) -> Claim:
         less = self._difference(UNPROTECTED, FULL, inversion(LAST))
@@ -163,13 +158,13 @@ class _Judge:
         text = "with rescaling no two rows are farther apart than 2C, the sensitivity that the noise is set for"
         return Claim(text, "except 1 % of the pairs", formatted(largest), below(largest, 1.0))
 
-    def purer(self) -> Claim:
-        ends = ("first", "last")
-        pairs = [(diagnostic(f"{end}_kept_purity"), diagnostic(f"{end}_purity")) for end in ends]
-        gains = [self._difference(ADJUST, ADJUST, *pair) for pair in pairs]
-        text = "the threshold makes clusters of gradients purer, in the first epoch and in the last"
-        verdict = all_hold(above(gain, 0.0) for gain in gains)
-        return Claim(text, "purer", f"by {comma_separated(gains)}", verdict)
+    def purer(self) -> list[Claim]:
+        claims = []
+        for end in ("first", "last"):
+            gain = self._difference(ADJUST, ADJUST, diagnostic(f"{end}_kept_purity"), diagnostic(f"{end}_purity"))
+            text = f"the threshold makes clusters of gradients purer, in the {end} epoch"
+            claims.append(Claim(text, "purer", f"by {formatted(gain)}", above(gain, 0.0)))
+        return claims
 
     def apart(self) -> Claim:
         more = self._difference(ADJUST, VANILLA, diagnostic("class_share"))

@@ -153,16 +153,14 @@ class ForwardClaims:
             alone, both = ("Criteo", self.forms.best(ALPHA)), ("Criteo", f"{self.forms.best(ALPHA)} + {defence}")
             cut, gradient = (self.results.mean(both, value) for value in (CUT, GRADIENT))
             change = self.results.difference(alone, both, GRADIENT)
-            text = (
-                f"Combined with `{defence}`: cut leak below {HIDDEN:g}, and gradients leak less than under dCor alone"
-            )
-            ours = f"cut {formatted(cut)}; gradients {formatted(gradient)}, {formatted(change)} less"
-            hidden = all_hold((below(cut, HIDDEN), above(change, 0.0)))
             lost = self.results.difference(("Criteo", defence), both, metric)
-            text_of_cost = f"Combined with `{defence}`: and costs less than {COST:g} of test AUC beyond that defence"
+            paper, prefix = "figures 4c, d; 5c, d; 7", f"Combined with `{defence}`"
+            less = f"{formatted(gradient)}, {formatted(change)} less"
+            cheap = f"{prefix}: costs less than {COST:g} of test AUC beyond that defence"
             claims += [
-                Claim(text, "figures 4c, d; 5c, d; 7", ours, hidden),
-                Claim(text_of_cost, "figures 5c, d", formatted(lost), below(lost, COST)),
+                Claim(f"{prefix}: cut leak below {HIDDEN:g}", paper, formatted(cut), below(cut, HIDDEN)),
+                Claim(f"{prefix}: gradients leak less than under dCor alone", paper, less, above(change, 0.0)),
+                Claim(cheap, "figures 5c, d", formatted(lost), below(lost, COST)),
             ]
         return claims
 
@@ -172,8 +170,9 @@ class ForwardClaims:
         for alpha, paper in three.items():
             setting = self.forms.best(alpha)
             saved = self.results.difference(("Criteo", setting), ("Criteo, 1 top layer", setting), metric)
-            text = f"Three top layers lose less test AUC than one at alpha {alpha:g}"
-            claims.append(Claim(text, f"+{paper - single[alpha]:.4f}", formatted(saved), above(saved, 0.0)))
+            theirs = paper - single[alpha]
+            text = f"Three top layers lose less test AUC than one at alpha {alpha:g}, by half of what the paper has"
+            claims.append(Claim(text, f"+{theirs:.4f}", formatted(saved), above(saved, theirs / 2)))
         return claims
 
     def _tables_2_to_5(self) -> list[Claim]:

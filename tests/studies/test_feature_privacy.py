@@ -271,9 +271,9 @@ def test_results_like_the_papers_would_hold_every_claim() -> None:
         (UNPROTECTED, 0.88, {0}),
         (RESCALE, 0.89, {1}),
         (ADJUST, 0.89, {2}),
-        (ADJUST, 0.968, {3}),
-        (PER_RUN, 0.95, {8}),
-        (ONCE, 0.95, {9}),
+        (ADJUST, 0.968, {5}),
+        (PER_RUN, 0.95, {10}),
+        (ONCE, 0.95, {11}),
     ],
 )
 def test_one_accuracy_that_is_otherwise_fails_its_claim(setting: str, accuracy: float, failing: set[int]) -> None:
@@ -291,17 +291,17 @@ def test_rescaling_is_judged_at_a_large_c_too() -> None:
 @pytest.mark.parametrize(
     ("setting", "part", "values", "failing"),
     [
-        (FULL, "attacks", {f"inversion, {LAST}": {"value": 0.7}}, {4, 5}),
-        (FULL, "attacks", {f"inversion, {MEAN}": {"value": 0.01}}, {5, 10}),
-        (UNPROTECTED, "attacks", {"membership": {"accuracy": 0.48}}, {6}),
-        (FULL, "attacks", {"membership": {"accuracy": 0.6}}, {7}),
-        (ONCE, "attacks", {f"inversion, {ONLY}": {"value": 0.5}}, {10}),
-        (VANILLA, "diagnostics", {"ks": 0.2}, {11}),
-        (VANILLA, "diagnostics", {"largest": 0.98}, {12}),
-        (RESCALE, "diagnostics", {"scaled_largest": 1.3}, {13}),
-        (ADJUST, "diagnostics", {"first_kept_purity": 0.5}, {14}),
-        (ADJUST, "diagnostics", {"last_kept_purity": 0.5}, {14}),
-        (ADJUST, "diagnostics", {"class_share": 0.4}, {15}),
+        (FULL, "attacks", {f"inversion, {LAST}": {"value": 0.7}}, {6, 7}),
+        (FULL, "attacks", {f"inversion, {MEAN}": {"value": 0.01}}, {7, 12}),
+        (UNPROTECTED, "attacks", {"membership": {"accuracy": 0.48}}, {8}),
+        (FULL, "attacks", {"membership": {"accuracy": 0.6}}, {9}),
+        (ONCE, "attacks", {f"inversion, {ONLY}": {"value": 0.5}}, {12}),
+        (VANILLA, "diagnostics", {"ks": 0.2}, {13}),
+        (VANILLA, "diagnostics", {"largest": 0.98}, {14}),
+        (RESCALE, "diagnostics", {"scaled_largest": 1.3}, {15}),
+        (ADJUST, "diagnostics", {"first_kept_purity": 0.5}, {16}),
+        (ADJUST, "diagnostics", {"last_kept_purity": 0.5}, {17}),
+        (ADJUST, "diagnostics", {"class_share": 0.4}, {18}),
     ],
 )
 def test_one_figure_that_is_otherwise_fails_its_claim(
