@@ -9,9 +9,9 @@ from studies.claims import Claim, above, all_hold, below
 from studies.results import UNDEFENDED, Results, formatted, layer_leak, leak, metric
 
 CUT, GRADIENT = leak("embedding/spectral"), leak("gradient/spectral")
-HIDDEN, COST = 0.55, 0.01
+HIDDEN, COST, LEARNED = 0.55, 0.01, 0.6
 """A leak AUC below this counts as hidden (the worst of twelve epochs of pure chance comes to about 0.52); a loss of
-test AUC below this counts as small."""
+test AUC below this counts as small; a test AUC above the last one as having learned something."""
 PAPER_COST = {
     "Criteo, 1 top layer": {0.003: 0.7769, 0.005: 0.7763, 0.02: 0.7528, 0.03: 0.7082, 0.04: 0.5848},
     "Criteo": {0.003: 0.7777, 0.005: 0.7773, 0.02: 0.7645, 0.03: 0.7518, 0.04: 0.7152},
@@ -120,16 +120,16 @@ class ForwardClaims:
             test, cut = (self.results.mean(("Criteo", form(ALPHA)), value) for value in (metric, CUT))
             claims += [
                 Claim(
-                    f"dCor at alpha 0.03 from the first step, {name}: trains (test AUC above 0.6)",
+                    f"dCor at alpha 0.03 from the first step, {name}: trains (test AUC above {LEARNED:g})",
                     "0.7518",
                     formatted(test),
-                    above(test, 0.6),
+                    above(test, LEARNED),
                 ),
                 Claim(
                     f"dCor at alpha 0.03, {name}: hides the labels (cut leak below {HIDDEN:g}) of a model that trains",
                     "about 0.5 (figure 5a)",
                     formatted(cut),
-                    all_hold((above(test, 0.6), below(cut, HIDDEN))),
+                    all_hold((above(test, LEARNED), below(cut, HIDDEN))),
                 ),
             ]
         for form in (self.forms.best, self.forms.paper):
