@@ -114,5 +114,4 @@ _LOW, _HIGH = Setup(RELU, LARGE, 1e-4), Setup(RELU, LARGE, 1e-3)
 GROUPS: Mapping[str, Group] = {
     "handwritten": Group(_data("handwritten"), _LOW, _grid(_LOW, (1e-4, 1e-3))),
     "Adult": Group(_data("Adult"), _HIGH, (Setup(RELU, SMALL, 1e-3),)),
-    "MNIST halves": Group(_data("MNIST halves"), _LOW, (Setup(RELU, SMALL, 1e-4),)),
 }
