@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutlayer.config import FeaturesConfig, TableConfig, validated
-from cutlayer.config.job import PrivatePart
+from cutlayer.config.party import PrivatePart
 from cutlayer.config.size import in_bytes
 from cutlayer.config.table import expand
 from cutlayer.errors import ConfigError

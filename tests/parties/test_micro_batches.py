@@ -11,7 +11,8 @@ from torch import nn
 
 from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.config import validated
-from cutlayer.config.job import Job, TrainConfig
+from cutlayer.config.job import Job
+from cutlayer.config.train import TrainConfig
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.models import Inputs
 from cutlayer.parties.passive import PassiveParty

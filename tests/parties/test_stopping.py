@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cutlayer.config import TrainConfig
-from cutlayer.config.job import AUTO_PATIENCE
+from cutlayer.config.train import AUTO_PATIENCE
 from cutlayer.parties.stopping import EarlyStopping
 from tests.parties.runs import make_job
 

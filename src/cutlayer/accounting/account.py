@@ -13,7 +13,7 @@ from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.accounting.slots import REASONS, Kind, Occasion, Slot
 from cutlayer.config import BudgetConfig
-from cutlayer.config.job import ALL_RUNS
+from cutlayer.config.party import ALL_RUNS
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 
 _ROUNDING = 1e-9

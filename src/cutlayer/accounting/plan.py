@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from cutlayer.config.job import TrainConfig
+from cutlayer.config.train import TrainConfig
 
 Bottom = Literal["independent", "private", "fitted"]
 """How a bottom model depends on the private rows: not at all, by private training at a counted cost, or by a fit."""

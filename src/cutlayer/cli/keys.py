@@ -196,8 +196,8 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
 
     from cutlayer.certificates.names import federation_name
     from cutlayer.channel.address import check_fixed_port
-    from cutlayer.config.job import party_name
     from cutlayer.config.load import read_yaml
+    from cutlayer.config.names import party_name
 
     try:
         entries = read_yaml(path)
@@ -252,7 +252,7 @@ def _checked(check: Callable[[str], str], text: str) -> str:
 
 
 def _checked_party(name: str) -> str:
-    from cutlayer.config.job import party_name
+    from cutlayer.config.names import party_name
 
     return _checked(party_name, name)
 

@@ -50,7 +50,7 @@ def result_schema(of: Subject) -> dict[str, Any]:
 def job_schema() -> dict[str, Any]:
     """The job's schema with the sections of every registered protection and model in it."""
     from cutlayer.config import BudgetConfig, Job
-    from cutlayer.config.job import BUDGET, LABEL_FREE, LabelFreeConfig
+    from cutlayer.config.party import BUDGET, LABEL_FREE, LabelFreeConfig
     from cutlayer.config.protect_labels import PROTECT_LABELS, ProtectLabelsConfig
     from cutlayer.models import BOTTOMS, TOPS
     from cutlayer.models.fitting import FITS

@@ -2,22 +2,12 @@
 
 from cutlayer.config.base import FrozenModel, registered, validated
 from cutlayer.config.ids import IdConfig
-from cutlayer.config.job import (
-    AuditConfig,
-    BudgetConfig,
-    EarlyStopConfig,
-    Job,
-    ModelConfig,
-    OptimizerConfig,
-    PartyConfig,
-    PrivateFile,
-    PrivatePart,
-    SplitConfig,
-    TrainConfig,
-)
+from cutlayer.config.job import Job, ModelConfig
 from cutlayer.config.limits import LimitsConfig
+from cutlayer.config.party import AuditConfig, BudgetConfig, PartyConfig, PrivateFile, PrivatePart
 from cutlayer.config.serve import CallerConfig, HttpConfig, ServeConfig
 from cutlayer.config.table import CategoriesConfig, FeaturesConfig, NumbersConfig, TableConfig
+from cutlayer.config.train import EarlyStopConfig, OptimizerConfig, SplitConfig, TrainConfig
 from cutlayer.config.wording import near_miss
 
 __all__ = [

@@ -13,7 +13,8 @@ from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import YAMLError
 
 from cutlayer.config.base import validated
-from cutlayer.config.job import Job, PartyConfig, PrivateFile, PrivatePart
+from cutlayer.config.job import Job
+from cutlayer.config.party import PartyConfig, PrivateFile, PrivatePart
 from cutlayer.errors import ConfigError
 
 

@@ -1,4 +1,4 @@
-"""Names of Python modules in a job or a private file."""
+"""Names of parties, alternatives and Python modules in a job or a private file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from cutlayer.certificates.names import federation_name, valid_identity
+
+MAX_NAME_LENGTH = 64
 NAME = r"[^\W\d]\w*"
 """Pattern of one Python name."""
 DOTTED_NAME = rf"{NAME}(?:\.{NAME})*"
@@ -29,3 +32,37 @@ def module_name(name: str) -> str:
 
 
 ModuleName = Annotated[str, AfterValidator(module_name)]
+
+
+def party_name(name: str) -> str:
+    """Return the name of a party if it can name files, folders and messages too.
+
+    Raises:
+        ValueError: other characters, a leading dot or dash, too long, or `kind`, which `model.bottom` has for itself.
+
+    >>> party_name("bank-2")
+    'bank-2'
+    """
+    if name == "kind" or len(name) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
+        raise ValueError(
+            "a party name of letters a-z, digits, _ - and . that starts with neither . nor -, "
+            f"of {MAX_NAME_LENGTH} characters at most, and not 'kind'"
+        )
+    return name
+
+
+def alternative_name(name: str) -> str:
+    """Return the name of an alternative if it can name a folder and a row of a table too.
+
+    Raises:
+        ValueError: other characters, or too long.
+    """
+    if len(name) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 _.-]*", name):
+        raise ValueError(f"a name of letters a-z, digits, spaces, _ - and ., of {MAX_NAME_LENGTH} characters at most")
+    return name
+
+
+PartyName = Annotated[str, AfterValidator(party_name)]
+AlternativeName = Annotated[str, AfterValidator(alternative_name)]
+FederationName = Annotated[str, AfterValidator(federation_name)]
+Identity = Annotated[str, AfterValidator(valid_identity)]

@@ -13,8 +13,8 @@ from cutlayer.audit.gates import gates_of
 from cutlayer.audit.history import audit_history, own_columns
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
-from cutlayer.config.job import GatesConfig
 from cutlayer.config.load import load_job
+from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError
 from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.guarantee import GuaranteeTest

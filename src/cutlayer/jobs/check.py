@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cutlayer.attacks import resolve
 from cutlayer.config import Job, near_miss, validated
-from cutlayer.config.job import LABEL_FREE, LabelFreeConfig
+from cutlayer.config.party import LABEL_FREE, LabelFreeConfig
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit

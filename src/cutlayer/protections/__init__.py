@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutlayer.config import BudgetConfig, near_miss, validated
-from cutlayer.config.job import BUDGET, LABEL_FREE, Role
+from cutlayer.config.party import BUDGET, LABEL_FREE, Role
 from cutlayer.errors import ConfigError
 from cutlayer.protections.base import Protection
 from cutlayer.protections.chain import Chain

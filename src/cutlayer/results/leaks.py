@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.config.job import Role
+from cutlayer.config.party import Role
 from cutlayer.results.number import Number
 
 

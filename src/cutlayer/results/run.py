@@ -10,7 +10,8 @@ from typing import Literal
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.config.job import Role, TaskKind
+from cutlayer.config.job import TaskKind
+from cutlayer.config.party import Role
 from cutlayer.results.number import Number
 
 

@@ -20,7 +20,7 @@ from cutlayer.accounting import (
 from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, new_source, row_words, rows_digest
 from cutlayer.accounting.wording import of_asset
 from cutlayer.config import BudgetConfig, Job
-from cutlayer.config.job import ALL_RUNS
+from cutlayer.config.party import ALL_RUNS
 from cutlayer.data.ids import Digests
 from cutlayer.errors import BudgetExceeded
 from cutlayer.kernels.noise import derive

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job, near_miss
-from cutlayer.config.job import LABEL_FREE, ChannelConfig
+from cutlayer.config.job import ChannelConfig
+from cutlayer.config.party import LABEL_FREE
 from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
 

@@ -22,7 +22,7 @@ from cutlayer.accounting import (
 from cutlayer.accounting.ledger import Asset
 from cutlayer.accounting.wording import STOP_BIT
 from cutlayer.config import Job
-from cutlayer.config.job import LABEL_FREE
+from cutlayer.config.party import LABEL_FREE
 from cutlayer.parties.local import plan_of
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections import Chain, Protection, build_chain

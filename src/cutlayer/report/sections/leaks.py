@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutlayer.config.job import LABEL_FREE
+from cutlayer.config.party import LABEL_FREE
 from cutlayer.report import charts, rounding
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
 from cutlayer.report.matrix import Matrix, Target, covers_chance, matrix_of, strength, target_of

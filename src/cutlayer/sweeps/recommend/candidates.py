@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, validated
-from cutlayer.config.job import LABEL_FREE
 from cutlayer.config.load import absolute, load_job, read_yaml
+from cutlayer.config.party import LABEL_FREE
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY

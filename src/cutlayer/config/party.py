@@ -1,0 +1,251 @@
+"""A party of a job: its private part, its audit, and what it allows on its own machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from cutlayer.config.base import FrozenModel
+from cutlayer.config.ids import IdConfig
+from cutlayer.config.limits import LimitsConfig
+from cutlayer.config.names import Identity, ModuleName
+from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
+from cutlayer.config.serve import ServeConfig
+from cutlayer.config.size import MemorySize
+from cutlayer.config.table import FeaturesConfig, TableConfig
+
+Role = Literal["active", "passive"]
+OnAbsent = Literal["stop", "wait", "continue"]
+MAX_SERVING = 1_000_000
+
+
+class GatesConfig(FrozenModel):
+    """Limits on what attacks on labels may read; a worse value gives exit code 1.
+
+    Attributes:
+        label_auc: Largest leak, max(AUC, 1 - AUC).
+        excess: Largest leak minus what the party's own columns tell; measured only where all parties run together.
+    """
+
+    label_auc: float | None = Field(default=None, gt=0.5, le=1)
+    excess: float | None = Field(default=None, gt=0, le=0.5)
+
+    @property
+    def limits(self) -> Mapping[Literal["label_auc", "excess"], float]:
+        """The limits that are set, by name."""
+        named: tuple[Literal["label_auc", "excess"], ...] = ("label_auc", "excess")
+        return {name: limit for name in named if (limit := getattr(self, name)) is not None}
+
+
+class AuditConfig(FrozenModel):
+    """Attacks that a party runs against its own secret, on the messages it sent and received.
+
+    Attributes:
+        attacks: Names, or a catalogue. At the active party, whose labels are attacked, `auto` is all attacks that fit
+            the task, are cheap and apply to any cut; `full` has those that take longer as well. At a passive party,
+            whose features are attacked, both are none.
+        depth: `quick` leaves out of `auto` the attacks that take longest, the leaks by number of known labels, and the
+            trees among the models of a party's own columns. Such an audit is partial: it passes no gate.
+        every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
+        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch.
+        followed: Number of training rows whose messages are recorded in every epoch: what a party that keeps all
+            messages has of each row. At the active party alone.
+        layers: Whether to attack every layer's output too (only where all parties run in one process).
+        max_megabytes: Maximum size of a party's transcript on disk, half of it for whole steps and half for followed
+            rows; epochs are thinned to stay under it.
+        fail_above: Gates, such as `{label_auc: 0.6, excess: 0.05}`.
+        attribute: Column that the attack of that name reports on, besides the column that it infers best.
+    """
+
+    attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
+    depth: Literal["quick", "full"] = "full"
+    every: Literal["epoch", "end", "never"] = "epoch"
+    rows: int = Field(default=8192, ge=64)
+    followed: int = Field(default=8192, ge=64)
+    layers: bool = True
+    max_megabytes: int = Field(default=512, ge=1)
+    fail_above: GatesConfig = GatesConfig()
+    attribute: str | None = None
+
+    @property
+    def catalogue(self) -> Literal["quick", "auto", "full"] | tuple[str, ...]:
+        """What the attacks are resolved from: `attacks`, or `quick` for an `auto` of that depth."""
+        return "quick" if (self.attacks, self.depth) == ("auto", "quick") else self.attacks
+
+    @model_validator(mode="after")
+    def _depth_is_of_the_catalogue(self) -> AuditConfig:
+        if self.depth == "quick" and self.attacks != "auto":
+            raise ValueError("depth: quick with attacks: auto alone, got other attacks; leave one of both out")
+        return self
+
+    @model_validator(mode="after")
+    def _gates_are_measured(self) -> AuditConfig:
+        if self.fail_above.limits and self.every == "never":
+            raise ValueError("every: epoch or end with fail_above, got never; a gate needs a measured leak")
+        return self
+
+    @model_validator(mode="after")
+    def _a_named_column_is_asked_about(self) -> AuditConfig:
+        if self.attribute is not None and "attribute" not in self.attacks:
+            raise ValueError("attribute among the attacks where the column is named, got none; add it")
+        return self
+
+
+class ReportConfig(FrozenModel):
+    """What the report of a run shows besides.
+
+    Attributes:
+        subgroups: Columns of the party's own table, features or not; the metrics are shown for each value of them.
+    """
+
+    subgroups: tuple[str, ...] = ()
+
+
+class BudgetConfig(FrozenModel):
+    """Privacy budget of a party's rows for a whole run, which is not started, or is stopped, before it costs more.
+
+    Attributes:
+        epsilon: Maximum epsilon of the run, above 0.
+        delta: Delta at which epsilon is stated, between 0 and 1.
+        over: Runs that the budget is for: each `run` alone, or `all_runs` of the party on the same rows together, by
+            the ledger next to its secret.
+    """
+
+    epsilon: float = Field(gt=0, strict=True)
+    delta: float = Field(default=1e-5, gt=0, lt=1, strict=True)
+    over: Literal["run", "all_runs"] = "run"
+
+
+ALL_RUNS = "all_runs"
+BUDGET, LABEL_FREE = "budget", "label_free"
+"""The keys of `privacy` that are not protections: they limit the job, and change no message."""
+
+
+class LabelFreeConfig(FrozenModel):
+    """The active party's condition that no message to a passive party may depend on a label; it has no settings.
+
+    All passive parties must release once, without warm-up epochs. The epoch at which early stopping ends the run is the
+    exception: it depends on labels.
+    """
+
+
+class PrivatePart(FrozenModel):
+    """The private part of one organisation: its table, keys, protections and audit.
+
+    Attributes:
+        table: File of the party's rows.
+        id: Name of the id column, or `@row` for row numbers; or columns with the normal form of their values.
+        label: Name of the label column, at the active party.
+        weight: Name of the column of the rows' weights in the loss, at the active party.
+        features: Columns that are features, and their encoding.
+        privacy: Settings of each protection, by name; and of the budget, and of the condition `label_free`.
+        audit: Attacks that this party runs, and what it records for them.
+        fit: Fit of the bottom model of a passive party that releases once, by kind; without it the model keeps its
+            random initial weights.
+        serving: Number of times that a passive party may release each row for predictions after the training; noise,
+            ledger and budget cover these releases in addition to the schedule.
+        secret: File of the party's long-lived secret.
+        limits: Bounds on the numbers that this party sends and accepts.
+        memory: Memory for the party's table, such as `2 GB`. A table that would take more, copies included, is read in
+            batches, with the same result. Lists of the rows, some 100 bytes for each, are in memory in addition.
+        report: What the report shows besides.
+    """
+
+    table: TableConfig | None = None
+    id: IdConfig | None = None
+    label: str | None = None
+    weight: str | None = None
+    features: FeaturesConfig = FeaturesConfig()
+    privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
+    audit: AuditConfig = AuditConfig()
+    fit: Mapping[str, Any] | None = None
+    serving: int = Field(default=0, ge=0, le=MAX_SERVING)
+    secret: Path | None = None
+    limits: LimitsConfig = LimitsConfig()
+    memory: MemorySize = "2 GB"
+    report: ReportConfig = ReportConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _labels_are_protected(cls, raw: Any) -> Any:
+        """Rewrite `protect_labels`, so that the job is an ordinary one with the protection that was chosen."""
+        privacy = raw.get("privacy") if isinstance(raw, Mapping) else None
+        if not isinstance(privacy, Mapping) or PROTECT_LABELS not in privacy:
+            return raw
+        return {**raw, "privacy": expanded(privacy)}
+
+    @property
+    def protections(self) -> Mapping[str, Mapping[str, Any] | None]:
+        """Settings of each protection, by name: `privacy` without the keys that are none."""
+        return {name: options for name, options in self.privacy.items() if name not in (BUDGET, LABEL_FREE)}
+
+
+class TlsConfig(FrozenModel):
+    """The certificate files of a party, in PEM.
+
+    Attributes:
+        ca: Certificates of the authorities that it trusts; each of them can vouch for any party.
+        cert: Its own certificate, followed by intermediate ones if there are any.
+        key: Its private key, without a password, readable by its owner alone.
+        crl: Revocation lists of the authorities.
+    """
+
+    ca: Path
+    cert: Path
+    key: Path
+    crl: Path | None = None
+
+
+class PrivateFile(PrivatePart):
+    """A party's private file: its private part, and what it allows on its own machine.
+
+    Attributes:
+        allow_models: Modules, each with all below it, whose classes a model of kind `python` may be.
+        serve: Online predictions with the trained model.
+        tls: Certificate files; without it those in the folder `keys` next to the file.
+        listen: Address that the active party listens at, if it is not the one that its partners connect to.
+    """
+
+    allow_models: tuple[ModuleName, ...] = ()
+    serve: ServeConfig = ServeConfig()
+    tls: TlsConfig | None = None
+    listen: str | None = None
+
+
+class AlternativeConfig(FrozenModel):
+    """Other protections of one party, for comparison.
+
+    Attributes:
+        privacy: What stands in place of the party's `privacy`.
+    """
+
+    privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
+
+
+class PartyConfig(PrivatePart):
+    """One party of the job. On one machine its private part is in the same file.
+
+    Attributes:
+        role: Whether the party holds the labels.
+        address: Address where the passive parties find the active one.
+        identity: Identity that the party's certificate must state; by default `spiffe://FEDERATION/NAME`.
+        on_absent: What happens if this passive party is lost in training: `stop` ends the run, which can be resumed;
+            `wait` has all others wait for it to resume, and go on; `continue` trains on without it, with zeros for its
+            embeddings.
+    """
+
+    role: Role
+    address: str | None = None
+    identity: Identity | None = None
+    on_absent: OnAbsent = "stop"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_consent_in_a_job(cls, raw: Any) -> Any:
+        """Refuse consent in a job: its author must not consent for the person who runs it."""
+        if isinstance(raw, Mapping) and "allow_models" in raw:
+            raise ValueError("no allow_models in a job, got one; use --allow-model, or a party's private file")
+        return raw

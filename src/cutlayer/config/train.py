@@ -1,0 +1,185 @@
+"""The schedule of a training: epochs, batches, optimiser, split and stop."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from cutlayer.config.base import FrozenModel
+from cutlayer.config.names import PartyName
+
+Release = Literal["every_step", "once"]
+MAX_EPOCHS = 10_000
+AUTO_EPOCHS = 40
+"""Maximum number of epochs where a job states none; the same for all tables, so that the cost in privacy is known."""
+AUTO_PATIENCE = 6
+AUTO_STEPS = 50
+"""Number of steps of an epoch that `batch_size: auto` aims at, within the bounds `AUTO_BATCH` of a batch."""
+AUTO_BATCH = (16, 512)
+MAX_THREADS = 1024
+MAX_MICRO_BATCHES = 64
+
+
+class OptimizerConfig(FrozenModel):
+    """One optimiser per party, all of the same kind."""
+
+    kind: Literal["adam", "adamw", "sgd"] = "adam"
+    lr: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _momentum_is_used(self) -> OptimizerConfig:
+        if self.momentum and self.kind != "sgd":
+            raise ValueError(f"momentum with kind sgd alone, got {self.kind}; {self.kind} has its own")
+        return self
+
+
+class EarlyStopConfig(FrozenModel):
+    """Stop when the validation metric has not improved for `patience` epochs."""
+
+    patience: int = Field(default=3, ge=1)
+    min_delta: float = Field(default=0.0, ge=0)
+
+
+class SplitConfig(FrozenModel):
+    """Shares of the aligned rows that are held out; the split depends only on the seed and the number of rows."""
+
+    test: float = Field(default=0.1, ge=0, lt=1)
+    validation: float = Field(default=0.1, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _rows_are_left(self) -> SplitConfig:
+        if self.test + self.validation >= 1:
+            raise ValueError(f"test + validation below 1, got {self.test + self.validation:g}; the rest trains")
+        return self
+
+
+class TrainConfig(FrozenModel):
+    """The schedule that all parties follow.
+
+    Attributes:
+        epochs: Maximum number of epochs; `auto` is `AUTO_EPOCHS`, with early stopping.
+        batch_size: Number of rows of a step; `auto` follows from the number of training rows.
+        optimizer: Optimiser of each party.
+        seed: Seed of split and batches; with a party's key also of its initial weights.
+        threads: Number of threads of the tensor library, per party; `auto` chooses by the batch size.
+        split: Rows that are held out.
+        early_stop: When to stop before the last epoch; without it all epochs are trained, unless `epochs` is `auto`.
+        keep: Epoch that the run ends with: the best on validation rows, or the last.
+        best_by: What the best epoch is chosen by: the headline metric, the log loss (of a regression, R2), or `auto`:
+            the loss where `epochs` is `auto` and classes have no weights, else the metric.
+        class_weight: `balanced` gives every class the same part in the loss; without it every row has.
+        shuffle: `rows` draws from all rows; `blocks` draws 64 blocks of 1,000 neighbouring rows and shuffles their rows
+            among each other, for stores larger than memory.
+        release: Release of passive parties' embeddings, for all or by party (`every_step` where not named).
+            `every_step` releases each row in every epoch; `once` releases each row a single time, from a bottom model
+            that is fixed by then and is sent no gradient afterwards.
+        micro_batches: Number of parts in which the messages of a step cross: a party computes while another part is on
+            its way. Gradients are summed over the parts: the step is that of the whole batch, up to rounding.
+        checkpoint_every: Number of steps after which all parties save a checkpoint within an epoch, besides that at its
+            end; without it, only there.
+        warmup_epochs: Number of epochs before that single release. In them the parties that release once send nothing,
+            zeros stand for their rows, and they are sent the gradients at those zeros.
+    """
+
+    epochs: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = "auto"
+    batch_size: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    micro_batches: int = Field(default=1, ge=1, le=MAX_MICRO_BATCHES)
+    optimizer: OptimizerConfig = OptimizerConfig()
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    threads: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_THREADS)] = "auto"
+    shuffle: Literal["rows", "blocks"] = "rows"
+    split: SplitConfig = SplitConfig()
+    early_stop: EarlyStopConfig | None = None
+    keep: Literal["best", "last"] = "best"
+    best_by: Literal["auto", "loss", "metric"] = "auto"
+    class_weight: Literal["balanced"] | None = None
+    release: Release | Mapping[PartyName, Release] = "every_step"
+    warmup_epochs: int = Field(default=0, ge=0, le=MAX_EPOCHS)
+    checkpoint_every: int | None = Field(default=None, ge=1)
+
+    def saves_within(self, done: int, steps: int) -> bool:
+        """Whether all parties save a checkpoint after a number of the steps of an epoch."""
+        return self.checkpoint_every is not None and done < steps and done % self.checkpoint_every == 0
+
+    @property
+    def max_epochs(self) -> int:
+        """Maximum number of epochs, which the ledger counts."""
+        return AUTO_EPOCHS if self.epochs == "auto" else self.epochs
+
+    @property
+    def stops_early(self) -> EarlyStopConfig | None:
+        """When to stop before the last epoch; `None` if never."""
+        if self.early_stop is None and self.epochs == "auto" and self.split.validation:
+            return EarlyStopConfig(patience=AUTO_PATIENCE)
+        return self.early_stop
+
+    @property
+    def chooses_by_loss(self) -> bool:
+        """Whether the best epoch is that of the lowest loss, instead of the best headline metric."""
+        if self.best_by == "auto":  # by weighted classes the probabilities are not those of the validation rows
+            return self.epochs == "auto" and self.class_weight is None
+        return self.best_by == "loss"
+
+    def rows_per_step(self, training: int) -> int:
+        """Number of rows of a step.
+
+        By `auto` an epoch has about 50 steps, with batches of 16 to 512 rows that are powers of two, so that few rows
+        get enough steps and many rows do not take needlessly long.
+
+        Args:
+            training: Number of training rows.
+
+        >>> [TrainConfig().rows_per_step(rows) for rows in (10, 400, 4_000, 16_000, 10**6)]
+        [10, 16, 64, 256, 512]
+        """
+        if self.batch_size != "auto":
+            return self.batch_size
+        low, high = AUTO_BATCH
+        nearest = 1 << max(0, round(math.log2(max(training, 1) / AUTO_STEPS)))
+        return min(training, max(low, min(high, nearest)))
+
+    def releases_once(self, party: str) -> bool:
+        """Whether a passive party releases its rows a single time."""
+        release = self.release.get(party) if isinstance(self.release, Mapping) else self.release
+        return release == "once"
+
+    def is_label_free(self, party: str) -> bool:
+        """Whether a passive party is sent nothing that depends on a label but the end of an early-stopped run."""
+        return self.releases_once(party) and not self.warmup_epochs
+
+    @field_validator("release", mode="before")
+    @classmethod
+    def _releases_are_known(cls, raw: Any) -> Any:
+        """Name the party whose release is unknown in the error, which a union of both forms cannot."""
+        for name, release in raw.items() if isinstance(raw, Mapping) else ():
+            if release not in get_args(Release):
+                raise ValueError(f"{' or '.join(get_args(Release))} for {name}, got {reprlib.repr(release)}")
+        return raw
+
+    @model_validator(mode="after")
+    def _epochs_are_left(self) -> TrainConfig:
+        if self.warmup_epochs >= self.max_epochs:
+            got = f"got {self.warmup_epochs}; the release comes after them"
+            raise ValueError(f"warmup_epochs below the {self.max_epochs} epochs, {got}")
+        return self
+
+    @model_validator(mode="after")
+    def _parts_hold_rows(self) -> TrainConfig:
+        fewest = AUTO_BATCH[0] if self.batch_size == "auto" else self.batch_size
+        if self.micro_batches > fewest:
+            raise ValueError(f"micro_batches up to the {fewest} rows of a batch, got {self.micro_batches}")
+        return self
+
+    @model_validator(mode="after")
+    def _held_out_rows_are_there(self) -> TrainConfig:
+        if self.split.test == self.split.validation == 0:
+            raise ValueError("split.test or split.validation above 0, got 0 for both; metrics need held-out rows")
+        if self.early_stop and self.split.validation == 0:
+            raise ValueError("split.validation above 0 with early_stop, got 0; set it, or drop early_stop")
+        return self
