@@ -207,7 +207,7 @@ def test_a_party_that_was_started_anew_ends_the_run_at_once(security):
         while not bank._streams["telco"].reconnecting and time.monotonic() < deadline:
             time.sleep(0.01)
         with pytest.raises(ProtocolError, match="a stream of 'telco' was opened before"):
-            connect(bank.address, "telco", "bank", security=security["telco"], **options)
+            connect(bank.address, "telco", "bank", security=security["telco"], **{**options, "timeout": 1})
         with pytest.raises(PeerLost, match="lost telco: it was started anew; resume at all parties"):
             bank.receive(bank.ports["telco"])
 
@@ -221,7 +221,7 @@ def test_a_second_process_of_a_connected_party_disturbs_nothing(security):
         telco.port.send(**greeting("one"))
         assert bank.receive(bank.ports["telco"]).fields["reason"] == "one"
         with pytest.raises(ProtocolError, match="was opened before"):
-            connect(bank.address, "telco", "bank", security=security["telco"], **options)
+            connect(bank.address, "telco", "bank", security=security["telco"], **{**options, "timeout": 1})
         telco.port.send(**greeting("two"))
         assert bank.receive(bank.ports["telco"]).fields["reason"] == "two"
 

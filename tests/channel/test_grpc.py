@@ -186,7 +186,7 @@ def test_only_the_named_parties_are_admitted_and_each_once():
             telco.port.send(**greeting("first"))
             assert bank.receive(bank.ports["telco"]).fields["reason"] == "first"
             with pytest.raises(ProtocolError, match="a stream of 'telco' was opened before"):
-                connect(bank.address, "telco", "bank", timeout=10)
+                connect(bank.address, "telco", "bank", timeout=1)
             telco.port.send(**greeting("still here"))
             assert bank.receive(bank.ports["telco"]).fields["reason"] == "still here"
 
@@ -239,7 +239,7 @@ def test_a_party_that_was_heard_and_left_is_lost_and_not_replaced():
             bank.receive(bank.ports["telco"])
         assert lost.value.peer == "telco"
         with pytest.raises(ProtocolError, match="was opened before"):
-            connect(bank.address, "telco", "bank", timeout=10)
+            connect(bank.address, "telco", "bank", timeout=1)
 
 
 def test_another_service_is_no_party():

@@ -55,7 +55,7 @@ _REFUSALS = {
 
 
 class Unsuited(ProtocolError):
-    """The parties have different jobs or versions: another start of either of them may change that."""
+    """The parties do not fit yet: another start of either of them, or the end of an old link, may change that."""
 
 
 class Connection:
@@ -336,6 +336,9 @@ class ClientLink(Links):
     def _failure(self, error: grpc.RpcError) -> CutlayerError:
         if not isinstance(error, grpc.Call) or error.code() == grpc.StatusCode.UNIMPLEMENTED:
             return ProtocolError.expected(f"a cutlayer party at {self._address}", "another service")
+        if error.code() is grpc.StatusCode.ALREADY_EXISTS:
+            # This process replaces one that was killed, and the active party may not have noticed that yet.
+            return Unsuited(f"{self._peer} at {self._address} refused the link: {details(error)}")
         if error.code() in _REFUSALS:
             return ProtocolError(f"{self._peer} at {self._address} refused the link: {details(error)}")
         return PeerLost(describe(error), peer=self._peer)
