@@ -69,11 +69,11 @@ def test_labels_drawn_anew_by_a_resume_exceed_eps(monkeypatch: pytest.MonkeyPatc
 def test_labels_redrawn_in_every_epoch_exceed_eps(monkeypatch: pytest.MonkeyPatch) -> None:
     train = ActiveParty._train_epoch
 
-    def redrawn(self: ActiveParty, epoch: int) -> Generator[Any, Any, float]:
+    def redrawn(self: ActiveParty, epoch: int, *args: Any) -> Generator[Any, Any, float]:
         rows = self.split.part("train")
         ids = torch.randint(256, (len(rows), 16), generator=torch.Generator().manual_seed(epoch)).to(torch.uint8)
         self.labels[rows] = self.state.chain.labels(self.truth[rows], ids)
-        return (yield from train(self, epoch))
+        return (yield from train(self, epoch, *args))
 
     monkeypatch.setattr(ActiveParty, "_train_epoch", redrawn)
     assert bound(1.0, epochs=1) < 1.0, "one epoch is one draw"

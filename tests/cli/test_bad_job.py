@@ -40,7 +40,8 @@ MISSPELT = [
     ({"train.early_stop": {"patiense": 1}}, "train.early_stop.patiense: unknown key; did you mean 'patience'?"),
     (
         {"compare": ["undefend"]},
-        "compare.0: expected 'centralised', 'alone', 'undefended', 'each', 'retrained' or 'finetuned', got 'undefend'",
+        "compare.0: expected 'centralised', 'alone', 'undefended', 'each', 'uncompressed', 'retrained', 'finetuned' or "
+        "'boosting', got 'undefend'",
     ),
     ({"task": "binry"}, "task: expected 'binary', 'multiclass' or 'regression', got 'binry'; did you mean 'binary'?"),
     ({f"{BANK}.privacy": {"max_nrom": None}}, "parties.bank.privacy.max_nrom: unknown protection; did you mean"),

@@ -173,7 +173,7 @@ def test_a_damaged_last_half_repeats_its_epoch_with_a_warning(run, party):
     result = run.call("run", run.file, "--resume", "--json")
     assert result.code == 0
     assert name in result.err
-    assert "the run can resume from the epoch before" in result.err
+    assert "the run can resume from the checkpoint before" in result.err
     assert result.document()["leaks"] == first["leaks"]
     truncated(run.run_folder / name)
     truncated(run.run_folder / name.replace("0001", "0000"))

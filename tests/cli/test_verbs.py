@@ -325,4 +325,4 @@ def test_python_m_cutlayer_is_cutlayer(place):
     command = [sys.executable, "-m", "cutlayer", "check", "job.yaml"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "error job.yaml: train.epochs: expected greater than or equal to 1, got 0\n"
+    assert ran.stderr == "error job.yaml: train.epochs: expected 'auto' or greater than or equal to 1, got 0\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from cutlayer import LabelDPConfig
@@ -35,6 +36,7 @@ def test_one_folder_of_secrets_draws_each_label_once_over_all_fits(tmp_path: Pat
     assert not torch.equal(first, drawn(monkeypatch, labels))
 
 
+@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
 def test_another_table_of_the_same_length_is_drawn_on_its_own(tmp_path: Path, monkeypatch) -> None:
     """Row numbers name other rows there: equal draws would let one table's known labels tell the other's."""
     _, labels = tables()

@@ -8,6 +8,7 @@ one with the synced names, one with the names of that moment; in both, content t
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ class Disk:
         with pytest.MonkeyPatch.context() as patched:
             for name in ("fsync", "fdatasync"):
                 patched.setattr(os, name, self._syncing(getattr(os, name)))
+            patched.setattr(sqlite3, "connect", self._committing(sqlite3.connect))
             for name in ("replace", "rename", "link", "unlink", "mkdir"):
                 patched.setattr(os, name, self._naming(getattr(os, name)))
             try:
@@ -70,6 +72,39 @@ class Disk:
             self._take(f"sync {path.name}")
 
         return synced
+
+    def _committing(self, connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:
+        """SQLite syncs without Python: with `synchronous = EXTRA` file and folder are on disk after each commit."""
+        disk = self
+
+        class Watched(sqlite3.Connection):
+            path: Path
+
+            def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+                cursor = super().execute(sql, *args)
+                if sql == "COMMIT":
+                    disk._committed(self.path)
+                return cursor
+
+            def executescript(self, script: str) -> sqlite3.Cursor:
+                cursor = super().executescript(script)
+                disk._committed(self.path)
+                return cursor
+
+        def connecting(path: Path, **options: Any) -> sqlite3.Connection:
+            connection: Watched = connect(path, factory=Watched, **options)  # type: ignore[assignment]
+            connection.path = Path(path)
+            return connection
+
+        return connecting
+
+    def _committed(self, path: Path) -> None:
+        if not path.is_relative_to(self.root):
+            return
+        self._held.append(os.open(path, os.O_RDONLY))
+        self._content[path.stat().st_ino] = path.read_bytes()
+        self._names[path.parent.stat().st_ino] = _listed(path.parent)
+        self._take(f"commit {path.name}")
 
     def _naming(self, work: Callable[..., None]) -> Callable[..., None]:
         def named(path: Any, *args: Any, **options: Any) -> None:

@@ -57,7 +57,7 @@ def test_a_flipped_bit_is_refused_or_without_effect(ends: tuple[Path, Path, Trai
         flipped(folder / name)
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", ".*the run can resume from the epoch before")
+                warnings.filterwarnings("ignore", ".*the run can resume from the checkpoint before")
                 again = run(JOB, GIVEN, folder, key=None, resume=True)
         except CutlayerError as refusal:
             refused[name] = str(refusal)

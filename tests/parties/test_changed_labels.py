@@ -27,6 +27,8 @@ from tests.parties.interruptions import Crash, Dying
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, tables
 
+pytestmark = pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+"""Changed labels are drawn anew here, which adds up; tests/training/test_all_runs.py has the warning."""
 GIVEN = tables()
 STEPS = 4
 

@@ -165,7 +165,7 @@ def test_halves_without_a_common_epoch_are_refused(folder: Path) -> None:
     """The newest whole epoch is 1 at one party and 2 at the other, which has lost its own epoch 1."""
     truncated(half(folder, ACTIVE))
     removed(half(folder, TELCO, "epoch-0001.safetensors"))
-    with pytest.raises(CheckpointError, match=f"epoch 1 here, as at {ACTIVE}, got epoch 2; restore the run folder"):
+    with pytest.raises(CheckpointError, match=f"epoch 1 here, as at {ACTIVE}, got of epoch 2; restore the run folder"):
         run(JOB, GIVEN, folder, resume=True)
 
 

@@ -76,13 +76,13 @@ def test_what_a_party_relies_on_is_on_disk_before(name: str, tmp_path: Path, mon
         assert all(dict(disk.synced()).get(secret) for secret in SECRETS)
         return send(port, *args, **options)
 
-    def committing(checkpoints: Checkpoints, epoch: int, progress: Any) -> None:
+    def committing(checkpoints: Checkpoints, epoch: int, progress: Any, *args: Any, **options: Any) -> None:
         before = dict(disk.synced())
         for party in (ACTIVE, PASSIVES[0]):
             assert before.get(f"run/checkpoint/{party}/epoch-{epoch:04d}.safetensors")
         assert (before["run/history.jsonl"] or b"").count(b"\n") == epoch + 1
-        commit(checkpoints, epoch, progress)
-        assert f'"epoch": {epoch}, "best"'.encode() in (
+        commit(checkpoints, epoch, progress, *args, **options)
+        assert f'"epoch": {epoch + 1}, "step": 0, "best"'.encode() in (
             dict(disk.synced())[f"run/checkpoint/{ACTIVE}/committed.json"] or b""
         )
         moments.append("commit")

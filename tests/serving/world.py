@@ -78,7 +78,8 @@ def train(
     raw = {
         "task": task,
         "parties": sections,
-        "model": {"bottom": {"kind": "mlp", "hidden": [8, 4]}, "top": top or {"kind": "mlp", "hidden": [4]}},
+        # Wide enough that hardly any initial weights leave a network whose units are all dead.
+        "model": {"bottom": {"kind": "mlp", "hidden": [16, 4]}, "top": top or {"kind": "mlp", "hidden": [16]}},
         "train": {"epochs": 2, "batch_size": 32, "seed": 1},
     }
     execute(validated(Job, raw, "job"), folder / "run", Options(Keys(folder / "keys")), Progress())

@@ -59,12 +59,13 @@ def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
         What each party returned, by name; nothing of those that were lost.
 
     Raises:
-        PeerLost: a party was lost, and another does not go on without it.
+        PeerLost: a party was lost, and another does not go on without it, or all others had returned.
         ProtocolError: all parties wait and no message is on its way.
     """
     waiting: dict[str, Port] = {}
     results: dict[str, Any] = {}
     lost: dict[str, PeerLost] = {}
+    accepted: set[str] = set()
     try:
         for name, party in parties.items():
             _resume(name, party, None, waiting, results)
@@ -76,7 +77,9 @@ def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
                     _attempt(name, parties[name], waiting[name].arrived.popleft(), waiting, results, lost)
                     moved = True
                 if name in waiting and waiting[name].peer in lost:
-                    _attempt(name, parties[name], lost[waiting[name].peer], waiting, results, lost)
+                    peer = waiting[name].peer
+                    _attempt(name, parties[name], lost[peer], waiting, results, lost)
+                    accepted.add(peer)
                     moved = True
             if not moved:
                 stuck = ", ".join(f"{name} for {port.peer}" for name, port in waiting.items())
@@ -84,6 +87,9 @@ def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
     finally:
         for party in parties.values():
             party.close()
+    for name, failure in lost.items():
+        if name not in accepted:  # nobody was left to go on without it
+            raise failure
     return results
 
 
