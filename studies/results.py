@@ -169,6 +169,10 @@ class Results:
         """Column of a table: the value's mean at the condition of each row."""
         return lambda condition: self.mean(condition, value)
 
+    def blank_column(self, value: Value) -> Callable[[Condition], Mean | str]:
+        """Column of a table: as `column`, with a blank where the value is not known."""
+        return lambda condition: self.mean(condition, value) or ""
+
     def columns(self, values: Mapping[str, Value]) -> dict[str, Callable[[Condition], Mean | None]]:
         """Columns of a table by heading."""
         return {heading: self.column(value) for heading, value in values.items()}

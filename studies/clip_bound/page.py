@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from studies.claims import Claim, above, below
 from studies.clip_bound.settings import GROUPS, LARGE, RELU, SMALL, Group, Setup, setting_of
 from studies.feature_privacy.claims import PAPER
@@ -101,10 +99,5 @@ class _Judge:
 
 
 def _section(results: Results, name: str) -> Section:
-    columns = {heading: _or_blank(results, key) for heading, key in _COLUMNS.items()}
+    columns = {heading: results.blank_column(measured(key)) for heading, key in _COLUMNS.items()}
     return Section(name, (table("setting", results.conditions(name), columns),))
-
-
-def _or_blank(results: Results, key: str) -> Callable[[Condition], Mean | str]:
-    """Column of a table: the value's mean, or a blank where it is not known."""
-    return lambda condition: results.mean(condition, measured(key)) or ""

@@ -35,7 +35,7 @@ from studies.feature_privacy.settings import (
 )
 from studies.gallery import Gallery, Pictures
 from studies.page import ClaimsTable, Page, Section, Table, file_name, table
-from studies.results import Condition, Mean, Results, Value, formatted, metric, seconds
+from studies.results import Condition, Mean, Results, formatted, metric, seconds
 
 _CENTRALISED, _MAJORITY = "all columns in one place", "chance"
 _READING = (
@@ -157,9 +157,9 @@ def _inversion(results: Results, group: str) -> Table:
     columns: dict[str, Callable[[Condition], Mean | str | None]] = {
         "R², one": results.column(inversion(LAST)),
         "R², mean": lambda own: "the same" if own[1] == ONCE else results.mean(own, inversion(MEAN)),
-        "R² without embedding": _or_blank(results, inversion(LAST, "baseline")),
-        "PSNR": _or_blank(results, inversion(LAST, "psnr")),
-        "SSIM": _or_blank(results, inversion(LAST, "ssim")),
+        "R² without embedding": results.blank_column(inversion(LAST, "baseline")),
+        "PSNR": results.blank_column(inversion(LAST, "psnr")),
+        "SSIM": results.blank_column(inversion(LAST, "ssim")),
     }
     return table("setting", results.conditions(group, INVERTED), columns)
 
@@ -183,7 +183,7 @@ def _diagnostics(results: Results, group: str) -> Table:
         "share above": "last_kept",
         "shuffled": "last_chance",
     }
-    columns = {heading: _or_blank(results, diagnostic(key)) for heading, key in keys.items()}
+    columns = {heading: results.blank_column(diagnostic(key)) for heading, key in keys.items()}
     return table("setting", results.conditions(group, (*SETTINGS, *LARGE)), columns)
 
 
@@ -222,11 +222,6 @@ def _rebuilt(results: Results, group: str) -> tuple[tuple[str, Pictures], ...]:
                 best = max(pictures, key=lambda release: r2[release])
                 rows.append((f"{setting}: {best}", pictures[best]))
     return tuple(rows)
-
-
-def _or_blank(results: Results, value: Value) -> Callable[[Condition], Mean | str]:
-    """Column of a table: the value's mean, or a blank where it is not known."""
-    return lambda condition: results.mean(condition, value) or ""
 
 
 def _whole(value: Mean | None) -> str:

@@ -24,6 +24,17 @@ class Crash(Exception):
     """Stands for whatever ends a process."""
 
 
+def crashes_at_rename(nth: int, train: Callable[[], Any], *, after: bool) -> bool:
+    """Train until the process dies around its nth rename; returns whether it died."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "replace", Calls(nth, after=after)(Path.replace))
+        try:
+            train()
+        except Crash:
+            return True
+        return False
+
+
 class Calls:
     """Counts calls and crashes at one of them, before or after its work is done."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from cutlayer.parties.observer import Observer
 from cutlayer.training.together import Trained
-from tests.parties.interruptions import Calls, Crash, Dying, Killed, assert_equal, history
+from tests.parties.interruptions import Calls, Crash, Dying, Killed, assert_equal, crashes_at_rename, history
 from tests.parties.processes import forked
 from tests.parties.runs import DROPOUT, KEY, make_job, run, tables
 
@@ -39,21 +40,13 @@ def test_killed_at_a_step(tmp_path: Path, whole: tuple[Path, Trained], kills: tu
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_dying_at_any_rename_changes_nothing(
-    tmp_path: Path, whole: tuple[Path, Trained], monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
+def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: tuple[Path, Trained], after: bool) -> None:
     """Every file a resume reads is written beside itself and renamed; die around each of those renames in turn."""
     for nth in range(1, 200, 3):
         folder = tmp_path / str(nth)
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "replace", Calls(nth, after=after)(Path.replace))
-            try:
-                run(JOB, GIVEN, folder)
-            except Crash:
-                pass
-            else:
-                assert nth > 20, "the run renames less than it should"
-                return
+        if not crashes_at_rename(nth, partial(run, JOB, GIVEN, folder), after=after):
+            assert nth > 20, "the run renames less than it should"
+            return
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
     raise AssertionError("the run never ended")
 

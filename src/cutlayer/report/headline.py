@@ -48,8 +48,9 @@ def headline(report: Report) -> str:
     if worst is None:
         return "No attack was run, so this report says nothing about what leaks"
     now = _now(report, matrix, worst)
-    told = f"the partners {now}" if before is None else f"without protection the partners {reading(before.leak)}"
-    sentence = told if before is None else f"{told}; with it they {now}"
+    sentence = f"the partners {now}"
+    if before is not None:
+        sentence = f"without protection the partners {reading(before.leak)}; with it they {now}"
     sentence = f"{sentence[0].upper()}{sentence[1:]}{_price(report)}"
     return f"{sentence}{_features(report)}"
 

@@ -33,8 +33,12 @@ def _beyond(each: Evidence) -> float:
     return value if each.metric == "leak" else value - (each.control or 0.0)
 
 
+def _active(report: Report) -> str:
+    return next(party.name for party in report.parties if party.role == "active")
+
+
 def _labels(report: Report) -> Iterator[Evidence]:
-    active = next(party.name for party in report.parties if party.role == "active")
+    active = _active(report)
     baselines = {baseline.party: baseline for baseline in report.baselines}
     undefended = {leak.label: leak.leak for leak in report.leaks if leak.run == RunKind.UNDEFENDED}
     for leak in report.leaks:
@@ -62,7 +66,7 @@ def _labels(report: Report) -> Iterator[Evidence]:
 
 
 def _features(report: Report) -> Iterator[Evidence]:
-    active = next(party.name for party in report.parties if party.role == "active")
+    active = _active(report)
     others = [result for result in report.features if result.run == RunKind.UNDEFENDED]
     for result in report.features:
         if result.run != RunKind.THIS_RUN:
@@ -99,7 +103,7 @@ def _threat(result: FeatureResult) -> Threat:
 
 
 def _completions(report: Report) -> Iterator[Evidence]:
-    active = next(party.name for party in report.parties if party.role == "active")
+    active = _active(report)
     for result in report.completions:
         own, scratch = best(result.variants), best(result.scratch)
         if result.run != RunKind.THIS_RUN or own is None:

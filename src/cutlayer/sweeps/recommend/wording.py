@@ -16,27 +16,27 @@ from cutlayer.sweeps.recommend.candidates import Candidates
 from cutlayer.sweeps.recommend.result import Checked, Recommendation
 
 
-def verdict(found: Recommendation) -> str:
+def verdict(result: Recommendation) -> str:
     """What is recommended, or what comes nearest, with its figures of the fresh seeds."""
-    best = next((one for one in found.checked if one.name == found.best), None)
+    best = next((candidate for candidate in result.checked if candidate.name == result.best), None)
     if best is None:
         return "No protection could be checked"
-    figures = _figures(found, best)
-    if found.chosen is not None:
-        return f"Recommended for {found.limits}: {best.name}, with {figures}"
-    return f"Nothing reaches {found.limits}; the nearest is {best.name}, with {figures}"
+    figures = _figures(result, best)
+    if result.chosen is not None:
+        return f"Recommended for {result.limits}: {best.name}, with {figures}"
+    return f"Nothing reaches {result.limits}; the nearest is {best.name}, with {figures}"
 
 
-def _figures(found: Recommendation, best: Checked) -> str:
-    of = "leak" if found.limits.max_leak is not None else "excess"
-    lost = f"{name_of(found.metric)} loss {difference(best.loss)} ± {metric(best.loss_margin)}"
+def _figures(result: Recommendation, best: Checked) -> str:
+    of = "leak" if result.limits.max_leak is not None else "excess"
+    lost = f"{name_of(result.metric)} loss {difference(best.loss)} ± {metric(best.loss_margin)}"
     return f"{of} {auc(best.leak)} ± {metric(best.leak_margin)} and {lost} over {len(best.seeds)} fresh seeds"
 
 
-def lowest_columns(found: Recommendation) -> str:
+def lowest_columns(result: Recommendation) -> str:
     """A sentence where a party's own columns tell more than the limit: no protection of messages changes that."""
-    limit = found.limits.max_leak
-    telling = [one.columns for one in found.last.values() if one.columns is not None]
+    limit = result.limits.max_leak
+    telling = [candidate.columns for candidate in result.last.values() if candidate.columns is not None]
     if limit is None or not telling or max(telling) <= limit:
         return ""
     return (
@@ -45,19 +45,22 @@ def lowest_columns(found: Recommendation) -> str:
     )
 
 
-def front_table(found: Recommendation) -> Table:
+def front_table(result: Recommendation) -> Table:
     """Every candidate of the last rung by ascending leak."""
-    ranked = sorted(found.last, key=lambda name: (found.limits.leak(found.last[name]), found.last[name].loss, name))
+    ranked = sorted(
+        result.last,
+        key=lambda name: (result.limits.leak(result.last[name]), result.last[name].loss, name),
+    )
     return table(
         "Candidates of the last rung",
         ranked,
         ("Protection", lambda name: name),
-        (number(name_of(found.metric)), lambda name: metric(found.last[name].utility)),
-        (number("loss"), lambda name: difference(found.last[name].loss)),
-        (number("leak"), lambda name: auc(found.last[name].leak)),
-        (number("excess"), lambda name: _excess(found.last[name].excess)),
-        ("rank", lambda name: "front" if name in found.front else ""),
-        own=lambda name: name == found.best,
+        (number(name_of(result.metric)), lambda name: metric(result.last[name].utility)),
+        (number("loss"), lambda name: difference(result.last[name].loss)),
+        (number("leak"), lambda name: auc(result.last[name].leak)),
+        (number("excess"), lambda name: _excess(result.last[name].excess)),
+        ("rank", lambda name: "front" if name in result.front else ""),
+        own=lambda name: name == result.best,
     )
 
 
@@ -65,38 +68,38 @@ def _excess(value: float | None) -> str:
     return "n/a" if value is None else excess(value)
 
 
-def check_table(found: Recommendation) -> Table:
+def check_table(result: Recommendation) -> Table:
     """The candidates that were trained again with fresh seeds."""
-    of = "leak" if found.limits.max_leak is not None else "excess"
+    of = "leak" if result.limits.max_leak is not None else "excess"
     return table(
         "Fresh seeds",
-        found.checked,
-        ("Protection", lambda one: one.name),
-        (number(f"test {name_of(found.metric)}"), lambda one: metric(one.utility)),
-        (number("loss"), lambda one: f"{difference(one.loss)} ± {metric(one.loss_margin)}"),
-        (number(of), lambda one: f"{metric(one.leak)} ± {metric(one.leak_margin)}"),
-        ("within limits", lambda one: "yes" if one.reached else "no"),
-        own=lambda one: one.name == found.best,
+        result.checked,
+        ("Protection", lambda candidate: candidate.name),
+        (number(f"test {name_of(result.metric)}"), lambda candidate: metric(candidate.utility)),
+        (number("loss"), lambda candidate: f"{difference(candidate.loss)} ± {metric(candidate.loss_margin)}"),
+        (number(of), lambda candidate: f"{metric(candidate.leak)} ± {metric(candidate.leak_margin)}"),
+        ("within limits", lambda candidate: "yes" if candidate.reached else "no"),
+        own=lambda candidate: candidate.name == result.best,
     )
 
 
-def recommended_diff(found: Recommendation, file: Path, out: Path) -> str:
+def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     """The changes to the job file as a unified diff; the whole new file is written as `recommended.yaml`.
 
     Args:
-        found: Recommendation with a best candidate.
+        result: Recommendation with a best candidate.
         file: The job file, which stays as it is.
         out: Folder of `recommended.yaml`, in which paths are absolute.
     """
-    if found.best is None:
+    if result.best is None:
         return ""
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 4096
     raw = yaml.load(file.read_text(encoding="utf-8"))
-    candidates = Candidates(file, None if found.limits.guarantee is None else found.limits.guarantee)
-    changed = candidates.recommended(found.best, raw)
-    plain = absolute(candidates.recommended(found.best, candidates.raw), file.parent.resolve())
+    candidates = Candidates(file, None if result.limits.guarantee is None else result.limits.guarantee)
+    changed = candidates.recommended(result.best, raw)
+    plain = absolute(candidates.recommended(result.best, candidates.raw), file.parent.resolve())
     write_whole(out / "recommended.yaml", _dumped(YAML(typ="safe", pure=True), plain), mode=0o644)
     before, after = (_dumped(yaml, values).splitlines() for values in (raw, changed))
     return "\n".join(difflib.unified_diff(before, after, str(file), "recommended", lineterm="", n=1))
