@@ -22,6 +22,7 @@ from cutlayer.training.process import keep_freed_memory
 from studies.index import write_index
 from studies.record import Record
 from studies.registry import STUDIES, render_study, run_study
+from studies.trials import Scope
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
@@ -56,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, help="folder of data sets")
     parser.add_argument("--out", type=Path, help="folder of results; default: runs/study-NAME")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each setting; default: 3")
+    parser.add_argument("--group", action="append", default=[], help="only this data set; may be repeated")
+    parser.add_argument("--setting", action="append", default=[], help="only this setting; may be repeated")
     parser.add_argument("--workers", type=int, default=1, help="processes that train at a time; default: 1")
     parser.add_argument("--full", action="store_true", help="the paper's sizes, where a study has them: days on a CPU")
     parser.add_argument("--render", action="store_true", help="write the page again from NAME.json in --out")
@@ -86,8 +89,9 @@ def _results(options: argparse.Namespace, folder: Path, progress: Progress) -> R
         return render_study(options.name, folder)
     if options.data is None:
         raise ConfigError.expected("--data, the folder of data sets", "none", "name it, or render what is there")
+    scope = Scope(options.seeds, tuple(options.group), tuple(options.setting))
     chosen = {"full": options.full, "workers": options.workers}
-    return run_study(options.name, options.data, folder, options.seeds, progress, **chosen)
+    return run_study(options.name, options.data, folder, scope, progress, **chosen)
 
 
 if __name__ == "__main__":

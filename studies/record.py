@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,14 @@ def _head(study: Study, record: Record) -> str:
             f"`python -m studies {study.name} --data DIR --seeds {record.seeds}{' --full' * record.full}`, "
             f"cutlayer {record.version}; seeds {seeds}; {len(record.results)} trainings, {hours:.2f} hours of training "
             "on one thread.",
-            f"{record.provenance} The results of every training are in [{file}]({file}).".strip(),
+            f"{_commits(record)} The results of every training are in [{file}]({file}).".strip(),
             study.full_settings if study.full else study.settings,
         )
     )
+
+
+def _commits(record: Record) -> str:
+    """The record's provenance, and the commits that its results name themselves."""
+    counts = Counter(result.commit for result in record.results if result.commit)
+    named = ", ".join(f"{count} at commit `{commit}`" for commit, count in counts.items())
+    return f"{record.provenance} By their own record {named}.".strip() if named else record.provenance

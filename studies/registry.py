@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cutlayer.config import near_miss
@@ -20,7 +21,8 @@ from studies.label_dp.study import LabelDPStudy
 from studies.label_free.study import LabelFreeStudy
 from studies.model_completion.study import ModelCompletionStudy
 from studies.record import Record, write_page
-from studies.trials import Study, run_trials
+from studies.results import TrialResult
+from studies.trials import Scope, Study, run_trials
 from studies.workers import run_in_workers
 
 STUDIES: Mapping[str, type[Study]] = {
@@ -52,38 +54,49 @@ def study_named(name: str) -> type[Study]:
 
 
 def run_study(
-    name: str, data: Path, out: Path, seeds: int, progress: Progress, *, full: bool = False, workers: int = 1
+    name: str, data: Path, out: Path, scope: Scope, progress: Progress, *, full: bool = False, workers: int = 1
 ) -> Record:
     """Run the trainings that have no result yet, then write `NAME.json`, `NAME.md` and `figures/`.
 
     Args:
         name: Name of a registered study.
         data: Folder of data sets.
-        out: Folder of results; a training that has its result there is not run again.
-        seeds: Number of seeds of each setting, 1 or more.
+        out: Folder of results; a training that has its result there, in `NAME.json` or `trials/`, is not run again.
+        scope: Trainings to run; its `known` is taken from `NAME.json`.
         progress: Observer of the trainings.
         full: Whether to run the paper's sizes instead of those for a CPU.
         workers: Number of processes that train at a time; others, on this machine or another, may work in `out` too.
 
     Raises:
-        ConfigError: no such study, no seed or worker, or `full` of a study that has one size.
+        ConfigError: no such study, group or setting, no seed or worker, or `full` of a study that has one size.
         DataError: a data set is missing.
     """
     kind = study_named(name)
-    if seeds < 1:
-        raise ConfigError.expected("--seeds of 1 or more", seeds)
+    if scope.seeds < 1:
+        raise ConfigError.expected("--seeds of 1 or more", scope.seeds)
     if workers < 1:
         raise ConfigError.expected("--workers of 1 or more", workers)
     study = kind(full=full)
+    scope = replace(scope, known={result.key for result in _recorded(study, out)})
     if workers > 1:
         progress.stage(f"{workers} workers")
-        run_in_workers(kind, data, out, seeds, workers, full=full)
-    results = run_trials(study, data, out, seeds, progress)
+        run_in_workers(kind, data, out, scope, workers, full=full)
+    new = run_trials(study, data, out, scope, progress)
     with locked(out / "study.lock", f"the page of {name}", wait=True):  # of several processes that end at once
-        record = Record.of(study, results, seeds, out)
+        results = {result.key: result for result in (*_recorded(study, out), *new)}
+        seeds = max([scope.seeds, *(seed for _, _, seed in results)])
+        order = [trial.key for trial in study.trials(data, seeds)]
+        record = Record.of(study, [results[key] for key in order if key in results], seeds, out)
         record.save(out)
         write_page(study, record, out)
     return record
+
+
+def _recorded(study: Study, out: Path) -> tuple[TrialResult, ...]:
+    """Results of `NAME.json`, if there is one of the same sizes."""
+    path = out / f"{study.name}.json"
+    record = Record.load(path) if path.exists() else None
+    return record.results if record is not None and record.full == study.full else ()
 
 
 def render_study(name: str, folder: Path) -> Record:

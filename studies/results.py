@@ -28,6 +28,8 @@ class TrialResult:
             epoch; signed, so that 0 and 1 are both a full leak.
         layers: The same by `party/layer`.
         measured: What the study's `measure` adds, as JSON values.
+        commit: Commit of the code that it was trained on, with `-dirty` if changed; empty if not recorded.
+        host: Processor that it was trained on, as `x86_64 AVX512, 2 cores`; empty if not recorded.
     """
 
     group: str
@@ -38,6 +40,13 @@ class TrialResult:
     leaks: Mapping[str, Mapping[str, float]]
     layers: Mapping[str, Mapping[str, float]]
     measured: Mapping[str, Any] = field(default_factory=dict)
+    commit: str = ""
+    host: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Group, setting and seed, which no two results of a study share."""
+        return self.group, self.setting, self.seed
 
 
 Value = Callable[[TrialResult], float | None]

@@ -7,14 +7,14 @@ import json
 import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from cutlayer.audit.leak import BEST_ASSIGNMENT
-from cutlayer.config import Job
+from cutlayer.config import Job, near_miss
 from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import ConfigError, LockHeld
 from cutlayer.jobs.execute import Options, Progress, execute
@@ -23,6 +23,7 @@ from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 from studies.page import Page
+from studies.provenance import provenance
 from studies.results import Results, TrialResult, distance_from_chance
 
 ASSIGNED = "best assignment"
@@ -46,6 +47,11 @@ class Trial:
     seed: int
     job: Job
     tables: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Group, setting and seed, as of its `TrialResult`."""
+        return self.group, self.setting, self.seed
 
     @property
     def slug(self) -> str:
@@ -106,8 +112,44 @@ class Study(ABC):
         """The body of the page: claims of the paper and their verdicts, tables and figures."""
 
 
-def run_trials(study: Study, data: Path, out: Path, seeds: int, progress: Progress) -> list[TrialResult]:
-    """Run every training that has no result in `out` yet, and return the results of all.
+@dataclass(frozen=True)
+class Scope:
+    """The trainings of a study that a command runs.
+
+    Attributes:
+        seeds: Number of seeds of each setting.
+        groups: Data sets; all if empty.
+        settings: Names of settings; all if empty.
+        known: Keys of the trainings that have results elsewhere and are not run again.
+    """
+
+    seeds: int
+    groups: Collection[str] = ()
+    settings: Collection[str] = ()
+    known: Collection[tuple[str, str, int]] = ()
+
+    def trials(self, study: Study, data: Path) -> Iterator[Trial]:
+        """Those trainings in the order of the study.
+
+        Raises:
+            ConfigError: the study has no such group, or no such setting in these groups.
+        """
+        unmet = {"--group": set(self.groups), "--setting": set(self.settings)}
+        seen: dict[str, set[str]] = {"--group": set(), "--setting": set()}
+        for trial in study.trials(data, self.seeds):
+            seen["--group"].add(trial.group)
+            if self.groups and trial.group not in self.groups:
+                continue
+            seen["--setting"].add(trial.setting)
+            if (not self.settings or trial.setting in self.settings) and trial.key not in self.known:
+                yield trial
+        for option, names in unmet.items():
+            for name in names - seen[option]:
+                raise ConfigError(f"unknown {option} {name!r}{near_miss(name, sorted(seen[option]))}")
+
+
+def run_trials(study: Study, data: Path, out: Path, scope: Scope, progress: Progress) -> list[TrialResult]:
+    """Run every training of a scope that has no result in `out` yet, and return the results of the scope.
 
     Processes of one machine or of several may share `out`: each training is claimed by a lock file, which the operating
     system frees when its process ends, however it ends. An interrupted study continues with the next training.
@@ -116,14 +158,14 @@ def run_trials(study: Study, data: Path, out: Path, seeds: int, progress: Progre
         study: Study to run.
         data: Folder of data sets.
         out: Folder of results; between machines, on a file system whose locks they share, such as NFS.
-        seeds: Number of seeds of each setting.
+        scope: Trainings to run.
         progress: Observer of the trainings.
     """
     folder = out / ("trials-full" if study.full else "trials")
     make_folder(folder, mode=0o755)
     while True:
         results, elsewhere = [], []
-        for trial in study.trials(data, seeds):
+        for trial in scope.trials(study, data):
             path = folder / f"{trial.slug}.json"
             if not path.exists() and not _claimed_and_run(study, trial, path, out, progress):
                 elsewhere.append(path)
@@ -145,7 +187,7 @@ def _claimed_and_run(study: Study, trial: Trial, path: Path, out: Path, progress
             return False
         if not path.exists():  # another process may have finished it in between
             progress.stage(f"{trial.group}: {trial.setting}, seed {trial.seed}")
-            result = study.train(trial, out / f"work-{trial.slug}", progress)
+            result = {**study.train(trial, out / f"work-{trial.slug}", progress), **provenance()}
             write_whole(path, json.dumps(result), mode=0o644)
     return True
 

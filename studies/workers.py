@@ -10,17 +10,17 @@ from pathlib import Path
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import Progress
 from cutlayer.training.process import keep_freed_memory
-from studies.trials import Study, run_trials
+from studies.trials import Scope, Study, run_trials
 
 
-def run_in_workers(study: type[Study], data: Path, out: Path, seeds: int, workers: int, *, full: bool) -> None:
+def run_in_workers(study: type[Study], data: Path, out: Path, scope: Scope, workers: int, *, full: bool) -> None:
     """Run every training that has no result yet, several at a time, each worker in a process of its own.
 
     Args:
         study: Class of the study.
         data: Folder of data sets.
         out: Folder of results.
-        seeds: Number of seeds of each setting.
+        scope: Trainings to run.
         workers: Number of processes.
         full: Whether to run the paper's sizes.
 
@@ -30,7 +30,7 @@ def run_in_workers(study: type[Study], data: Path, out: Path, seeds: int, worker
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=keep_freed_memory) as pool:
-        running = [pool.submit(_work, study, data, out, seeds, full) for _ in range(workers)]
+        running = [pool.submit(_work, study, data, out, scope, full) for _ in range(workers)]
         try:
             for worker in running:
                 worker.result()
@@ -39,5 +39,5 @@ def run_in_workers(study: type[Study], data: Path, out: Path, seeds: int, worker
             raise ConfigError.expected(wanted, "one that was ended", "the same command continues") from None
 
 
-def _work(study: type[Study], data: Path, out: Path, seeds: int, full: bool) -> None:
-    run_trials(study(full=full), data, out, seeds, Progress())
+def _work(study: type[Study], data: Path, out: Path, scope: Scope, full: bool) -> None:
+    run_trials(study(full=full), data, out, scope, Progress())

@@ -23,7 +23,7 @@ from studies.departures.study import FURTHER, SETTINGS, DeparturesStudy
 from studies.image_halves import ImageHalves
 from studies.label_dp.study import LabelDPStudy
 from studies.results import Results, TrialResult
-from studies.trials import Trial, run_trial
+from studies.trials import Scope, Trial, run_trial
 from tests.studies.written_pages import page_of
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -101,7 +101,7 @@ def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 def test_a_study_of_one_size_has_no_full_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="label-dp"):
-        registry.run_study("label-dp", tmp_path, tmp_path / "out", 1, Progress(), full=True)
+        registry.run_study("label-dp", tmp_path, tmp_path / "out", Scope(1), Progress(), full=True)
     assert LabelDPStudy().full is False
     assert "170 hours" in DeparturesStudy(full=True).full_settings
 
@@ -171,7 +171,7 @@ def test_results_of_the_two_sizes_are_kept_apart(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(registry, "STUDIES", {"tiny": Tiny})
     for full in (False, True):
-        registry.run_study("tiny", tmp_path, tmp_path / "out", 1, Progress(), full=full)
+        registry.run_study("tiny", tmp_path, tmp_path / "out", Scope(1), Progress(), full=full)
         assert ("--full" in (tmp_path / "out" / "departures.md").read_text().partition("## ")[0]) == full
     folders = {path.parent.name for path in (tmp_path / "out").glob("trials*/*.json")}
     assert folders == {"trials", "trials-full"}

@@ -26,8 +26,9 @@ from studies.__main__ import main
 from studies.forward_leakage.study import ForwardLeakageStudy
 from studies.gradient_leakage.study import GradientLeakageStudy
 from studies.label_dp.study import LabelDPStudy
+from studies.record import Record
 from studies.results import TrialResult, mean_of
-from studies.trials import Study, Trial, run_trials
+from studies.trials import Scope, Study, Trial, run_trials
 from studies.workers import run_in_workers
 from tests.studies.written_pages import page_of
 
@@ -115,11 +116,11 @@ def rows_of(page: str) -> list[list[str]]:
 def test_a_study_runs_each_training_once_and_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "STUDIES", {"tiny": Tiny})
     first, again = Stages(), Stages()
-    results = registry.run_study("tiny", tmp_path, tmp_path / "out", 1, first).results
+    results = registry.run_study("tiny", tmp_path, tmp_path / "out", Scope(1), first).results
     assert [result.setting for result in results] == ["undefended", "max_norm"]
     assert [result.measured for result in results] == [{"epochs": 2}] * 2
     assert len(first.names) == 2
-    wider = registry.run_study("tiny", tmp_path, tmp_path / "out", 2, again).results
+    wider = registry.run_study("tiny", tmp_path, tmp_path / "out", Scope(2), again).results
     assert wider[:2] == results
     assert len(again.names) == 2
     page = (tmp_path / "out" / "tiny.md").read_text()
@@ -129,6 +130,28 @@ def test_a_study_runs_each_training_once_and_continues(tmp_path: Path, monkeypat
     saved = json.loads((tmp_path / "out" / "tiny.json").read_text())["results"]
     assert [entry["metric"] for entry in saved] == [result.metric for result in wider]
     assert not list((tmp_path / "out").glob("work*"))
+
+
+def test_a_published_record_is_extended_by_one_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record without its `trials/`, as in docs/results, keeps its results; each new one says where it was trained."""
+    monkeypatch.setattr(registry, "STUDIES", {"tiny": Tiny})
+    known = TrialResult("Criteo", "undefended", 1, 0.7, 1.0, {}, {})
+    Record("tiny", "0.1.0", 1, full=False, provenance="Trained.", results=(known,)).save(tmp_path)
+    stages = Stages()
+    record = registry.run_study("tiny", tmp_path, tmp_path, Scope(2, settings=["max_norm"]), stages)
+    assert [result.key for result in record.results] == [
+        known.key,
+        ("Criteo", "max_norm", 1),
+        ("Criteo", "max_norm", 2),
+    ]
+    assert record.results[0] == known
+    assert (record.seeds, len(stages.names)) == (2, 2)
+    assert all(result.commit and "cores" in result.host for result in record.results[1:])
+    assert f"2 at commit `{record.results[1].commit}`" in " ".join((tmp_path / "tiny.md").read_text().split())
+    with pytest.raises(ConfigError, match=r"unknown --group 'Criteoo'.*Criteo"):
+        registry.run_study("tiny", tmp_path, tmp_path, Scope(1, groups=["Criteoo"]), Progress())
+    with pytest.raises(ConfigError, match=r"unknown --setting 'max_nrm'.*max_norm"):
+        registry.run_study("tiny", tmp_path, tmp_path, Scope(1, settings=["max_nrm"]), Progress())
 
 
 def test_results_without_measured_values_are_read(tmp_path: Path) -> None:
@@ -146,7 +169,7 @@ def test_results_without_measured_values_are_read(tmp_path: Path) -> None:
     }
     for name in (trial.slug, trial.slug.replace("undefended", "max_norm")):
         (tmp_path / "trials" / f"{name}.json").write_text(json.dumps(old))
-    assert [result.measured for result in run_trials(study, tmp_path, tmp_path, 1, Progress())] == [{}, {}]
+    assert [result.measured for result in run_trials(study, tmp_path, tmp_path, Scope(1), Progress())] == [{}, {}]
 
 
 class Slow(Tiny):
@@ -165,11 +188,11 @@ class Slow(Tiny):
 
 
 def test_workers_share_the_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_in_workers(Slow, tmp_path, tmp_path, 2, 2, full=False)
+    run_in_workers(Slow, tmp_path, tmp_path, Scope(2), 2, full=False)
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) == len({line.split()[1] for line in lines}) == 4, "each training once"
     assert len({line.split()[0] for line in lines}) == 2
-    results = run_trials(Slow(), tmp_path, tmp_path, 2, Progress())
+    results = run_trials(Slow(), tmp_path, tmp_path, Scope(2), Progress())
     assert [(result.setting, result.seed) for result in results] == [
         ("undefended", 1),
         ("max_norm", 1),
@@ -186,7 +209,7 @@ def test_a_training_of_another_process_is_waited_for_and_taken_over_when_it_dies
     stages.stage = stages.names.append  # type: ignore[method-assign]
     other = locked(tmp_path / "trials" / f"{first.slug}.lock", "another machine")
     other.__enter__()
-    thread = threading.Thread(target=run_trials, args=(study, tmp_path, tmp_path, 1, stages))
+    thread = threading.Thread(target=run_trials, args=(study, tmp_path, tmp_path, Scope(1), stages))
     thread.start()
     while not any("waiting" in name for name in stages.names):
         assert thread.is_alive()
@@ -202,9 +225,9 @@ def test_a_training_of_another_process_is_waited_for_and_taken_over_when_it_dies
 
 def test_an_error_of_a_worker_is_raised(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="data"):
-        run_in_workers(GradientLeakageStudy, tmp_path, tmp_path, 1, 2, full=False)
+        run_in_workers(GradientLeakageStudy, tmp_path, tmp_path, Scope(1), 2, full=False)
     with pytest.raises(ConfigError, match="--workers of 1 or more"):
-        registry.run_study("gradient-leakage", tmp_path, tmp_path, 1, Progress(), workers=0)
+        registry.run_study("gradient-leakage", tmp_path, tmp_path, Scope(1), Progress(), workers=0)
 
 
 def test_the_command_prints_one_document_or_the_page(
@@ -220,9 +243,9 @@ def test_the_command_prints_one_document_or_the_page(
 
 def test_an_unknown_study_and_absent_data_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="gradient-leakage"):
-        registry.run_study("gradient-leakge", tmp_path, tmp_path / "out", 1, Progress())
+        registry.run_study("gradient-leakge", tmp_path, tmp_path / "out", Scope(1), Progress())
     with pytest.raises(DataError, match="data"):
-        registry.run_study("gradient-leakage", tmp_path, tmp_path / "out", 1, Progress())
+        registry.run_study("gradient-leakage", tmp_path, tmp_path / "out", Scope(1), Progress())
 
 
 def test_an_interval_needs_two_seeds() -> None:
