@@ -22,6 +22,8 @@ from cutlayer.serving.served_audit import audit_served
 from cutlayer.training.folder import RunFolder
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
 
+CODES = torch.arange(100)[:, None]
+
 
 def ids(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (count, 16), dtype=np.uint8)
@@ -63,6 +65,24 @@ def test_a_sample_goes_on_after_a_restart_and_not_in_another_training(tmp_path: 
     )
     assert len(ServedSample(path, "other", 30)) == 0
     assert len(half) == 0
+
+
+def test_the_sample_is_the_rows_of_the_smallest_hashes_as_they_were_first_served(tmp_path: Path) -> None:
+    """Against a slow reference: lookups of all sizes, ids that repeat within and between them."""
+    draw, asked = np.random.default_rng(2), ids(300)
+    sample = ServedSample(tmp_path / "s", "tag", 50)
+    first: dict[int, float] = {}
+    for number in range(120):
+        chosen = draw.integers(0, 300 if number else 60, draw.integers(1, 90) if number else 99)
+        sample.add(asked[chosen], torch.full((len(chosen), 1), float(number)), lambda rows: (CODES[rows], CODES[rows]))
+        for row in chosen.tolist():
+            first.setdefault(row, number)
+    sample.write()
+    wanted = sorted(first, key=lambda row: int(sample._hashes(asked[row : row + 1])[0]))[:50]
+    found = read_sample(sample.path)
+    assert [row.tobytes() for row in found.ids] == [asked[row].tobytes() for row in wanted]
+    assert found.embeddings[:, 0].tolist() == [first[row] for row in wanted]
+    assert len(sample) == 50
 
 
 def test_wide_rows_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ not cryptographic; the key is with the party that records, and nothing that it s
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +51,40 @@ def sample_path(folder: Path, party: str, of: str) -> Path:
     return folder / "serving" / party / "sample" / f"{of}.safetensors"
 
 
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Recorded rows.
+
+    Attributes:
+        hashes: Keyed hashes of their ids, uint64 (n,).
+        tensors: Ids, embeddings and columns by name, (n, ...).
+    """
+
+    hashes: npt.NDArray[np.uint64]
+    tensors: Mapping[str, Tensor]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @property
+    def most(self) -> int:
+        """Number of such rows that `MAX_BYTES` has room for, at least 1."""
+        return max(1, MAX_BYTES // sum(tensor[0].nbytes for tensor in self.tensors.values()))
+
+    def has(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Which of some hashes (m,) are among the rows', which are sorted."""
+        if not len(self):
+            return np.zeros(len(hashes), dtype=bool)
+        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
+        found: npt.NDArray[np.bool_] = self.hashes[places] == hashes
+        return found
+
+
 class ServedSample:
     """Collects the sample of one passive party's embeddings.
+
+    Rows wait unsorted until they are a quarter of the sample, so that a lookup of thousands of rows costs little more
+    than the hashes of their ids.
 
     Args:
         path: Its file; what it holds of the same training is continued.
@@ -63,13 +95,15 @@ class ServedSample:
     def __init__(self, path: Path, training: str, rows: int) -> None:
         self.path, self._training, self._most = path, training, rows
         self._key = np.frombuffer(secrets.token_bytes(24), dtype=np.uint64).copy()
-        self._rows: dict[int, dict[str, Tensor]] = {}
-        self._bound = _LAST
+        # The sample in the order of its hashes, then rows that wait; replaced as a whole, as another thread reads it.
+        self._parts: tuple[_Rows, ...] = ()
+        self._waiting, self._bound = 0, _LAST
         self._changed = False
         self._continue()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        self._merge()
+        return sum(len(part) for part in self._parts)
 
     def add(
         self,
@@ -85,14 +119,20 @@ class ServedSample:
             columns: The owner's encoded columns of some of the rows, by their index; `None` where it is another party.
         """
         hashes = self._hashes(ids)
-        for index in np.flatnonzero(hashes <= np.uint64(self._bound)).tolist():
-            hashed = int(hashes[index])
-            if hashed not in self._rows and hashed <= self._bound:
-                row = {"ids": torch.from_numpy(ids[index].copy()), "embeddings": embeddings[index].detach().clone()}
-                if columns is not None:
-                    codes, numbers = columns(np.array([index]))
-                    row |= {"codes": codes[0].clone(), "numbers": numbers[0].clone()}
-                self._insert(hashed, row)
+        chosen = np.flatnonzero(hashes <= np.uint64(self._bound))
+        if self._parts and len(chosen):
+            chosen = chosen[~self._parts[0].has(hashes[chosen])]
+
+        def recorded(rows: npt.NDArray[np.int64]) -> _Rows:
+            tensors = {"ids": torch.from_numpy(ids[rows]), "embeddings": embeddings.detach()[torch.from_numpy(rows)]}
+            if columns is not None:
+                tensors["codes"], tensors["numbers"] = columns(rows)
+            return _Rows(hashes[rows], tensors)
+
+        if len(chosen):
+            if not self._parts:
+                self._limit(recorded(chosen[:1]))
+            self._insert(recorded(chosen[np.unique(hashes[chosen], return_index=True)[1][: self._most]]))
 
     def write(self) -> None:
         """Write the sample, if it changed.
@@ -100,24 +140,31 @@ class ServedSample:
         Raises:
             OSError: the disk is full.
         """
-        if not self._changed or not self._rows:
+        if not self._changed:
             return
         self._changed = False
-        names = next(iter(self._rows.values()))
-        # A copy of the rows first: more may be added by another thread while this one writes.
-        rows = [*self._rows.values()]
-        tensors = {name: torch.stack([row[name] for row in rows]) for name in names}
+        sample = _merged(self._parts, self._most)  # of what is recorded by now: more may be added meanwhile
         make_folder(self.path.parent)
-        write_tensors(self.path, tensors, {"training": self._training, "key": self._key.tobytes().hex()})
+        write_tensors(self.path, sample.tensors, {"training": self._training, "key": self._key.tobytes().hex()})
 
-    def _insert(self, hashed: int, row: dict[str, Tensor]) -> None:
-        most = min(self._most, max(1, MAX_BYTES // sum(tensor.nbytes for tensor in row.values())))
-        self._rows[hashed] = row
+    def _limit(self, first: _Rows) -> None:
+        """Take the size of a row from the first one."""
+        self._most = min(self._most, first.most)
+        self._parts = (_Rows(first.hashes[:0], {name: tensor[:0] for name, tensor in first.tensors.items()}),)
+
+    def _insert(self, rows: _Rows) -> None:
+        self._parts = (*self._parts, rows)
+        self._waiting += len(rows)
         self._changed = True
-        if len(self._rows) > most:
-            del self._rows[max(self._rows)]
-        if len(self._rows) == most:
-            self._bound = max(self._rows)
+        if self._waiting > self._most // 4:
+            self._merge()
+
+    def _merge(self) -> None:
+        if self._waiting:
+            whole = _merged(self._parts, self._most)
+            if len(whole) == self._most:
+                self._bound = int(whole.hashes[-1])
+            self._parts, self._waiting = (whole,), 0
 
     def _hashes(self, ids: Digests) -> npt.NDArray[np.uint64]:
         words = np.ascontiguousarray(ids).view(np.uint64).reshape(-1, 2)
@@ -136,10 +183,20 @@ class ServedSample:
             self._key = np.frombuffer(bytes.fromhex(header["key"]), dtype=np.uint64).copy()
         except (OSError, ValueError, KeyError):
             return
-        ids = tensors["ids"].numpy()
-        for index, hashed in enumerate(self._hashes(ids).tolist()):
-            self._insert(hashed, {name: tensor[index].clone() for name, tensor in tensors.items()})
-        self._changed = False
+        if len(tensors["ids"]):
+            rows = _Rows(self._hashes(tensors["ids"].numpy()), tensors)
+            self._limit(rows)
+            self._insert(rows)
+            self._merge()
+            self._changed = False
+
+
+def _merged(parts: Sequence[_Rows], most: int) -> _Rows:
+    """The rows of the smallest hashes among all parts, ascending; of several with one hash, the first."""
+    hashes, first = np.unique(np.concatenate([part.hashes for part in parts]), return_index=True)
+    chosen = torch.from_numpy(first[:most])
+    tensors = {name: torch.cat([part.tensors[name] for part in parts])[chosen] for name in parts[0].tensors}
+    return _Rows(hashes[:most], tensors)
 
 
 def read_sample(path: Path) -> Served:
