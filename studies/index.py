@@ -19,8 +19,8 @@ _BEYOND = (
     "norm alignment and of distance correlation.",
     "- *Whole-run budgets.* An epsilon is published for one release. A run releases each row in every epoch; "
     "[at a total budget](embedding-budget.md) a single release is the better use of it.",
-    "- *A floor.* A party's own columns tell something of the labels without any message. The audit states the excess "
-    "over that; the papers compare with chance.",
+    "- *A floor.* A party's own columns reveal something about the labels without any message. The audit states the "
+    "excess over that; the papers compare with chance.",
 )
 
 

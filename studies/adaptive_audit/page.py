@@ -47,13 +47,13 @@ def worst(result: TrialResult) -> float | None:
 
 
 def excess(result: TrialResult) -> float | None:
-    """The worst leak minus what the party's own columns tell."""
+    """The worst leak minus what the party's own columns reveal."""
     own, leak = result.measured.get("own_columns"), worst(result)
     return None if own is None or leak is None else leak - own
 
 
 def own_columns(result: TrialResult) -> float | None:
-    """What the party's own columns tell."""
+    """What the party's own columns reveal."""
     own: float | None = result.measured.get("own_columns")
     return own
 
@@ -116,7 +116,7 @@ def _front(results: Results) -> Section:
     text = (
         "Utility against the adaptive leak: on each data set the settings that no other beats in both, by the mean "
         "over the seeds. The excess is that of the strongest attack on either message over the party's own columns; "
-        "below 0, what was sent tells less than the columns that it was computed from."
+        "below 0, what was sent reveals less than the columns that it was computed from."
     )
     return Section("The front", (text, Table(("data", "defence", "test AUC lost", "excess"), tuple(rows))))
 

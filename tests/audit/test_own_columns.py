@@ -1,4 +1,4 @@
-"""What a party's own columns tell: the better of two models, the slower of which stops where it is behind."""
+"""What a party's own columns reveal: the better of two models, the slower of which stops where it is behind."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_nothing_within_reach_names_the_nearest_and_what_columns_tell(place, sta
     assert told.code == 0
     text = " ".join(told.out.split())
     assert "Nothing reaches leak 0.6, loss 0.01; the nearest is" in text
-    assert "A passive party's own columns tell 0.700 without any message: a leak of 0.6 is below that" in text
+    assert "A passive party's own columns reach 0.700 without any message: a leak of 0.6 is below that" in text
     assert "Price of this search: " in text
     assert "no ledger counts the trials together" in text
 

@@ -120,7 +120,7 @@ def test_a_run_that_is_resumed_keeps_its_generation(tmp_path):
     resumed, of_run = train(tmp_path, "a", y, ids)
     assert torch.equal(resumed, first)
     assert of_run.draws.endswith(" 0")
-    for choice, remedy in (("refuse", "their draws would tell"), ("redraw", "the run began before they changed")):
+    for choice, remedy in (("refuse", "their draws would reveal"), ("redraw", "the run began before they changed")):
         with pytest.raises(DataError, match=rf"another label in {int(changed.sum()):,} of 20,000 rows; {remedy}"):
             train(tmp_path, "a", corrected, ids, choice)
     assert torch.equal(train(tmp_path, "a", corrected, ids, "keep")[0], first)

@@ -29,9 +29,9 @@ def with_leak(report: Report, run: str, leak: float) -> Report:
     ("now", "words"),
     [
         (1.0, "with it they can read every label, and"),
-        (0.92, "with it they can tell nearly every label, and"),
+        (0.92, "with it they can infer nearly every label, and"),
         (0.8, "with it they can guess labels far better than chance, and"),
-        (0.51, "with it they cannot tell labels better than chance, and"),
+        (0.51, "with it they cannot infer labels better than chance, and"),
     ],
 )
 def test_the_sentence_says_what_the_leak_means(now: float, words: str) -> None:

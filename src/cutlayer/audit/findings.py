@@ -122,7 +122,7 @@ def _exposed(context: Context) -> Iterator[str]:
         columns = baseline.own_columns if baseline else None
         floor = max(columns or 0.5, (baseline.chance if baseline else None) or 0.5)
         if worst.low is not None and worst.low > floor + EXPOSED:
-            against = "chance is 0.5" if columns is None else f"its own columns tell {columns:.3f}"
+            against = "chance is 0.5" if columns is None else f"its own columns reach {columns:.3f}"
             yield (
                 f"{worst.label} reads {worst.leak:.3f} ({worst.low:.3f} to {worst.high:.3f}) of the labels; {against}"
             )
@@ -135,7 +135,7 @@ def _below_own_columns(context: Context) -> Iterator[str]:
         if leaks and baseline.own_columns is not None and max(leaks) < baseline.own_columns:
             yield (
                 f"no attack on the messages of {baseline.party} reads more than {max(leaks):.3f}; the party's own "
-                f"columns tell {baseline.own_columns:.3f} ({baseline.model} on all labels)"
+                f"columns reach {baseline.own_columns:.3f} ({baseline.model} on all labels)"
             )
 
 
@@ -276,8 +276,8 @@ CHECKS = (
     Check(
         "CL113",
         "note",
-        "no attack reads more than the party's own columns tell",
-        "read the excess, not the leak; the columns tell as much without any message",
+        "no attack reads more than the party's own columns reveal",
+        "read the excess, not the leak; the columns reveal as much without any message",
         _below_own_columns,
     ),
 )

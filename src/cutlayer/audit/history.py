@@ -43,7 +43,7 @@ def audit_history(
         label: Label of the run.
         audit: Results of the attacks on single epochs.
         attacks: Attacks on the whole run.
-        own: What each passive party's own columns tell, where they are at hand.
+        own: What each passive party's own columns reveal, where they are at hand.
     """
     epochs = list(read_followed(run.folder.transcript(run.job.active)))
     found = [_PartyAudit.of(run, label, party, epochs, audit, attacks) for party in run.job.passives if epochs]
@@ -187,7 +187,7 @@ def truth_of(run: Run) -> Tensor:
 
 
 def own_columns(run: Run) -> dict[str, OwnColumns]:
-    """What the columns of each passive party that are at hand tell of the labels."""
+    """What the columns of each passive party that are at hand reveal about the labels."""
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
     seed, trees = run.job.train.seed, run.job.parties[run.job.active].audit.depth == "full"
     return {

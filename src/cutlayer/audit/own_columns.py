@@ -1,4 +1,4 @@
-"""What a passive party's own columns tell of the labels, without any message."""
+"""What a passive party's own columns reveal of the labels, without any message."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class GatesConfig(FrozenModel):
 
     Attributes:
         label_auc: Largest leak, max(AUC, 1 - AUC).
-        excess: Largest leak minus what the party's own columns tell; measured only where all parties run together.
+        excess: Largest leak minus what the party's own columns reveal; measured only where all parties run together.
     """
 
     label_auc: float | None = Field(default=None, gt=0.5, le=1)

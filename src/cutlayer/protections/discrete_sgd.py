@@ -47,7 +47,7 @@ class DiscreteSGD(Protection[DiscreteSGDConfig]):
     reference = "Fu et al. 2022 (USENIX Security), possible defenses"
     rank = 10
     excludes = frozenset({"ppdl", "gradient_compression"})
-    no_guarantee = "rounding is a function of the gradient, and signs often tell the label"
+    no_guarantee = "rounding is a function of the gradient, and signs often reveal the label"
     counters = ("entries", "entries_outside")
     means = (("mean_bound", "bounds", "batches"),)
 

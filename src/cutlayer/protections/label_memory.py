@@ -181,7 +181,7 @@ class LabelMemory:
         if choice == "redraw" and begun:
             raise DataError.expected(wanted, got, "the run began before they changed: restore them, or start a new run")
         remedy = (
-            "their draws would tell which rows those are. Choose at the label's owner: 'changed_labels: keep' of "
+            "their draws would reveal which rows those are. Choose at the label's owner: 'changed_labels: keep' of "
             "label_dp leaves these rows their old draws; 'changed_labels: redraw' draws every row anew, and the eps of "
             "both trainings add up"
         )

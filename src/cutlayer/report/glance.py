@@ -28,7 +28,7 @@ class Glance:
         utility: Headline metric on the reported rows.
         leak: Worst leak of the labels; `None` where no message was attacked.
         features: Largest R2 of a reconstruction of columns; `None` where none was tried.
-        columns: What the columns of the party with the worst leak tell without any message; `None` where unknown.
+        columns: What the columns of the party with the worst leak reveal without any message; `None` where unknown.
     """
 
     name: str
@@ -70,7 +70,7 @@ def _table(report: Report, runs: tuple[Glance, ...]) -> Table:
     columns = [(number("Columns rebuilt (R\u00b2)"), _features)] if tried else []
     return table(
         "Label leak: the strongest attack on messages, 0.5 is chance, 1 every label; below it what the party's own "
-        "columns tell without any message. Columns rebuilt: 0 is none, 1 all",
+        "columns reveal without any message. Columns rebuilt: 0 is none, 1 all",
         runs,
         ("Run", lambda run: Cell(run.name, (run.note,))),
         (Column(f"test {name_of(report.utility.metric)}", "number"), lambda run: metric(run.utility)),

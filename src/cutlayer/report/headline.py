@@ -15,7 +15,7 @@ SMALL = 0.02
 
 _READ = (
     (0.99, "can read every label"),
-    (0.9, "can tell nearly every label"),
+    (0.9, "can infer nearly every label"),
     (0.75, "can guess labels far better than chance"),
     (0.6, "can guess labels better than chance"),
     (0.55, "can guess labels slightly better than chance"),
@@ -27,9 +27,9 @@ def reading(leak: float) -> str:
     """What a leak means.
 
     >>> reading(1.0), reading(0.83), reading(0.51)
-    ('can read every label', 'can guess labels far better than chance', 'cannot tell labels better than chance')
+    ('can read every label', 'can guess labels far better than chance', 'cannot infer labels better than chance')
     """
-    return next((words for limit, words in _READ if leak >= limit), "cannot tell labels better than chance")
+    return next((words for limit, words in _READ if leak >= limit), "cannot infer labels better than chance")
 
 
 def rebuilding(r2: float) -> str:
@@ -57,9 +57,9 @@ def headline(report: Report) -> str:
 
 def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
     if worst.party in label_free_parties(report):
-        return "learn no more about labels than their own columns tell"
+        return "learn no more about labels than their own columns reveal"
     if matrix.excesses and max(matrix.excesses) <= SMALL:
-        return "learn hardly more about labels than their own columns tell"
+        return "learn hardly more about labels than their own columns reveal"
     return reading(worst.leak)
 
 

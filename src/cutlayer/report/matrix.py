@@ -54,13 +54,13 @@ class Matrix:
 
     @property
     def excesses(self) -> list[float]:
-        """Each leak of this run minus what the columns of its party tell, where that was measured."""
+        """Each leak of this run minus what the columns of its party reveal, where that was measured."""
         own = [leak for leak in self.cells.values() if leak.run == RunKind.THIS_RUN]
         known = [(leak.leak, self.own_columns(leak)) for leak in own]
         return [leak - columns for leak, columns in known if columns is not None]
 
     def own_columns(self, leak: LeakResult) -> float | None:
-        """What the columns of the leak's party tell, if it was measured."""
+        """What the columns of the leak's party reveal, if it was measured."""
         baseline = self.baselines.get(leak.party)
         return None if baseline is None else baseline.own_columns
 

@@ -41,7 +41,7 @@ class RunAudit(FrozenModel):
         return next((baseline for baseline in self.baselines if baseline.party == party), None)
 
     def excesses(self) -> dict[str, float]:
-        """Each leak minus what the party's own columns tell, by label; without parties whose columns are elsewhere."""
+        """Each leak minus what the party's own columns reveal, by label; not of parties whose columns are elsewhere."""
         own = {baseline.party: baseline.own_columns for baseline in self.baselines}
         known = [(leak, own.get(leak.party)) for leak in self.leaks]
         return {leak.label: leak.leak - columns for leak, columns in known if columns is not None}

@@ -38,8 +38,8 @@ class TrialMetrics:
         where: That attack, as `party/message/attack`.
         epoch: Its worst epoch, from 1.
         seconds: Wall-clock time of training.
-        columns: What the columns of that attack's party tell by themselves; `None` where that is not defined.
-        excess: Largest leak minus what the party's own columns tell; `None` where that is not defined.
+        columns: What the columns of that attack's party reveal by themselves; `None` where that is not defined.
+        excess: Largest leak minus what the party's own columns reveal; `None` where that is not defined.
     """
 
     utility: float

@@ -1,4 +1,4 @@
-"""The feature prior: what the gradients tell, and what the party's own columns predict from it."""
+"""The feature prior: what the gradients reveal, and what the party's own columns predict from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CERTAIN = 8.0  # log-odds beyond this count as certain
 
 
 class FeaturePrior(HistoryAttack):
-    """Score a row by what its gradients tell plus what the party's own columns predict.
+    """Score a row by what its gradients reveal plus what the party's own columns predict.
 
     The labels that `joint_spectral` and `mixture` infer are pseudo-labels for a ridge regression on the party's own
     encoded columns, cross-fitted so that no row's own pseudo-label is in its prediction. Both are standardised and

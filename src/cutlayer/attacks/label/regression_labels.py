@@ -17,7 +17,7 @@ class RegressionLabels(HistoryAttack):
     """Score a row by its residual along the top singular direction of each batch, with one sign for the run.
 
     With a squared loss the gradient of a row is 2 (p - y) w(e): in the direction in which a batch varies most it has
-    the residual. While the model knows nothing, p is constant and the residual *is* the label, so the first epoch tells
+    the residual. While the model knows nothing, p is constant and the residual *is* the label: the first epoch reveals
     most. Variants: the mean over the epochs, and the first epoch plus what the party's own columns predict from it.
     Signs of batches are aligned by the rows that return; with one epoch each batch keeps its own.
 

@@ -26,10 +26,10 @@ NOT_SHOWN = (
     "and an audit is no proof of a guarantee.",
     "Parties that do not follow the protocol, or that share what they received, unless an attack says so.",
     "What is visible without any message: the times of messages, the number of epochs, and that a row is in common, "
-    "which alignment tells the parties.",
+    "which alignment reveals to the parties.",
     "Several trainings on the same rows, and settings that were chosen on them: each is a release of its own.",
     "The rows of other people than those in the tables, and how these tables came to be.",
-    "What a deployed model tells those who may query it; cutlayer audit --served attacks what was served.",
+    "What a deployed model reveals to those who may query it; cutlayer audit --served attacks what was served.",
 )
 
 

@@ -59,7 +59,7 @@ def _labels(report: Report) -> Iterator[Evidence]:
             control=baseline.chance if baseline else None,
             control_is="the strongest attack on permuted labels",
             naive=baseline.own_columns if baseline else None,
-            naive_is=f"what {leak.party}'s own columns tell, without a message",
+            naive_is=f"what {leak.party}'s own columns reveal, without a message",
             undefended=undefended.get(leak.label),
             rows=leak.rows,
         )
@@ -88,9 +88,9 @@ def _features(report: Report) -> Iterator[Evidence]:
             control=result.baseline,
             control_is="a guess" if member else "the best constant answer",
             naive=result.other_columns,
-            naive_is="no columns tell which rows were trained on"
+            naive_is="no columns reveal which rows were trained on"
             if member
-            else "what other parties' columns already tell",
+            else "what other parties' columns already reveal",
             undefended=undefended[0] if undefended else None,
             rows=result.rows,
         )
@@ -140,12 +140,12 @@ def _label_sentence(each: Evidence, task: str) -> str:
     leak = each.value or 0.5
     rows = "two rows" if task == "regression" else "two rows with different labels"
     what = "which label is larger" if task == "regression" else "which has which label"
-    share = f"of {rows} it can tell {what} in {leak:.0%} of the cases, where a guess is right in 50 %"
+    share = f"of {rows} it identifies {what} in {leak:.0%} of the cases, where a guess is right in 50 %"
     known = "" if each.naive is None else f"; its own columns alone give {each.naive:.0%}"
     if leak >= NEARLY_ALL:
-        return f"{each.attacker} can tell the label of nearly every row of {each.owner}: {share}{known}."
+        return f"{each.attacker} can infer the label of nearly every row of {each.owner}: {share}{known}."
     words = "much" if leak >= MUCH else "something" if leak >= LITTLE else "next to nothing"
-    return f"{each.attacker} can tell {words} about the labels of {each.owner}: {share}{known}."
+    return f"{each.attacker} can learn {words} about the labels of {each.owner}: {share}{known}."
 
 
 def _feature_sentence(each: Evidence, _task: str) -> str:
@@ -161,7 +161,7 @@ def _feature_sentence(each: Evidence, _task: str) -> str:
 
 def _member_sentence(each: Evidence, _task: str) -> str:
     return (
-        f"{each.attacker} can tell which rows of {each.owner} were trained on with AUC {metric(each.value)} "
+        f"{each.attacker} can identify which rows of {each.owner} were trained on with AUC {metric(each.value)} "
         f"({each.attack}); a guess is 0.500."
     )
 

@@ -30,10 +30,10 @@ from cutlayer.results.run import RunKind
 
 _LEAD = (
     "Each value is the leak of an attack on the very messages that were sent: max(AUC, 1\u00a0−\u00a0AUC) of its "
-    "scores against the true labels, 0.5 for chance and 1 for every label. An attacker keeps everything it has seen: "
-    "attacks on the whole run score each row once from all its epochs (run), the others count at their worst epoch. A "
-    "party's own columns tell something without any message; the excess is what an attack reads beyond that. Own model "
-    "after leaving is the held-out AUC of a model that the party trains alone, on labels that an attack inferred."
+    "scores against the true labels, 0.5 for chance and 1 for every label. An attacker stores everything it has seen: "
+    "attacks on the whole run score each row once from all its epochs (run), all others count at their worst epoch. A "
+    "party's own columns reveal something without any message; the excess is what an attack reads beyond that. Own "
+    "model after leaving is the held-out AUC of a model that the party trains alone, on labels that an attack inferred."
 )
 
 
@@ -249,7 +249,7 @@ def _answer(report: Report, matrix: Matrix) -> str:
     )
     columns = matrix.own_columns(worst)
     if columns is not None:
-        text += f" The party's own columns tell {auc(columns)}."
+        text += f" The party's own columns reach {auc(columns)}."
     if covers_chance(worst):
         text += " The interval includes chance."
     same = matrix.cell(RunKind.UNDEFENDED, target_of(worst))

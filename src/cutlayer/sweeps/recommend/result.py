@@ -22,8 +22,8 @@ class Measured:
         utility: Headline metric.
         loss: That of the undefended job with the same seed, minus `utility`.
         leak: max(AUC, 1 - AUC) of the strongest attack, 0.5 to 1.
-        excess: Largest leak minus what the party's own columns tell; `None` where that is not defined.
-        columns: What the columns of the party with the largest leak tell by themselves.
+        excess: Largest leak minus what the party's own columns reveal; `None` where that is not defined.
+        columns: What the columns of the party with the largest leak reveal by themselves.
         where: The strongest attack, as `party/message/attack`.
     """
 

@@ -34,14 +34,14 @@ def _figures(result: Recommendation, best: Checked) -> str:
 
 
 def lowest_columns(result: Recommendation) -> str:
-    """A sentence where a party's own columns tell more than the limit: no protection of messages changes that."""
+    """A sentence where a party's own columns reveal more than the limit: no protection of messages changes that."""
     limit = result.limits.max_leak
-    telling = [candidate.columns for candidate in result.last.values() if candidate.columns is not None]
-    if limit is None or not telling or max(telling) <= limit:
+    columns = [candidate.columns for candidate in result.last.values() if candidate.columns is not None]
+    if limit is None or not columns or max(columns) <= limit:
         return ""
     return (
-        f"A passive party's own columns tell {auc(max(telling))} without any message: a leak of {limit:g} is below "
-        "that. Ask for --max-excess, what messages tell beyond the columns"
+        f"A passive party's own columns reach {auc(max(columns))} without any message: a leak of {limit:g} is below "
+        "that. Limit --max-excess instead, what messages reveal beyond the columns"
     )
 
 
