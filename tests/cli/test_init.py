@@ -30,10 +30,10 @@ def test_guesses_make_a_job_that_passes_check(place, folder):
     assert [total["epsilon"] for total in found["totals"]] == [0.0]
 
 
-@pytest.mark.parametrize("fear", ["labels", "columns", "both", "nothing"])
+@pytest.mark.parametrize("protect", ["labels", "columns", "both", "nothing"])
 @pytest.mark.parametrize("apart", ["--apart", "--together"])
-def test_every_answer_passes_check(place, folder, fear, apart):
-    assert place.call("init", folder, "--protect", fear, apart, "--json").code == 0
+def test_every_answer_passes_check(place, folder, protect, apart):
+    assert place.call("init", folder, "--protect", protect, apart, "--json").code == 0
     if apart == "--together":
         assert place.call("check", folder / "job.yaml").code == 0
         return
@@ -43,8 +43,8 @@ def test_every_answer_passes_check(place, folder, fear, apart):
         document = told.document()
         assert document["ready"]
         stated = " ".join(check["found"] for check in document["checks"] if check["name"] == "guarantee")
-        assert ("the labels of the training rows" in stated) == (name == "bank" and fear in ("labels", "both"))
-        assert ("the features of telco" in stated) == (name == "telco" and fear in ("columns", "both"))
+        assert ("the labels of the training rows" in stated) == (name == "bank" and protect in ("labels", "both"))
+        assert ("the features of telco" in stated) == (name == "telco" and protect in ("columns", "both"))
     text = (folder / "job.yaml").read_text()
     assert "table:" not in text, "tables and columns are in the private files alone"
     assert "default" not in text

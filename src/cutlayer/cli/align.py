@@ -31,7 +31,7 @@ class Reveal(StrEnum):
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Find only how many rows are common, and write no file.")]
 To = Annotated[
     Reveal | None,
-    typer.Option("--reveal", help="Who learns the common rows; all parties name the same. Default: both."),
+    typer.Option("--reveal", help="Who learns the common rows; all parties must give the same value. Default: both."),
 ]
 AlignedFile = Annotated[
     Path | None,

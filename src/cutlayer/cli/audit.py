@@ -20,20 +20,24 @@ Attacks = Annotated[
     list[str] | None, typer.Option("--attack", help="An attack to run; may be repeated. Default: the job's.")
 ]
 Limit = Annotated[
-    float | None, typer.Option("--fail-above", help="Exit with 1 if max(AUC, 1 - AUC) of any label attack is above.")
+    float | None,
+    typer.Option(
+        "--fail-above", help="Exit with code 1 if the leak, max(AUC, 1 - AUC), of any attack on labels is above this."
+    ),
 ]
 Empirical = Annotated[
     bool,
     typer.Option(
-        "--empirical-epsilon", help="Also test the ledger's guarantees on canaries; exit with 1 if one does not hold."
+        "--empirical-epsilon",
+        help="Also test the ledger's guarantees on canaries; exit with code 1 if one does not hold.",
     ),
 ]
 Served = Annotated[
-    bool, typer.Option("--served", help="Attack a sample of what was served since, in place of what was trained on.")
+    bool, typer.Option("--served", help="Attack a sample of the served rows instead of the messages of the training.")
 ]
 Canaries = Annotated[
     int | None,
-    typer.Option("--canaries", help="How many canaries; more can show a larger epsilon. Default: 50,000."),
+    typer.Option("--canaries", help="Number of canaries; more can detect a larger epsilon. Default: 50,000."),
 ]
 
 

@@ -30,7 +30,7 @@ Local = Annotated[Path | None, typer.Option("--local", help="The private file of
 def check(
     job: JobFile, name: Name = None, local: Local = None, allow_model: AllowModel = None, json: Json = False
 ) -> None:
-    """Validate everything without training; forecast bytes, memory, time and what the run costs in privacy."""
+    """Validate a job and its tables without training; forecast bytes, memory, time and privacy cost."""
     if name is not None or local is not None:
         raise typer.Exit(_check_half(job, name, local, allow_model or [], as_json=json))
     from cutlayer.config.load import load_job

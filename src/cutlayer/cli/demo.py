@@ -15,7 +15,7 @@ from cutlayer.cli.run import keys_for, train
 Copy = Annotated[
     Path | None, typer.Option("--copy", help="Only copy the job file and its table there, to edit and run yourself.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="The run folder to make; default: a new one under runs/.")]
+Out = Annotated[Path | None, typer.Option("--out", help="The run folder to create; default: a new one under runs/.")]
 
 
 @app.command()

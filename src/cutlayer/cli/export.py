@@ -14,7 +14,7 @@ from cutlayer.cli.run import AllowModel
 from cutlayer.errors import ConfigError
 
 Party = Annotated[str, typer.Option("--party", help="The party whose part is written.", show_default=False)]
-Out = Annotated[Path, typer.Option("--out", help="The folder to make.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", help="The folder to create.", show_default=False)]
 
 
 @app.command()

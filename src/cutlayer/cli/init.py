@@ -22,13 +22,13 @@ Owner = Annotated[str | None, typer.Option("--labels", help="The file with the l
 Partner = Annotated[list[str] | None, typer.Option("--partner", help="A partner's file; may be repeated.")]
 Label = Annotated[str | None, typer.Option("--label", help="The column of the labels.")]
 Id = Annotated[str | None, typer.Option("--id", help="The column that identifies a row in every table.")]
-Protect = Annotated[str | None, typer.Option("--protect", help="labels, columns, both or nothing.")]
+Protect = Annotated[str | None, typer.Option("--protect", help="What to protect: labels, columns, both or nothing.")]
 Apart = Annotated[
     bool | None, typer.Option("--apart/--together", help="A private file for each organisation, or all in job.yaml.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: take the options, and guesses for the rest.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: use the options, and guesses for the rest.")]
 
-FEARS = ("labels", "columns", "both", "nothing")
+PROTECTED = ("labels", "columns", "both", "nothing")
 
 
 @app.command()
@@ -93,10 +93,10 @@ def _answered(
     if asking and not partners and len(others) > 1:
         listed = typer.prompt("Whose tables take part?", default=", ".join(others)).replace(" ", "").split(",")
     chosen_partners = tuple(names[_choice("", others, name, name, asking=False)] for name in listed)
-    fear = _choice("What has to stay private?", FEARS, protect, "labels", asking=asking)
+    protect = _choice("What has to stay private?", PROTECTED, protect, "labels", asking=asking)
     if apart is None:
         apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
-    return FirstJob(chosen, chosen_partners, label, key, fear, apart)  # type: ignore[arg-type] # one of FEARS
+    return FirstJob(chosen, chosen_partners, label, key, protect, apart)  # type: ignore[arg-type] # one of PROTECTED
 
 
 def _owner_of(names: dict[str, Any], label: str | None) -> str:

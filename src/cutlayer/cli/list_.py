@@ -30,8 +30,8 @@ class Catalogue(StrEnum):
 
 
 @app.command(name="list")
-def list_(what: Annotated[Catalogue, typer.Argument(help="Which catalogue.")], json: Json = False) -> None:
-    """List what can be named in a job."""
+def list_(what: Annotated[Catalogue, typer.Argument(help="The catalogue to list.")], json: Json = False) -> None:
+    """List the protections, attacks or models that a job may name."""
     entries = list(_entries(what))
     if json:
         emit(entries)

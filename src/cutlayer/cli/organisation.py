@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cutlayer.config import Job, PrivateFile
     from cutlayer.jobs.links import LinkOptions
 
-Name = Annotated[str, typer.Option("--as", help="Which party of the job this process is.", show_default=False)]
+Name = Annotated[str, typer.Option("--as", help="The party of the job that this process runs.", show_default=False)]
 LocalFile = Annotated[Path, typer.Option("--local", help="This organisation's private party file.", show_default=False)]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the other parties to connect.")]
 Deadline = Annotated[
@@ -28,7 +28,7 @@ Reconnect = Annotated[
     ),
 ]
 Plaintext = Annotated[
-    bool, typer.Option("--plaintext", help="Link without TLS and certificates, on this machine alone.")
+    bool, typer.Option("--plaintext", help="Link without TLS and certificates; only between processes of this machine.")
 ]
 
 

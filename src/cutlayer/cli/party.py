@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +18,6 @@ from cutlayer.cli.run import (
     Forget,
     JobFile,
     KeyFile,
-    Out,
     Resume,
     checked_forget,
     interruptible,
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from cutlayer.jobs.preflight import Check
     from cutlayer.training.folder import RunFolder
 
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="The run folder to create; default: runs/JOB-NAME next to the private file."),
+]
 Preflight = Annotated[
     bool, typer.Option("--preflight", help="Check files, certificates, table and the other parties; do not train.")
 ]

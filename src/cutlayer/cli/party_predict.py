@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 Run = Annotated[
     Path | None,
-    typer.Option("--run", help="This party's folder of the training; default: runs/JOB-NAME next to the party file."),
+    typer.Option("--run", help="This party's folder of the training; default: runs/JOB-NAME next to the private file."),
 ]
 Data = Annotated[
-    Path | None, typer.Option("--data", help="The table of new rows; default: the table of the party file.")
+    Path | None, typer.Option("--data", help="The table of new rows; default: the table of the private file.")
 ]
 Out = Annotated[
     Path | None, typer.Option("--out", help="The Parquet file that the active party writes.", show_default=False)

@@ -20,21 +20,24 @@ Leak = Annotated[
     float | None, typer.Option("--max-leak", help="Largest leak of the strongest attack: max(AUC, 1 - AUC).")
 ]
 Excess = Annotated[
-    float | None, typer.Option("--max-excess", help="In place of --max-leak: above what a party's own columns tell.")
+    float | None,
+    typer.Option(
+        "--max-excess", help="In place of --max-leak: largest leak minus what the party's own columns reveal."
+    ),
 ]
 Loss = Annotated[
     float, typer.Option("--max-loss", help="Largest loss of the test metric against the job without protection.")
 ]
 Guarantee = Annotated[
-    str | None, typer.Option("--guarantee", help="eps=NUMBER: only protections with this label epsilon or less.")
+    str | None, typer.Option("--guarantee", help="eps=NUMBER: only protections with a label epsilon of at most this.")
 ]
-Seeds = Annotated[int, typer.Option("--seeds", help="Fresh seeds that the best is trained again with.")]
+Seeds = Annotated[int, typer.Option("--seeds", help="Number of fresh seeds of the final check.")]
 Storage = Annotated[
     str, typer.Option("--storage", help="A file or database that machines share; default: recommend.log in --out.")
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="The folder to make or go on with; default: runs/NAME-recommend next to NAME.yaml."),
+    typer.Option("--out", help="The folder to create or continue; default: runs/NAME-recommend next to NAME.yaml."),
 ]
 
 
@@ -52,7 +55,7 @@ def recommend(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Find the protection of the labels that stays within limits; the same command goes on."""
+    """Find a protection of the labels that stays within limits; the same command continues an interrupted search."""
     from cutlayer.cli.progress import progress_for
     from cutlayer.models import allowed_models
     from cutlayer.sweeps.recommend import Limits, Request, parse_guarantee, recommended_diff, verdict

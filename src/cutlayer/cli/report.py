@@ -37,7 +37,7 @@ For = Annotated[
 
 @app.command()
 def report(path: RunPath, markdown: Markdown = False, purpose: For = None, json: Json = False) -> None:
-    """Write report.json and report.html of a run, and show it; or its privacy card."""
+    """Write report.json and report.html of a run and print its tables, or write its privacy card."""
     from cutlayer.training.folder import RunFolder
 
     if purpose is Purpose.DPIA:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="The run folder to make; default: runs/NAME next to the job file NAME.yaml."),
+    typer.Option("--out", help="The run folder to create; default: runs/NAME next to the job file NAME.yaml."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in the folder.")]
 Forget = Annotated[
     bool,
     typer.Option(
         "--forget-peer-progress",
-        help="With --resume: go on although another party lost its progress; rows released again are counted again.",
+        help="With --resume: continue although another party lost its progress; rows released again are counted again.",
     ),
 ]
 JobFile = Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)]
@@ -39,7 +39,9 @@ KeyFile = Annotated[
 
 AllowModel = Annotated[
     list[str] | None,
-    typer.Option("--allow-model", help="A module that the job may import for a model, and so run; may be repeated."),
+    typer.Option(
+        "--allow-model", help="A module that the job may import, and so execute, for a model; may be repeated."
+    ),
 ]
 
 

@@ -25,7 +25,7 @@ Of = Annotated[Subject, typer.Argument(help="job.yaml, or a file of results that
 
 @app.command()
 def schema(of: Of = Subject.JOB, json: Json = False) -> None:
-    """Print the JSON schema of job.yaml, at which you point your editor, or of a file of results."""
+    """Print the JSON schema of job.yaml, for editors, or of a file of results."""
     del json  # the schema is JSON either way
     emit(job_schema() if of is Subject.JOB else result_schema(of))
 

@@ -24,7 +24,7 @@ from cutlayer.errors import ConfigError
 
 Runs = Annotated[
     list[Path],
-    typer.Argument(help="Run folders; the first answers, others wait to be switched to.", show_default=False),
+    typer.Argument(help="Run folders; the first answers requests, the rest can be switched to.", show_default=False),
 ]
 
 SWITCH_SECONDS = 0.0005

@@ -1,4 +1,4 @@
-"""`cutlayer sweep`: the same job with other numbers; the utility-leak front and its knee."""
+"""`cutlayer sweep`: the same job with varied values; the utility-leak front and its knee."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Vary = Annotated[
     list[str],
     typer.Option(
         "--vary",
-        help="A number of the job and its values: PATH=1,2,3 or PATH=0.1..4 or PATH=0.1..4:log; once or more.",
+        help="A key of the job and its values: PATH=1,2,3 or PATH=0.1..4 or PATH=0.1..4:log; may be repeated.",
         show_default=False,
     ),
 ]
 Trials = Annotated[
     int | None,
-    typer.Option("--trials", help="Trials in all; default: every point of a grid of lists, 20 of a search in ranges."),
+    typer.Option("--trials", help="Number of trials; default: all points if only lists are varied, otherwise 20."),
 ]
 Storage = Annotated[
     str, typer.Option("--storage", help="A file or database address that machines share; default: sweep.log in --out.")
 ]
-Leak = Annotated[LeakKind, typer.Option("--leak", help="Which messages' leak to minimise.")]
+Leak = Annotated[LeakKind, typer.Option("--leak", help="Messages whose leak is minimised.")]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="The folder to make or go on with; default: runs/NAME-sweep next to NAME.yaml."),
+    typer.Option("--out", help="The folder to create or continue; default: runs/NAME-sweep next to NAME.yaml."),
 ]
 
 
@@ -51,7 +51,7 @@ def sweep(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Run a job with other numbers, draw utility against leak, and name the knee; the same command goes on."""
+    """Run a job with varied values, plot utility against leak, and name the knee; the same command continues."""
     from cutlayer.cli.progress import progress_for
     from cutlayer.models import allowed_models
     from cutlayer.sweeps import Plan, parse_varied, run_sweep

@@ -15,7 +15,7 @@ from cutlayer.config.base import validated
 from cutlayer.data.sources import SOURCES, open_source
 from cutlayer.errors import ConfigError, DataError
 
-Fear = Literal["labels", "columns", "both", "nothing"]
+Protected = Literal["labels", "columns", "both", "nothing"]
 
 LABEL_NAMES = ("label", "y", "target", "outcome", "default", "class", "churn", "income")
 ID_NAMES = re.compile(r"(^|_)(id|key|uuid|customer|person|client|patient)($|_)|id$", re.IGNORECASE)
@@ -57,7 +57,7 @@ class FirstJob:
         partners: Tables of the other parties.
         label: Column of the labels.
         id: Column that identifies a row in every table.
-        fear: What is protected.
+        protect: What is protected.
         apart: Whether each organisation runs its own part, with a private file each.
     """
 
@@ -65,7 +65,7 @@ class FirstJob:
     partners: tuple[Found, ...]
     label: str
     id: str
-    fear: Fear = "labels"
+    protect: Protected = "labels"
     apart: bool = False
 
 
@@ -148,7 +148,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     if len(set(names)) < len(names):
         raise ConfigError.expected("a file name of its own for each party's table", ", ".join(names), "rename one")
     private = dict(zip(names, _private(job, folder), strict=True))
-    release = job.fear in ("labels", "both")
+    release = job.protect in ("labels", "both")
     shared: dict[str, Any] = {"name": folder.resolve().name or "job", "task": task_of(job), "parties": {}}
     for table in parties:
         shared["parties"][table.party] = {"role": "active" if table is job.owner else "passive"}
@@ -177,12 +177,12 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
             own["label"] = job.label
             if len(table.columns) == 2:
                 own["features"] = {"include": "none"}
-            if job.fear in ("labels", "both"):
+            if job.protect in ("labels", "both"):
                 own["privacy"] = {"label_free": None}
         else:
-            if job.fear in ("labels", "both"):
+            if job.protect in ("labels", "both"):
                 own |= {"features": {"numbers": {"quantiles": 10}}, "fit": {"kind": "sketch"}}
-            if job.fear in ("columns", "both"):
+            if job.protect in ("columns", "both"):
                 own["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
         yield own
 
