@@ -13,56 +13,68 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Protection
+from cutlayer.protections.base import Asset, Protection
 from tests.conformance.table import PROTECTIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "protections.md"
 HEAD = """# All protections
 
-One section for each protection that a job may name under `privacy`. What it does, its settings and its guarantee are
-those of its class; the attacks are those that the conformance suite holds against it. Which one to take is on [a page
-of its own](../how-to/which-protection.md).
+One section for each protection that a job may name under `privacy`, generated from its class. *Tested against* lists
+the strongest attacks that the conformance suite runs against it on a small data set. How to choose is on [a page of its
+own](../how-to/which-protection.md); how leaks are measured on your data, on [concepts](../concepts.md).
 
 ![One training step: embeddings go from a passive party to the active one, cut gradients come back; protections act at
 five places](../figures/step.svg)
 
-`label_free` is no protection but a condition: no message to a passive party may depend on a label. See [protect the
+`label_free` is a condition, not a protection: no message to a passive party may depend on a label. See [protect the
 labels](../how-to/protect-labels.md).
 """
 STARTS: Mapping[str, tuple[str, str]] = {
     "dcor": (
         "dcor: {alpha: 0.03}",
-        "together with a protection of gradients ([results](../results/forward-leakage.md))",
+        "gradients are not changed: add a protection of gradients ([results](../results/forward-leakage.md))",
     ),
     "dimip": ("dimip: {lam: 0.3}", "costs most of what the party adds ([results](../results/model-completion.md))"),
     "discrete_sgd": ("discrete_sgd: {levels: 6}", "hides little ([results](../results/model-completion.md))"),
     "dp_bottom": (
         "dp_bottom: {clip: 1.0, noise_multiplier: 1.0}",
-        "see [protect features](../how-to/protect-features.md)",
+        "has a total only with `dp_embedding` ([protect features](../how-to/protect-features.md))",
     ),
     "dp_embedding": (
         "dp_embedding: {clip: 1.0, epsilon: 8.0, delta: 1.0e-5}",
-        "best on a single release ([results](../results/embedding-budget.md))",
+        "a total budget is best spent on a single release ([results](../results/embedding-budget.md))",
     ),
     "gradient_compression": (
         "gradient_compression: {keep: 0.1}",
         "hides little ([results](../results/model-completion.md))",
     ),
     "iso_noise": ("iso_noise: {ratio: 4.0}", "noise in all directions ([results](../results/gradient-leakage.md))"),
-    "label_dp": ("label_dp: {eps: 1.0}", "the one with a theorem for labels ([results](../results/label-dp.md))"),
-    "marvell": ("marvell: {sum_kl: 0.16}", "in the default form ([results](../results/adaptive-audit.md))"),
-    "max_norm": ("max_norm:", "in the default form ([results](../results/adaptive-audit.md))"),
-    "noisy_gradient": ("noisy_gradient: {scale: 0.01}", "see [results](../results/model-completion.md)"),
-    "nopeek": ("nopeek: {alpha: 0.1}", "an incentive without a bound"),
-    "party_dropout": ("party_dropout: {rate: 0.1}", "costs little or nothing ([results](../results/departures.md))"),
+    "label_dp": ("label_dp: {eps: 1.0}", "the only noise on labels with a theorem ([results](../results/label-dp.md))"),
+    "marvell": (
+        "marvell: {sum_kl: 0.16}",
+        "both forms under attacks on the whole run: [results](../results/adaptive-audit.md)",
+    ),
+    "max_norm": ("max_norm:", "both forms under attacks on the whole run: [results](../results/adaptive-audit.md)"),
+    "noisy_gradient": (
+        "noisy_gradient: {scale: 0.01}",
+        "measured against model completion ([results](../results/model-completion.md))",
+    ),
+    "nopeek": ("nopeek: {alpha: 0.1}", "a penalty bounds nothing ([how](../how-to/protect-features.md))"),
+    "party_dropout": (
+        "party_dropout: {rate: 0.1}",
+        "costs little or nothing at low rates ([results](../results/departures.md))",
+    ),
     "ppdl": (
         "ppdl: {theta: 0.001, scale: 1.0e-4, tau: 1.0e-3, gamma: 1.0e-3}",
-        "see [results](../results/model-completion.md)",
+        "measured against model completion ([results](../results/model-completion.md))",
     ),
 }
-"""Settings to start with, and what they cost, by protection."""
+"""Settings to start with, and a note, by protection."""
+FEATURES = "attacks on features: [measure feature leakage](../how-to/audit-features.md)"
 
 
 def page() -> str:
@@ -74,13 +86,13 @@ def section(name: str, kind: type[Protection[Any]]) -> str:
     """One protection."""
     text = inspect.getdoc(kind) or ""
     does, _, rest = text.partition("\n\n")
-    start, cost = STARTS[name]
+    start, note = STARTS[name]
     facts = [
         ("acts at", f"the {kind.side} party, which it protects: {kind.protects}"),
         ("tasks", ", ".join(sorted(kind.tasks))),
         ("start with", f"`privacy: {{{start}}}`" if not start.endswith(":") else f"`privacy: {{{start} }}`"),
-        ("cost", cost),
-        ("strongest attacks", ", ".join(attacks(name)) or "none in the table"),
+        ("note", note),
+        ("tested against", tested(name, kind)),
         ("guarantee", joined(part(rest, "Guarantee"))),
         ("paper", kind.reference),
     ]
@@ -97,19 +109,36 @@ def options(kind: type[Protection[Any]]) -> Iterator[tuple[str, str, str]]:
     """Name, default and meaning of each setting."""
     documented = attributes(inspect.getdoc(kind.config) or "")
     for key, field in kind.config.model_fields.items():
-        default = "required" if field.is_required() else "none" if field.default is None else f"`{field.default}`"
-        yield key, default, documented.get(key, "")
+        yield key, shown(field, kind.name), documented.get(key, "")
+
+
+def shown(field: FieldInfo, name: str) -> str:
+    """The default of a setting as a job would write it."""
+    if field.is_required():
+        return "required"
+    if field.default_factory is not None:
+        return f"[see there](job.md#{name})"
+    if field.default is None:
+        return "none"
+    return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 
 
 def attributes(text: str) -> dict[str, str]:
     """The entries of a docstring's list of attributes."""
     listed = text.partition("Attributes:\n")[2]
-    found = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", listed, re.M | re.S)
-    return {key: joined(meaning) for key, meaning in found}
+    entries = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", listed, re.M | re.S)
+    return {key: joined(meaning) for key, meaning in entries}
+
+
+def tested(name: str, kind: type[Protection[Any]]) -> str:
+    """What a protection is tested against; the suite has attacks on labels alone."""
+    if kind.protects == Asset.FEATURES:
+        return f"on labels: {', '.join(attacks(name))}; {FEATURES}"
+    return ", ".join(attacks(name)) or "the loss of utility when a party leaves"
 
 
 def attacks(name: str) -> list[str]:
-    """The attacks that the conformance suite holds against a protection: adaptive ones first."""
+    """The attacks of the conformance suite on a protection: the adaptive ones if there are any."""
     case = PROTECTIONS[name]
     named = [attack for attack, _, _ in case.adaptive] or [attack for attack, *_ in getattr(case, "lowers", ())]
     return [f"`{attack}`" for attack in dict.fromkeys(named) if attack in ATTACKS]
@@ -117,8 +146,8 @@ def attacks(name: str) -> list[str]:
 
 def part(text: str, word: str) -> str:
     """The paragraph of a docstring that begins with a word and a colon."""
-    found = re.search(rf"^{word}: (.*?)(?=\n\n|\Z)", text, re.M | re.S)
-    return found[1] if found else ""
+    paragraph = re.search(rf"^{word}: (.*?)(?=\n\n|\Z)", text, re.M | re.S)
+    return paragraph[1] if paragraph else ""
 
 
 def joined(text: str) -> str:
