@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.jobs import JOB, as_yaml
+from tests.cli.jobs import JOB, Place, as_yaml
 
 BANK = "parties.bank"
 TELCO = "parties.telco"
 
 MISSPELT = [
-    ({"trian": {}}, "job.yaml: trian: unknown key; did you mean 'train'?"),
+    ({"trian": {}}, "job.yaml:12: trian: unknown key; did you mean 'train'?"),
     ({f"{BANK}.labl": "x"}, "parties.bank.labl: unknown key; did you mean 'label'?"),
     ({f"{BANK}.privacy": {"label_dp": {"epss": 1}}}, "parties.bank.privacy.label_dp.epss: unknown key; did you mean"),
     ({f"{BANK}.audit": {"atacks": []}}, "parties.bank.audit.atacks: unknown key; did you mean 'attacks'?"),
@@ -200,7 +200,7 @@ GOOD = as_yaml(JOB)
         (GOOD + "parties: {}\n", 'job.yaml: found duplicate key "parties", line'),
         ("parties:\n  bank: {role: active}\n  bank: {role: passive}\n", 'duplicate key "bank", line 3; every party'),
         (GOOD + "x: !!python/object/apply:os.system ['true']\n", "not YAML: could not determine a constructor"),
-        (GOOD + "1: 2\n", "job.yaml: 1: expected a name as text, got 1; put it in quotes"),
+        (GOOD + "1: 2\n", ": 1: expected a name as text, got 1; put it in quotes"),
         (GOOD.replace("telco:", "7:"), "parties.7: expected a name as text, got 7; put it in quotes"),
     ],
 )
@@ -212,8 +212,45 @@ def test_what_is_no_job_file(place, text, message):
 def test_two_faults_are_told_at_once_and_each_with_the_file(place):
     place.change({"trian": {}, "train.epochs": 0})
     first, second = place.refused("trian", "epochs").splitlines()
-    assert first.startswith(f"{place.file}: trian: unknown key")
-    assert second.startswith(f"{place.file}: train.epochs: expected")
+    assert first.startswith(f"{place.file}:{line_with(place, 'trian')}: trian: unknown key")
+    assert second.startswith(f"{place.file}:{line_with(place, 'epochs')}: train.epochs: expected")
+
+
+def line_with(place: Place, key: str) -> int:
+    """Number of the only line of the job file that has a key."""
+    (line,) = (number for number, text in enumerate(place.file.read_text().splitlines(), 1) if key in text)
+    return line
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "phrase"),
+    [
+        ({"train.optimizer": {"lr": -1}}, "lr", "train.optimizer.lr: expected greater than 0, got -1"),
+        ({"model.top.hidden": [4, -7]}, "-7", "model.top.hidden.1: expected"),
+        ({f"{BANK}.privacy": {"marvel": {}}}, "marvel", f"{BANK}.privacy.marvel: unknown protection"),
+        ({"train.class_weight": "balanced", f"{BANK}.weight": "id", "task": "regression"}, "class_weight", "expected"),
+        ({f"{TELCO}.fit": {"kind": "pca"}}, "fit", f"expected no {TELCO}.fit but at"),
+        ({"model.bottom": {"kind": "mpl"}}, "mpl", "model.bottom (bank).kind: unknown kind"),
+    ],
+)
+def test_an_error_names_the_line_of_the_key_or_value(place, changes, key, phrase):
+    place.change(changes)
+    assert f"job.yaml:{line_with(place, key)}: {phrase}" in place.refused(phrase)
+
+
+def test_of_a_missing_key_the_line_of_the_section(place):
+    place.write(
+        "name: x\nparties:\n  bank: {role: active, table: bank.csv, id: id, label: default}\n  telco:\n    id: id\n"
+    )
+    place.refused("job.yaml:4: parties.telco.role: missing")
+
+
+def test_an_error_of_a_private_file_names_its_own_line(place):
+    place.write(as_yaml(JOB))
+    (place.folder / "telco.yaml").write_text("table: telco.csv\nid: id\nprivacy:\n  label_dp: {eps: 1}\n")
+    told = place.call("check", place.file, "--as", "telco", "--local", "telco.yaml", "--json")
+    (problem,) = (check["problem"] for check in told.document()["checks"] if check["name"] == "job")
+    assert problem.startswith("telco.yaml:4: expected parties.telco.privacy.label_dp in the part of the active")
 
 
 def test_a_file_that_cannot_be_read(place):

@@ -43,7 +43,9 @@ def test_every_answer_passes_check(place, folder, protect, apart):
         document = told.document()
         assert document["ready"]
         stated = " ".join(check["found"] for check in document["checks"] if check["name"] == "guarantee")
-        assert ("the labels of the training rows" in stated) == (name == "bank" and protect in ("labels", "both"))
+        assert ("the labels of the training rows of bank, towards telco: epsilon" in stated) == (
+            name == "bank" and protect in ("labels", "both")
+        )
         assert ("the features of telco" in stated) == (name == "telco" and protect in ("columns", "both"))
     text = (folder / "job.yaml").read_text()
     assert "table:" not in text, "tables and columns are in the private files alone"
@@ -82,6 +84,21 @@ def test_a_wrong_option_names_the_nearest(place, folder, options, phrase):
     assert (told.code, told.out) == (2, "")
     assert phrase in told.error
     assert {path.name for path in folder.iterdir()} == {"bank.csv", "telco.csv"}
+
+
+def test_the_split(place, folder):
+    """Stratified, unless that would void a guarantee; by a column if one is named."""
+    for options, split in (
+        (["--protect", "labels"], {}),
+        (["--protect", "nothing"], {"stratify": True}),
+        (["--protect", "both", "--split-by", "balance"], {"by": "balance"}),
+    ):
+        assert place.call("init", folder, *options, "--yes").code == 0
+        assert load_job(folder / "job.yaml").train.split.model_dump(exclude_defaults=True) == split
+        assert place.call("check", folder / "job.yaml").code == 0
+        (folder / "job.yaml").unlink()
+    told = place.call("init", folder, "--split-by", "balanc", "--yes")
+    assert (told.code, "no column 'balanc' in bank.csv; did you mean 'balance'?" in told.error) == (2, True)
 
 
 def test_nothing_is_overwritten(place, folder):

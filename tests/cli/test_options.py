@@ -21,6 +21,7 @@ VERBS = {
         "--labels",
         "--partner",
         "--protect",
+        "--split-by",
         "--yes",
         "folder",
     },

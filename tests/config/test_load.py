@@ -202,9 +202,9 @@ def test_a_private_part_of_nobody():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tabel: t.csv\n", "party.yaml: tabel: unknown key; did you mean 'table'"),
-        ("role: active\n", "party.yaml: role: unknown key"),
-        ("privacy: [max_norm]\n", "party.yaml: privacy: expected keys and values, got"),
+        ("tabel: t.csv\n", "party.yaml:1: tabel: unknown key; did you mean 'table'"),
+        ("role: active\n", "party.yaml:1: role: unknown key"),
+        ("privacy: [max_norm]\n", "party.yaml:1: privacy: expected keys and values, got"),
         ("", "party.yaml: expected keys and values"),
     ],
 )

@@ -86,7 +86,7 @@ def test_no_message_carries_a_label_or_a_feature(
     truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)
     known = batches(job, len(truth))
     labels = {f"class {code}": (truth == code).double() for code in truth.unique().tolist()} | {"codes": truth.double()}
-    assert {message.kind for message in messages} == set(Kind) - BETWEEN_PROCESSES - AFTER_TRAINING
+    assert {message.kind for message in messages} == set(Kind) - BETWEEN_PROCESSES - AFTER_TRAINING - {Kind.SPLIT}
     assert leaks(messages, labels, known) == []
     for party in PASSIVES:
         own = [message for message in messages if message.sender == party and message.kind in UPWARDS]
@@ -138,6 +138,7 @@ def test_no_kind_of_message_has_room_for_labels() -> None:
         Kind.PROOF: {"proof"},
         Kind.IDS: {"digests", "last"},
         Kind.ORDER: {"positions", "last"},
+        Kind.SPLIT: {"parts", "last"},
         Kind.READY: {"order", "width"},
         Kind.EMBEDDING: {"embedding"},
         Kind.GRADIENT: {"gradient"},

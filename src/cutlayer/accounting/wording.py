@@ -25,6 +25,11 @@ STOP_BIT = (
     "the epoch at which early stopping ends the run depends on labels, and is the only message that does; with "
     "train.epochs stated and no train.early_stop there is none"
 )
+STRATIFIED = (
+    "every part of the split has the same share of each class, by a secret draw: a party that knows these shares, and "
+    "all labels of a part but one, knows the last"
+)
+ORDERED = "the split shows which rows have the largest values of {column}, and which the next"
 
 
 def of_event(event: Event) -> str:

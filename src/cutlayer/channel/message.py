@@ -27,6 +27,7 @@ class Kind(StrEnum):
     PROOF = "proof"  # 32 bytes of the proof that both parties hold the same common rows
     IDS = "ids"  # (n, 16) digests of row ids, passive -> active
     ORDER = "order"  # (m,) positions of the common rows in the receiver's table
+    SPLIT = "split"  # (m,) the part of each common row: 0 train, 1 validation, 2 test; active -> passive
     READY = "ready"  # digest of the ordered ids, width of the embedding
     EMBEDDING = "embedding"  # (n, width) of a training batch, passive -> active
     GRADIENT = "gradient"  # (n, width), active -> passive
@@ -80,6 +81,7 @@ SHAPES: Mapping[Kind, Shape] = {
     Kind.PROOF: Shape(tensors={"proof": (torch.uint8, 1)}),
     Kind.IDS: Shape(tensors={"digests": (torch.uint8, 2)}, fields={"last": bool}),
     Kind.ORDER: Shape(tensors={"positions": (torch.int64, 1)}, fields={"last": bool}),
+    Kind.SPLIT: Shape(tensors={"parts": (torch.uint8, 1)}, fields={"last": bool}),
     Kind.READY: Shape(fields={"order": str, "width": int}, texts={"order": 64}),
     Kind.EMBEDDING: Shape(tensors={"embedding": (torch.float32, 2)}),
     Kind.GRADIENT: Shape(tensors={"gradient": (torch.float32, 2)}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,11 +34,12 @@ def check(
     """Validate a job and its tables without training; forecast bytes, memory, time and privacy cost."""
     if name is not None or local is not None:
         raise typer.Exit(_check_half(job, name, local, allow_model or [], as_json=json))
+    from cutlayer.config.lines import located
     from cutlayer.config.load import load_job
     from cutlayer.jobs.forecast import forecast
     from cutlayer.models import allowed_models
 
-    with allowed_models(*allow_model or ()):
+    with located(job), allowed_models(*allow_model or ()):
         result = forecast(load_job(job), keys_for(job.parent, None).folder)
     if json:
         emit(result.model_dump(mode="json"))
@@ -56,6 +58,7 @@ def check(
 def _check_half(job: Path, name: str | None, local: Path | None, modules: list[str], *, as_json: bool) -> int:
     """Check one party's half, from its private file; returns the exit code."""
     from cutlayer.cli.party import show_checks
+    from cutlayer.config.lines import with_lines
     from cutlayer.config.load import load_job, load_private_part, with_private_part
     from cutlayer.errors import ConfigError
     from cutlayer.jobs.preflight import check_half
@@ -65,7 +68,9 @@ def _check_half(job: Path, name: str | None, local: Path | None, modules: list[s
         raise ConfigError.expected("--as and --local together", "--as alone" if local is None else "--local alone")
     private = load_private_part(local)
     with allowed_models(*private.allow_models, *modules):
-        return show_checks(check_half(with_private_part(load_job(job), name, private), name), as_json=as_json)
+        checks = check_half(with_private_part(load_job(job), name, private), name)
+    located = [replace(check, problem=with_lines(check.problem, job, local)) for check in checks]
+    return show_checks(located, as_json=as_json)
 
 
 def _lines(result: Forecast) -> Iterator[tuple[str, str]]:

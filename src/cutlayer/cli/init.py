@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,9 @@ Protect = Annotated[str | None, typer.Option("--protect", help="What to protect:
 Apart = Annotated[
     bool | None, typer.Option("--apart/--together", help="A private file for each organisation, or all in job.yaml.")
 ]
+SplitBy = Annotated[
+    str | None, typer.Option("--split-by", help="A column of the labels' owner, such as a date: test on the last rows.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: use the options, and guesses for the rest.")]
 
 PROTECTED = ("labels", "columns", "both", "nothing")
@@ -40,6 +44,7 @@ def init(
     id: Id = None,  # noqa: A002 (the job file's word)
     protect: Protect = None,
     apart: Apart = None,
+    split_by: SplitBy = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -51,6 +56,7 @@ def init(
     tables = find_tables(folder)
     asking = not (yes or json) and sys.stdin.isatty()
     job = _answered(tables, owner, partner or [], label, id, protect, apart, asking=asking)
+    job = replace(job, split_by=split_by)
     files = files_of(job, folder)
     written = _write(folder, files)
     checks = _commands(job, folder, files)

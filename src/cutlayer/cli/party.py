@@ -58,6 +58,7 @@ def party(
 ) -> None:
     """Run one party of a job here; the other parties run elsewhere, linked by TLS with certificates on both sides."""
     from cutlayer.cli.progress import progress_for
+    from cutlayer.config.lines import located
     from cutlayer.jobs.execute import Options
     from cutlayer.jobs.party import run_party
     from cutlayer.jobs.preflight import run_preflight
@@ -66,11 +67,12 @@ def party(
     own = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
+    lines = located(job, local)
     models = allowed_models(*own.private.allow_models, *allow_model or ())
     if preflight:
         with models:
             raise typer.Exit(show_checks(run_preflight(own.job, name, options, own.links), as_json=json))
-    with interruptible(folder), models, progress_for(quiet=quiet or json) as progress:
+    with lines, interruptible(folder), models, progress_for(quiet=quiet or json) as progress:
         ran = run_party(own.job, name, folder, options, progress, own.links)
     if name == own.job.active:
         raise typer.Exit(finish(ran, as_json=json))

@@ -57,6 +57,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Train a job with all its parties here, audit what crossed, and write the report."""
+    from cutlayer.config.lines import located
     from cutlayer.config.load import load_job
     from cutlayer.jobs.execute import Options
     from cutlayer.models import allowed_models
@@ -64,7 +65,7 @@ def run(
     loaded = load_job(job)
     folder = out or job.parent / "runs" / job.stem
     options = Options(keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
-    with allowed_models(*allow_model or ()):
+    with located(job), allowed_models(*allow_model or ()):
         raise typer.Exit(finish(train(loaded, folder, options, quiet=quiet or json), as_json=json))
 
 

@@ -33,6 +33,7 @@ MEANINGS: Mapping[str, str] = {
     "proof": "a proof that both sides have the same common rows",
     "ids": "digests of row ids: an id that can be guessed can be recognised",
     "order": "which rows of the other party are common, and their order",
+    "split": "which common rows train, validate and test, where a column or the labels decide",
     "ready": "a digest of the order of the rows, and the width of the embedding",
     "embedding": "numbers computed from the columns of training rows",
     "gradient": "numbers computed from labels and embeddings of training rows",

@@ -157,6 +157,10 @@ class Job(FrozenModel):
             del whole["train"]["best_by"]
         if self.train.class_weight is None:
             del whole["train"]["class_weight"]
+        if self.train.split.by is None:
+            del whole["train"]["split"]["by"]
+        if not self.train.split.stratify:
+            del whole["train"]["split"]["stratify"]
         if self.channel != ChannelConfig():
             whole["channel"] = self.channel.model_dump(mode="json")
         if self.alignment != "psi":

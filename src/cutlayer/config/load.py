@@ -14,6 +14,7 @@ from ruamel.yaml.error import YAMLError
 
 from cutlayer.config.base import validated
 from cutlayer.config.job import Job
+from cutlayer.config.lines import line_of
 from cutlayer.config.party import PartyConfig, PrivateFile, PrivatePart
 from cutlayer.errors import ConfigError
 
@@ -138,8 +139,13 @@ def _line(fault: Any) -> str:
 
 @contextmanager
 def _prefix_errors(path: Path) -> Iterator[None]:
-    """Begin every line of an error with the path of the file."""
+    """Begin every sentence of an error with the path of the file, and the line that it is about."""
     try:
         yield
     except ConfigError as fault:
-        raise ConfigError("\n".join(f"{path}: {line}" for line in str(fault).splitlines())) from None
+        raise ConfigError("\n".join(_with_line(path, line) for line in str(fault).splitlines())) from None
+
+
+def _with_line(path: Path, sentence: str) -> str:
+    line = line_of(path, sentence)
+    return f"{path}: {sentence}" if line is None else f"{path}:{line}: {sentence}"

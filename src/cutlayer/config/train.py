@@ -47,10 +47,30 @@ class EarlyStopConfig(FrozenModel):
 
 
 class SplitConfig(FrozenModel):
-    """Shares of the aligned rows that are held out; the split depends only on the seed and the number of rows."""
+    """Which of the aligned rows are held out. By default the split depends only on the seed and the number of rows.
+
+    Attributes:
+        test: Share of the rows that the report's metrics are computed on.
+        validation: Share of the rows that decide early stopping and the best epoch.
+        by: Column of the active party; the rows with its largest values are tested on, those before them validate.
+        stratify: Whether every part has the same share of each class, by a secret draw of the active party.
+    """
 
     test: float = Field(default=0.1, ge=0, lt=1)
     validation: float = Field(default=0.1, ge=0, lt=1)
+    by: str | None = Field(default=None, min_length=1)
+    stratify: bool = False
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the active party sends the split, since the other parties cannot compute it."""
+        return self.by is not None or self.stratify
+
+    @model_validator(mode="after")
+    def _one_kind_of_split(self) -> SplitConfig:
+        if self.by is not None and self.stratify:
+            raise ValueError(f"by or stratify, got both (by: {self.by}); leave one of them out")
+        return self
 
     @model_validator(mode="after")
     def _rows_are_left(self) -> SplitConfig:
@@ -151,7 +171,7 @@ class TrainConfig(FrozenModel):
 
     def is_label_free(self, party: str) -> bool:
         """Whether a passive party is sent nothing that depends on a label but the end of an early-stopped run."""
-        return self.releases_once(party) and not self.warmup_epochs
+        return self.releases_once(party) and not self.warmup_epochs and not self.split.stratify
 
     @field_validator("release", mode="before")
     @classmethod

@@ -66,6 +66,7 @@ class PartyTable:
         encoder: Encoder | None = None,
         weight: str | None = None,
         memory: int = MEMORY,
+        split_by: str | None = None,
     ) -> None:
         """Read the table, or its ids alone if the rows would take too much memory: they are then read in batches.
 
@@ -82,13 +83,14 @@ class PartyTable:
                 used.
             weight: Name of the column of the rows' weights, at the active party.
             memory: Bytes that the rows may take.
+            split_by: Name of the column that the split is by, at the active party; it is no feature.
 
         Raises:
             DataError: the file cannot be read, a column is not there, or ids are missing or repeat.
         """
         self._source = open_source(table, party)
         self.where = self._source.where
-        self.label, self.weight = label, weight
+        self.label, self.weight, self.split_by = label, weight, split_by
         self._id = IdConfig(column=id) if isinstance(id, str) else id
         self._ids = self._id_names()
         self._task = task
@@ -141,6 +143,15 @@ class PartyTable:
         if self._large is None:
             return decoded(self._columns().column(self._ids[0])).take(pa.array(positions))
         return taken((decoded(chunk.column(0)) for chunk in self._batches(self._ids)), positions)
+
+    def column(self, name: str, positions: Positions) -> pa.ChunkedArray:
+        """Values of some rows in the label column or in the column that the split is by, (m,).
+
+        Args:
+            name: Name of the column.
+            positions: Row numbers in this table, int64 (m,).
+        """
+        return taken((decoded(chunk.column(0)) for chunk in self._batches([name])), positions)
 
     def profiles(self, party: str) -> tuple[ColumnProfile, ...]:
         """What each column was taken for; of a table that is read in batches, by its first 131,072 rows.
@@ -318,7 +329,7 @@ class PartyTable:
         if self._encoder:
             codes = tuple(encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
-        reserved = {name for name in (*self._ids, self.label, self.weight) if name is not None}
+        reserved = {name for name in (*self._ids, self.label, self.weight, self.split_by) if name is not None}
         names = feature_names(self._source.names, features, self.where, reserved)
         named = dict.fromkeys((*features.categorical, *features.vocabulary))
         categorical = tuple(name for name in named if name in set(names))
@@ -327,7 +338,8 @@ class PartyTable:
     def _wanted(self) -> tuple[list[str], tuple[str, ...]]:
         """Names of the columns to read, and of those among them that stay text."""
         features = () if self._features.include == "none" else self._features.include
-        wanted = [name for name in (*self._ids, self.label, self.weight, *features) if name is not None]
+        own = (*self._ids, self.label, self.weight, self.split_by)
+        wanted = [name for name in (*own, *features) if name is not None]
         return wanted or list(self._source.names[:1]), (*self._features.categorical, *self._ids)
 
     def _read(self) -> pa.Table:

@@ -14,6 +14,10 @@ from cutlayer.data.shuffling import permutation
 from cutlayer.data.streams import Stream
 from cutlayer.errors import DataError
 
+Rows = npt.NDArray[np.int64]
+PARTS = ("train", "validation", "test")
+"""Names of the parts; their index is the code of a row's part."""
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -25,9 +29,25 @@ class Split:
         test: Rows that the report's metrics are computed on; may be empty.
     """
 
-    train: npt.NDArray[np.int64]
-    validation: npt.NDArray[np.int64]
-    test: npt.NDArray[np.int64]
+    train: Rows
+    validation: Rows
+    test: Rows
+
+    @classmethod
+    def from_codes(cls, codes: Tensor) -> Split:
+        """The split by the part of every row.
+
+        Args:
+            codes: Indices in `PARTS`, uint8 (n,).
+        """
+        return cls(*(np.flatnonzero(codes.numpy() == code) for code in range(len(PARTS))))
+
+    @property
+    def codes(self) -> Tensor:
+        """Part of every row as its index in `PARTS`, uint8 (n,)."""
+        codes = torch.zeros(len(self.train) + len(self.validation) + len(self.test), dtype=torch.uint8)
+        codes[self.part("validation")], codes[self.part("test")] = 1, 2
+        return codes
 
     def part(self, name: str) -> Tensor:
         """Row numbers of `train`, `validation` or `test` as a tensor, int64."""
@@ -46,10 +66,117 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     >>> len(parts.train), len(parts.validation), len(parts.test)
     (7, 1, 2)
     """
+    test, validation = _sizes(n, split)
+    order = permutation(n, seed, Stream.SPLIT)
+    held_out = test + validation
+    return Split(np.sort(order[held_out:]), np.sort(order[test:held_out]), np.sort(order[:test]))
+
+
+def stratified_rows(classes: Rows, split: SplitConfig, order: Rows) -> Split:
+    """Divide the rows so that every part has the same share of each class, up to one row.
+
+    The parts have the sizes of `split_rows`. Given the numbers of the classes, every such division is equally likely
+    under a random order; so the order must be known to nobody from whom the classes are hidden.
+
+    Args:
+        classes: Class of each row, from 0 without gaps, (n,).
+        split: Shares of the parts.
+        order: Order in which the rows of each class are taken, a permutation of 0..n-1.
+
+    Raises:
+        DataError: no row is left to train on.
+
+    >>> classes = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
+    >>> parts = stratified_rows(classes, SplitConfig(test=0.4, validation=0), np.arange(10))
+    >>> parts.test.tolist()
+    [0, 1, 5, 6]
+    """
+    test, validation = _sizes(len(classes), split)
+    counts = np.bincount(classes)
+    held_out = _apportioned(counts, test + validation)
+    tested = _apportioned(held_out, test)
+    order = order[np.argsort(classes[order], kind="stable")]  # class by class, within each as before
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows = classes[order]
+    codes = torch.zeros(len(order), dtype=torch.uint8)
+    codes[torch.from_numpy(order[rank < held_out[rows]])] = 1
+    codes[torch.from_numpy(order[rank < tested[rows]])] = 2
+    return Split.from_codes(codes)
+
+
+def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
+    """Test on the rows with the largest values and validate on those before them; equal values stay together.
+
+    The cuts are those between two values that are nearest to the stated shares.
+
+    Args:
+        values: Finite values, (n,).
+        split: Shares of the parts.
+
+    Raises:
+        DataError: too few different values, or so many rows of one value that less than half of the training rows that
+            the shares ask for would be left.
+
+    >>> parts = ordered_rows(np.array([2020.0, 2023, 2021, 2022, 2020]), SplitConfig(test=0.2, validation=0.2))
+    >>> parts.train.tolist(), parts.validation.tolist(), parts.test.tolist()
+    ([0, 2, 4], [3], [1])
+    """
+    test, validation = _sizes(len(values), split)
+    ascending = np.sort(values)
+    cuts = np.flatnonzero(np.diff(ascending)) + 1  # numbers of rows before a change of the value
+    first_test = _nearest(cuts, len(values) - test) if test else len(values)
+    cuts = cuts[cuts < first_test]
+    first_held_out = _nearest(cuts, first_test - validation) if validation else first_test
+    codes = torch.zeros(len(values), dtype=torch.uint8)
+    codes[torch.from_numpy(values >= ascending[first_held_out])] = 1
+    if test:
+        codes[torch.from_numpy(values >= ascending[first_test])] = 2
+    parts = Split.from_codes(codes)
+    check_parts(parts, split)
+    return parts
+
+
+def check_parts(parts: Split, split: SplitConfig) -> None:
+    """Compare the sizes of a split that was not drawn from the seed with the shares that the job states.
+
+    Raises:
+        DataError: a stratified part of another size; a held-out part without rows, or with some where the share is 0;
+            or, in a split by a column, less than half of the training rows that the shares ask for.
+    """
+    got = (len(parts.test), len(parts.validation))
+    n = len(parts.train) + sum(got)
+    wanted = _sizes(n, split)
+    asked = n - sum(wanted)
+    exact = split.stratify and got != wanted
+    if exact or [bool(size) for size in got] != [bool(size) for size in wanted] or 2 * len(parts.train) < asked:
+        sizes = f"about {asked:,} training, {wanted[1]:,} validation and {wanted[0]:,} test rows"
+        stated = f"{len(parts.train):,}, {got[1]:,} and {got[0]:,}"
+        raise DataError.expected(sizes, stated, "do most rows have the same value in the column of train.split.by?")
+
+
+def _sizes(n: int, split: SplitConfig) -> tuple[int, int]:
+    """Numbers of test and validation rows of n rows."""
     test, validation = (max(int(n * share), int(share > 0)) for share in (split.test, split.validation))
     if n - test - validation < 1:
         got = f"{n} common rows for {test} test and {validation} validation rows"
         raise DataError.expected("a row to train on", got, "lower train.split")
-    order = permutation(n, seed, Stream.SPLIT)
-    held_out = test + validation
-    return Split(np.sort(order[held_out:]), np.sort(order[test:held_out]), np.sort(order[:test]))
+    return test, validation
+
+
+def _apportioned(counts: Rows, total: int) -> Rows:
+    """A total divided in proportion to counts, by the largest remainders; no part exceeds its count."""
+    whole, remainders = np.divmod(counts * total, max(int(counts.sum()), 1))
+    whole[np.argsort(-remainders, kind="stable")[: total - int(whole.sum())]] += 1
+    return whole
+
+
+def _nearest(cuts: Rows, wanted: int) -> int:
+    """The cut that is nearest to a number of rows.
+
+    Raises:
+        DataError: there is none.
+    """
+    if not len(cuts):
+        remedy = "name a column with more values in train.split.by, or set validation: 0"
+        raise DataError.expected("a different value for each part of the split", "fewer values", remedy)
+    return int(cuts[np.argmin(np.abs(cuts - wanted))])

@@ -15,6 +15,7 @@ from cutlayer.accounting import MARKER, log_of_run
 from cutlayer.config import Job
 from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import RunFolderError
+from cutlayer.parties.split import SPLIT_FILE
 from cutlayer.protections import REGISTRY
 from cutlayer.results.document import Document
 from cutlayer.training.folder import RunFolder
@@ -32,7 +33,7 @@ _FILES = (
     "report.html",
     _ESTIMATOR,
 )
-_OF_A_PARTY = ("model.json", "noise.key", "keys.fingerprint")
+_OF_A_PARTY = ("model.json", SPLIT_FILE, "noise.key", "keys.fingerprint")
 
 
 class EstimatorRecord(Document):
@@ -103,6 +104,8 @@ def parameters_of(job: Job) -> dict[str, Any]:
         "patience": train.early_stop.patience if train.early_stop else None,
         "validation": train.split.validation,
         "test": train.split.test,
+        "stratify": train.split.stratify,
+        "split_by": train.split.by,
         "threads": train.threads,
         "seed": train.seed,
         "predictions": max((job.parties[name].serving for name in job.passives), default=0),

@@ -60,6 +60,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         patience: int | None = None,
         validation: float = 0.1,
         test: float = 0.1,
+        stratify: bool = False,
+        split_by: str | None = None,
         threads: Literal["auto"] | int = "auto",
         seed: int = 0,
         run_dir: str | Path | None = None,
@@ -80,6 +82,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.patience = patience
         self.validation = validation
         self.test = test
+        self.stratify = stratify
+        self.split_by = split_by
         self.threads = threads
         self.seed = seed
         self.run_dir = run_dir
@@ -327,7 +331,12 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             "optimizer": {"kind": "adam", "lr": self.lr},
             "seed": self.seed,
             "threads": self.threads,
-            "split": {"test": self.test, "validation": self.validation},
+            "split": {
+                "test": self.test,
+                "validation": self.validation,
+                "stratify": self.stratify,
+                "by": self.split_by,
+            },
             "early_stop": None if self.patience is None else {"patience": self.patience},
         }
         raw = {"task": self._kind(labels), "parties": parties, "model": model, "train": train, "compare": self.compare}
@@ -387,6 +396,9 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         patience: stop after so many epochs without a better one; `None` stops early only where `epochs` is `auto`.
         validation: share of the rows that choose the epoch.
         test: share of the rows that are reported.
+        stratify: whether all parts have the same share of each class; not with `label_dp` or `label_free`.
+        split_by: column of the active party's table, no feature then; the rows with its largest values, such as the
+            newest, are reported, and those before them choose the epoch.
         threads: threads of the tensor library, or `auto`.
         seed: seed of the split and the schedule.
         run_dir: folder in which the run folder stays, as `run_dir/run`; `None` uses a temporary folder.

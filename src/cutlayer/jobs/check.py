@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cutlayer.accounting import NoFormalGuarantee
 from cutlayer.attacks import resolve
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.party import LABEL_FREE, LabelFreeConfig
@@ -38,6 +39,7 @@ def check_job(job: Job, only: str | None = None) -> None:
         check_allowed(path, where)
     check_release(job)
     check_weights(job)
+    check_split(job)
     check_label_free(job)
     check_alignment(job)
     for name, party in job.parties.items():
@@ -144,6 +146,35 @@ def check_weights(job: Job) -> None:
     if drawn:
         wanted = f"no {stated} with {drawn[0]}, whose loss is corrected for the draws"
         raise ConfigError.expected(wanted, weights[stated], "leave one of them out")
+
+
+def check_split(job: Job) -> None:
+    """Validate a split by a column, or by the labels.
+
+    Raises:
+        ConfigError: the column is that of the labels, weights or ids, whose values the split would reveal; there are
+            no classes; or labels have a formal guarantee, which a split by them does not have.
+    """
+    split, owner = job.train.split, job.parties[job.active]
+    reserved = {"label": owner.label, "weight": owner.weight, "id": owner.id and owner.id.columns}
+    for key, value in reserved.items():
+        if split.by is not None and split.by in (value if isinstance(value, tuple) else (value,)):
+            wanted = f"train.split.by with another column than parties.{job.active}.{key}"
+            raise ConfigError.expected(wanted, split.by, "partners learn which rows have its largest values")
+    if not split.stratify:
+        return
+    if job.task == "regression":
+        raise ConfigError.expected("train.split.stratify with classes alone", "task regression", "leave it out")
+    chain, plan = chain_of(job, job.active), plan_of(job, job.active)
+    formal = [LABEL_FREE] * (LABEL_FREE in owner.privacy)
+    formal += [
+        protection.name
+        for protection in chain.protections
+        if protection.protects is Asset.LABELS and not isinstance(protection.event(plan), NoFormalGuarantee)
+    ]
+    if formal:
+        wanted = f"no train.split.stratify with {formal[0]}, whose guarantee a split by the labels would void"
+        raise ConfigError.expected(wanted, "true", "leave one of them out")
 
 
 def check_alignment(job: Job) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pyarrow.compute as pc
 
-from cutlayer.config import TableConfig
+from cutlayer.config import TableConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.data.sources import SOURCES, open_source
 from cutlayer.errors import ConfigError, DataError
@@ -59,6 +59,7 @@ class FirstJob:
         id: Column that identifies a row in every table.
         protect: What is protected.
         apart: Whether each organisation runs its own part, with a private file each.
+        split_by: Column of the owner's table by which the newest rows are tested on; `None` for rows at random.
     """
 
     owner: Found
@@ -67,6 +68,7 @@ class FirstJob:
     id: str
     protect: Protected = "labels"
     apart: bool = False
+    split_by: str | None = None
 
 
 def find_tables(folder: Path) -> tuple[Found, ...]:
@@ -157,13 +159,32 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         shared["model"] = {"bottom": {names[0]: {"kind": "mlp", "hidden": [64, 32]}, **bottoms}}
         # Without a number of epochs the run ends early, at an epoch that depends on labels.
         shared["train"] = {"epochs": EPOCHS, "release": "once"}
+    if split := _split(job, labels_protected=release):
+        shared.setdefault("train", {})["split"] = split
     if job.apart:
         shared["parties"][names[0]]["address"] = f"{names[0]}.example:7070"
         return {"job.yaml": shared, **{f"{name}.yaml": own for name, own in private.items()}}
     for name, own in private.items():
         shared["parties"][name] |= own
-    shared["compare"] = ["undefended", "alone"] if len(job.owner.columns) > 2 else ["undefended"]
+    own_features = set(job.owner.columns) - {job.id, job.label, job.split_by}
+    shared["compare"] = ["undefended", "alone"] if own_features else ["undefended"]
     return {"job.yaml": shared}
+
+
+def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
+    """Settings of the split: by a column if one is named, else stratified unless the labels are protected.
+
+    A stratified split shows a little of the labels: nothing beside gradients, but it would void a guarantee.
+
+    Raises:
+        ConfigError: The owner's table has no such column.
+    """
+    if job.split_by is not None:
+        if job.split_by not in job.owner.columns:
+            near = near_miss(job.split_by, list(job.owner.columns))
+            raise ConfigError(f"no column {job.split_by!r} in {job.owner.path.name}{near}")
+        return {"by": job.split_by}
+    return {} if labels_protected or task_of(job) == "regression" else {"stratify": True}
 
 
 def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
@@ -175,7 +196,7 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
         own: dict[str, Any] = {"table": _relative(table.path, folder), "id": job.id}
         if table is job.owner:
             own["label"] = job.label
-            if len(table.columns) == 2:
+            if not set(table.columns) - {job.id, job.label, job.split_by}:
                 own["features"] = {"include": "none"}
             if job.protect in ("labels", "both"):
                 own["privacy"] = {"label_free": None}

@@ -14,17 +14,18 @@ from torch import Tensor, nn
 from cutlayer.accounting import Total
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling
 from cutlayer.config import FrozenModel, Job
-from cutlayer.data.align import check_id_kinds, check_id_rules, intersect
+from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect
 from cutlayer.data.batches import Schedule
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.data.split import split_rows
+from cutlayer.data.split import Split, split_rows
 from cutlayer.errors import DataError
 from cutlayer.jobs.cautions import cautions_of
 from cutlayer.jobs.check import check_job, imports_of, notes_of
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.models import tapped
+from cutlayer.parties.split import draw_split
 from cutlayer.tasks import Task
 from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.joint import JointModel, fit
@@ -146,7 +147,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         for name, table in (tables.items() if secrets is not None else ())
         for total in forecast_all_runs(job, name, secrets, table.digests[positions[name]])  # type: ignore[arg-type]
     )
-    split = split_rows(len(positions[job.active]), job.train.split, job.train.seed)
+    split = _split(job, tables[job.active], positions[job.active])
     schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
     with tempfile.TemporaryDirectory() as scratch:
         prepared = {
@@ -180,6 +181,13 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         all_runs=sums,
         imports=imports_of(job),
     )
+
+
+def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
+    """A split of the sizes of the run's; a stratified one has other rows there, which are drawn by a secret."""
+    if job.train.split.is_sent:
+        return draw_split(job, table, positions, bytes(32))
+    return split_rows(len(positions), job.train.split, job.train.seed)
 
 
 def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tuple[JointModel, float]:

@@ -16,7 +16,6 @@ from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches
 from cutlayer.data.prepared import Prepared
-from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError, PeerLost
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
@@ -32,6 +31,7 @@ from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.presence import Presence
 from cutlayer.parties.release import ask_for_release
+from cutlayer.parties.split import split_at_active
 from cutlayer.parties.state import PartyState, part_of, with_part
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.parties.usage import Usage
@@ -113,7 +113,7 @@ class ActiveParty:
         epoch = start[0]
         self.loss = 0.0  # sum over the rows of the current epoch so far
         self.peer_rows = agreement.peer_rows
-        self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
+        self.split = split_at_active(job, local, agreement.positions, self.ports.values())
         size = job.train.rows_per_step(len(self.split.train))
         if len(self.split.train) < size:
             wanted = f"at least one batch of {size} training rows"

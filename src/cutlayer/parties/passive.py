@@ -13,7 +13,6 @@ from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches, with_next
-from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError, DataError, ProtocolError
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, build_bottom, tapped
@@ -27,6 +26,7 @@ from cutlayer.parties.messages import DONE, check_present, receive
 from cutlayer.parties.numbers import check_own, check_received, check_weights
 from cutlayer.parties.outcome import PassiveOutcome
 from cutlayer.parties.release import release_batches
+from cutlayer.parties.split import split_at_passive
 from cutlayer.parties.state import PartyState, part_of, with_part
 from cutlayer.parties.stopping import may_stop
 from cutlayer.protections.base import Mode, PassiveView, Update
@@ -107,7 +107,7 @@ class PassiveParty:
         agreement = yield from agree_passive(
             job, local.table, self.port, saved, local.limits, local.alignment, forget=forget
         )
-        self.split = split_rows(len(agreement.positions), job.train.split, job.train.seed)
+        self.split = yield from split_at_passive(job, local, self.port, len(agreement.positions))
         size = job.train.rows_per_step(len(self.split.train))
         self.schedule = Schedule(self.split.train, size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from cutlayer.config import Job, near_miss
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.split import split_of_run
 from cutlayer.results.scores import ScoreWriter, check_scores_path, score_file, scores_of
 from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window
 from cutlayer.serving.models import Models, embedding_of
@@ -153,7 +153,7 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _Rows:
     """The rows that the run is measured on, as they were encoded for it."""
     ids = reported_ids(folder)
     stores = {name: Store.open(folder.data(name)) for name in needed}
-    split = split_rows(next(iter(stores.values())).rows, job.train.split, job.train.seed)
+    split = split_of_run(job, folder.path, job.active, next(iter(stores.values())).rows)
     chosen = split.part("test" if len(split.test) else "validation")
 
     def windows() -> Iterator[Window]:

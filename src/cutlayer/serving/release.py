@@ -98,7 +98,7 @@ class Serving:
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
         self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
         key = run_noise_key(folder, party, supplied) if self.chain.protections else bytes(LENGTH)
-        context = context_of(job, party, {party: width}, record.training_rows(job), key, key)
+        context = context_of(job, party, {party: width}, record.training_rows(job, folder), key, key)
         self.chain.setup(context, self._log)
         self.chain.load_state_dict(chain_state(state))
 

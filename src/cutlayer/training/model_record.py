@@ -12,9 +12,9 @@ from torch import Tensor
 from cutlayer.config import Job
 from cutlayer.config.job import TaskKind
 from cutlayer.data.labels import LabelKind
-from cutlayer.data.split import split_rows
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.split import split_of_run
 from cutlayer.results.document import Document
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
@@ -64,9 +64,14 @@ class ModelRecord(Document):
     widths: Mapping[str, int]
     task: TrainedTask | None = None
 
-    def training_rows(self, job: Job) -> Tensor:
-        """Row numbers of the training rows in the common order, int64."""
-        return split_rows(self.rows, job.train.split, job.train.seed).part("train")
+    def training_rows(self, job: Job, folder: RunFolder) -> Tensor:
+        """Row numbers of the training rows in the common order, int64.
+
+        Args:
+            job: Job of the run.
+            folder: Folder of the run, with this party's part.
+        """
+        return split_of_run(job, folder.path, self.party, self.rows).part("train")
 
 
 def record_path(folder: RunFolder, party: str) -> Path:

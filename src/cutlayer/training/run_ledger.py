@@ -20,13 +20,16 @@ from cutlayer.accounting import (
     ReleasePlan,
 )
 from cutlayer.accounting.ledger import Asset
-from cutlayer.accounting.wording import STOP_BIT
+from cutlayer.accounting.wording import ORDERED, STOP_BIT, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.parties.local import plan_of
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections import Chain, Protection, build_chain
 from cutlayer.protections.base import Evidence
+
+SPLIT = "split"
+"""Name of the ledger's entry for a split that is sent."""
 
 
 def chain_of(job: Job, name: str) -> Chain:
@@ -45,7 +48,7 @@ def ledger_of(job: Job) -> Ledger:
         towards = job.passives if party.role == "active" else (job.active,)
         chain, plan = chain_of(job, name), plan_of(job, name)
         entries += [_entry(protection, chain, towards, plan) for protection in chain.protections]
-    return Ledger((*entries, *_label_free(job)))
+    return Ledger((*entries, *_label_free(job), *_split(job)))
 
 
 def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
@@ -64,6 +67,7 @@ def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
     covered = {receiver for entry in entries if entry.protects == asset for receiver in entry.towards}
     if bare := tuple(receiver for receiver in towards if receiver not in covered):
         entries.append(Entry("none", name, asset, bare, NoFormalGuarantee(f"nothing protects the {asset}")))
+    entries += _split(job) if active else ()
     return tuple(entries)
 
 
@@ -72,6 +76,16 @@ def _label_free(job: Job) -> Iterator[Entry]:
     if towards := tuple(name for name in job.passives if job.train.is_label_free(name)):
         event = NoFormalGuarantee(STOP_BIT) if job.train.stops_early else LabelFree()
         yield Entry(LABEL_FREE, job.active, "labels", towards, event)
+
+
+def _split(job: Job) -> Iterator[Entry]:
+    """The entry for a split that depends on labels, or on a column of the active party."""
+    split = job.train.split
+    if split.stratify:
+        yield Entry(SPLIT, job.active, "labels", job.passives, NoFormalGuarantee(STRATIFIED))
+    if split.by is not None:
+        why = ORDERED.format(column=repr(split.by))
+        yield Entry(SPLIT, job.active, "features", job.passives, NoFormalGuarantee(why))
 
 
 def ledger_after(job: Job, outcome: ActiveOutcome) -> Ledger:

@@ -154,6 +154,7 @@ def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
         task=job.task,
         weight=party.weight,
         memory=in_bytes(party.memory),
+        split_by=job.train.split.by if party.role == "active" else None,
     )
 
 

@@ -8,10 +8,11 @@ from functools import cached_property
 from torch import Tensor, nn
 
 from cutlayer.config import Job
-from cutlayer.data.split import Split, split_rows
+from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
 from cutlayer.parties.checkpoint import Checkpoints, State
+from cutlayer.parties.split import split_of_run
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
@@ -45,7 +46,7 @@ class Run:
     @cached_property
     def split(self) -> Split:
         """Rows that train, validate and test."""
-        return split_rows(len(self.truth), self.job.train.split, self.job.train.seed)
+        return split_of_run(self.job, self.folder.path, self.job.active, len(self.truth))
 
     @property
     def reported(self) -> Tensor:

@@ -196,7 +196,9 @@ def column_drift(half: Half) -> ColumnDrift | None:
     folder = half.folder.data(half.party)
     if half.model.encoder is None or not (folder / "store.json").exists():
         return None
-    return ColumnDrift(half.model.encoder.columns, Store.open(folder), half.model.record.training_rows(half.job))
+    return ColumnDrift(
+        half.model.encoder.columns, Store.open(folder), half.model.record.training_rows(half.job, half.folder)
+    )
 
 
 def served_drift(half: Half) -> ServedDrift:

@@ -159,7 +159,7 @@ class OnlineReleases:
             }
             self._log = ReleaseLog(log_of_run(own), identity)
         key = run_noise_key(half.folder, half.party, self._supplied)
-        training = half.model.record.training_rows(half.job)
+        training = half.model.record.training_rows(half.job, half.folder)
         context = context_of(half.job, half.party, {half.party: self.bottom.width}, training, key, key)
         self.chain.setup(context, self._log)
         self.chain.load_state_dict(chain_state(state))

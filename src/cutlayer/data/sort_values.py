@@ -1,0 +1,47 @@
+"""Values of a column as numbers in its order: dates, numbers, and text in the form of ISO 8601."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutlayer.data.columns import decoded, is_text, number_values
+from cutlayer.data.faults import fault
+
+
+def sort_values(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[np.float64]:
+    """Values of the common rows as numbers in their order; dates as days.
+
+    Args:
+        column: Values of the common rows in their order, (m,).
+        name: Name of the column, for error messages.
+        where: Name of the table, for error messages.
+
+    Returns:
+        Finite, float64 (m,).
+
+    Raises:
+        DataError: a missing value, or text that is no date.
+    """
+    column = decoded(column)
+    if is_text(column.type):
+        column = _dates(column, name, where)
+    values = number_values(column, name, where)
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise fault(where, f"a value of {name!r} in every row, to split by", f"none in row {row} of the common ones")
+    return values
+
+
+def _dates(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
+    for zone in (None, "UTC"):  # a time without a zone, or with one
+        try:
+            return column.cast(pa.timestamp("us", tz=zone))
+        except pa.ArrowInvalid:
+            continue
+    example = pc.drop_null(column)
+    got = repr(example[0].as_py())[:40] if len(example) else "none"
+    wanted = f"numbers, or dates such as 2024-01-31, in column {name!r}, to split by"
+    raise fault(where, wanted, f"text such as {got}", "write the dates in this form (ISO 8601)")

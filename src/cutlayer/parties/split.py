@@ -1,0 +1,164 @@
+"""The split of the common rows: computed by each party from the seed, or sent by the active party.
+
+A split by a column, or by the labels, is computed by the active party alone, and sent as the part of every row. It is
+fixed on disk before it is sent, so that a resumed run has the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import torch
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.config import Job
+from cutlayer.data.align import Positions, order_digest
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.sort_values import sort_values
+from cutlayer.data.split import PARTS, Split, check_parts, ordered_rows, split_rows, stratified_rows
+from cutlayer.durable import make_folder
+from cutlayer.errors import CheckpointError, DataError, ProtocolError
+from cutlayer.kernels.noise import derive, keystream
+from cutlayer.parties.local import Local
+from cutlayer.parties.messages import receive_chunks, send_in_chunks
+from cutlayer.tensor_file import read_tensors, write_tensors
+
+SPLIT_FILE = "split.safetensors"
+
+
+def split_at_active(job: Job, local: Local, positions: Positions, ports: Iterable[Port]) -> Split:
+    """The split at the active party, which sends it where the other parties cannot compute it.
+
+    Args:
+        job: The shared job.
+        local: This party's private side.
+        positions: Row numbers in its table of the common rows, in the common order, int64 (m,).
+        ports: Ports to the passive parties.
+
+    Raises:
+        DataError: the column or the labels make no split of the stated shares.
+        CheckpointError: the run is resumed, and its split is gone.
+    """
+    if not job.train.split.is_sent:
+        return split_rows(len(positions), job.train.split, job.train.seed)
+    split = _stored(local, len(positions)) if local.resume else None
+    if split is None:
+        split = draw_split(job, local.table, positions, local.secret)
+        _store(local, split)
+    for port in ports:
+        send_in_chunks(port, Kind.SPLIT, "parts", split.codes)
+    return split
+
+
+def split_at_passive(job: Job, local: Local, port: Port, rows: int) -> Generator[Port, Message, Split]:
+    """The split at a passive party.
+
+    Args:
+        job: The shared job.
+        local: This party's private side.
+        port: Port to the active party.
+        rows: Number of common rows.
+
+    Raises:
+        ProtocolError: the active party sent a split that the job does not allow, or another one than before a resume.
+    """
+    if not job.train.split.is_sent:
+        return split_rows(rows, job.train.split, job.train.seed)
+    codes = yield from receive_chunks(port, Kind.SPLIT, "parts", rows)
+    if len(codes) != rows or (codes >= len(PARTS)).any():
+        wanted = f"a part (0 to {len(PARTS) - 1}) of each of the {rows:,} common rows from {port.peer}"
+        raise ProtocolError.expected(wanted, f"{len(codes):,} with the largest {int(codes.max()) if rows else 0}")
+    split = Split.from_codes(codes)
+    try:
+        check_parts(split, job.train.split)
+    except DataError as refused:
+        raise ProtocolError(f"the split that {port.peer} sent: {refused}") from None
+    stored = _stored(local, rows) if local.resume else None
+    if stored is None:
+        _store(local, split)
+    elif not torch.equal(stored.codes, codes):
+        remedy = "start a new run; rows that change their part would be released more often than is counted"
+        raise ProtocolError.expected(
+            f"the split of the run before it was interrupted from {port.peer}", "another", remedy
+        )
+    return split
+
+
+def draw_split(job: Job, table: PartyTable, positions: Positions, secret: bytes) -> Split:
+    """Compute a split by a column, or draw one that is stratified by the labels.
+
+    The draw is under the active party's secret: under the seed of the job, which all parties know, the rows at the edge
+    of a part would reveal their class. It repeats with the rows, labels, seed and shares, so that repeated runs reveal
+    no more than one; under any change of these it is a fresh one, since the rows that a small change moves from one
+    part to another would reveal their class too.
+
+    Args:
+        job: The shared job.
+        table: Rows of the active party.
+        positions: Row numbers in it of the common rows, in the common order, int64 (m,).
+        secret: Long-lived secret of the active party.
+
+    Raises:
+        DataError: the column or the labels make no split of the stated shares.
+    """
+    config = job.train.split
+    if config.by is not None:
+        values = sort_values(table.column(config.by, positions), config.by, table.where)
+        return ordered_rows(values, config)
+    values = pc.dictionary_encode(table.column(table.label or "", positions).combine_chunks(), null_encoding="encode")
+    classes = values.indices.to_numpy().astype(np.int64)
+    inputs = (
+        order_digest(table.digests[positions]),
+        hashlib.blake2b(classes.tobytes(), digest_size=16).digest(),
+        repr((job.train.seed, config.test, config.validation)).encode(),
+    )
+    key = derive(secret, b"stratified split", *inputs)
+    order = np.argsort(np.frombuffer(keystream(key, b"split", 8 * len(classes)), np.uint64), kind="stable")
+    return stratified_rows(classes, config, order)
+
+
+def split_of_run(job: Job, folder: Path, party: str, rows: int) -> Split:
+    """The split of a run that has begun.
+
+    Args:
+        job: Job of the run.
+        folder: Folder of the run.
+        party: Name of a party whose part is in the folder.
+        rows: Number of common rows.
+
+    Raises:
+        CheckpointError: the file of the split is missing or damaged.
+    """
+    if not job.train.split.is_sent:
+        return split_rows(rows, job.train.split, job.train.seed)
+    return _read(_path(folder, party), rows)
+
+
+def _stored(local: Local, rows: int) -> Split | None:
+    """The split of the run before it was interrupted; `None` if it was interrupted before it had one."""
+    path = _path(local.folder, local.name)
+    return _read(path, rows) if path.exists() else None
+
+
+def _store(local: Local, split: Split) -> None:
+    path = _path(local.folder, local.name)
+    make_folder(path.parent)
+    write_tensors(path, {"parts": split.codes}, {})
+
+
+def _path(folder: Path, party: str) -> Path:
+    return folder / "checkpoint" / party / SPLIT_FILE
+
+
+def _read(path: Path, rows: int) -> Split:
+    try:
+        codes = read_tensors(path)[0]["parts"]
+    except (OSError, ValueError, KeyError) as damage:
+        raise CheckpointError(f"{path}: the split of the run cannot be read ({damage}); run the job again") from None
+    if len(codes) != rows:
+        raise CheckpointError.expected(f"{path}: a split of {rows:,} rows", f"{len(codes):,}", "run the job again")
+    return Split.from_codes(codes)
