@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutlayer.data.align import check_id_kinds, checked_positions, intersect, order_digest
-from cutlayer.data.ids import has_duplicates, id_kind, row_digests
+from cutlayer.data.digest_shares import has_duplicates
+from cutlayer.data.ids import id_kind, row_digests
 from cutlayer.errors import AlignmentError, DataError
 
 id_sets = st.lists(st.sets(st.integers(0, 40), min_size=1), min_size=2, max_size=4)
@@ -133,7 +134,7 @@ def test_large_tables_are_sorted_share_by_share_with_the_same_result(monkeypatch
     ids = [draw.permutation(3000)[:2000] for _ in range(3)]
     digests = {name: row_digests(pa.array(own)) for name, own in zip("abc", ids, strict=True)}
     whole = intersect(digests)
-    monkeypatch.setattr("cutlayer.data.align.SORTED_ROWS", 50)
+    monkeypatch.setattr("cutlayer.data.digest_shares.SORTED_ROWS", 50)
     parts = intersect(digests)
     assert all((whole[name] == parts[name]).all() for name in "abc")
     with pytest.raises(AlignmentError, match="party b: every id once, got 2000 repeated"):

@@ -8,12 +8,12 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.data.digest_shares import DigestShares, share_bits
 from cutlayer.data.ids import DIGEST_BYTES, Digests
+from cutlayer.data.row_arrays import row_array
 from cutlayer.errors import AlignmentError
 
 Positions = npt.NDArray[np.int64]
-SORTED_ROWS = 1 << 19
-"""Rows of all parties that are sorted at a time, at about 100 bytes each."""
 
 
 def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
@@ -30,20 +30,23 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
         AlignmentError: there is no common row, or a party's digests are malformed or repeat.
     """
     counts = {party: len(_checked(party, rows)) for party, rows in digests.items()}
-    bits = min(max(sum(counts.values()) // SORTED_ROWS, 1).bit_length() - 1, 16)
-    shares = {party: _Shares(rows, bits) for party, rows in digests.items()}
-    repeated = dict.fromkeys(digests, 0)
-    found: dict[str, list[Positions]] = {party: [] for party in digests}
+    bits = share_bits(sum(counts.values()))
+    shares = {party: DigestShares(rows, bits) for party, rows in digests.items()}
+    repeated, rows = dict.fromkeys(digests, 0), 0
+    common = {party: row_array(min(counts.values()), np.int64) for party in digests}
     for number in range(2**bits):
-        for party, positions in _common({party: share[number] for party, share in shares.items()}, repeated).items():
-            found[party].append(shares[party].rows(number)[positions])
+        matched = _common({party: share[number] for party, share in shares.items()}, repeated)
+        first, rows = rows, rows + len(next(iter(matched.values())))
+        if any(repeated.values()):
+            continue  # the error below counts the repetitions of all shares
+        for party, positions in matched.items():
+            common[party][first:rows] = shares[party].rows(number)[positions]
     for party, count in repeated.items():
         if count:
             raise AlignmentError.expected(f"party {party}: every id once", f"{count} repeated")
-    common = {party: np.concatenate(parts) for party, parts in found.items()}
-    if not len(next(iter(common.values()))):
+    if not rows:
         raise nothing_in_common(counts)
-    return common
+    return {party: positions[:rows] for party, positions in common.items()}
 
 
 def order_digest(digests_in_order: Digests) -> bytes:
@@ -122,32 +125,6 @@ def _checked(party: str, digests: Digests) -> Digests:
     if digests.ndim != 2 or digests.shape[1] != DIGEST_BYTES or digests.dtype != np.uint8:
         raise AlignmentError.expected(f"party {party}: uint8 digests (n, 16)", f"{digests.dtype} {digests.shape}")
     return digests
-
-
-class _Shares:
-    """A party's digests by their leading bits: share after share they are in ascending order, and each is sorted alone.
-
-    Args:
-        digests: uint8 (n, 16).
-        bits: Number of leading bits, 0 to 16.
-    """
-
-    def __init__(self, digests: Digests, bits: int) -> None:
-        leading = np.ascontiguousarray(digests[:, :2]).view(">u2")[:, 0] >> np.uint16(16 - bits) if bits else None
-        self._digests = digests
-        # A stable sort of 16-bit words takes one pass over the rows.
-        self._order = None if leading is None else np.argsort(leading.astype(np.uint16), kind="stable")
-        counts = [len(digests)] if leading is None else np.bincount(leading, minlength=2**bits)
-        self._edges: Positions = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-
-    def rows(self, number: int) -> Positions:
-        """Row numbers of a share, int64 (m,)."""
-        first, end = self._edges[number], self._edges[number + 1]
-        return np.arange(first, end) if self._order is None else self._order[first:end]
-
-    def __getitem__(self, number: int) -> npt.NDArray[np.uint64]:
-        """Digests of a share as two big-endian words, so that their order is that of the bytes: uint64 (m, 2)."""
-        return np.ascontiguousarray(self._digests[self.rows(number)]).view(">u8").astype(np.uint64)
 
 
 def _common(words: Mapping[str, npt.NDArray[np.uint64]], repeated: dict[str, int]) -> dict[str, Positions]:

@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 
 from cutlayer.config.ids import IdConfig, Rule
 from cutlayer.data.columns import decoded, is_text
+from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
+from cutlayer.data.row_arrays import row_array
 from cutlayer.errors import DataError
 
 IdKind = Literal["integer", "text", "row"]
@@ -67,7 +69,7 @@ def distinct_digests(text: pa.ChunkedArray, where: str) -> Digests:
 
 def digests_of(text: pa.ChunkedArray) -> Digests:
     """Digests of canonical texts (n,), uint8 (n, 16)."""
-    digests = np.empty((len(text), DIGEST_BYTES), dtype=np.uint8)
+    digests = row_array((len(text), DIGEST_BYTES), np.uint8)
     for start in range(0, len(text), _HASHED_ROWS):
         keys = text.slice(start, _HASHED_ROWS).cast(pa.large_binary()).to_pylist()
         hashed = b"".join([blake2b(key, digest_size=DIGEST_BYTES).digest() for key in keys])
@@ -173,16 +175,6 @@ def _telephone(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
         wanted = "telephone numbers with the code of their country, such as +49 89 123456"
         raise fault(where, wanted, got, "put + and the code of the country before them, without the leading 0")
     return bare
-
-
-def has_duplicates(digests: Digests) -> bool:
-    """Whether two rows of uint8 (n, 16) are equal."""
-    words = np.ascontiguousarray(digests).view(np.uint64)
-    high = np.sort(words[:, 0])
-    if not (high[1:] == high[:-1]).any():
-        return False
-    ordered = words[np.lexsort((words[:, 1], words[:, 0]))]
-    return bool((ordered[1:] == ordered[:-1]).all(axis=1).any())
 
 
 def _whole(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:

@@ -23,6 +23,7 @@ from cutlayer.data.columns import decoded
 from cutlayer.data.csv_types import ColumnType
 from cutlayer.data.encoding import CHUNK_ROWS
 from cutlayer.data.faults import fault
+from cutlayer.data.row_arrays import chunks_of, row_array
 from cutlayer.data.sources.base import FileSource, Source
 from cutlayer.durable import make_folder
 
@@ -179,8 +180,10 @@ class Arranged:
     ) -> None:
         self._folder, self._rows = folder, len(rows)
         self._size, writers = 0, dict[int, Any]()
-        places, first = np.full(int(rows.max()) + 1, -1, dtype=np.int64), 0
-        places[rows] = np.arange(len(rows))
+        places, first = row_array(int(rows.max()) + 1, np.int64), 0
+        places.fill(-1)
+        for start, end in chunks_of(len(rows)):
+            places[rows[start:end]] = np.arange(start, end)
         try:
             for chunk in table.chunks(names):
                 self._size = self._size or _part_rows(chunk, len(rows), memory)

@@ -16,6 +16,7 @@ from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import decoded, feature_names
+from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.encoding import CHUNK_ROWS, Encoder, together
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
@@ -24,7 +25,6 @@ from cutlayer.data.ids import (
     digests_of,
     duplicates,
     first_rows,
-    has_duplicates,
     id_texts,
     kind_of,
     row_digests,
@@ -35,6 +35,7 @@ from cutlayer.data.large import MEMORY, SHARE, Arranged, LargeTable, joined, rea
 from cutlayer.data.large_fit import fit_large
 from cutlayer.data.prepared import ENCODER, Prepared, checked_labels, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_profiles
+from cutlayer.data.row_arrays import gathered, joined_rows
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
 from cutlayer.data.weights import row_weights
@@ -185,7 +186,7 @@ class PartyTable:
             DataError: the features or labels cannot be used.
         """
         positions = checked_positions(positions, self.rows, self.where)
-        digests = self.digests[positions]
+        digests = gathered(self.digests, positions)
         if self._large is not None:
             return self._prepare_large(self._large, positions, training, folder, digests)
         labels, weights = self._labels(positions, training), self._weights(positions, training)
@@ -216,7 +217,7 @@ class PartyTable:
         if not columns:
             return Prepared(store, encoder, None, digests)
         where = f"{self.where} (rows in the common order)"
-        rows = positions if self._kept is None else self._kept[positions]
+        rows = positions if self._kept is None else gathered(self._kept, positions)
         with scratch_folder(folder) as scratch:
             arranged = Arranged(large, columns, rows, scratch, self._memory // SHARE)
             labels, weights = None, None
@@ -296,14 +297,9 @@ class PartyTable:
     def _identify(self, ids: IdConfig) -> None:
         """Digest the ids, and leave out rows by the rule for repeated ids."""
         where = f"{self.where}: id {', '.join(map(repr, self._ids))}"
-        kinds, digests, first = set[IdKind](), [], 0
-        for chunk in self._batches(self._ids):
-            text = id_texts(chunk, ids, f"{self.where} (rows counted from row {first})" if first else self.where)
-            kinds.add(kind_of(text))
-            digests.append(digests_of(text))
-            first += chunk.num_rows
+        kinds = set[IdKind]()
+        self.digests = joined_rows(self._digested(ids, kinds))
         self.id_kind = "integer" if kinds == {"integer"} and len(self._ids) == 1 else "text"
-        self.digests = np.concatenate(digests) if len(digests) > 1 else digests[0]
         if not has_duplicates(self.digests):
             return
         if ids.duplicates == "refuse":
@@ -316,6 +312,15 @@ class PartyTable:
         self.digests = self.digests[self._kept]
         if self._table is not None:
             self._table = self._table.take(self._kept)
+
+    def _digested(self, ids: IdConfig, kinds: set[IdKind]) -> Iterator[Digests]:
+        """Digests of the ids, batch after batch; their kinds are added to `kinds`."""
+        first = 0
+        for chunk in self._batches(self._ids):
+            text = id_texts(chunk, ids, f"{self.where} (rows counted from row {first})" if first else self.where)
+            kinds.add(kind_of(text))
+            yield digests_of(text)
+            first += chunk.num_rows
 
     def _stated(self) -> int:
         pad_to = self._id.pad_to if self._id is not None else None

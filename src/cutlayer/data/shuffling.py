@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.data.row_arrays import chunks_of, row_array
+
 BLOCK_ROWS = 1000
 WINDOW_BLOCKS = 64
 
@@ -22,8 +24,13 @@ def permutation(n: int, *key: int) -> npt.NDArray[np.int64]:
     True
     """
     low = _bits(n)
-    words = _generator(key).random_raw(n) >> np.uint64(low) << np.uint64(low)
-    return _ranked(words | np.arange(n, dtype=np.uint64), low)
+    generator, words = _generator(key), row_array(n, np.uint64)
+    for start, end in chunks_of(n):
+        drawn = generator.random_raw(end - start) >> np.uint64(low) << np.uint64(low)
+        words[start:end] = drawn | np.arange(start, end, dtype=np.uint64)
+    words.sort()
+    words &= np.uint64((1 << low) - 1)
+    return words.view(np.int64)
 
 
 def block_windows(n: int, *key: int) -> Iterator[npt.NDArray[np.int64]]:
@@ -51,8 +58,3 @@ def _generator(key: tuple[int, ...]) -> np.random.PCG64:
 
 def _bits(n: int) -> int:
     return max(1, (n - 1).bit_length())
-
-
-def _ranked(words: npt.NDArray[np.uint64], low: int) -> npt.NDArray[np.int64]:
-    words.sort()
-    return (words & np.uint64((1 << low) - 1)).view(np.int64)

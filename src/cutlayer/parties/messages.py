@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.data.row_arrays import GrowingRows
 from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError
 from cutlayer.parties.numbers import check_received
 
@@ -108,8 +109,7 @@ def receive_chunks(
     Raises:
         ProtocolError: more rows, another width, or a chunk that is not full and not the last.
     """
-    parts: list[Tensor] = []
-    rows = 0
+    joined, rows = GrowingRows(), 0
     while True:
         message = yield from receive(port, kind)
         part = message.tensors[name]
@@ -120,6 +120,6 @@ def receive_chunks(
             raise ProtocolError.expected(f"{kind} of at most {most:,} rows in all from {port.peer}", f"{rows:,}")
         if not message.fields["last"] and len(part) != CHUNK:
             raise ProtocolError.expected(f"{CHUNK:,} rows in all but the last {kind} of {port.peer}", len(part))
-        parts.append(part)
+        joined.add(part.numpy())
         if message.fields["last"]:
-            return torch.cat(parts)
+            return torch.from_numpy(joined.joined())

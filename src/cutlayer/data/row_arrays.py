@@ -1,0 +1,138 @@
+"""Arrays with an entry for each row of a table: in memory while they are small, else in files that the system pages."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+LARGE_BYTES = 64 << 20
+"""Size from which on an array lies in a file."""
+CHUNK_ROWS = 1 << 20
+"""Rows that are computed at a time on the way into such an array."""
+
+
+def row_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array of a given shape, not initialised.
+
+    A large one is mapped from a file in the system's folder for temporary files, without a name: it is gone with the
+    last array that uses it, however the process ends. Its pages are not the process's own memory, so that the system
+    writes them back and drops them when it needs room. The space of the file is reserved at once, since writing to a
+    mapped file on a full disk would end the process.
+
+    Args:
+        shape: Shape of the array, the rows first.
+        dtype: Type of its entries.
+
+    Raises:
+        OSError: the disk has no room for the file.
+
+    >>> row_array((3, 16), np.uint8).shape
+    (3, 16)
+    """
+    shape = (shape,) if isinstance(shape, int) else shape
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size < LARGE_BYTES:
+        return np.empty(shape, dtype)
+    with _unnamed_file() as file:
+        _reserve(file, size)
+        return _mapped(file, shape, np.dtype(dtype))
+
+
+class GrowingRows:
+    """Joins arrays that come one after the other along the first axis; large ones go to a file as they come."""
+
+    def __init__(self) -> None:
+        self._held: list[npt.NDArray[Any]] = []
+        self._bytes, self._rows = 0, 0
+        self._file: IO[bytes] | None = None
+
+    def add(self, part: npt.NDArray[Any]) -> None:
+        """Append an array of the same type and width as those before it.
+
+        Raises:
+            OSError: the disk has no room for it.
+        """
+        self._held.append(part)
+        self._bytes += part.nbytes
+        self._rows += len(part)
+        if self._bytes >= LARGE_BYTES:
+            self._file = self._file or _unnamed_file()
+            for held in self._held:
+                self._file.write(np.ascontiguousarray(held).data)
+            # The last one stays for its type and shape: an array of no rows.
+            self._held, self._bytes = [part[:0]], 0
+
+    def joined(self) -> npt.NDArray[Any]:
+        """All rows in one array; call it once, after one `add` or more."""
+        if self._file is None:
+            return self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
+        with self._file as file:
+            for held in self._held:
+                file.write(np.ascontiguousarray(held).data)
+            file.flush()
+            return _mapped(file, (self._rows, *self._held[0].shape[1:]), self._held[0].dtype)
+
+
+def joined_rows(parts: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Arrays one after the other along the first axis, as `numpy.concatenate`, but without a second copy in memory.
+
+    Args:
+        parts: One array or more, of one type and of shapes that differ in the first axis only.
+
+    Raises:
+        OSError: the disk has no room for the file.
+
+    >>> joined_rows(np.arange(end) for end in (2, 3)).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    rows = GrowingRows()
+    for part in parts:
+        rows.add(part)
+    return rows.joined()
+
+
+def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """`values[rows]` as a `row_array`.
+
+    Args:
+        values: (n, ...).
+        rows: Row numbers, int64 (m,).
+    """
+    chosen = row_array((len(rows), *values.shape[1:]), values.dtype)
+    for start, end in chunks_of(len(rows)):
+        chosen[start:end] = values[rows[start:end]]
+    return chosen
+
+
+def chunks_of(rows: int) -> Iterator[tuple[int, int]]:
+    """First row and end of each run of `CHUNK_ROWS` rows; the last may be shorter.
+
+    >>> list(chunks_of(0)), list(chunks_of(5))
+    ([], [(0, 5)])
+    """
+    return ((start, min(start + CHUNK_ROWS, rows)) for start in range(0, rows, CHUNK_ROWS))
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Give the file its space on the disk."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    for start in range(0, size, LARGE_BYTES):  # macOS
+        file.write(bytes(min(LARGE_BYTES, size - start)))
+    file.flush()
+
+
+def _unnamed_file() -> IO[bytes]:
+    return tempfile.TemporaryFile(prefix="cutlayer-rows-")
+
+
+def _mapped(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The file as a plain array, which keeps the mapping when the file is closed."""
+    return np.memmap(file, dtype=dtype, mode="r+", shape=shape).view(np.ndarray)

@@ -1,0 +1,106 @@
+"""Arrays of rows are the same in memory and in files, and a full disk is an error of its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cutlayer.config import SplitConfig
+from cutlayer.data import digest_shares, row_arrays
+from cutlayer.data.align import intersect
+from cutlayer.data.digest_shares import has_duplicates
+from cutlayer.data.ids import row_digests
+from cutlayer.data.row_arrays import GrowingRows, gathered, joined_rows, row_array
+from cutlayer.data.shuffling import permutation
+from cutlayer.data.split import split_rows
+
+
+@pytest.fixture
+def in_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Every array in a file, some rows at a time."""
+    monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1)
+    monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(digest_shares, "SORTED_ROWS", 16)
+    monkeypatch.setattr(row_arrays.tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def common_rows() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    ids = {name: draw.permutation(300)[:200] for name in "abc"}
+    return intersect({name: row_digests(pa.array(own)) for name, own in ids.items()})
+
+
+def is_mapped(array: np.ndarray) -> bool:
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return isinstance(array, np.memmap)
+
+
+def test_rows_split_and_order_do_not_depend_on_where_arrays_lie(request: pytest.FixtureRequest) -> None:
+    in_memory = common_rows(), permutation(1000, 7), split_rows(1000, SplitConfig(), 3)
+    request.getfixturevalue("in_files")
+    in_file = common_rows(), permutation(1000, 7), split_rows(1000, SplitConfig(), 3)
+    for name, positions in in_memory[0].items():
+        np.testing.assert_array_equal(positions, in_file[0][name])
+        assert is_mapped(in_file[0][name])
+    np.testing.assert_array_equal(in_memory[1], in_file[1])
+    for part in ("train", "validation", "test"):
+        np.testing.assert_array_equal(getattr(in_memory[2], part), getattr(in_file[2], part))
+    assert is_mapped(in_file[2].train)
+    assert not is_mapped(in_memory[1])
+
+
+@pytest.mark.usefixtures("in_files")
+def test_arrays_in_files_are_joined_and_gathered_as_in_memory() -> None:
+    draw = np.random.default_rng(1)
+    parts = [draw.integers(0, 256, (rows, 16), dtype=np.uint8) for rows in (5, 0, 30, 1)]
+    whole = np.concatenate(parts)
+    joined = joined_rows(iter(parts))
+    assert is_mapped(joined)
+    assert joined.flags.writeable
+    np.testing.assert_array_equal(joined, whole)
+    rows = draw.permutation(36)[:20]
+    np.testing.assert_array_equal(gathered(joined, rows), whole[rows])
+    assert not has_duplicates(joined)
+    assert has_duplicates(np.concatenate([joined, joined[3:4]]))
+
+
+def test_few_rows_stay_in_memory() -> None:
+    rows = GrowingRows()
+    for part in (np.arange(3), np.arange(2)):
+        rows.add(part)
+    assert not is_mapped(rows.joined())
+    assert not is_mapped(row_array((10, 16), np.uint8))
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system has no posix_fallocate")
+def test_a_full_disk_is_an_error_before_anything_is_written(in_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(row_arrays.os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        row_array(1000, np.int64)
+    assert not list(in_files.iterdir())
+
+
+@pytest.mark.usefixtures("in_files")
+def test_systems_that_cannot_reserve_space_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(row_arrays.os, "posix_fallocate", raising=False)
+    array = row_array((100, 2), np.float64)
+    assert is_mapped(array)
+    assert array.sum() == 0
+
+
+def test_files_have_no_name(in_files: Path) -> None:
+    """They are gone when the process ends, also by a kill."""
+    array = row_array(100, np.int64)
+    array[:] = 1
+    assert is_mapped(array)
+    assert not list(in_files.iterdir())
