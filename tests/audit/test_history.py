@@ -126,19 +126,26 @@ def test_without_recorded_rows_nothing_is_added(finished: RunFolder, tmp_path: P
     assert audit_history(moved, "this run", before, resolve("auto", "binary").histories, own_columns(opened)) == before
 
 
-def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder) -> None:
+def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained on the right labels its model ranks held-out rows, on the opposite ones the other way round."""
     audit = finished.audit.runs["this run"]
     measured = {(leak.party, leak.message): leak for leak in audit.leaks if leak.departed_auc is not None}
     assert measured.keys() == {(party, message) for party in ("telco", "shop") for message in ("gradient", "embedding")}
     assert all(not {"few labels", "known labels"} & set(leak.knowledge) for leak in measured.values())
     run = Run(make_job(passives=2, epochs=3), finished)
-    rows, share = run.training, float((run.truth[run.training] == 1).double().mean())
+    rows = run.training
     batch = torch.zeros(len(rows), dtype=torch.int64)
-    right = departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch), share)
-    wrong = departed_auc(run, "telco", Scores(rows, -run.truth[rows].double(), batch), share)
+    right = departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch))
+    wrong = departed_auc(run, "telco", Scores(rows, -run.truth[rows].double(), batch))
     assert right is not None
     assert wrong is not None
     assert right > 0.6 > wrong + 0.1
-    assert departed_auc(run, "nobody", Scores(rows, run.truth[rows].double(), batch), share) is None
-    assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch), 0.0) is None
+    assert departed_auc(run, "nobody", Scores(rows, run.truth[rows].double(), batch)) is None
+    # Of many held-out rows a sample is predicted, whose AUC is near that of all.
+    monkeypatch.setattr("cutlayer.audit.departed.MAX_ROWS", len(run.reported) // 2)
+    sampled = departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch))
+    assert sampled is not None
+    assert sampled != right
+    assert sampled == pytest.approx(right, abs=0.2)
+    run.__dict__["class_shares"] = (1.0, 0.0)
+    assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Knowledge, Need
 from cutlayer.attacks.label.base import LabelAttack, LabelView, Scores, Target
-from cutlayer.audit.known_labels import class_shares, knowledge_of
+from cutlayer.audit.known_labels import knowledge_of
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import Attempt, LayerLeak, LeakResult
 from cutlayer.tasks import Task
+from cutlayer.training.trained import class_shares
 
 
 @dataclass(frozen=True, order=True)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 from cutlayer.attacks.label.base import Scores
-from cutlayer.audit.own_columns import sparse_columns
+from cutlayer.audit.own_columns import MAX_ROWS, sparse_columns
+from cutlayer.data.streams import Stream
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.training.trained import Run
 
 
-def departed_auc(run: Run, party: str, scores: Scores, share: float) -> float | None:
+def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
     """AUC on held-out rows of a linear model that a party trains alone, on the labels that an attack inferred.
 
     The rows with the highest scores are taken for positives, as many as their share says. No label is known; only the
@@ -25,20 +27,23 @@ def departed_auc(run: Run, party: str, scores: Scores, share: float) -> float | 
         run: The run, with the party's columns and the truth of its held-out rows.
         party: Name of the passive party.
         scores: The attack's scores (n,), higher for the positive class.
-        share: Share of the positives among the training rows.
 
     Returns:
-        The AUC on the reported rows; `None` where the party's columns are elsewhere, or a class is missing.
+        The AUC on the reported rows, or on `MAX_ROWS` drawn from them; `None` where the party's columns are elsewhere,
+        or a class is missing.
 
     Reference: the threat of model completion (Fu et al., USENIX Security 2022), with inferred labels for known ones.
     """
-    positives = round(share * len(scores.rows))
-    truth = run.truth[run.reported] == 1
+    positives, reported = round(run.class_shares[1] * len(scores.rows)), run.reported
+    if len(reported) > MAX_ROWS:
+        draw = np.random.default_rng([run.job.train.seed, Stream.OWN_COLUMNS, len(reported)])
+        reported = reported[torch.from_numpy(np.sort(draw.choice(len(reported), MAX_ROWS, replace=False)))]
+    truth = run.actual[reported]
     if party not in run.stores or not 0 < positives < len(scores.rows) or truth.all() or not truth.any():
         return None
     inferred = torch.zeros(len(scores.rows), dtype=torch.bool)
     inferred[scores.values.argsort(descending=True, stable=True)[:positives]] = True
-    columns = sparse_columns(run.stores[party], torch.cat([scores.rows, run.reported]))
+    columns = sparse_columns(run.stores[party], torch.cat([scores.rows, reported]))
     model = LogisticRegression(C=0.1, max_iter=100)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a little short of the optimum predicts as well

@@ -47,7 +47,7 @@ def audit_history(
     """
     epochs = list(read_followed(run.folder.transcript(run.job.active)))
     found = [_PartyAudit.of(run, label, party, epochs, audit, attacks) for party in run.job.passives if epochs]
-    seed, truth = run.job.train.seed, truth_of(run)
+    seed, truth = run.job.train.seed, run.actual
     baselines = [_baseline(part.party, own, permuted_leak(part.scored, truth, seed)) for part in found]
     return audit.model_copy(
         update={
@@ -74,7 +74,7 @@ def audit_messages(
     """
     made = _PartyAudit(view.party)
     made.attack(run, label, view, protections, attacks)
-    chance = permuted_leak(made.scored, truth_of(run), run.job.train.seed)
+    chance = permuted_leak(made.scored, run.actual, run.job.train.seed)
     baseline = Baseline(party=view.party, chance=None if math.isnan(chance) else chance)
     return RunAudit(
         protections=tuple(protections),
@@ -143,17 +143,16 @@ class _PartyAudit:
 
     def depart(self, run: Run) -> None:
         """Train the party's own model on the labels inferred by the strongest attack on each kind of message."""
-        share = float((run.truth[run.training] == 1).double().mean())
         for message in dict.fromkeys(leak.message for leak in self.leaks):
             own = [index for index in self.inferring if self.leaks[index].message == message]
             best = max(own, key=lambda index: self.leaks[index].leak, default=None)
             if best is not None:
-                value = departed_auc(run, self.party, self.inferring[best], share)
+                value = departed_auc(run, self.party, self.inferring[best])
                 self.leaks[best] = self.leaks[best].model_copy(update={"departed_auc": value})
 
     def add(self, run: Run, view: HistoryView, attack: HistoryAttack, about: Mapping[str, object]) -> None:
         """Run one attack and add its result."""
-        truth = truth_of(run)
+        truth = run.actual
         tried, reason = [], None
         for known in granted(run, truth, view.rows, attack.needs):
             try:
@@ -181,17 +180,12 @@ class _PartyAudit:
             self.curves.append(label_curve(run, truth, view, attack))
 
 
-def truth_of(run: Run) -> Tensor:
-    """True labels by row: whether positive in a binary task, class codes, or the targets of a regression."""
-    return run.truth == 1 if run.task.kind == "binary" else run.truth
-
-
 def own_columns(run: Run) -> dict[str, OwnColumns]:
     """What the columns of each passive party that are at hand reveal about the labels."""
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
     seed, trees = run.job.train.seed, run.job.parties[run.job.active].audit.depth == "full"
     return {
-        party: predict_from_columns(run.stores[party], run.training, truth_of(run), classes, seed, trees=trees)
+        party: predict_from_columns(run.stores[party], run.training, run.actual, classes, seed, trees=trees)
         for party in run.job.passives
         if party in run.stores
     }

@@ -44,7 +44,7 @@ def granted(run: Run, truth: Tensor, rows: Tensor, needs: frozenset[Need]) -> li
         return [_with_labels(run, truth, rows, most, draw) for draw in range(DRAWS)]
     if Need.ONE_PER_CLASS in needs:
         return [_with_labels(run, truth, rows, 0, draw) for draw in range(DRAWS)]
-    return [knowledge_of(class_shares(truth[run.training], run.task), run.task, {})]
+    return [knowledge_of(run.class_shares, run.task, {})]
 
 
 def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttack) -> LabelCurve:
@@ -104,14 +104,6 @@ def _own_leak(view: HistoryView, knowledge: Knowledge, truth: Tensor) -> float |
     return leak_of(run_scores(view, guess.values, unknown), truth).value
 
 
-def class_shares(truth: Tensor, task: Task) -> tuple[float, ...]:
-    """Share of each class among rows of the given labels (n,); empty for regression."""
-    if task.kind == "regression":
-        return ()
-    codes = range(2 if task.kind == "binary" else len(task.classes))
-    return tuple(float((truth == code).double().mean()) for code in codes)
-
-
 def knowledge_of(shares: tuple[float, ...], task: Task, known: Mapping[int, int]) -> Knowledge:
     """Knowledge of the class shares, and of the labels of some rows."""
     return Knowledge(shares[1], known) if task.kind == "binary" else Knowledge(None, known, shares)
@@ -127,4 +119,4 @@ def _with_labels(run: Run, truth: Tensor, rows: Tensor, count: int, draw: int) -
     first = [int(np.flatnonzero(labels == code)[0]) for code in rare_first]
     chosen = list(dict.fromkeys([*first, *range(min(count, len(rows)))]))[: count or len(first)]
     known = {int(rows[order[index]]): int(labels[index]) for index in chosen}
-    return knowledge_of(class_shares(truth[run.training], run.task), run.task, known)
+    return knowledge_of(run.class_shares, run.task, known)

@@ -44,6 +44,16 @@ class Run:
         return self._labels[1]
 
     @cached_property
+    def actual(self) -> Tensor:
+        """True labels as leaks are measured on them (N,): whether positive in a binary task, else as `truth`."""
+        return self.truth == 1 if self.task.kind == "binary" else self.truth
+
+    @cached_property
+    def class_shares(self) -> tuple[float, ...]:
+        """Share of each class among the training rows; empty for regression."""
+        return class_shares(self.actual[self.training], self.task)
+
+    @cached_property
     def split(self) -> Split:
         """Rows that train, validate and test."""
         return split_of_run(self.job, self.folder.path, self.job.active, len(self.truth))
@@ -96,6 +106,14 @@ class Run:
     @cached_property
     def _labels(self) -> tuple[Tensor, Tensor]:
         return read_truth(self.folder.transcript(self.job.active))
+
+
+def class_shares(labels: Tensor, task: Task) -> tuple[float, ...]:
+    """Share of each class among labels (n,), bool or class codes; empty for regression."""
+    if task.kind == "regression":
+        return ()
+    codes = range(2 if task.kind == "binary" else len(task.classes))
+    return tuple(float((labels == code).double().mean()) for code in codes)
 
 
 def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:
