@@ -184,7 +184,7 @@ def test_an_interrupted_sweep_goes_on(place, folder, monkeypatch):
     vary = ("--vary", f"{LR}=0.001,0.01,0.002")
     told = place.call("sweep", place.file, *vary, "--json")
     assert told.code == 130
-    stands = f"interrupted; 1 of 3 trials stand in {folder / 'sweep.log'}; the same command runs the others"
+    stands = f"interrupted; 1 of 3 trials are saved in {folder / 'sweep.log'}; the same command continues"
     assert told.document() == {"error": stands, "exit_code": 130}
     assert len(list((folder / "trials").iterdir())) == 1
     monkeypatch.setattr(shared.SharedTrials, "release_stale_trials", lambda _: pytest.fail("nothing is waited for"))

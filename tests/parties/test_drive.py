@@ -64,6 +64,6 @@ def test_a_lost_peer_closes_the_party(ends):
 def test_parties_that_all_wait_are_named(ends):
     bank, telco = ends
     closed = []
-    with pytest.raises(ProtocolError, match="nothing is on its way: bank for telco, telco for bank"):
+    with pytest.raises(ProtocolError, match="no message is in transit: bank for telco, telco for bank"):
         drive_together({"bank": counting(bank, closed), "telco": counting(telco, closed)})
     assert closed == [True, True]

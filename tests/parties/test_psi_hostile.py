@@ -109,9 +109,9 @@ def test_one_answer_for_two_points(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda t: torch.cat([t, t[:1]]), "places of distinct rows"),
-        (lambda t: torch.cat([t, torch.tensor([1000])]), "places 0 to"),
-        (lambda t: torch.cat([t, torch.tensor([-1])]), "places 0 to"),
+        (lambda t: torch.cat([t, t[:1]]), "indices of distinct rows"),
+        (lambda t: torch.cat([t, torch.tensor([1000])]), "indices 0 to"),
+        (lambda t: torch.cat([t, torch.tensor([-1])]), "indices 0 to"),
         (lambda t: t[:0], "rows that bank and this party have"),
     ],
 )
@@ -134,7 +134,7 @@ def test_rows_outside_of_the_intersection_are_refused(monkeypatch: pytest.Monkey
 
 def test_a_place_of_padding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tamper(monkeypatch, Kind.ORDER, BANK, lambda *_: {"tensors": {"positions": torch.arange(64)}})
-    with pytest.raises(ProtocolError, match="places of distinct rows"):
+    with pytest.raises(ProtocolError, match="indices of distinct rows"):
         aligned(table(range(20)), {TELCO: table(range(10, 30), TELCO, pad_to=64)})
 
 

@@ -180,7 +180,7 @@ class ReleaseLog:
             CheckpointError: the first entry does not identify the log, or identifies another one.
         """
         if not self.entries and "version" not in entry:
-            raise CheckpointError.expected(f"a first line of {self.path} that says what it is of", "an entry", _RESTORE)
+            raise CheckpointError.expected(f"a first line of {self.path} that names its job", "an entry", _RESTORE)
         if "version" in entry:
             self._check_identity(entry)
         elif "digest" in entry:

@@ -227,8 +227,8 @@ class RunStore:
         stored = self._words(database, digest)
         if not len(stored):
             return False
-        places = np.minimum(np.searchsorted(stored, words), len(stored) - 1)
-        return bool((stored[places] == words).any())
+        indices = np.minimum(np.searchsorted(stored, words), len(stored) - 1)
+        return bool((stored[indices] == words).any())
 
     def _words(self, database: sqlite3.Connection, digest: str) -> Words:
         """A stored set of rows."""

@@ -167,9 +167,9 @@ def _completed(context: Context) -> Iterator[str]:
         if result.gains and own and scratch:
             labels = f"{'all' if result.all_labels else 'only'} {result.labels:,} labels"
             yield (
-                f"{result.attack} with {labels} makes the model that {result.party} keeps of {result.run} predict with "
-                f"{metric} {own.value:.3f} ({own.low:.3f} to {own.high:.3f}, the strongest of {len(result.variants)} "
-                f"variants, picked after the fact); from scratch on the same labels it reaches {scratch.value:.3f} "
+                f"{result.attack} with {labels} makes the bottom model of {result.party} from {result.run} predict "
+                f"with {metric} {own.value:.3f} ({own.low:.3f} to {own.high:.3f}, the strongest of "
+                f"{len(result.variants)} variants, picked after the fact); from scratch on the same labels it reaches {scratch.value:.3f} "
                 f"({scratch.low:.3f} to {scratch.high:.3f})"
             )
 
@@ -211,7 +211,7 @@ CHECKS = (
         "CL101",
         "warning",
         "a protection changed nothing",
-        "check its strength; label_dp at a large eps rightly flips nothing in a small table",
+        "check its strength; label_dp at a large eps correctly flips nothing in a small table",
         _idle,
     ),
     Check("CL102", "warning", "an attack has no power here", "read the other attacks", _powerless),
@@ -249,7 +249,7 @@ CHECKS = (
         "CL109",
         "error",
         "a guarantee does not hold",
-        "do not rely on the ledger's epsilon; look for noise that is too small, or draws that are repeated anew",
+        "do not rely on the ledger's epsilon; look for noise that is too small, or labels drawn again in every epoch",
         _exceeded,
     ),
     Check(

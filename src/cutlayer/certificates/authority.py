@@ -60,7 +60,7 @@ class Authority:
         except OSError as failure:
             wanted = f"an authority in {folder}"
             got = f"{failure.filename}: {failure.strerror}"
-            raise TrustError.expected(wanted, got, "only who ran keys init can do this") from None
+            raise TrustError.expected(wanted, got, "only the party that ran cutlayer keys init has it") from None
         except ValueError:
             raise TrustError(f"the authority in {folder} is damaged; restore it from a backup") from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):

@@ -124,7 +124,7 @@ class Stream:
             if not self._inbox.waiting:
                 raise self._lost(str(end)) from None
         except TimeoutError:
-            raise self._lost(f"it took nothing for {self.timeout:g} s") from None
+            raise self._lost(f"it accepted no message for {self.timeout:g} s") from None
 
     def receive(self, port: Port, timeout: float | None = None) -> Message:
         """Block for the next message on `port`; called from the party's own thread.

@@ -91,7 +91,7 @@ def _trained_job(folder: RunFolder, given: Job) -> Job:
     trained = load_job(folder.path / "job.yaml")
     if trained.digest() != given.digest():
         wanted = f"the job that {folder.path} was trained with"
-        raise ConfigError.expected(wanted, "another one", "parties, task, model, train and alignment must be equal")
+        raise ConfigError.expected(wanted, "another one", "the shared part of the job must be equal")
     return trained
 
 

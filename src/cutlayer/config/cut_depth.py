@@ -58,6 +58,6 @@ def _movable(section: Section, top: Section, depth: int) -> list[int]:
     if not isinstance(hidden, list | tuple) or len(hidden) <= depth:
         count = len(hidden) if isinstance(hidden, list | tuple) else 0
         raise ValueError(
-            f"cut_depth below the {count} layers of the bottom model, got {depth}; one is left below the cut"
+            f"cut_depth below the {count} layers of the bottom model, got {depth}; at least one stays below the cut"
         )
     return list(hidden)

@@ -111,7 +111,7 @@ class Job(FrozenModel):
                 "at least one party with role passive, got none; without one there is nothing to train across"
             )
         if self.parties[actives[0]].on_absent != "stop":
-            raise ValueError(f"no on_absent at {actives[0]}, the active party, without which nothing goes on, got one")
+            raise ValueError(f"no on_absent at {actives[0]}, the active party, got one; nothing runs without it")
         if "kind" not in self.model.bottom:
             missing = [name for name in self.parties if name not in self.model.bottom]
             unknown = [name for name in self.model.bottom if name not in self.parties]

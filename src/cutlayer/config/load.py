@@ -67,7 +67,7 @@ def read_yaml(path: Path) -> Any:
         raw = YAML(typ="safe", pure=True).load(text)
     except DuplicateKeyError as twice:
         problem = str(twice.problem).partition(" with value")[0]
-        raise ConfigError(f"{problem}, {_line(twice)}; every party and every key stands once") from None
+        raise ConfigError(f"{problem}, {_line(twice)}; every party and every key may appear once") from None
     except YAMLError as fault:
         problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
         remedy = "; indent with spaces" if "\\t" in problem else ""

@@ -29,7 +29,7 @@ class ProtectLabelsConfig(FrozenModel):
     @model_validator(mode="after")
     def _a_limit_is_set(self) -> ProtectLabelsConfig:
         if self.max_leak is None and self.guarantee is None:
-            raise ValueError("max_leak or guarantee, got neither; 0.6 and 1.0 are examples, 0.5 and 0 send nothing")
+            raise ValueError("max_leak or guarantee, got neither; 0.6 and 1.0 are examples, 0.5 and 0 mean label_free")
         return self
 
     @property

@@ -4,7 +4,7 @@ Each party hashes its ids to a group and masks them by a secret scalar of its ow
 party's masked ids again, and the active party those of the passive party: an id that both have gives the same point,
 whatever the order of the masks, and points of other ids are random to a party without the other scalar (Meadows 1986;
 Huberman, Franklin and Hogg 1999; DDH assumption, hash as a random function). The active party compares, and sends back
-the places of the common rows. It does so with each passive party, and keeps the rows that all have.
+the indices of the common rows. It does so with each passive party, and keeps the rows that all have.
 
 Large tables go bucket by bucket. Scalars are new for each peer and bucket. No set is sent in the order of its table:
 masked points are sorted, which is a random order for a peer.
@@ -191,7 +191,7 @@ def intersect_passive(
         rows: Number of rows that the active party states.
         purpose: For a size, the active party's rows are sent back sorted: it cannot see which of them are common.
         first: First bucket.
-        seen: Called after each bucket with the ranks of its places, as `Masked.ranks`.
+        seen: Called after each bucket with the ranks of its indices, as `Masked.ranks`.
     """
     capacity = bucket_capacity(rows, masker.buckets.bits)
     for bucket in range(first, len(masker.buckets)):
@@ -204,7 +204,7 @@ def intersect_passive(
 
 
 Found = tuple[Positions, Positions]
-"""Common rows of a bucket: their ranks in the own common order, and their places in the peer's sorted points."""
+"""Common rows of a bucket: their ranks in the own common order, and their indices in the peer's sorted points."""
 
 
 def intersect_active(
@@ -247,18 +247,18 @@ def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> Found:
     """
     if not is_ascending(back[sorted_points(back)]):
         raise ProtocolError(f"expected a point for each point from {peer}, got one twice")
-    places, slots = matches(back, theirs)
-    return mine.ranks[places], slots
+    indices, slots = matches(back, theirs)
+    return mine.ranks[indices], slots
 
 
 def common_ranks(found: Mapping[str, Found]) -> tuple[Positions, dict[str, Positions]]:
     """The rows that all parties have.
 
     Args:
-        found: Common rows with each passive party, all buckets together; places numbered through all buckets.
+        found: Common rows with each passive party, all buckets together; indices numbered through all buckets.
 
     Returns:
-        Ranks of the rows that all have, ascending; and by passive party their places, in the order of the ranks.
+        Ranks of the rows that all have, ascending; and by passive party their indices, in the order of the ranks.
 
     Raises:
         ProtocolError: a peer's point matched a random one of this party; practically impossible.
@@ -267,38 +267,38 @@ def common_ranks(found: Mapping[str, Found]) -> tuple[Positions, dict[str, Posit
         if len(own) and own.min() == DUMMY:
             raise ProtocolError("expected matches with rows alone, got one with a random point")
     ranks = reduce(np.intersect1d, [np.sort(own) for own, _ in found.values()])
-    places: dict[str, Positions] = {}
+    indices: dict[str, Positions] = {}
     for peer, (own, slots) in found.items():
         order = np.argsort(own)
-        places[peer] = slots[order[np.searchsorted(own[order], ranks)]]
-    return ranks, places
+        indices[peer] = slots[order[np.searchsorted(own[order], ranks)]]
+    return ranks, indices
 
 
-def receive_places(port: Port, ranks: Positions) -> Generator[Port, Message, Positions]:
-    """Receive the places of the common rows.
+def receive_indices(port: Port, ranks: Positions) -> Generator[Port, Message, Positions]:
+    """Receive the indices of the common rows.
 
     Args:
         port: Port to the active party.
-        ranks: Ranks of this party's places in all buckets, `DUMMY` where no row is.
+        ranks: Ranks of this party's indices in all buckets, `DUMMY` where no row is.
 
     Returns:
         Ranks of the common rows, ascending, int64 (m,).
 
     Raises:
-        ProtocolError: a place that does not exist, repeats, or stands for no row.
+        ProtocolError: an index that does not exist, repeats, or is that of no row.
     """
     received = yield from receive_chunks(port, Kind.ORDER, "positions", len(ranks))
-    places = received.numpy()
-    if len(places) and (places.min() < 0 or places.max() >= len(ranks)):
-        raise ProtocolError.expected(f"places 0 to {len(ranks) - 1} from {port.peer}", f"{places.min()} and others")
-    common = np.sort(ranks[places])
+    indices = received.numpy()
+    if len(indices) and (indices.min() < 0 or indices.max() >= len(ranks)):
+        raise ProtocolError.expected(f"indices 0 to {len(ranks) - 1} from {port.peer}", f"{indices.min()} and others")
+    common = np.sort(ranks[indices])
     if not len(common):
         raise AlignmentError.expected(f"rows that {port.peer} and this party have", "none")
     if common[0] == DUMMY or not (common[1:] > common[:-1]).all():
-        raise ProtocolError(f"expected places of distinct rows from {port.peer}, got others")
+        raise ProtocolError(f"expected indices of distinct rows from {port.peer}, got others")
     return common
 
 
-def send_places(port: Port, places: Positions) -> None:
-    """Send a passive party the places of the common rows, ascending: the order of this party's rows is not in them."""
-    send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(np.sort(places)))
+def send_indices(port: Port, indices: Positions) -> None:
+    """Send a passive party the indices of the common rows, ascending: the order of this party's rows is not in them."""
+    send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(np.sort(indices)))

@@ -26,8 +26,8 @@ from cutlayer.parties.alignment import (
     common_ranks,
     intersect_active,
     intersect_passive,
-    receive_places,
-    send_places,
+    receive_indices,
+    send_indices,
 )
 from cutlayer.parties.alignment_progress import AlignmentProgress
 from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
@@ -137,7 +137,7 @@ def _psi_passive(
         return CommonRows(None, {port.peer: int(stated.fields["rows"])})
     if not purpose.reveals_to_passive:
         return CommonRows(None)
-    common = yield from receive_places(port, _joined(progress, "ranks"))
+    common = yield from receive_indices(port, _joined(progress, "ranks"))
     positions = masker.buckets.order[common]
     yield from prove_rows(port, order_digest(table.digests[positions]), active=False)
     return CommonRows(positions, {port.peer: len(positions)})
@@ -154,27 +154,27 @@ def _psi_active(
     def seen(bucket: int, found: Mapping[str, Found]) -> None:
         offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in found}
         ranks = {f"{peer} ranks": own for peer, (own, _) in found.items()}
-        progress.add(ranks | {f"{peer} places": slots + offsets[peer] for peer, (_, slots) in found.items()})
+        progress.add(ranks | {f"{peer} indices": slots + offsets[peer] for peer, (_, slots) in found.items()})
         alignment.finished(bucket + 1, 2**bits)
 
     with Workers(alignment.processes) as workers:
         run = next(iter(ports.values())).run  # of all links: the same for all peers
         masker = Masker(Buckets(table.digests, bits, table.stated_rows, table.where), workers, run)
         yield from intersect_active(ports, masker, rows, first, seen)
-    found = {peer: (_joined(progress, f"{peer} ranks"), _joined(progress, f"{peer} places")) for peer in ports}
+    found = {peer: (_joined(progress, f"{peer} ranks"), _joined(progress, f"{peer} indices")) for peer in ports}
     sizes = {peer: len(own) for peer, (own, _) in found.items()}
     if purpose is Purpose.SIZE:
         for peer, port in ports.items():
             port.send(Kind.COMMON, fields={"rows": sizes[peer]})
         return CommonRows(None, sizes)
-    ranks, places = common_ranks(found)
+    ranks, indices = common_ranks(found)
     if not len(ranks):
         raise nothing_in_common({name: table.rows, **rows})
     positions = masker.buckets.order[ranks]
     if purpose.reveals_to_passive:
         order = order_digest(table.digests[positions])
         for peer, port in ports.items():
-            send_places(port, places[peer])
+            send_indices(port, indices[peer])
         for port in ports.values():
             yield from prove_rows(port, order, active=True)
     return CommonRows(positions, sizes)

@@ -83,7 +83,7 @@ def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
                     moved = True
             if not moved:
                 stuck = ", ".join(f"{name} for {port.peer}" for name, port in waiting.items())
-                raise ProtocolError(f"all parties wait and nothing is on its way: {stuck}")
+                raise ProtocolError(f"all parties wait and no message is in transit: {stuck}")
     finally:
         for party in parties.values():
             party.close()

@@ -84,7 +84,7 @@ def check_hello(mine: Mapping[str, int | str], theirs: Message, limits: LimitsCo
     if theirs.fields["job"] != mine["job"]:
         raise ProtocolError(
             f"{peer} holds another job than {theirs.receiver}: the shared parts (parties and roles, task, model, "
-            "train, alignment) must be equal to the letter"
+            "train, alignment, channel) must be identical"
         )
     if theirs.fields["purpose"] != mine["purpose"]:
         wanted = f"the same command at {peer}, to {mine['purpose']}"

@@ -61,15 +61,15 @@ class DPEmbeddingConfig(FrozenModel):
             raise ValueError(f"either epsilon and delta or noise_multiplier, got {got}; {_BUDGET}")
         surplus = sorted(self.model_fields_set & {"per", "calibration"})
         if self.noise_multiplier is not None and surplus:
-            raise ValueError(f"{' and '.join(surplus)} with epsilon and delta, got a noise_multiplier, which says all")
+            raise ValueError(f"{' and '.join(surplus)} with epsilon and delta, got a noise_multiplier; leave one out")
         if self.calibration == "classical" and self.per == "run":
-            raise ValueError("per release with calibration classical, which is a formula for one, got per run")
+            raise ValueError("per: release with calibration classical, a formula for one release, got per: run")
         return self
 
     @model_validator(mode="after")
     def _the_rescaling_has_its_keys(self) -> Self:
         if (self.scale is not None) != (self.rescale == "public"):
-            raise ValueError("a scale with rescale public, and with no other, got one without the other")
+            raise ValueError("a scale with rescale public, and only then, got one without the other")
         if "estimate" in self.model_fields_set and self.rescale != "paper":
             raise ValueError(f"estimate with rescale paper alone, got it with rescale {self.rescale}")
         return self

@@ -78,9 +78,10 @@ def _price(report: Report) -> str:
 
 
 def rebuilt(report: Report, run: str) -> FeatureResult | None:
-    """The reconstruction of a run with the largest R2; the last release, not a mean over releases, of equals."""
-    own = [one for one in report.features if one.run == run and one.metric == "r2" and one.value is not None]
-    return max(own, key=lambda one: one.value or 0.0, default=None)
+    """The reconstruction of a run with the largest R2; of equal ones that of the last release, not of their mean."""
+    own = [result for result in report.features if result.run == run and result.metric == "r2"]
+    defined = [result for result in own if result.value is not None]
+    return max(defined, key=lambda result: result.value or 0.0, default=None)
 
 
 def _features(report: Report) -> str:

@@ -58,5 +58,5 @@ def _departures(report: Report) -> list[str]:
 def _proved(report: Report) -> list[str]:
     """The ledger's totals of this run, and those that its alternatives add."""
     own = [total.statement for total in report.ledger.totals]
-    further = [(name, one) for name, totals in report.alternatives.items() for one in totals if one not in own]
-    return [*(f"{RunKind.THIS_RUN}: {one}" for one in own), *(f"{name}: {one}" for name, one in further)]
+    further = [(name, text) for name, texts in report.alternatives.items() for text in texts if text not in own]
+    return [*(f"{RunKind.THIS_RUN}: {text}" for text in own), *(f"{name}: {text}" for name, text in further)]

@@ -58,4 +58,4 @@ def _worst(audit: RunAudit, leak: LeakKind) -> LeakResult:
     if not leaks:
         why = "".join(f"; {label}: {reason}" for label, reason in audit.skipped.items())
         raise DataError(f"no leak of the {' or '.join(leak.messages)} messages was measured{why}")
-    return max(leaks, key=lambda one: one.leak)
+    return max(leaks, key=lambda result: result.leak)

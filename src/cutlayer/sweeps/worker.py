@@ -67,8 +67,8 @@ class Worker:
         except KeyboardInterrupt:
             done = len(self._write().complete)
             raise Interrupted(
-                f"interrupted; {done} of {self.shared.total} trials stand in {self.storage}; "
-                "the same command runs the others"
+                f"interrupted; {done} of {self.shared.total} trials are saved in {self.storage}; "
+                "the same command continues"
             ) from None
         self._remove_unused()
         result = self._write()

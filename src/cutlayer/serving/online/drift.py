@@ -101,11 +101,11 @@ class Reference:
 
     def _counted(self, values: Values) -> npt.NDArray[np.int64]:
         """Number of values in each interval; of codes the last interval has all that are not frequent."""
-        place = np.searchsorted(self._edges, values, side="left" if self._categories else "right")
+        index = np.searchsorted(self._edges, values, side="left" if self._categories else "right")
         if self._categories:
-            known = np.minimum(place, len(self._edges) - 1)
-            place = np.where(self._edges[known] == values, known, len(self._edges))
-        counts: npt.NDArray[np.int64] = np.bincount(place, minlength=self._size)
+            known = np.minimum(index, len(self._edges) - 1)
+            index = np.where(self._edges[known] == values, known, len(self._edges))
+        counts: npt.NDArray[np.int64] = np.bincount(index, minlength=self._size)
         return counts
 
 
@@ -122,11 +122,11 @@ class ColumnDrift:
         step = -(-len(training) // MAX_REFERENCE)
         codes, numbers = store.gather(training[::step])
         self._codes = [
-            Reference(name, codes[:, place].double().numpy(), categories=True)
-            for place, name in enumerate(spec.category_names)
+            Reference(name, codes[:, index].double().numpy(), categories=True)
+            for index, name in enumerate(spec.category_names)
         ]
         self._numbers = [
-            Reference(name, numbers[:, place].double().numpy()) for place, name in enumerate(spec.number_names)
+            Reference(name, numbers[:, index].double().numpy()) for index, name in enumerate(spec.number_names)
         ]
         self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._rows = 0
@@ -149,10 +149,10 @@ class ColumnDrift:
             return
         codes, numbers = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
         self._waiting, self._rows = [], 0
-        for place, reference in enumerate(self._codes):
-            reference.add(codes[:, place].double().numpy())
-        for place, reference in enumerate(self._numbers):
-            reference.add(numbers[:, place].double().numpy())
+        for index, reference in enumerate(self._codes):
+            reference.add(codes[:, index].double().numpy())
+        for index, reference in enumerate(self._numbers):
+            reference.add(numbers[:, index].double().numpy())
 
 
 def shown(references: Sequence[Reference]) -> list[Mapping[str, object]]:
@@ -183,8 +183,8 @@ class ServedDrift:
 
     def add_scores(self, scores: Values) -> None:
         """Count scores (n, columns) of rows without an absent party."""
-        for place, reference in enumerate(self._scores):
-            reference.add(scores[:, place])
+        for index, reference in enumerate(self._scores):
+            reference.add(scores[:, index])
 
     def references(self) -> Sequence[Reference]:
         """Scores and columns."""

@@ -50,9 +50,9 @@ class IdIndex:
         words = np.ascontiguousarray(digests).view(np.uint64).reshape(-1, 2)
         start = np.searchsorted(self._first, words[:, 0])
         for offset in range(self._longest):
-            place = np.minimum(start + offset, len(self) - 1)
-            same = (self._first[place] == words[:, 0]) & (self._second[place] == words[:, 1])
-            rows[same] = self._order[place[same]]
+            index = np.minimum(start + offset, len(self) - 1)
+            same = (self._first[index] == words[:, 0]) & (self._second[index] == words[:, 1])
+            rows[same] = self._order[index[same]]
         return rows
 
 

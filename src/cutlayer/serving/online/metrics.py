@@ -42,8 +42,8 @@ class Metrics:
     def answered(self, model: ServedModel, outcome: Outcome, seconds: float) -> None:
         """Count an answer."""
         self.seconds.observe(seconds)
-        for place, name in enumerate(model.parties):
-            here = int(outcome.present[:, place].sum())
+        for index, name in enumerate(model.parties):
+            here = int(outcome.present[:, index].sum())
             self._rows(name, "present").inc(here)
             if here < len(outcome.present):
                 self._rows(name, "absent").inc(len(outcome.present) - here)

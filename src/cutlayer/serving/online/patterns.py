@@ -12,7 +12,7 @@ import numpy.typing as npt
 def patterns(matrix: npt.NDArray[Any]) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
     """The different rows of a matrix (n, k), each with the numbers of the rows that equal it; most often one.
 
-    >>> [(row.tolist(), places.tolist()) for row, places in patterns(np.array([[0, 1], [0, 0], [0, 1]]))]
+    >>> [(row.tolist(), indices.tolist()) for row, indices in patterns(np.array([[0, 1], [0, 0], [0, 1]]))]
     [([0, 0], [1]), ([0, 1], [0, 2])]
     """
     if (matrix == matrix[0]).all():

@@ -103,14 +103,14 @@ class ReleasedRows:
             self._hold(own, about, number, batch, sent[i])
 
     def _hold(self, own: bytes, about: bytes, number: int, batch: int, sent: Tensor) -> None:
-        place = len(self._columns)
-        if place == len(self._embeddings):
+        index = len(self._columns)
+        if index == len(self._embeddings):
             self._embeddings = torch.cat([self._embeddings, torch.zeros_like(self._embeddings)])
-        self._embeddings[place] = sent
+        self._embeddings[index] = sent
         self._columns.append(about)
         self._passes.append(number)
         self._next[number] = max(batch + 1, self._next.get(number, 0))
-        self._index[own] = place
+        self._index[own] = index
 
     def _append(self, path: Path, records: bytes) -> None:
         new = not path.exists()

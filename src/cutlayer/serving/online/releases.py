@@ -173,14 +173,14 @@ class OnlineReleases:
         if self.max_ids is None:
             return np.arange(len(ids))
         room, new, allowed = self.max_ids - len(self._asked), dict[bytes, None](), []
-        for place, index in enumerate(self._asked.find(ids).tolist()):
-            own = ids[place].tobytes()
+        for position, index in enumerate(self._asked.find(ids).tolist()):
+            own = ids[position].tobytes()
             if index < 0 and own not in new:
                 if len(new) >= room:
-                    status[place] = Status.CAPPED
+                    status[position] = Status.CAPPED
                     continue
                 new[own] = None
-            allowed.append(place)
+            allowed.append(position)
         if new:
             self._asked.add([*new], [bytes(16)] * len(new), 0, 0, torch.zeros(len(new), 0))
         return np.array(allowed, dtype=np.int64)
@@ -192,11 +192,11 @@ class OnlineReleases:
     def _release_once(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
         """Protected embeddings: those of earlier releases again, and the rest in one batch for each pass."""
         due: dict[int, dict[bytes, int]] = {}
-        for place, index in zip(known.tolist(), self._rows.find(ids[known]).tolist(), strict=True):
+        for position, index in zip(known.tolist(), self._rows.find(ids[known]).tolist(), strict=True):
             if index not in self._unchanged:
-                after = self._last_pass(index, int(rows[place]))
+                after = self._last_pass(index, int(rows[position]))
                 if after is not None:
-                    due.setdefault(after, {}).setdefault(ids[place].tobytes(), int(rows[place]))
+                    due.setdefault(after, {}).setdefault(ids[position].tobytes(), int(rows[position]))
         refused = set[bytes]()
         for after, new in due.items():
             try:
@@ -204,7 +204,7 @@ class OnlineReleases:
             except BudgetExceeded:
                 refused |= new.keys()
         if refused:
-            capped = np.array([ids[place].tobytes() in refused for place in known.tolist()])
+            capped = np.array([ids[position].tobytes() in refused for position in known.tolist()])
             status[known[capped]] = Status.CAPPED
             known = known[~capped]
         embedding[torch.from_numpy(known)] = self._rows.embeddings(self._rows.find(ids[known]))

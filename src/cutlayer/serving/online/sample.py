@@ -75,8 +75,8 @@ class _Rows:
         """Which of some hashes (m,) are among the rows', which are sorted."""
         if not len(self):
             return np.zeros(len(hashes), dtype=bool)
-        places = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
-        found: npt.NDArray[np.bool_] = self.hashes[places] == hashes
+        indices = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
+        found: npt.NDArray[np.bool_] = self.hashes[indices] == hashes
         return found
 
 

@@ -143,8 +143,8 @@ class ServedModel:
             if present.all():
                 return self.task.predict(self.top(embeddings).double())
             logits = torch.zeros(len(present), self.task.outputs)
-            for pattern, places in patterns(present):
-                rows = torch.from_numpy(places)
+            for pattern, indices in patterns(present):
+                rows = torch.from_numpy(indices)
                 logits[rows] = self._logits({name: e[rows] for name, e in embeddings.items()}, pattern)
             return self.task.predict(logits.double())
 

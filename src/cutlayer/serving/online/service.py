@@ -75,7 +75,7 @@ class PredictionService:
     def _log(self, caller: Caller, model: ServedModel, question: Question, outcome: Outcome) -> None:
         """Write the audit line of what the parties released for a request, before it is answered."""
         released = {
-            name: int((outcome.status[:, place] == Status.PRESENT).sum()) for place, name in enumerate(model.parties)
+            name: int((outcome.status[:, index] == Status.PRESENT).sum()) for index, name in enumerate(model.parties)
         }
         self.audit.write(
             caller=caller.config.name,
@@ -106,7 +106,7 @@ def _question(request: PredictRequest, model: ServedModel) -> Question:
     rows = model.find(ids)
     if model.features is not None and columns is None and (rows == ABSENT).any():
         unknown = np.flatnonzero(rows == ABSENT)
-        shown = ", ".join(ascii(str(request.ids[place])[:40]) for place in unknown[:_SHOWN])
+        shown = ", ".join(ascii(str(request.ids[index])[:40]) for index in unknown[:_SHOWN])
         got = f"{len(unknown)} of {len(ids)} ids that it does not, such as {shown}"
         raise Refused(404, f"expected ids that {model.active} has, got {got}; give their columns with the request")
     return Question(ids, rows, columns)
@@ -126,8 +126,8 @@ def _check(request: PredictRequest, model: ServedModel, outcome: Outcome, requir
         Refused: 403 where a party's limit is reached; 503 where a required party did not answer, or none did; 404
             where it has no row of an id, or no party has.
     """
-    for place, name in enumerate(model.parties):
-        status = outcome.status[:, place]
+    for index, name in enumerate(model.parties):
+        status = outcome.status[:, index]
         if (status == Status.CAPPED).any():
             raise Refused(403, f"{name}: {Status.CAPPED.reason}; nothing more of it is released for this version")
         if name in required and (status != Status.PRESENT).any():
@@ -166,23 +166,23 @@ def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> 
 
 
 def _rows(
-    ids: Sequence[str | int], model: ServedModel, predicted: Predicted, places: list[int]
+    ids: Sequence[str | int], model: ServedModel, predicted: Predicted, indices: list[int]
 ) -> list[dict[str, Any]]:
     """An object for each id."""
     if model.task.kind not in _FIELDS:
         field, values = "probabilities", [dict(zip(model.outputs, row, strict=True)) for row in predicted.tolist()]
     else:
         field, values = _single(model, predicted)
-    rows = zip(ids, values, places, strict=True)
-    return [{"id": id_, field: value, "subset": place} for id_, value, place in rows]
+    rows = zip(ids, values, indices, strict=True)
+    return [{"id": id_, field: value, "subset": index} for id_, value, index in rows]
 
 
-def _columns(model: ServedModel, predicted: Predicted, places: list[int]) -> dict[str, Any]:
+def _columns(model: ServedModel, predicted: Predicted, indices: list[int]) -> dict[str, Any]:
     """An array for each field, in the order of the ids."""
     if model.task.kind in _FIELDS:
         field, values = _single(model, predicted)
-        return {field: values, "subset": places}
-    return {"probabilities": dict(zip(model.outputs, predicted.T.tolist(), strict=True)), "subset": places}
+        return {field: values, "subset": indices}
+    return {"probabilities": dict(zip(model.outputs, predicted.T.tolist(), strict=True)), "subset": indices}
 
 
 def _single(model: ServedModel, predicted: Predicted) -> tuple[str, list[Any]]:

@@ -146,7 +146,7 @@ class Recommendation:
         """Name of the recommended candidate, or of the nearest that was checked."""
         if self.chosen is not None or not self.checked:
             return self.chosen
-        return min(self.checked, key=lambda one: (_exceeded(one, self.limits), one.name)).name
+        return min(self.checked, key=lambda checked: (_exceeded(checked, self.limits), checked.name)).name
 
     def to_json(self) -> dict[str, Any]:
         """The content of `recommend.json`."""

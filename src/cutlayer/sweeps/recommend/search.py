@@ -116,7 +116,7 @@ class _Search:
             front=tuple(front(measured, limits)),
             nearest=tuple(nearest),
             checked=tuple(checked),
-            chosen=next((one.name for one in checked if one.reached), None),
+            chosen=next((candidate.name for candidate in checked if candidate.reached), None),
             statements={name: self.candidates.by_name[name].statements for name in measured},
             left_out=dict(self.candidates.left_out),
             trainings=sum(len(result.complete) for _, result in self.done),
@@ -212,14 +212,14 @@ def _check(name: str, seeds: tuple[int, ...], own: SweepResult, undefended: Swee
     if len(pairs) < 2:
         failed = (*own.failed, *undefended.failed)
         raise ConfigError(f"{name} cannot be checked with fresh seeds: {failed[0].reason if failed else 'no result'}")
-    leaks, losses = [limits.leak(one) for one in pairs], [one.loss for one in pairs]
-    mean = Measured(_mean([one.utility for one in pairs]), _mean(losses), _mean(leaks), _mean(leaks), None, "")
+    leaks, losses = [limits.leak(pair) for pair in pairs], [pair.loss for pair in pairs]
+    mean = Measured(_mean([pair.utility for pair in pairs]), _mean(losses), _mean(leaks), _mean(leaks), None, "")
     return Checked(
         name=name,
         seeds=seeds,
         leak=mean.leak,
         leak_margin=_margin(leaks),
-        leak_auc=_mean([one.leak for one in pairs]),
+        leak_auc=_mean([pair.leak for pair in pairs]),
         loss=mean.loss,
         loss_margin=_margin(losses),
         utility=mean.utility,
