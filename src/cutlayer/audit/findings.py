@@ -169,8 +169,8 @@ def _completed(context: Context) -> Iterator[str]:
             yield (
                 f"{result.attack} with {labels} makes the bottom model of {result.party} from {result.run} predict "
                 f"with {metric} {own.value:.3f} ({own.low:.3f} to {own.high:.3f}, the strongest of "
-                f"{len(result.variants)} variants, picked after the fact); from scratch on the same labels it reaches {scratch.value:.3f} "
-                f"({scratch.low:.3f} to {scratch.high:.3f})"
+                f"{len(result.variants)} variants, picked after the fact); from scratch on the same labels it reaches "
+                f"{scratch.value:.3f} ({scratch.low:.3f} to {scratch.high:.3f})"
             )
 
 
