@@ -148,7 +148,7 @@ it: the system drops them when it needs room.
 ![Memory](figures/scale-memory.svg)
 
 Above the libraries' 390 MB, a batch that is encoded takes some 150 MB at any number of rows. What grows are the
-lists of the rows: digests, places, split and labels, and while the parties align their sorted shares. See [how
+lists of the rows: digests, indices, split and labels, and while the parties align their sorted shares. See [how
 memory is bounded](../how-to/large-tables.md#memory).
 
 ## Alignment
