@@ -38,6 +38,7 @@ VERBS = {
         "job",
     },
     "party": {
+        "--address",
         "--allow-model",
         "--as",
         "--deadline",
@@ -45,6 +46,7 @@ VERBS = {
         "--help",
         "--json",
         "--key",
+        "--kit",
         "--local",
         "--out",
         "--plaintext",
@@ -55,6 +57,7 @@ VERBS = {
         "--timeout",
         "job",
     },
+    "nvflare": {"--help", "--json", "--out", "--resume-job", "--route", "--site", "job"},
     "align": {
         "--as",
         "--deadline",

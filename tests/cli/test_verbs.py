@@ -258,6 +258,7 @@ def test_every_verb_prints_one_document_with_json(place, finished):
         "run": (place.file,),
         "party": (place.file, "--as", "bank", "--local", local, "--plaintext"),
         "party predict": (place.file, "--as", "bank", "--local", local),
+        "nvflare": (place.file, "--out", place.folder / "nvflare"),
         "predict": (finished, "--out", place.folder / "scores.parquet"),
         "export": (finished, "--party", "bank", "--out", place.folder / "part"),
         "audit": (finished,),

@@ -1,4 +1,7 @@
-"""The names in a certificate: a party is `spiffe://FEDERATION/PARTY` in its subject alternative names."""
+"""The names in a certificate: a party is `spiffe://FEDERATION/PARTY` in its subject alternative names.
+
+A certificate without such a name, as NVFlare's startup kits have, states its common name: `cn:SITE`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import re
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.x509.oid import NameOID
 
 from cutlayer.errors import TrustError
 
-SCHEME = "spiffe://"
+SCHEME, COMMON_NAME = "spiffe://", "cn:"
 HOST = "party.cutlayer.invalid"
 """Host name in the certificates of our authority: gRPC insists on one, and pinning makes it irrelevant."""
 
@@ -44,7 +48,7 @@ def identity(federation: str, party: str) -> str:
 
 
 def valid_identity(uri: str) -> str:
-    """Return an identity if it has the form `spiffe://FEDERATION/PATH`.
+    """Return an identity if it has the form `spiffe://FEDERATION/PATH`, or `cn:NAME`.
 
     Raises:
         ValueError: it has another form.
@@ -52,16 +56,18 @@ def valid_identity(uri: str) -> str:
     >>> valid_identity("spiffe://acme.example/fraud/scoring")
     'spiffe://acme.example/fraud/scoring'
     """
+    if uri.startswith(COMMON_NAME) and _PARTY.fullmatch(uri.removeprefix(COMMON_NAME)):
+        return uri
     federation, slash, path = uri.removeprefix(SCHEME).partition("/")
     parts = path.split("/")
     named = uri.startswith(SCHEME) and _FEDERATION.fullmatch(federation) and slash
     if not named or len(uri) > 255 or not all(map(_PARTY.fullmatch, parts)):
-        raise ValueError("an identity such as spiffe://FEDERATION/PARTY")
+        raise ValueError("an identity such as spiffe://FEDERATION/PARTY, or cn:NAME")
     return uri
 
 
 def identity_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:
-    """The identity that a certificate, or a request for one, states.
+    """The identity that a certificate, or a request for one, states: its URI, or its common name where it has no URI.
 
     Raises:
         TrustError: it states none, or several.
@@ -71,6 +77,11 @@ def identity_of(certificate: x509.Certificate | x509.CertificateSigningRequest) 
         found = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith(SCHEME)]
     except (x509.ExtensionNotFound, ValueError):  # a damaged extension counts as none
         found = []
+    names_in_subject = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if not found and isinstance(certificate, x509.Certificate) and len(names_in_subject) == 1:
+        name = str(names_in_subject[0].value)
+        if _PARTY.fullmatch(name):
+            return f"{COMMON_NAME}{name}"
     if len(found) != 1:
         got = ", ".join(ascii(uri)[:100] for uri in found) or "none"
         raise TrustError.expected(f"one URI {SCHEME}FEDERATION/PARTY among the names in the certificate", got)

@@ -32,6 +32,22 @@ Plaintext = Annotated[
 ]
 
 
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address", help="HOST:PORT of the active party, if not the one in the job: a tunnel.", show_default=False
+    ),
+]
+Kit = Annotated[
+    Path | None,
+    typer.Option(
+        "--kit", help="NVFlare startup kit (its folder startup) whose certificate to use.", show_default=False
+    ),
+]
+LOOPBACK = "127.0.0.1:0"
+"""Where an active party without an address listens under NVFlare, whose messages then reach it."""
+
+
 class Organisation(NamedTuple):
     """One organisation's part of a job.
 
@@ -55,6 +71,8 @@ def organisation(
     timeout: float,
     deadline: float,
     reconnect: float | None,
+    address: str | None = None,
+    kit: Path | None = None,
 ) -> Organisation:
     """Read the job and the private file of a party, and find how it connects, by both and the command line.
 
@@ -62,14 +80,20 @@ def organisation(
         CutlayerError: A file cannot be read or does not fit, or the certificates are missing or not accepted.
     """
     from cutlayer.config.load import load_job, load_private_part, with_private_part
-    from cutlayer.jobs.links import LinkOptions, security_of, trail_folder
+    from cutlayer.config.party import TlsConfig
+    from cutlayer.jobs.links import LinkOptions, at_address, security_of, trail_folder
 
     private = load_private_part(local)
-    whole = with_private_part(load_job(job), name, private)
+    whole = at_address(with_private_part(load_job(job), name, private), address)
+    listen = private.listen
+    if kit is not None:
+        tls = TlsConfig(ca=kit / "rootCA.pem", cert=kit / "client.crt", key=kit / "client.key")
+        private = private.model_copy(update={"tls": tls})
+        listen = listen or (None if whole.parties[whole.active].address else LOOPBACK)
     links = LinkOptions(
         trail=trail_folder(private, name, local.parent),
         security=None if plaintext else security_of(whole, name, private, local.parent, notify),
-        listen=private.listen,
+        listen=listen,
         timeout=timeout,
         deadline=deadline,
         reconnect=reconnect,

@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 
 from cutlayer.cli.app import BAD_INPUT, Json, Quiet, app, emit
-from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
+from cutlayer.cli.organisation import (
+    Address,
+    Deadline,
+    Kit,
+    LocalFile,
+    Name,
+    Plaintext,
+    Reconnect,
+    Timeout,
+    organisation,
+)
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import (
     AllowModel,
@@ -51,6 +61,8 @@ def party(
     timeout: Timeout = 300.0,
     deadline: Deadline = 3600.0,
     reconnect: Reconnect = None,
+    address: Address = None,
+    kit: Kit = None,
     plaintext: Plaintext = False,
     preflight: Preflight = False,
     quiet: Quiet = False,
@@ -64,7 +76,17 @@ def party(
     from cutlayer.jobs.preflight import run_preflight
     from cutlayer.models import allowed_models
 
-    own = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
+    own = organisation(
+        job,
+        name,
+        local,
+        plaintext=plaintext,
+        timeout=timeout,
+        deadline=deadline,
+        reconnect=reconnect,
+        address=address,
+        kit=kit,
+    )
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
     lines = located(job, local)

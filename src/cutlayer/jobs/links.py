@@ -133,6 +133,19 @@ def address_of(job: Job) -> str:
     return address
 
 
+def at_address(job: Job, address: str | None) -> Job:
+    """The job with another address of the active party, as this party alone reaches it; the job itself for `None`.
+
+    Raises:
+        ConfigError: the address has another form than HOST:PORT.
+    """
+    if address is None:
+        return job
+    check_fixed_port(address)
+    active = job.parties[job.active].model_copy(update={"address": address})
+    return job.model_copy(update={"parties": {**job.parties, job.active: active}})
+
+
 def open_server(
     job: Job, options: LinkOptions, *, greet_only: bool = False, peers: Sequence[str] | None = None
 ) -> ServerLinks:

@@ -54,9 +54,10 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
     """
     check_job(job, name)
     _check_subgroups(job, name)
-    address = address_of(job)
     if links.security is None:
-        check_loopback(address)
+        check_loopback(address_of(job))
+    elif name != job.active or links.listen is None:
+        address_of(job)
     table = open_table(job, name, options.tables)
     with (
         RunFolder.begun(out, job, resume=options.resume) as folder,

@@ -1,0 +1,60 @@
+"""`cutlayer nvflare`: a job that NVFlare runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.run import JobFile
+from cutlayer.errors import ConfigError
+from cutlayer.nvflare.export import Route
+
+Out = Annotated[Path, typer.Option("--out", help="The job folder to make.", show_default=False)]
+Site = Annotated[
+    list[str] | None,
+    typer.Option("--site", help="PARTY=SITE where NVFlare's site has another name; may be repeated."),
+]
+Way = Annotated[
+    Route,
+    typer.Option("--route", help="How passive parties reach the active one: its address, the hub's messages, or auto."),
+]
+ResumeJob = Annotated[
+    str, typer.Option("--resume-job", help="NVFlare's id of the job whose run is continued.", show_default=False)
+]
+
+
+@app.command()
+def nvflare(
+    job: JobFile,
+    out: Out,
+    site: Site = None,
+    route: Way = Route.AUTO,
+    resume_job: ResumeJob = "",
+    json: Json = False,
+) -> None:
+    """Write a job folder for NVFlare, which starts, aborts and logs the parties, each at its site."""
+    from cutlayer.config.load import load_job
+    from cutlayer.nvflare.export import export_job
+
+    made = export_job(load_job(job), out, dict(map(_pair, site or ())), route=route, resume=resume_job)
+    if json:
+        emit({"out": str(out), "name": made.name, "files": made.files, "sites": made.sites, "left_out": made.left_out})
+        return
+    console = Console()
+    console.print(f"{out}: job {made.name}", highlight=False, markup=False, soft_wrap=True)
+    for party, name in made.sites.items():
+        text = f"  {party}: site {name}, which needs local/cutlayer/{made.name}/job.yaml and party.yaml"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+    if made.left_out:
+        console.print(f"  left out: {', '.join(made.left_out)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    party, equals, name = text.partition("=")
+    if not equals:
+        raise ConfigError.expected("--site PARTY=SITE", repr(text), "such as --site bank=site-1")
+    return party, name

@@ -1,0 +1,5 @@
+"""Jobs for NVFlare: it starts, aborts and logs the parties of a job, each at its site; tensors take our own links."""
+
+from cutlayer.nvflare.export import Exported, Route, export_job
+
+__all__ = ["Exported", "Route", "export_job"]

@@ -1,0 +1,116 @@
+"""What a site has agreed to: its own copy of the job, next to its private file, in its NVFlare folder.
+
+    KIT/local/cutlayer/NAME/job.yaml     the shared job, as `cutlayer nvflare` wrote it
+    KIT/local/cutlayer/NAME/party.yaml   this organisation's private file
+    KIT/local/cutlayer/NAME/runs/ID      run folder of a job, with the log of its party
+
+A job that anyone submits runs only if it is this one: neither the submitter nor the hub can change it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cutlayer.certificates.files import CertificateFiles, Credentials
+from cutlayer.certificates.names import COMMON_NAME, fingerprint
+from cutlayer.config import Job
+from cutlayer.config.load import load_job
+from cutlayer.errors import ConfigError
+from cutlayer.nvflare.export import SHARED_JOB
+
+FOLDER, PRIVATE, RUNS = "cutlayer", "party.yaml", "runs"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A job that a site takes part in.
+
+    Attributes:
+        folder: The site's folder for it.
+        job: The site's own copy.
+        party: Which party of it the site is.
+        kit: Folder `startup` of the NVFlare kit.
+    """
+
+    folder: Path
+    job: Job
+    party: str
+    kit: Path
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the site is the active party."""
+        return self.party == self.job.active
+
+    def site_of(self, party: str) -> str:
+        """The NVFlare site of a party."""
+        return self.job.identities[party].removeprefix(COMMON_NAME)
+
+    def credentials(self) -> Credentials:
+        """The startup kit's certificate files.
+
+        Raises:
+            TrustError: one of them cannot be used.
+        """
+        return Credentials(CertificateFiles(self.kit / "rootCA.pem", self.kit / "client.crt", self.kit / "client.key"))
+
+    def fingerprint(self) -> str:
+        """Fingerprint of the site's certificate."""
+        return fingerprint(self.credentials().current().certificate)
+
+    def run_folder(self, run: str) -> Path:
+        """Run folder of an NVFlare job."""
+        return self.folder / RUNS / run
+
+    def arguments(self, run: Path, *, resume: bool, address: str | None, reconnect: float) -> list[str]:
+        """Arguments of `cutlayer` that run the party."""
+        options = {
+            "--as": self.party,
+            "--local": str(self.folder / PRIVATE),
+            "--out": str(run),
+            "--kit": str(self.kit),
+            "--reconnect": f"{reconnect:g}",
+            **({"--address": address} if address else {}),
+        }
+        words = [word for pair in options.items() for word in pair]
+        return ["party", str(self.folder / SHARED_JOB), *words, "--json", *(["--resume"] if resume else [])]
+
+
+def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> Agreement:
+    """What a site has agreed to, if the submitted job is that.
+
+    Args:
+        local: Folder `local` of the site.
+        kit: Folder `startup` of the site.
+        name: Name of the job.
+        submitted: The job file that was submitted.
+        site: Name of the site.
+
+    Raises:
+        ConfigError: the site has no such job, it is another one, or it names no party for the site.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", name):  # the hub chose it
+        raise ConfigError.expected("the name of a job", ascii(name[:80]))
+    folder = local / FOLDER / name
+    for file in (SHARED_JOB, PRIVATE):
+        if not (folder / file).is_file():
+            wanted = f"{FOLDER}/{name}/{file} in the site's folder local"
+            raise ConfigError.expected(wanted, "none", f"{site} runs only what it put there")
+    own, theirs = load_job(folder / SHARED_JOB), load_job(submitted)
+    if problem := _differences(own, theirs):
+        raise ConfigError(f"other job than the one {site} agreed to: {problem}")
+    party = next((name for name, stated in own.identities.items() if stated == f"{COMMON_NAME}{site}"), None)
+    if party is None:
+        raise ConfigError.expected(f"a party with identity {COMMON_NAME}{site} in the job", "none")
+    return Agreement(folder, own, party, kit)
+
+
+def _differences(own: Job, theirs: Job) -> str:
+    if own.digest() == theirs.digest() and own.identities == theirs.identities:
+        return ""
+    from cutlayer.channel.contract import differences  # loads the tensor library, which this process does not need
+
+    here, there = ({**job.shared(), "identities": job.identities} for job in (own, theirs))
+    return "; ".join(list(differences(here, there))[:8]) or "the order of its parties"

@@ -1,0 +1,75 @@
+"""The process of a party: what is read from it, what may leave the site, and that it ends with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cutlayer.nvflare.process import PartyProcess
+
+PYTHON = [sys.executable, "-S", "-c"]
+
+
+def started(tmp_path: Path, code: str, lines: list[str] | None = None) -> PartyProcess:
+    notify = [].append if lines is None else lines.append
+    return PartyProcess([code], tmp_path / "log" / "party.log", notify, command=PYTHON)
+
+
+def test_lines_about_connections_are_passed_on_and_the_address_is_found(tmp_path: Path) -> None:
+    lines: list[str] = []
+    said = "12:00:00 waiting for telco, which connects to 127.0.0.1:4321"
+    code = f"import sys, time; sys.stderr.write('private\\n{said}\\n'); sys.stderr.flush(); time.sleep(60)"
+    process = started(tmp_path, code, lines)
+    try:
+        assert process.wait_until_listening(20)
+        assert (process.address, process.ended) == ("127.0.0.1:4321", False)
+    finally:
+        process.stop()
+    assert process.ended
+    assert lines == ["waiting for telco, which connects to 127.0.0.1:4321"]
+    assert "private" in (tmp_path / "log" / "party.log").read_text()
+    assert not process.wait_until_listening(0) or process.address
+
+
+@pytest.mark.parametrize(
+    ("code", "document", "problem"),
+    [
+        (0, "{}", ""),
+        (1, "{}", "it ended with exit code 1: a gate failed or a protection was not applied"),
+        (2, '{"error": "column income: secret"}', "it ended with exit code 2; the reason is in the log at that site"),
+        (3, '{"error": "lost telco: the connection broke"}', "lost telco: the connection broke"),
+        (3, "nothing", "it lost another party"),
+    ],
+)
+def test_only_losses_of_peers_leave_a_site(tmp_path: Path, code: int, document: str, problem: str) -> None:
+    process = started(tmp_path, f"import sys; print({document!r}); sys.exit({code})")
+    assert process.wait(20)
+    assert process.problem() == problem
+
+
+def test_a_party_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from cutlayer.nvflare.process import PartyProcess\n"
+            "child = 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'\n"
+            f"PartyProcess([child], Path({str(tmp_path)!r}) / 'party.log', print, command={PYTHON!r}).wait(60)",
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    document, deadline = tmp_path / "party.json", time.monotonic() + 30
+    while not (document.exists() and document.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    child = int(document.read_text())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
+        assert time.monotonic() < deadline, "the party lives on"
+        time.sleep(0.02)
