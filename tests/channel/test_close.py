@@ -7,7 +7,7 @@ import pytest
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.chunks import END, split_frame
 from cutlayer.channel.codec import DEFAULT_LIMITS, encode
-from cutlayer.channel.stream import Stream
+from cutlayer.channel.stream import Receiver, Stream
 from cutlayer.errors import PeerLost
 
 
@@ -17,7 +17,9 @@ def test_a_farewell_is_read_although_the_party_was_about_to_send() -> None:
     assert call is not None
     port = Port("bank", "telco", "run", stream.transmit)
     close = Message(Kind.CLOSE, "telco", "bank", "run", -1, -1, 0, fields={"reason": "Interrupted"})
-    why, final = stream.pump([*split_frame([encode(close)]), END], call)
+    receiver = Receiver()
+    receiver.begin(stream, call)
+    why, final = stream.pump(map(receiver, [*split_frame([encode(close)]), END]))
     stream.detach(call, why, final=final)
     port.send(Kind.EPOCH_END, epoch=0, fields={"stop": False, "best": False})
     assert stream.receive(port).fields["reason"] == "Interrupted"

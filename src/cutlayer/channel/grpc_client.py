@@ -36,7 +36,7 @@ from cutlayer.channel.grpc_link import (
 )
 from cutlayer.channel.port import Port
 from cutlayer.channel.security import Security
-from cutlayer.channel.stream import Attachment, Stream, describe, details
+from cutlayer.channel.stream import Attachment, Receiver, Stream, describe, details
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError, CutlayerError, PeerLost, ProtocolError, TrustError
 
@@ -72,15 +72,17 @@ class Connection:
         self.attachment: Attachment | None = None
         self.call: Any = None
         self.began = datetime.now(UTC)
-        self._accepted = threading.Event()
+        self._accepted, self._receiver = threading.Event(), Receiver()
 
     def open(self, stream: Stream, metadata: Any) -> None:
         """Open the call; nothing is sent on it before it is attached."""
-        self.call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")(self._outgoing(stream), metadata=metadata)
+        method = self.channel.stream_stream(f"/{SERVICE}/{METHOD}", response_deserializer=self._receiver)
+        self.call = method(self._outgoing(stream), metadata=metadata)
 
-    def start(self, attachment: Attachment) -> None:
-        """Let the frames leave."""
+    def start(self, stream: Stream, attachment: Attachment) -> None:
+        """Let the frames leave and arrive."""
         self.attachment = attachment
+        self._receiver.begin(stream, attachment)
         self._accepted.set()
 
     def close(self) -> None:
@@ -258,7 +260,7 @@ class ClientLink(Links):
         if attachment is None:
             raise ProtocolError(f"{self._peer} cannot continue the link after {theirs} messages")
         self.run = run
-        connection.start(attachment)
+        connection.start(self._stream, attachment)
 
     def _dialled(self, deadline: float, what: str, timeout: float) -> Connection:
         return self._repeated(self.attempt, deadline, what, timeout, (PeerLost, TrustError, Unsuited))
@@ -295,7 +297,7 @@ class ClientLink(Links):
 
     def _read(self) -> None:
         while (connection := self._connection) is not None and connection.attachment is not None:
-            why, final = self._stream.pump(connection.call, connection.attachment)
+            why, final = self._stream.pump(connection.call)
             refused = None if final else self._refused(connection.call)
             connection.close()
             if not self._stream.detach(connection.attachment, refused or why, final=final or refused is not None):

@@ -107,6 +107,8 @@ def link_options(keepalive: Keepalive = DEFAULT_KEEPALIVE) -> Sequence[tuple[str
         ("grpc.http2.max_pings_without_data", 0),
         # Below the interval of the pings: otherwise the server ends the connection with ENHANCE_YOUR_CALM.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", interval // 2),
+        # On a machine that is busy, pings arrive late and then close together, which must not end a connection.
+        ("grpc.http2.max_ping_strikes", 0),
         *_COMMON,
     )
 

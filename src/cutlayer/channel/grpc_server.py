@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
@@ -34,7 +35,7 @@ from cutlayer.channel.grpc_link import (
     text_of,
 )
 from cutlayer.channel.security import Security, certificate_of
-from cutlayer.channel.stream import Attachment, Stream
+from cutlayer.channel.stream import Arrival, Attachment, Receiver, Stream
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError, TrustError
 
@@ -82,11 +83,7 @@ class ServerLinks(Links):
         # Two for each link, since a broken call may still hold one, and two to refuse all other callers.
         self._threads = ThreadPoolExecutor(2 * len(peers) + 2, "cutlayer-link")
         self._server = grpc.server(self._threads, options=link_options(keepalive))
-        handlers = {
-            METHOD: grpc.stream_stream_rpc_method_handler(self._link),
-            GREET: grpc.unary_unary_rpc_method_handler(self._greet),
-        }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._server.add_generic_rpc_handlers((_Handlers(self._link, self._greet),))
 
     def listen(self, address: str) -> None:
         """Bind the address and start to accept peers.
@@ -159,9 +156,10 @@ class ServerLinks(Links):
         for reader in self._readers:
             reader.join(1 if stopped else 0)
 
-    def _link(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    def _link(self, receiver: Receiver, requests: Iterator[Arrival], context: Any) -> Iterator[bytes]:
         """Yield the chunks for a peer, for gRPC to send."""
         stream, call = self._admit(context)
+        receiver.begin(stream, call)
         context.send_initial_metadata(((RUN, self._run.encode()), (NEXT, str(call.received))))
         reader = threading.Thread(
             target=self._pump, args=(stream, requests, call), name=f"from {stream.peer}", daemon=True
@@ -171,8 +169,8 @@ class ServerLinks(Links):
             self._readers = [*(each for each in self._readers if each.is_alive()), reader]
         yield from stream.outgoing(call)
 
-    def _pump(self, stream: Stream, requests: Iterator[bytes], call: Attachment) -> None:
-        why, final = stream.pump(requests, call)
+    def _pump(self, stream: Stream, requests: Iterator[Arrival], call: Attachment) -> None:
+        why, final = stream.pump(requests)
         if stream.detach(call, why, final=final) and stream.reconnecting:
             self._notify(f"the connection to {stream.peer} broke ({why}); it may connect again")
 
@@ -240,6 +238,27 @@ class ServerLinks(Links):
                 self._logged.add(text)
         if not known:
             self._notify(text)
+
+
+class _Handlers:
+    """The methods of the service, as a `grpc.GenericRpcHandler`; each link has a receiver of its own.
+
+    Args:
+        link: Called with the receiver, the iterator of what it returns, and the context of a call.
+        greet: Called with a greeting and the context of a call.
+    """
+
+    def __init__(self, link: Callable[[Receiver, Any, Any], Iterator[bytes]], greet: Callable[[bytes, Any], bytes]):
+        self._link, self._greet = link, greet
+
+    def service(self, handler_call_details: Any) -> Any:
+        """How to handle a call; `None` for a method that there is not."""
+        if handler_call_details.method == f"/{SERVICE}/{GREET}":
+            return grpc.unary_unary_rpc_method_handler(self._greet)
+        if handler_call_details.method == f"/{SERVICE}/{METHOD}":
+            receiver = Receiver()
+            return grpc.stream_stream_rpc_method_handler(partial(self._link, receiver), receiver)
+        return None
 
 
 def serve(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
 
 import grpc
 
@@ -28,6 +30,42 @@ class Attachment:
 
     first: int
     received: int
+
+
+class Arrival(Enum):
+    """What a chunk was."""
+
+    PART = auto()  # of a frame, or an acknowledgement
+    FRAME = auto()  # the last of a frame
+    END = auto()  # of the link, on purpose
+    REPLACED = auto()  # of a call that no longer carries the link
+    DAMAGED = auto()
+
+
+_ENDS = {
+    Arrival.END: ("it closed the link", True),
+    Arrival.REPLACED: ("another call replaced it", False),
+    Arrival.DAMAGED: ("it sent a damaged frame", True),
+}
+
+
+class Receiver:
+    """The deserialiser of a call: it gives each chunk to the stream, on the thread of gRPC that read it.
+
+    So a frame wakes the party that waits for it, and not first a thread that wakes the party. Between two chunks gRPC
+    waits until `Stream.pump` asks for the next one. It is called under a lock of gRPC: it never waits and never raises.
+    """
+
+    def __init__(self) -> None:
+        self._take: Callable[[bytes], Arrival] | None = None
+
+    def begin(self, stream: Stream, call: Attachment) -> None:
+        """Name the stream; before anything is asked of the call."""
+        self._take = partial(stream.take, Assembler(stream.limits), call)
+
+    def __call__(self, chunk: bytes) -> Arrival:
+        """What a chunk was, once it is stored."""
+        return Arrival.REPLACED if self._take is None else self._take(chunk)
 
 
 class Stream:
@@ -64,7 +102,7 @@ class Stream:
         self._inbox, self._outbox = Inbox(limits.queued_bytes), Outbox(limits.queued_bytes)
         self._received = self._acknowledged = self._unacknowledged = 0
         self._damage: ProtocolError | None = None
-        self._ended = self._said_end = False
+        self._ended = self._end_sent = False
         self._expiry: threading.Timer | None = None
 
     @property
@@ -100,7 +138,7 @@ class Stream:
             if self._ended or not self._outbox.resumes_at(first):
                 return None
             self._cancel_expiry()
-            self._call, self._said_end = Attachment(first, self._received), False
+            self._call, self._end_sent = Attachment(first, self._received), False
             self.opened.set()
             self._outbox.wake()
             return self._call
@@ -158,34 +196,44 @@ class Stream:
                 return
             except FramesEnded:
                 yield END
-                self._said_end = True  # gRPC has taken it
+                self._end_sent = True  # gRPC has taken it
                 return
             yield from chunks
 
-    def pump(self, chunks: Iterable[bytes], call: Attachment) -> tuple[str, bool]:
-        """Queue arriving frames until the peer's side of a call ends.
+    def take(self, assembler: Assembler, call: Attachment, chunk: bytes) -> Arrival:
+        """Store what a chunk completes: a frame for the party, or an acknowledgement."""
+        try:
+            content = assembler.add(chunk)
+            if content == END:
+                return Arrival.END
+            if not self._accepts(content, call):
+                return Arrival.REPLACED
+        except ProtocolError as damage:
+            self._damaged(damage, call)
+            return Arrival.DAMAGED
+        return Arrival.FRAME if isinstance(content, tuple) else Arrival.PART
+
+    def pump(self, arrivals: Iterable[Arrival]) -> tuple[str, bool]:
+        """Have a call read one chunk after the other until the peer's side of it ends.
+
+        Args:
+            arrivals: The call, whose deserialiser is a `Receiver` of this stream.
 
         Returns:
             Why it ended, and whether the peer ended it on purpose.
         """
-        assembler = Assembler(self.limits)
         try:
-            for chunk in chunks:
-                found = assembler.add(chunk)
-                if found == END:
-                    return "it closed the link", True
-                if not self._accepts(found, call):
-                    return "another call replaced it", False
-                if isinstance(found, tuple):
+            for arrival in arrivals:
+                if arrival in _ENDS:
+                    return _ENDS[arrival]
+                if arrival is Arrival.FRAME:
                     self._inbox.wait_for_room()
-        except ProtocolError as damage:
-            return self._damaged(damage, call), True
         except grpc.RpcError as error:
-            if isinstance(error, grpc.Call) or not self._said_end:
+            if isinstance(error, grpc.Call) or not self._end_sent:
                 return describe(error), False
-        # gRPC may end the requests of a broken call as those of a finished one: without END, only an end said by this
-        # side explains it.
-        return ("this party closed the link", True) if self._said_end else ("the connection broke", False)
+        # gRPC may end the requests of a broken call as those of a finished one: without END, only an end that this side
+        # has sent explains it.
+        return ("this party closed the link", True) if self._end_sent else ("the connection broke", False)
 
     def detach(self, call: Attachment, why: str, *, final: bool) -> bool:
         """Take the link from a call that ended, unless another one has it.
@@ -230,7 +278,7 @@ class Stream:
         self._inbox.end("this party closed the link")
         self._outbox.end("this party closed the link")
 
-    def _accepts(self, found: object, call: Attachment) -> bool:
+    def _accepts(self, content: object, call: Attachment) -> bool:
         """Store what arrived on a call; false if another call has replaced it.
 
         Raises:
@@ -240,23 +288,22 @@ class Stream:
             if self._call is not call:
                 return False
             self._vacant = False
-            if isinstance(found, int) and not self._outbox.acknowledged(found):
-                raise ProtocolError(f"expected an acknowledgement of frames that were sent, got one of {found}")
-            if isinstance(found, tuple):
-                self._inbox.add(found)
+            if isinstance(content, int) and not self._outbox.acknowledged(content):
+                raise ProtocolError(f"expected an acknowledgement of frames that were sent, got one of {content}")
+            if isinstance(content, tuple):
+                self._inbox.add(content)
                 self._received += 1
-                self._unacknowledged += sum(map(len, found))
+                self._unacknowledged += sum(map(len, content))
                 if self._unacknowledged >= ACK_BYTES or self._received - self._acknowledged >= ACK_FRAMES:
                     self._unacknowledged, self._acknowledged = 0, self._received
                     self._outbox.acknowledge(self._received)
         return True
 
-    def _damaged(self, damage: ProtocolError, call: Attachment) -> str:
+    def _damaged(self, damage: ProtocolError, call: Attachment) -> None:
         with self._changing:
             if self._call is call:
                 self._vacant = False
                 self._damage = ProtocolError(f"in a frame from {self.peer}: {damage}")
-        return "it sent a damaged frame"
 
     def _next(self, deadline: float, patience: float) -> tuple[memoryview, ...]:
         try:
