@@ -15,6 +15,7 @@ from cutlayer.errors import CheckpointError, ConfigError, PeerLost
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
+from tests.parties.interruptions import Dying, assert_equal, history, interrupted
 from tests.parties.processes import fork, lay_out, wait_for
 from tests.parties.runs import ACTIVE, PASSIVES, Watched, raw_job, record, run, tables
 
@@ -102,6 +103,39 @@ def test_a_party_that_comes_back_too_late_is_refused(tmp_path: Path, monkeypatch
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="at telco, got none"):
         run(job(epochs=4), GIVEN, tmp_path, resume=True)
+
+
+def dies_after_a_loss(monkeypatch: pytest.MonkeyPatch, wanted: Job, folder: Path, steps: int) -> None:
+    """The party is lost in the second epoch; the others die a few steps later."""
+    losing(monkeypatch, (1, 1))
+    interrupted(wanted, GIVEN, folder, Dying(steps))
+    assert [line["left"] for line in history(folder)] == [[], [TELCO]][: steps // 4]
+    monkeypatch.undo()
+
+
+def test_a_run_that_dies_in_the_same_epoch_resumes_with_everybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is committed without the party: all repeat the epoch with it, as if nothing had happened."""
+    wanted = job(privacy={"label_dp": {"eps": 2.0}, "marvell": {"sum_kl": 2.0}})
+    quiet = run(wanted, GIVEN, tmp_path / "quiet")
+    dies_after_a_loss(monkeypatch, wanted, tmp_path / "lost", steps=6)
+    ended = run(wanted, GIVEN, tmp_path / "lost", resume=True)
+    assert not ended.active.left
+    assert_equal(tmp_path / "lost", ended, tmp_path / "quiet", quiet, wanted)
+
+
+def test_an_epoch_later_the_best_weights_of_before_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The epoch without the party was the best; it is said before any training, and no matter to the last weights."""
+    wanted = job()
+    dies_after_a_loss(monkeypatch, wanted, tmp_path / "best", steps=9)
+    with pytest.raises(CheckpointError, match="end of epoch 1 with every party, got one without telco"):
+        run(wanted, GIVEN, tmp_path / "best", resume=True)
+    quiet = run(job(keep="last"), GIVEN, tmp_path / "quiet")
+    dies_after_a_loss(monkeypatch, job(keep="last"), tmp_path / "last", steps=9)
+    ended = run(job(keep="last"), GIVEN, tmp_path / "last", resume=True)
+    assert ended.active.step_losses == quiet.active.step_losses[4:]  # of the last two epochs
+    assert torch.equal(ended.active.logits, quiet.active.logits)
 
 
 def test_the_key_is_checked() -> None:

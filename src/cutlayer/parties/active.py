@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, evaluation_batches, micro_batches
 from cutlayer.data.prepared import Prepared
-from cutlayer.errors import ConfigError, DataError, PeerLost
+from cutlayer.errors import CheckpointError, ConfigError, DataError, PeerLost
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top, tapped
 from cutlayer.models.absence import Names, absent_sets
@@ -111,6 +112,7 @@ class ActiveParty:
         )
         start = agreement.start
         epoch = start[0]
+        self._check_nobody_left(commits, epoch)
         self.loss = 0.0  # sum over the rows of the current epoch so far
         self.peer_rows = agreement.peer_rows
         self.split = split_at_active(job, local, agreement.positions, self.ports.values())
@@ -145,6 +147,18 @@ class ActiveParty:
             self.usage.add_earlier(commits[start]["usage"])
         self.observer.started(self.task, self.truth, self.split.part("train"), job.train.max_epochs, epoch)
         return start
+
+    def _check_nobody_left(self, commits: Mapping[Point, Mapping[str, Any]], epoch: int) -> None:
+        """Refuse to repeat an epoch with a party that it was committed without: its best weights replaced the earlier.
+
+        Raises:
+            CheckpointError: a later commit lacks a party, and the run ends with its best epoch.
+        """
+        later = [commit["left"] for point, commit in commits.items() if point[0] > epoch and commit["left"]]
+        if later and self.job.keeps_best:
+            wanted = f"a checkpoint of the end of epoch {epoch} with every party"
+            got = f"one without {', '.join(later[0])}, which was lost"
+            raise CheckpointError.expected(wanted, got, "restore copies of all run folders from before, or start again")
 
     def _load(self, state: State, start: Point) -> None:
         """Continue from a checkpoint; within an epoch also from what was recorded of it."""
@@ -465,7 +479,8 @@ class ActiveParty:
 
     def _commit(self, epoch: int, step: int = 0) -> None:
         """Commit the epoch, or a number of its steps, once all files are on disk; a resume starts after it."""
-        self.checkpoints.commit(epoch, {**self.stopping.to_json(), "usage": self.usage.to_json()}, step=step)
+        progress = {**self.stopping.to_json(), "usage": self.usage.to_json(), "left": [*self.presence.left]}
+        self.checkpoints.commit(epoch, progress, step=step)
 
     def _finish(self) -> Generator[Port, Message, tuple[Evidence, ...]]:
         evidence = self.state.chain.proof(self.state.sent)
