@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from cutlayer.certificates.authority import Authority, make_request
 from cutlayer.channel.trail import verify
 from cutlayer.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from tools.faults.trial import ACTIVE, PASSIVE
+from tools.organisations.sites import free_port, issue_certificates
 
 PARTIES = (ACTIVE, PASSIVE)
 EPOCHS, STEPS = 12, 10
@@ -82,7 +82,8 @@ def _train(base: Path, out: str, draw: random.Random, left: dict[str, int], done
         time.sleep(0.02)
     failed = {name: process.exitcode for name, process in running.items() if process.exitcode}
     if failed:
-        raise SystemExit(f"{out} failed: {failed}; see {base}")
+        errors = "\n".join((base / name / "output.json").read_text() for name in failed)
+        raise SystemExit(f"{out} failed: {failed}\n{errors}")
 
 
 def _commits(base: Path, out: str) -> bool:
@@ -118,17 +119,8 @@ def _sites(seed: int) -> Iterator[Path]:
     draw = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(prefix="cutlayer-kills-") as scratch:
         base = Path(scratch)
-        keys = base / ACTIVE / "keys"
-        authority = Authority.create(keys, "faults", ACTIVE)
-        authority.invite(PASSIVE)
-        (base / PASSIVE / "keys").mkdir(parents=True)
-        request = make_request(keys, "faults", PASSIVE)[1]
-        authority.sign(request, 2, keys / f"{PASSIVE}.pem")
-        for each in ("ca.pem", f"{PASSIVE}.pem", f"{PASSIVE}.key"):
-            target = base / PASSIVE / "keys" / each
-            target.write_bytes((keys / each).read_bytes())
-            target.chmod(0o600)
-        rows, port = STEPS * 64 * 5 // 4, _free_port()
+        issue_certificates(base, "faults", ACTIVE, [PASSIVE])
+        rows, port = STEPS * 64 * 5 // 4, free_port()
         ids, x = np.arange(rows), draw.normal(size=(rows, 4))
         labels = (x.sum(1) + draw.normal(size=rows) > 0).astype(int)
         tables = {ACTIVE: {"id": ids, "a": x[:, 0], "y": labels}, PASSIVE: {"id": ids, "b": x[:, 1], "c": x[:, 2]}}
@@ -145,14 +137,6 @@ def _sites(seed: int) -> Iterator[Path]:
             (base / name / "noise.key").write_bytes(bytes(range(32)))
             (base / name / "noise.key").chmod(0o600)
         yield base
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _start(folder: Path, name: str, out: str, *, resume: bool) -> BaseProcess:
