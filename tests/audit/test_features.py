@@ -30,7 +30,7 @@ from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 
 TELCO = PASSIVES[0]
-ALL = ["inversion", "exact", "membership", "lira", "attribute"]
+ALL = ["inversion", "exact", "sdar", "membership", "lira", "attribute"]
 ROWS, RECORDED = 320, 160
 
 

@@ -27,7 +27,7 @@ def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
     assert re.search(r"\d{4}", attack.reference)
     assert "Reference:" in (attack.__doc__ or "")
     assert attack.reads == ("embedding",)
-    assert attack.needs <= {Need.AUXILIARY_FEATURES, Need.INITIAL_WEIGHTS, *MODELS}
+    assert attack.needs <= {Need.AUXILIARY_FEATURES, Need.INITIAL_WEIGHTS, Need.SIMULATOR, *MODELS}
     assert attack.needs
     assert not attack.live
 

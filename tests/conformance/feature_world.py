@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, encoded_matrix
-from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows, Simulation
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.results.features import FeatureResult
@@ -47,6 +47,8 @@ class World:
 
 def world_of(attack: type[FeatureAttack[Any]], *, informative: bool) -> World:
     """A world in which there is something to find, or nothing."""
+    if Need.SIMULATOR in attack.needs:
+        return simulated(informative=informative)
     return remembered(informative=informative) if attack.needs & MODELS else exposed(informative=informative)
 
 
@@ -79,6 +81,49 @@ def exposed(*, informative: bool) -> World:
     view = FeatureView("telco", torch.arange(ROWS) + 50, embeddings)
     initial = Tanh(weights + 0.2 * torch.randn(weights.shape, generator=draw))
     return World(view, Knowledge(auxiliary_rows=known, initial_bottom=initial), (codes[unknown], numbers[unknown]))
+
+
+@cache
+def simulated(*, informative: bool) -> World:
+    """Embeddings and labels of a small network of columns that no rotation leaves as they are; or noise."""
+    draw = torch.Generator().manual_seed(3)
+    numbers = torch.empty(ROWS, 3).exponential_(1, generator=draw) - 1
+    shares = ([0.55, 0.25, 0.15, 0.05], [0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
+    codes = torch.stack([torch.multinomial(torch.tensor(p), ROWS, True, generator=draw) for p in shares], dim=1).int()
+    features = encoded_matrix(COLUMNS, codes, numbers)
+    labels = (features @ torch.randn(features.shape[1], 6, generator=draw)).argmax(dim=1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        bottom, top = Stack(features.shape[1]), nn.Linear(WIDTH, 6)
+        optimizer = torch.optim.Adam([*bottom.parameters(), *top.parameters()], lr=5e-3)
+        for _ in range(300):
+            optimizer.zero_grad()
+            functional.cross_entropy(top(bottom(codes, numbers)), labels).backward()
+            optimizer.step()
+    top.requires_grad_(False)
+    embeddings = bottom(codes, numbers).detach()
+    indices = torch.randperm(ROWS, generator=draw)[:KNOWN].sort().values
+    known = Auxiliary(COLUMNS, indices, codes[indices], numbers[indices])
+    unknown = known.unknown(ROWS)
+    if not informative:
+        embeddings = torch.randn(embeddings.shape, generator=draw)
+        labels = labels[torch.randperm(ROWS, generator=draw)]
+    task = Task("multiclass", tuple("abcdef"))
+    simulation = Simulation(task, lambda: Stack(features.shape[1]), lambda e, _: top(e))
+    view = FeatureView("telco", torch.arange(ROWS) + 50, embeddings, labels=labels)
+    return World(view, Knowledge(auxiliary_rows=known, simulator=simulation), (codes[unknown], numbers[unknown]))
+
+
+class Stack(nn.Module):
+    """The bottom model of `simulated`."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(inputs, 32), nn.ReLU(), nn.Linear(32, WIDTH), nn.ReLU())
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Embeddings (n, width)."""
+        return self.layers(encoded_matrix(COLUMNS, codes, numbers))
 
 
 @cache

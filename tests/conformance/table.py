@@ -206,6 +206,7 @@ COMPLETIONS = {
 FEATURES = {
     "inversion": FeatureCase(least=0.8),
     "exact": FeatureCase(least=0.95),
+    "sdar": FeatureCase(least=0.3, margin=0.3),
     "membership": FeatureCase(least=0.85),
     "lira": FeatureCase(least=0.9),
     "attribute": FeatureCase(least=0.95),

@@ -16,6 +16,7 @@ from cutlayer.attacks.feature.exact import Exact
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.lira import Lira
 from cutlayer.attacks.feature.membership import Membership
+from cutlayer.attacks.feature.sdar import Sdar
 from cutlayer.attacks.label.aligned_match import AlignedMatch
 from cutlayer.attacks.label.base import LabelAttack
 from cutlayer.attacks.label.bilinear import Bilinear
@@ -71,6 +72,7 @@ __all__ = [
     "Probe",
     "RegressionLabels",
     "Resolved",
+    "Sdar",
     "Similarity",
     "Spectral",
     "StrongProbe",
@@ -102,6 +104,7 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     ActiveModelCompletion,
     Inversion,
     Exact,
+    Sdar,
     Membership,
     Lira,
     Attribute,

@@ -54,6 +54,10 @@ class Need(StrEnum):
         f"the features of up to {AUXILIARY_ROWS:,} training rows, half of the sampled ones at most, and the bottom "
         "model's design and initial weights"
     )
+    SIMULATOR = (
+        f"the features and labels of up to {AUXILIARY_ROWS:,} other rows of the population, without their embeddings, "
+        "the bottom model's design and the final top model"
+    )
     CANDIDATE_ROWS = (
         f"all parties' columns and labels of the attacked rows and of up to {SHADOW_ROWS:,} other rows of the "
         "population, and the models' design, initial weights and schedule"
@@ -105,6 +109,23 @@ class Shadows:
     training_rows: int
 
 
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """The means to simulate the bottom model of the attacked party.
+
+    Attributes:
+        task: Task of the job.
+        build: Makes a bottom model of that party's design; its weights come from torch's global generator.
+        top: From embeddings in place of that party's, float (m, width), and the indices of their rows in the view,
+            int64 (m,), to the logits of the final top model, (m, outputs). The other parties' embeddings of these rows
+            are as received. Its weights are fixed.
+    """
+
+    task: Task
+    build: Callable[[], nn.Module]
+    top: Callable[[Tensor, Tensor], Tensor]
+
+
 @dataclass(frozen=True)
 class Knowledge:
     """Side knowledge given to an attack.
@@ -116,6 +137,7 @@ class Knowledge:
         auxiliary_rows: Rows whose features are known.
         shadow_rows: Rows for shadow models.
         initial_bottom: Bottom model of the attacked party with its initial weights.
+        simulator: The means to simulate that bottom model.
     """
 
     positive_share: float | None = None
@@ -124,6 +146,7 @@ class Knowledge:
     auxiliary_rows: Auxiliary | None = None
     shadow_rows: Shadows | None = None
     initial_bottom: nn.Module | None = None
+    simulator: Simulation | None = None
 
     def held(self) -> frozenset[Need]:
         """The needs that this knowledge meets."""
@@ -140,6 +163,7 @@ class Knowledge:
             Need.AUXILIARY_LABELS: several,
             Need.AUXILIARY_FEATURES: self.auxiliary_rows is not None,
             Need.INITIAL_WEIGHTS: self.auxiliary_rows is not None and self.initial_bottom is not None,
+            Need.SIMULATOR: self.auxiliary_rows is not None and self.simulator is not None,
             Need.SHADOW_ROWS: self.shadow_rows is not None,
             Need.CANDIDATE_ROWS: self.shadow_rows is not None,
         }
@@ -167,6 +191,11 @@ class Knowledge:
     def initial(self) -> nn.Module:
         """The initial bottom model; `NotApplicable` if it is not known."""
         return _given(self.initial_bottom, Need.INITIAL_WEIGHTS)
+
+    @property
+    def simulation(self) -> Simulation:
+        """The means to simulate a bottom model; `NotApplicable` if there are none."""
+        return _given(self.simulator, Need.SIMULATOR)
 
     @property
     def shadows(self) -> Shadows:

@@ -74,6 +74,7 @@ def audit_features(
             cases: Mapping[Need, Callable[[], Iterable[Case]]] = {
                 Need.AUXILIARY_FEATURES: cache(partial(release_cases, jobs[name], run, folder, party)),
                 Need.INITIAL_WEIGHTS: partial(white_box_cases, jobs[name], run, folder, party),
+                Need.SIMULATOR: partial(simulator_cases, jobs[name], party, partial(room, name)),
                 Need.SHADOW_ROWS: of_models,
                 Need.CANDIDATE_ROWS: of_models,
             }
@@ -139,11 +140,30 @@ def shadow_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[C
     Raises:
         NotApplicable: The other parties ran elsewhere, or a party released once.
     """
+    shadows = _opened(job, room)
+    return [Case(REPLAYED, shadows.view(party), Knowledge(shadow_rows=shadows.shadows(party)), shadows.member)]
+
+
+def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[Case]:
+    """The one case of attacks by a simulated bottom model: the rows of `shadow_cases`, the features of some known.
+
+    Raises:
+        NotApplicable: The other parties ran elsewhere, or a party released once.
+    """
+    shadows = _opened(job, room)
+    view, store = shadows.view(party), shadows.stores[party]
+    indices = auxiliary_indices(len(view.rows), job.train.seed)
+    known = Auxiliary(store.columns, indices, *store.gather(view.rows[indices]))
+    knowledge = Knowledge(auxiliary_rows=known, simulator=shadows.simulation(party))
+    return [Case(REPLAYED, view, knowledge, store.gather(view.rows[known.unknown(len(view.rows))]))]
+
+
+def _opened(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
     shadows = room()
     for other in job.passives:
         if job.train.releases_once(other):
             raise NotApplicable(ONCE.format(other))
-    return [Case(REPLAYED, shadows.view(party), Knowledge(shadow_rows=shadows.shadows(party)), shadows.member)]
+    return shadows
 
 
 def auxiliary_indices(rows: int, seed: int) -> Tensor:

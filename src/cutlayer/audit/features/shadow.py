@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cutlayer.attacks.feature.base import FeatureView
-from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows
+from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows, Simulation
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.data.streams import Stream
 from cutlayer.kernels.one_hot import one_hot_columns
+from cutlayer.models import build_bottom
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.state import chain_state
 from cutlayer.protections import build_chain
@@ -81,13 +83,37 @@ class ShadowRoom:
 
     def view(self, party: str) -> FeatureView:
         """View of the active party on the attacked rows, under the models of the run."""
+        embeddings, logits = self._replayed
+        return FeatureView(party, self.attacked, embeddings[party], logits, self.labels[self.attacked])
+
+    def simulation(self, party: str) -> Simulation:
+        """The active party's means to simulate a party's bottom model, for the attacked rows."""
+        embeddings, _ = self._replayed
+        section, inputs = self.job.model.bottom_of(party), self.stores[party].columns.inputs
+        top = self._final.joint.top.requires_grad_(False)
+
+        def logits(simulated: Tensor, indices: Tensor) -> Tensor:
+            rest = {name: own[indices] for name, own in embeddings.items() if name != party}
+            result: Tensor = top({name: rest.get(name, simulated) for name in embeddings})
+            return result
+
+        return Simulation(self.task, lambda: build_bottom(section, inputs), logits)
+
+    @cached_property
+    def _replayed(self) -> tuple[dict[str, Tensor], Tensor]:
+        """All parties' embeddings of the attacked rows under the models of the run, and the logits."""
+        return self._released(self._final, self.attacked)
+
+    @cached_property
+    def _final(self) -> DefendedModel:
+        """The models of the run."""
         model = self._model(self.attacked)
         for name, bottom in zip(self.stores, model.joint.bottoms, strict=True):
             self.run.restore(bottom, "bottom", name)
         self.run.restore(model.joint.top, "top", self.job.active)
         for name, chain in model.chains.items():
             chain.load_state_dict(chain_state(self.run.checkpoint(name)))
-        return self._view(model, self.attacked, party)
+        return model
 
     def shadows(self, party: str) -> Shadows:
         """The attacker's means to train shadows."""
@@ -119,13 +145,17 @@ class ShadowRoom:
 
     def _view(self, model: DefendedModel, rows: Tensor, party: str) -> FeatureView:
         """View of the active party on some rows of a passive party."""
-        embeddings, logits = [], []
+        embeddings, logits = self._released(model, rows)
+        return FeatureView(party, rows, embeddings[party], logits, self.labels[rows])
+
+    def _released(self, model: DefendedModel, rows: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """All parties' embeddings of some rows, by party, and the logits."""
+        parts, logits = [], []
         with torch.no_grad():
             for number, batch in enumerate(evaluation_batches(rows, EVALUATION_ROWS)):
-                parts = self._embeddings(model, batch, Mode.EVALUATE, self.epochs, number)
-                embeddings.append(parts[party])
-                logits.append(model.joint.top(parts))
-        return FeatureView(party, rows, torch.cat(embeddings), torch.cat(logits), self.labels[rows])
+                parts.append(self._embeddings(model, batch, Mode.EVALUATE, self.epochs, number))
+                logits.append(model.joint.top(parts[-1]))
+        return {name: torch.cat([part[name] for part in parts]) for name in self.stores}, torch.cat(logits)
 
     def _embeddings(self, model: DefendedModel, rows: Tensor, mode: Mode, epoch: int, step: int) -> dict[str, Tensor]:
         """All parties' embeddings, those of passive parties as they would release them."""
