@@ -176,6 +176,7 @@ def test_knowledge_finds_its_rows():
     assert knowledge.held() == set(Need) - {
         Need.AUXILIARY_FEATURES,
         Need.INITIAL_WEIGHTS,
+        Need.SIMULATOR,
         Need.SHADOW_ROWS,
         Need.CANDIDATE_ROWS,
     }
