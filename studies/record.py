@@ -110,5 +110,5 @@ def _head(study: Study, record: Record) -> str:
 def _commits(record: Record) -> str:
     """The record's provenance, and the commits that its results name themselves."""
     counts = Counter(result.commit for result in record.results if result.commit)
-    named = ", ".join(f"{count} at commit `{commit}`" for commit, count in counts.items())
-    return f"{record.provenance} By their own record {named}.".strip() if named else record.provenance
+    named = ", ".join(f"{count} trainings at commit `{commit}`" for commit, count in counts.items())
+    return f"{record.provenance} The results themselves name {named}.".strip() if named else record.provenance

@@ -147,7 +147,7 @@ def test_a_published_record_is_extended_by_one_setting(tmp_path: Path, monkeypat
     assert record.results[0] == known
     assert (record.seeds, len(stages.names)) == (2, 2)
     assert all(result.commit and "cores" in result.host for result in record.results[1:])
-    assert f"2 at commit `{record.results[1].commit}`" in " ".join((tmp_path / "tiny.md").read_text().split())
+    assert f"2 trainings at commit `{record.results[1].commit}`" in " ".join((tmp_path / "tiny.md").read_text().split())
     with pytest.raises(ConfigError, match=r"unknown --group 'Criteoo'.*Criteo"):
         registry.run_study("tiny", tmp_path, tmp_path, Scope(1, groups=["Criteoo"]), Progress())
     with pytest.raises(ConfigError, match=r"unknown --setting 'max_nrm'.*max_norm"):
