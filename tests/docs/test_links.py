@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import browser
 from tests.docs.reading import PAGES, ROOT, anchors, links
 
 INCLUDED = {"contributing.md": ROOT / "CONTRIBUTING.md", "changelog.md": ROOT / "CHANGELOG.md"}
@@ -54,6 +55,8 @@ def test_the_site_builds(tmp_path: Path) -> None:
         command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr
+    if browser.CHROMIUM is not None:
+        assert browser.violations(*(tmp_path / "site" / name / "index.html" for name in ("", "concepts"))) == []
     page = (tmp_path / "site" / "reference" / "api" / "index.html").read_text(encoding="utf-8")
     assert all(
         f"cutlayer.{name}" in page for name in ("VerticalClassifier", "protections.label_dp", "attacks.label.spectral")

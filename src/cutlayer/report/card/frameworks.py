@@ -142,7 +142,7 @@ def _iso(facts: Facts) -> Iterator[tuple[str, _Group]]:
 
 def _cnil(facts: Facts) -> Iterator[tuple[str, _Group]]:
     yield (
-        "Context",
+        "Study of the context",
         {
             "Purpose": None,
             "Parties and their roles in this system": _configured(facts.parties),
