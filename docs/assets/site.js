@@ -1,4 +1,7 @@
-// Wide tables scroll sideways; this lets the keyboard scroll them too. The theme wraps them after the page has loaded.
+// The theme adds wide tables and the buttons of code blocks after the page has loaded.
 new MutationObserver(() => {
+  // The keyboard can scroll wide tables too.
   for (const table of document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex])")) table.tabIndex = 0;
+  // Landmarks have names of their own.
+  document.querySelectorAll("nav.md-code__nav").forEach((nav, n) => nav.setAttribute("aria-label", `Code ${n + 1}`));
 }).observe(document.body, { childList: true, subtree: true });
