@@ -74,21 +74,21 @@ def identity_of(certificate: x509.Certificate | x509.CertificateSigningRequest) 
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        found = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith(SCHEME)]
+        uris = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith(SCHEME)]
     except (x509.ExtensionNotFound, ValueError):  # a damaged extension counts as none
-        found = []
+        uris = []
     names_in_subject = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if not found and isinstance(certificate, x509.Certificate) and len(names_in_subject) == 1:
+    if not uris and isinstance(certificate, x509.Certificate) and len(names_in_subject) == 1:
         name = str(names_in_subject[0].value)
         if _PARTY.fullmatch(name):
             return f"{COMMON_NAME}{name}"
-    if len(found) != 1:
-        got = ", ".join(ascii(uri)[:100] for uri in found) or "none"
+    if len(uris) != 1:
+        got = ", ".join(ascii(uri)[:100] for uri in uris) or "none"
         raise TrustError.expected(f"one URI {SCHEME}FEDERATION/PARTY among the names in the certificate", got)
     try:
-        return valid_identity(found[0])
+        return valid_identity(uris[0])
     except ValueError:
-        raise TrustError.expected(f"{SCHEME}FEDERATION/PARTY in the certificate", ascii(found[0])[:100]) from None
+        raise TrustError.expected(f"{SCHEME}FEDERATION/PARTY in the certificate", ascii(uris[0])[:100]) from None
 
 
 def host_of(certificate: x509.Certificate) -> str:

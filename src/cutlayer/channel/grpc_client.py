@@ -278,7 +278,7 @@ class ClientLink(Links):
         Raises:
             CutlayerError: the reason of the last attempt, or one that is not `passing`.
         """
-        backoff, said = Backoff(), ""
+        backoff, reported = Backoff(), ""
         # A handshake of which something was lost stalls: several attempts must fit into the time.
         limit = max(SHORTEST, min(ATTEMPT, timeout / 4))
         while True:
@@ -286,9 +286,9 @@ class ClientLink(Links):
                 return attempt(limit)
             except passing as failure:
                 reason = failure
-            if str(reason) != said:
-                said = str(reason)
-                self._notify(f"waiting for {self._peer} at {self._address}: {said}")
+            if str(reason) != reported:
+                reported = str(reason)
+                self._notify(f"waiting for {self._peer} at {self._address}: {reported}")
             pause = backoff.pause(deadline)
             if pause <= 0 or self._closing.wait(pause):
                 if isinstance(reason, PeerLost):

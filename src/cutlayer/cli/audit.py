@@ -86,19 +86,19 @@ def _served(
     if limit is not None and not 0.5 < limit <= 1:
         raise ConfigError.expected("--fail-above in (0.5, 1]", limit, "0.5 is chance")
     with folder.locked("an audit"), allowed_models(*models or ()):
-        found = audit_served(folder, with_attacks(load_job(folder.path / "job.yaml"), attacks))
-        found.write(folder.path / "serving" / "audit.json")
+        result = audit_served(folder, with_attacks(load_job(folder.path / "job.yaml"), attacks))
+        result.write(folder.path / "serving" / "audit.json")
     if as_json:
-        emit(found.model_dump(mode="json"))
+        emit(result.model_dump(mode="json"))
     else:
         console = Console()
-        for name, rows in found.rows.items():
+        for name, rows in result.rows.items():
             console.print(f"served rows of {name}: {rows:,}", highlight=False, markup=False)
-        for section in served_sections(found):
+        for section in served_sections(result):
             print_section(section, console)
-        for label, why in found.skipped.items():
+        for label, why in result.skipped.items():
             console.print(f"  {label}: {why}", highlight=False, markup=False)
-    return GATE_FAILED if limit is not None and found.worst > limit else 0
+    return GATE_FAILED if limit is not None and result.worst > limit else 0
 
 
 def _show(tests: list[GuaranteeTest], *, as_json: bool) -> int:

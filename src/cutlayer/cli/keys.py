@@ -43,7 +43,7 @@ def init(
     from cutlayer.certificates.names import federation_name
 
     authority = Authority.create(folder, _checked(federation_name, federation), _checked_party(name))
-    _tell(
+    _print(
         as_json,
         {"identity": identity(federation, name), "folder": str(folder), "authority": authority.fingerprint},
         f"authority of {federation} and certificate of {name} in {folder}",
@@ -76,7 +76,7 @@ def invite(
         "authority": pem_of(authority.certificate).decode(),
     }
     write_whole(path, _as_yaml(entries), PUBLIC)
-    _tell(
+    _print(
         as_json,
         {"file": str(path), "authority": authority.fingerprint},
         f"send {path} to {name}, and read the fingerprint out to them:",
@@ -106,7 +106,7 @@ def request(
     path, made = make_request(folder, federation, party)
     write_whole(known, pem_of(authority), PUBLIC)
     own = key_fingerprint(made.public_key())
-    _tell(
+    _print(
         as_json,
         {"file": str(path), "key": own, "authority": fingerprint(authority), "party": party, "address": address},
         f"compare with what the other side reads out: authority {fingerprint(authority)}",
@@ -133,7 +133,7 @@ def sign(
     own = key_fingerprint(made.public_key())
     _compare(seen, own, "the key in the request")
     path = authority.sign(made, _checked_days(days), out)
-    _tell(
+    _print(
         as_json,
         {"file": str(path), "key": own},
         f"compare with what the other side reads out: key {own}; if it differs, revoke {path.stem} at once",
@@ -154,7 +154,7 @@ def renew(
 
     path = out or (folder / f"{name}.pem" if (folder / f"{name}.key").exists() else Path(f"{name}.pem"))
     Authority(folder).renew(name, _checked_days(days), path)
-    _tell(as_json, {"file": str(path)}, f"{path} replaces the certificate of {name}; the old one stays valid")
+    _print(as_json, {"file": str(path)}, f"{path} replaces the certificate of {name}; the old one stays valid")
 
 
 @keys.command()
@@ -167,7 +167,7 @@ def revoke(
     from cutlayer.certificates.authority import Authority
 
     serials = Authority(folder).revoke(name)
-    _tell(
+    _print(
         as_json,
         {"revoked": serials, "file": str(folder / "crl.pem")},
         f"revoked {', '.join(serials)}; a running party here takes it up without a restart",
@@ -181,9 +181,9 @@ def list_(folder: Folder = KEYS, as_json: Json = False) -> None:
     from cutlayer.certificates.authority import Authority
 
     shown = ("party", "serial", "until", "revoked")
-    found = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
-    lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{', revoked' * e['revoked']}" for e in found]
-    _tell(as_json, {"certificates": found}, *lines)
+    issued = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
+    lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{', revoked' * e['revoked']}" for e in issued]
+    _print(as_json, {"certificates": issued}, *lines)
 
 
 def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
@@ -224,7 +224,7 @@ def _compare(seen: str, real: str, what: str) -> None:
         raise TrustError.expected(f"{what} with the fingerprint {seen}", real, "somebody may have replaced the file")
 
 
-def _tell(as_json: bool, entries: Mapping[str, Any], *lines: str) -> None:
+def _print(as_json: bool, entries: Mapping[str, Any], *lines: str) -> None:
     """Print one JSON document, or some lines."""
     if as_json:
         emit(entries)

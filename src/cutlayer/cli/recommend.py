@@ -65,32 +65,32 @@ def recommend(
     request = Request(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
     keys = keys_for(job.parent, None)
     with progress_for(quiet=quiet or json) as progress, allowed_models(*allow_model or ()):
-        found = search(request, keys, progress)
-        diff = recommended_diff(found, job, request.out)
+        result = search(request, keys, progress)
+        diff = recommended_diff(result, job, request.out)
     if json:
-        emit({**found.to_json(), "verdict": verdict(found), "diff": diff})
+        emit({**result.to_json(), "verdict": verdict(result), "diff": diff})
     else:
-        _show(found, diff, request.out, Console())
+        _show(result, diff, request.out, Console())
 
 
-def _show(found: Recommendation, diff: str, folder: Path, console: Console) -> None:
+def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import rich_table
     from cutlayer.sweeps.recommend import check_table, front_table, verdict
     from cutlayer.sweeps.recommend.wording import lowest_columns
     from cutlayer.sweeps.result import UNCOUNTED
 
-    console.print(Text(f"{plain(verdict(found))}.", "bold"))
-    if below := lowest_columns(found):
+    console.print(Text(f"{plain(verdict(result))}.", "bold"))
+    if below := lowest_columns(result):
         console.print(Text(f"{plain(below)}.", "yellow"))
     console.print(Text("\nLast rung: full length, the job's seed, on the rows that the epoch is chosen by", "dim"))
-    console.print(rich_table(front_table(found)))
+    console.print(rich_table(front_table(result)))
     console.print(Text("Trained again with fresh seeds, on test rows", "dim"))
-    console.print(rich_table(check_table(found)))
-    for statement in found.statements.get(found.best or "", ()):
+    console.print(rich_table(check_table(result)))
+    for statement in result.statements.get(result.best or "", ()):
         console.print(Text(f"{plain(statement)}"))
-    if found.left_out:
-        console.print(Text(f"Not tried: {plain('; '.join(f'{k} ({v})' for k, v in found.left_out.items()))}", "dim"))
-    price = f"{count(found.trainings)} trainings of {count(found.epochs)} epochs in all, {seconds(found.seconds)}"
+    if result.left_out:
+        console.print(Text(f"Not tried: {plain('; '.join(f'{k} ({v})' for k, v in result.left_out.items()))}", "dim"))
+    price = f"{count(result.trainings)} trainings of {count(result.epochs)} epochs in all, {seconds(result.seconds)}"
     console.print(Text(f"Price of this search: {price}. {UNCOUNTED}", "dim"))
     if diff:
         console.print()

@@ -58,12 +58,19 @@ def verify_(folder: Folder, json: Json = False) -> None:
     """Compare every line with its hash; exit code 2 if a line was changed, removed or added."""
     from cutlayer.channel.trail import verify
 
-    found = verify(folder)
+    record = verify(folder)
     if json:
-        emit({"intact": not found.problems, "lines": found.lines, "hash": found.hash, "problems": list(found.problems)})
+        emit(
+            {
+                "intact": not record.problems,
+                "lines": record.lines,
+                "hash": record.hash,
+                "problems": list(record.problems),
+            }
+        )
     else:
-        _print(_verdict(found))
-    raise typer.Exit(BAD_INPUT if found.problems else 0)
+        _print(_verdict(record))
+    raise typer.Exit(BAD_INPUT if record.problems else 0)
 
 
 @trail.command()
@@ -71,16 +78,20 @@ def show(folder: Folder, json: Json = False) -> None:
     """Show what left this party: to whom, when, how much, and what it is; and whether the record is intact."""
     from cutlayer.channel.trail import verify
 
-    found = verify(folder)
+    record = verify(folder)
     if json:
         emit(
-            {"intact": not found.problems, "problems": list(found.problems), "starts": [_plain(f) for f in found.files]}
+            {
+                "intact": not record.problems,
+                "problems": list(record.problems),
+                "starts": [_plain(f) for f in record.files],
+            }
         )
     else:
-        for file in found.files:
+        for file in record.files:
             _print(_page(file))
-        _print(_verdict(found))
-    raise typer.Exit(BAD_INPUT if found.problems else 0)
+        _print(_verdict(record))
+    raise typer.Exit(BAD_INPUT if record.problems else 0)
 
 
 def _page(file: TrailFile) -> Iterator[str]:
@@ -103,12 +114,12 @@ def _page(file: TrailFile) -> Iterator[str]:
     yield ""
 
 
-def _verdict(found: Verified) -> Iterator[str]:
-    for problem in found.problems:
+def _verdict(record: Verified) -> Iterator[str]:
+    for problem in record.problems:
         yield f"changed: {problem}"
-    state = "was changed" if found.problems else "is intact"
-    starts = "start" if len(found.files) == 1 else "starts"
-    yield f"the record {state}: {found.lines:,} lines of {len(found.files):,} {starts}, last hash {found.hash}"
+    state = "was changed" if record.problems else "is intact"
+    starts = "start" if len(record.files) == 1 else "starts"
+    yield f"the record {state}: {record.lines:,} lines of {len(record.files):,} {starts}, last hash {record.hash}"
 
 
 def _plain(file: TrailFile) -> dict[str, object]:

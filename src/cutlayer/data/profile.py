@@ -142,8 +142,8 @@ def _is_label(values: pa.ChunkedArray, labels: pa.ChunkedArray) -> bool:
     if any(pair.null_count for pair in pairs):
         return False
     codes = np.stack([pair.indices.to_numpy() for pair in pairs])
-    found = len(np.unique(codes, axis=1).T)
-    return bool(found == len(pairs[0].dictionary) == len(pairs[1].dictionary) > 1)
+    combinations = len(np.unique(codes, axis=1).T)
+    return bool(combinations == len(pairs[0].dictionary) == len(pairs[1].dictionary) > 1)
 
 
 def _is_number(text: str) -> bool:

@@ -43,9 +43,9 @@ def column_numbers(table: Any, columns: Columns) -> dict[str, list[int]]:
     if len(resting) > 1 or any(columns[name] != REST for name in resting):
         got = ", ".join(f"{name}: {columns[name]!r}" for name in resting)
         raise ConfigError.expected(f"columns as lists, slices, and {REST!r} for one party", got)
-    found = {name: _numbers(name, columns[name], count, names) for name in columns if name not in resting}
+    by_party = {name: _numbers(name, columns[name], count, names) for name in columns if name not in resting}
     owners: dict[int, str] = {}
-    for name, numbers in found.items():
+    for name, numbers in by_party.items():
         for number in numbers:
             if number in owners:
                 column = names[number] if names else number
@@ -53,8 +53,8 @@ def column_numbers(table: Any, columns: Columns) -> dict[str, list[int]]:
                 raise ConfigError.expected("columns: one party for each column", got, "leave it out of one of them")
             owners[number] = name
     for name in resting:
-        found[name] = [number for number in range(count) if number not in owners]
-    return {name: found[name] for name in columns}
+        by_party[name] = [number for number in range(count) if number not in owners]
+    return {name: by_party[name] for name in columns}
 
 
 def _numbers(party: str, wanted: Any, count: int, names: Sequence[Any]) -> list[int]:

@@ -50,10 +50,10 @@ def _glances(report: Report, matrix: Matrix) -> Iterator[Glance]:
         value, worst = model.metrics.get(report.utility.metric), matrix.worst(model.name)
         if value is None or (worst is None and model.run_kind is not RunKind.ALONE):
             continue
-        found = rebuilt(report, model.name)
+        reconstruction = rebuilt(report, model.name)
         note = ", ".join(dict.fromkeys(matrix.runs.get(model.name, "").split(", "))) or model.note
         leak, columns = (worst.leak, matrix.own_columns(worst)) if worst else (None, None)
-        yield Glance(model.name, note, value, leak, found.value if found else None, columns)
+        yield Glance(model.name, note, value, leak, reconstruction.value if reconstruction else None, columns)
 
 
 def glance(report: Report) -> Section | None:

@@ -56,8 +56,8 @@ def model_card(job: Job, folder: RunFolder, model: PartyModel, architecture: Arc
 
 def _filled(sections: dict[str, Iterator[str]]) -> Iterator[tuple[str, list[str]]]:
     for name, lines in sections.items():
-        found = [*lines]
-        yield name, found or ["Not recorded."]
+        listed = [*lines]
+        yield name, listed or ["Not recorded."]
 
 
 def _description(architecture: Architecture, job: Job) -> Iterator[str]:
@@ -122,11 +122,11 @@ def _leaks(audit: Audit | PassiveAudit | None, party: str, *, active: bool) -> I
 
 def _worst(leaks: tuple[LeakResult, ...]) -> list[LeakResult]:
     """The largest leak of each party."""
-    found: dict[str, LeakResult] = {}
+    worst: dict[str, LeakResult] = {}
     for leak in leaks:
-        if leak.party not in found or leak.leak > found[leak.party].leak:
-            found[leak.party] = leak
-    return [*found.values()]
+        if leak.party not in worst or leak.leak > worst[leak.party].leak:
+            worst[leak.party] = leak
+    return [*worst.values()]
 
 
 def _is_own(result: FeatureResult, party: str) -> bool:

@@ -55,12 +55,12 @@ class HistoryView:
 
     def matrices(self, target: Target) -> list[tuple[FollowedEpoch, Tensor]]:
         """The epochs in which such messages crossed, with their matrices (n, d); finite ones alone."""
-        found = []
+        listed = []
         for epoch in self.epochs:
             matrices = epoch.embeddings if target is Target.EMBEDDING else epoch.gradients
             if self.party in matrices and is_finite(matrices[self.party]):
-                found.append((epoch, matrices[self.party]))
-        return found
+                listed.append((epoch, matrices[self.party]))
+        return listed
 
     def on(self, target: Target) -> HistoryView:
         """The same view with another target; both share what is computed once."""

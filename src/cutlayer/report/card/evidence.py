@@ -17,10 +17,10 @@ NEARLY_ALL, MUCH, LITTLE = 0.95, 0.75, 0.55
 
 def evidence_of(report: Report) -> tuple[Evidence, ...]:
     """All attacks on this run; of each threat to each party the strongest is marked and comes first."""
-    found = [*_labels(report), *_features(report), *_completions(report)]
+    attacks = [*_labels(report), *_features(report), *_completions(report)]
     marked: list[Evidence] = []
-    for group in dict.fromkeys((each.threat, each.owner, each.attacker) for each in found):
-        own = [each for each in found if (each.threat, each.owner, each.attacker) == group]
+    for group in dict.fromkeys((each.threat, each.owner, each.attacker) for each in attacks):
+        own = [each for each in attacks if (each.threat, each.owner, each.attacker) == group]
         first = max(own, key=_beyond)
         marked.append(first.model_copy(update={"strongest": True}))
         marked += [each for each in own if each is not first]

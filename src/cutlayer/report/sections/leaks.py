@@ -150,10 +150,10 @@ def _by_run(matrix: Matrix) -> list[Block]:
     """For each party a row for each run, and a column for the worst leak of each kind of message."""
 
     def worst(run: str, party: str, message: str) -> Cell:
-        found = matrix.worst(run, party, message)
-        if found is None and message == "gradient" and LABEL_FREE in matrix.runs[run].split(", "):
+        leak = matrix.worst(run, party, message)
+        if leak is None and message == "gradient" and LABEL_FREE in matrix.runs[run].split(", "):
             return Cell("none sent", tone="muted")
-        return _cell(found)
+        return _cell(leak)
 
     blocks: list[Block] = []
     for party in dict.fromkeys(target.party for target in matrix.targets):

@@ -78,13 +78,13 @@ async def answer(
     # The questions leave before this party computes its own part.
     await asyncio.sleep(0)
     own, status = _own_part(model, questions)
-    found = dict(zip(model.passives, await asyncio.gather(*asked), strict=True))
-    columns = [status if name == model.active else found[name].status for name in model.parties]
+    lookups = dict(zip(model.passives, await asyncio.gather(*asked), strict=True))
+    columns = [status if name == model.active else lookups[name].status for name in model.parties]
     statuses = np.stack(columns, axis=1)
     present = statuses == Status.PRESENT
     effective = model.effective(present)
     statuses = np.where(present & ~effective, np.uint8(Status.DROPPED), statuses)
-    embeddings = {name: own if name == model.active else found[name].embedding for name in model.parties}
+    embeddings = {name: own if name == model.active else lookups[name].embedding for name in model.parties}
     predicted = model.answer(embeddings, effective).numpy()
     model.drift.add_scores(as_columns(model.task, predicted)[effective.all(axis=1)])
     whole, outcomes, start = Outcome(predicted, statuses, effective), [], 0
@@ -98,15 +98,15 @@ async def _look_up(model: ServedModel, peers: Peers, name: str, ids: Digests, de
     peer = peers.get(name, model.tags[name])
     if peer is None:
         return Lookup.nothing(len(ids), model.widths[name], Status.DISCONNECTED)
-    found = await peer.look_up(ids, deadline, blame=blame)
+    lookup = await peer.look_up(ids, deadline, blame=blame)
     sample = model.samples.get(name)
     if sample is not None:
-        present = found.status == Status.PRESENT
+        present = lookup.status == Status.PRESENT
         if present.all():
-            sample.add(ids, found.embedding)
+            sample.add(ids, lookup.embedding)
         elif present.any():
-            sample.add(ids[present], found.embedding[torch.from_numpy(present)])
-    return found
+            sample.add(ids[present], lookup.embedding[torch.from_numpy(present)])
+    return lookup
 
 
 def _own_part(model: ServedModel, questions: Sequence[Question]) -> tuple[Tensor, Statuses]:

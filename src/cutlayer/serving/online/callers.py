@@ -119,10 +119,10 @@ class Callers:
         if not given:
             raise Refused(401, "expected a key in the header Authorization: Bearer KEY, got none")
         hashed = sha256(given.encode(errors="replace")).hexdigest()
-        found = None
+        match = None
         for caller in self._callers:  # all of them, whichever matches
             if hmac.compare_digest(hashed, caller.config.sha256):
-                found = caller
-        if found is None:
+                match = caller
+        if match is None:
             raise Refused(401, "the key is not known")
-        return found
+        return match

@@ -165,19 +165,19 @@ class PassiveService:
         began = time.perf_counter()
         ids = checked_ids(asked.tensors["ids"], MAX_ROWS)
         try:
-            found = self.releases.release(ids)
+            released = self.releases.release(ids)
         except (OSError, DataError, Diverged) as fault:
             logger.warning("%s: a lookup failed: %s", self.party, fault)
-            found = Released.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
-        self._record(ids, found)
+            released = Released.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
+        self._record(ids, released)
         self.answered.lookups += 1
         self.answered.seconds += time.perf_counter() - began
-        tensors = {"embedding": found.embedding.contiguous(), "status": torch.from_numpy(found.status)}
+        tensors = {"embedding": released.embedding.contiguous(), "status": torch.from_numpy(released.status)}
         return self._message(Kind.LOOKED_UP, asked.sequence, tensors)
 
-    def _record(self, ids: Any, found: Released) -> None:
+    def _record(self, ids: Any, released: Released) -> None:
         """Write the audit line before the answer leaves."""
-        counts = {Status(code): int(count) for code, count in enumerate(np.bincount(found.status)) if count}
+        counts = {Status(code): int(count) for code, count in enumerate(np.bincount(released.status)) if count}
         for code, count in counts.items():
             self.answered.rows[code] = self.answered.rows.get(code, 0) + count
         self.audit.write(
@@ -189,13 +189,13 @@ class PassiveService:
             released=counts.get(Status.PRESENT, 0),
             refused=counts.get(Status.CAPPED, 0),
         )
-        present = found.status == Status.PRESENT
-        rows = found.rows[present]
+        present = released.status == Status.PRESENT
+        rows = released.rows[present]
         self.observe(rows)
         if self.sample is not None and len(rows):
             self.sample.add(
                 ids[present],
-                found.embedding[torch.from_numpy(present)],
+                released.embedding[torch.from_numpy(present)],
                 lambda chosen: self.releases.features.gather(rows[chosen]),
             )
 

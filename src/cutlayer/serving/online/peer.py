@@ -100,14 +100,14 @@ class Peer:
                 if blame:
                     self._missed()
                 return Lookup.nothing(len(ids), self.width, Status.LATE)
-            found = future.result()
+            answer = future.result()
         except (ConnectionError, ProtocolError):
             return Lookup.nothing(len(ids), self.width, Status.DISCONNECTED)
         finally:
             self._waiting.pop(number, None)
         self.breaker.answered()
         self.seconds.append(time.monotonic() - began)
-        return found
+        return answer
 
     def deliver(self, arrived: Message) -> None:
         """Take a message of the party.
@@ -126,9 +126,9 @@ class Peer:
         if waiting is None:  # too late, or never asked: it must still be within its bounds to be ignored
             return
         rows, future = waiting
-        found = self._checked(arrived, rows)
+        answer = self._checked(arrived, rows)
         if not future.done():
-            future.set_result(found)
+            future.set_result(answer)
 
     def lost(self) -> None:
         """The stream has ended: all lookups under way fail at once."""
