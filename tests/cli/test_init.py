@@ -86,6 +86,20 @@ def test_a_wrong_option_names_the_nearest(place, folder, options, phrase):
     assert {path.name for path in folder.iterdir()} == {"bank.csv", "telco.csv"}
 
 
+def test_the_label_is_guessed_by_its_name_or_named(place, folder):
+    bank = folder / "bank.csv"
+    text = bank.read_text()
+    for name in ("defaulted", "is_default", "Churned", "target_2024"):
+        bank.write_text(text.replace("default", name, 1))
+        assert place.call("init", folder, "--yes").code == 0
+        assert load_job(folder / "job.yaml").parties["bank"].label == name
+        (folder / "job.yaml").unlink()
+    bank.write_text(text.replace("default", "bought", 1))
+    error = place.call("init", folder, "--yes").error
+    assert "got others, such as bought of bank.csv" in error
+    assert "name it with --label" in error
+
+
 def test_the_split(place, folder):
     """Stratified, unless that would void a guarantee; by a column if one is named."""
     for options, split in (

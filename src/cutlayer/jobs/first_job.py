@@ -17,7 +17,7 @@ from cutlayer.errors import ConfigError, DataError
 
 Protected = Literal["labels", "columns", "both", "nothing"]
 
-LABEL_NAMES = ("label", "y", "target", "outcome", "default", "class", "churn", "income")
+LABEL_NAMES = re.compile(r"(^|_)(y|(label|target|outcome|default|class|churn|income)(s|e?d)?)($|_)", re.IGNORECASE)
 ID_NAMES = re.compile(r"(^|_)(id|key|uuid|customer|person|client|patient)($|_)|id$", re.IGNORECASE)
 MAX_CLASSES = 20
 EPOCHS = 10
@@ -118,19 +118,22 @@ def guess(tables: Sequence[Found]) -> FirstJob:
         if (label := _label(table, key)) is not None:
             partners = tuple(other for other in tables if other is not table)
             return FirstJob(table, partners, label, key)
-    raise DataError.expected("a column that can be a label (2 to 20 values)", "none", "name it with --label")
+    few = [f"{name} of {table.path.name}" for table in tables for name in candidates(table, key)[:2]]
+    raise DataError.expected(
+        "a column whose name says that it is the label", f"others, such as {', '.join(few)}", "name it with --label"
+    )
 
 
 def _label(table: Found, key: str) -> str | None:
     others = [name for name in table.columns if name != key]
-    named = [name for name in others if name.lower() in LABEL_NAMES and table.distinct[name] >= 2]
+    named = [name for name in others if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
     return named[0] if named else None
 
 
 def candidates(table: Found, key: str) -> list[str]:
     """Columns that may be the label: likely names first, then those of few values."""
     others = [name for name in table.columns if name != key and table.distinct[name] >= 2]
-    return sorted(others, key=lambda name: (name.lower() not in LABEL_NAMES, table.distinct[name]))
+    return sorted(others, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
 
 
 def task_of(job: FirstJob) -> str:
