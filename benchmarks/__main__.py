@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import dcor_loss, distance_statistics, kept_memory, marvell_search
+from benchmarks.ddp import DataParallel, ddp
 from benchmarks.dimip_step import StepCosts, dimip_step
 from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
 from benchmarks.gradient_defences import Overheads, gradient_defences
@@ -138,6 +139,10 @@ def _two_processes(batch_size: int) -> Callable[[str, int, int], TwoProcesses]:
     return run
 
 
+def _ddp(table: str, _rows: int, repeats: int) -> DataParallel:
+    return ddp(table, 8192, repeats)
+
+
 def _serving(_table: str, _rows: int, repeats: int) -> ServingSpeeds:
     return serving(repeats)
 
@@ -153,6 +158,7 @@ def _scale_alignment(_table: str, rows: int, _repeats: int) -> Alignments:
 Result = (
     Alignments
     | Comparison
+    | DataParallel
     | EmbeddingOverheads
     | Intersections
     | LabelDefences
@@ -187,6 +193,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         _two_processes(8192),
     ),
     "two_process_256": ("the same at batch 256; goal 0.5", _two_processes(256)),
+    "ddp": ("rows/s with two workers per party by torchrun against one, batch 8192; losses equal to rounding", _ddp),
     "noise": ("normals/s against torch.randn, goal 0.8; releases on a lattice against float32", _noise),
     "embedding_defences": (
         "noise, rescaling and adjusting over the undefended step, CIFAR halves; goals 0.039, 0.18, 0.055",

@@ -105,10 +105,15 @@ def two_processes(table: str, batch_size: int, rows: int, repeats: int) -> TwoPr
 def two_party_job(table: Path, batch_size: int, epochs: int) -> Job:
     """The reference job with an address; row numbers need no private alignment."""
     raw = reference_job(table, batch_size, epochs, "never").model_dump(mode="json", exclude_none=True)
+    raw["parties"]["active"]["address"] = free_address()
+    return validated(Job, raw | {"federation": "bench", "alignment": "plain"}, "reference job")
+
+
+def free_address() -> str:
+    """An address of the loopback that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        raw["parties"]["active"]["address"] = f"127.0.0.1:{probe.getsockname()[1]}"
-    return validated(Job, raw | {"federation": "bench", "alignment": "plain"}, "reference job")
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @contextmanager

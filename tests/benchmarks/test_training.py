@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import local_training
+from benchmarks.ddp import ddp
 from benchmarks.local_training import make_table
 from benchmarks.two_processes import two_processes
 
@@ -43,6 +44,15 @@ def test_two_processes_are_compared_with_a_centralised_loop(tmp_path: Path) -> N
     assert found.lowest <= found.ratio <= found.highest
     assert found.ratio > 0
     assert (found.name, found.repeats, found.threads) == ("two_process_256", 1, 1)
+
+
+def test_workers_started_by_torchrun_train_what_one_trains(tmp_path: Path) -> None:
+    table = tmp_path / "table.parquet"
+    make_table(table, 700)
+    found = ddp(str(table), 256, 1)
+    assert found.lowest <= found.ratio <= found.highest
+    assert 0 <= found.loss_difference < 1e-4
+    assert (found.name, found.workers, found.repeats) == ("ddp", 2, 1)
 
 
 def test_a_whole_job_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,8 @@ def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -
     shared = {name: {"role": party["role"], "table": f"{name}.csv"} for name, party in raw["parties"].items()}
     for name, party in raw["parties"].items():
         shared[name] |= {"on_absent": party["on_absent"]} if "on_absent" in party else {}
-    shared[ACTIVE] |= {"address": f"127.0.0.1:{free_port()}"}
+    lanes = [f"127.0.0.1:{free_port()}" for _ in range(raw["train"].get("workers", 1))]
+    shared[ACTIVE] |= {"address": lanes[0]} | ({"lanes": lanes[1:]} if lanes[1:] else {})
     sites = {}
     for place, (name, party) in enumerate(raw["parties"].items()):
         site = Site(name, base / name)
@@ -147,10 +148,23 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_in(folder: Path, arguments: list[str]) -> None:
+def fork_workers(site: Site, count: int, *more: str) -> list[Forked]:
+    """`cutlayer party` in a forked process for each worker, with what `torchrun` sets in their environment."""
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+    return [
+        forked(_run_worker, site.folder, site.arguments(*more), {**meeting, "RANK": str(rank)}) for rank in range(count)
+    ]
+
+
+def _run_worker(folder: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
+    run_in(folder, arguments, f"-{environment['RANK']}")
+
+
+def run_in(folder: Path, arguments: list[str], suffix: str = "") -> None:
     """The command line in a folder, which gets the files `output.json` and `errors.txt`."""
     os.chdir(folder)
-    for descriptor, name in ((1, "output.json"), (2, "errors.txt")):
+    for descriptor, name in ((1, f"output{suffix}.json"), (2, f"errors{suffix}.txt")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     sys.argv = ["cutlayer", *arguments]
     cli.main()

@@ -74,6 +74,7 @@ def party(
     from cutlayer.jobs.execute import Options
     from cutlayer.jobs.party import run_party
     from cutlayer.jobs.preflight import run_preflight
+    from cutlayer.jobs.team import rank_here
     from cutlayer.models import allowed_models
 
     own = organisation(
@@ -94,8 +95,11 @@ def party(
     if preflight:
         with models:
             raise typer.Exit(show_checks(run_preflight(own.job, name, options, own.links), as_json=json))
-    with lines, interruptible(folder), models, progress_for(quiet=quiet or json) as progress:
+    quiet = quiet or json or rank_here() > 0
+    with lines, interruptible(folder), models, progress_for(quiet=quiet) as progress:
         ran = run_party(own.job, name, folder, options, progress, own.links)
+    if rank_here():  # the first worker shows the result
+        return
     if name == own.job.active:
         raise typer.Exit(finish(ran, as_json=json))
     show_outcome(ran, as_json=json)

@@ -151,6 +151,8 @@ class Job(FrozenModel):
         del whole["model"]["cut_depth"]  # 0 by now: the sections say where the cut is
         if self.train.micro_batches == 1:
             del whole["train"]["micro_batches"]
+        if self.train.workers == 1:
+            del whole["train"]["workers"]
         if self.train.checkpoint_every is None:
             del whole["train"]["checkpoint_every"]
         if self.train.best_by == "auto":

@@ -46,7 +46,12 @@ def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
     public = job.parties[name]
     private = {key: getattr(part, key) for key in PrivatePart.model_fields}
     whole = PartyConfig(
-        role=public.role, address=public.address, identity=public.identity, on_absent=public.on_absent, **private
+        role=public.role,
+        address=public.address,
+        lanes=public.lanes,
+        identity=public.identity,
+        on_absent=public.on_absent,
+        **private,
     )
     return job.model_copy(update={"parties": {**job.parties, name: whole}})
 

@@ -22,6 +22,7 @@ AUTO_STEPS = 50
 AUTO_BATCH = (16, 512)
 MAX_THREADS = 1024
 MAX_MICRO_BATCHES = 64
+MAX_WORKERS = 64
 
 
 class OptimizerConfig(FrozenModel):
@@ -101,6 +102,8 @@ class TrainConfig(FrozenModel):
             that is fixed by then and is sent no gradient afterwards.
         micro_batches: Number of parts in which the messages of a step cross: a party computes while another part is on
             its way. Gradients are summed over the parts: the step is that of the whole batch, up to rounding.
+        workers: Number of processes of each party, which divide every batch among them. The step is that of the whole
+            batch, up to rounding. Where all parties run in one process, each has one worker.
         checkpoint_every: Number of steps after which all parties save a checkpoint within an epoch, besides that at its
             end; without it, only there.
         warmup_epochs: Number of epochs before that single release. In them the parties that release once send nothing,
@@ -110,6 +113,7 @@ class TrainConfig(FrozenModel):
     epochs: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = "auto"
     batch_size: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     micro_batches: int = Field(default=1, ge=1, le=MAX_MICRO_BATCHES)
+    workers: int = Field(default=1, ge=1, le=MAX_WORKERS)
     optimizer: OptimizerConfig = OptimizerConfig()
     seed: int = Field(default=0, ge=0, lt=2**63)
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_THREADS)] = "auto"
@@ -194,6 +198,11 @@ class TrainConfig(FrozenModel):
         fewest = AUTO_BATCH[0] if self.batch_size == "auto" else self.batch_size
         if self.micro_batches > fewest:
             raise ValueError(f"micro_batches up to the {fewest} rows of a batch, got {self.micro_batches}")
+        if self.workers > fewest:
+            raise ValueError(f"workers up to the {fewest} rows of a batch, got {self.workers}")
+        if self.workers > 1 and self.micro_batches > 1:
+            got = f"got {self.workers} and {self.micro_batches}"
+            raise ValueError(f"workers or micro_batches above 1, {got}; workers have divided the batch already")
         return self
 
     @model_validator(mode="after")

@@ -42,6 +42,7 @@ def check_job(job: Job, only: str | None = None) -> None:
     check_split(job)
     check_label_free(job)
     check_alignment(job)
+    check_workers(job)
     for name, party in job.parties.items():
         chain = chain_of(job, name)
         chain.account(plan_of(job, name))
@@ -187,6 +188,30 @@ def check_alignment(job: Job) -> None:
         if job.alignment == "plain" and party.id is not None and party.id.pad_to is not None:
             wanted = f"no parties.{name}.id.pad_to with alignment plain, which shows every row"
             raise ConfigError.expected(wanted, party.id.pad_to, "write alignment: psi")
+
+
+def check_workers(job: Job) -> None:
+    """Validate what several workers of each party cannot do.
+
+    Raises:
+        ConfigError: a party releases once or may be lost, a protection computes each row's gradient, or the lanes are
+            not as many as the workers after the first.
+    """
+    workers, lanes = job.train.workers, job.parties[job.active].lanes
+    if lanes and len(lanes) != workers - 1:
+        wanted = f"{workers - 1} parties.{job.active}.lanes, one for each worker after the first"
+        raise ConfigError.expected(wanted, len(lanes), "name one address for each, or none")
+    if workers == 1:
+        return
+    for name, party in job.parties.items():
+        updating = [each.name for each in chain_of(job, name).protections if "update" in hooks_of(each)]
+        for wrong in (
+            f"parties.{name}.on_absent: {party.on_absent}" if party.on_absent != "stop" else "",
+            f"train.release: once at {name}" if name in job.passives and job.train.releases_once(name) else "",
+            f"parties.{name}.privacy.{updating[0]}, which updates the weights row by row" if updating else "",
+        ):
+            if wrong:
+                raise ConfigError.expected(f"train.workers: 1 with {wrong}", workers, "leave one of them out")
 
 
 def check_label_free(job: Job) -> None:

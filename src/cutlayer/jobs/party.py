@@ -16,6 +16,7 @@ from cutlayer.errors import ConfigError, PeerLost
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.jobs.team import run_further_worker, team_of, workers_here
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.linked import driven
@@ -23,6 +24,7 @@ from cutlayer.parties.local import Local
 from cutlayer.parties.outcome import PassiveOutcome
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
+from cutlayer.parties.team import Team
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
@@ -38,6 +40,9 @@ GRACE = 2.0
 
 def run_party(job: Job, name: str, out: Path, options: Options, progress: Progress, links: LinkOptions) -> RunFolder:
     """Run one organisation's part of a job to its end.
+
+    Where the party has several workers, each process calls this. All but the first compute their part of every batch,
+    and leave the run folder to the first.
 
     Args:
         job: Job with this party's private part filled in; of all other parties only the roles are known here.
@@ -58,14 +63,26 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         check_loopback(address_of(job))
     elif name != job.active or links.listen is None:
         address_of(job)
+    with team_of(job, links.deadline) as team:
+        if team is not None and not team.leads:
+            run_further_worker(job, name, out, links, team)
+            return RunFolder(out)
+        return _run_first(job, name, out, options, progress, links, team)
+
+
+def _run_first(
+    job: Job, name: str, out: Path, options: Options, progress: Progress, links: LinkOptions, team: Team | None
+) -> RunFolder:
+    """Run one organisation's part as its first or only worker."""
     table = open_table(job, name, options.tables)
+    processes = len(job.parties) * workers_here()
     with (
         RunFolder.begun(out, job, resume=options.resume) as folder,
-        run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)) as threads,
+        run_threads(job.train.threads, job.train.batch_size, processes=processes) as threads,
     ):
         while True:
             try:
-                _run_once(job, name, folder, table, options, progress, links, threads)
+                _run_once(job, name, folder, table, options, progress, links, threads, team)
                 break
             except _Waiting as waiting:
                 links.notify(f"{waiting}; waiting for up to {links.timeout:g} s until all have resumed")
@@ -86,6 +103,7 @@ def _run_once(
     progress: Progress,
     links: LinkOptions,
     threads: int,
+    team: Team | None,
 ) -> None:
     """Run one organisation's part until it ends or a peer is lost.
 
@@ -98,7 +116,7 @@ def _run_once(
         job, name, folder, store, options.keys, table, resume=options.resume, forget_peer_progress=forget
     )
     alignment = Alignment(job.alignment, folder=folder.path / "alignment" / name, progress=progress.aligned)
-    local = replace(local, alignment=alignment)
+    local = replace(local, alignment=alignment, team=team)
     if name == job.active:
         _lead(job, local, folder, links, options, progress, threads)
     else:

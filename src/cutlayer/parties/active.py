@@ -25,6 +25,8 @@ from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
 from cutlayer.parties.evidence import stated_evidence
 from cutlayer.parties.groups import check_bottom, check_top, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.handshake import agree_active, agree_order_active
+from cutlayer.parties.lanes import ActiveLanes, ActiveModel, Labels
+from cutlayer.parties.leading import ActiveLead, SharedLabels, counted, needs_of, share_start
 from cutlayer.parties.local import EVALUATION_ROWS, Local, compress_links, context_of
 from cutlayer.parties.messages import DONE, checked_embedding, receive
 from cutlayer.parties.numbers import check_loss, check_own, check_weights
@@ -35,6 +37,7 @@ from cutlayer.parties.release import ask_for_release
 from cutlayer.parties.split import split_at_active
 from cutlayer.parties.state import PartyState, part_of, with_part
 from cutlayer.parties.stopping import EarlyStopping
+from cutlayer.parties.team import Order
 from cutlayer.parties.usage import Usage
 from cutlayer.protections.base import ActiveView, Evidence, Mode
 from cutlayer.tasks import Task
@@ -69,6 +72,7 @@ class ActiveParty:
             NotApplied: a protection of this party missed a message.
         """
         epoch, step = yield from self._prepare()
+        lanes = self._meet_workers()
         self.presence.now, self.presence.needs_one = (epoch, step), self.store is None
         while not self.stopping.stop:
             began = time.perf_counter()
@@ -95,6 +99,8 @@ class ActiveParty:
             epoch += 1
             if epoch == self.job.train.warmup_epochs:
                 yield from self._collect_releases()
+        if lanes is not None:
+            lanes.team.lead(None)
         if self.job.keeps_best:
             self.state.load_weights(self.checkpoints.load_best(self.stopping.best_epoch))
         part = self._reported
@@ -224,13 +230,13 @@ class ActiveParty:
         if self.store is not None:
             bottom = build_bottom(model.bottom_of(name), self.inputs, f"model.bottom ({name})")
             modules["bottom"], widths = bottom, {**widths, name: bottom.width}
-            if not self.whole:
-                check_bottom(bottom, self.inputs, self.job.train.micro_batches)
+            if not self.whole or self.local.team is not None:
+                check_bottom(bottom, self.inputs, self.job.train)
         self.widths = {party: widths[party] for party in self.job.parties if party in widths}
         self.top: TopModel = build_top(model.top, self.widths, self.task.outputs, may_leave=self.job.passives)
         modules["top"] = self.top
-        if not self.whole:
-            check_top(self.top, self.job.train.micro_batches)
+        if not self.whole or self.local.team is not None:
+            check_top(self.top, self.job.train)
         order = prepared.order_digest
         charge = self.local.charge_run(prepared.digests, lambda: self.draws)
         self.state = PartyState(
@@ -306,6 +312,8 @@ class ActiveParty:
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
         self.presence.now = (epoch, step)
+        if self.lanes is not None:
+            return (yield from self._team_step(self.lanes, epoch, step, count, rows))
         self.optimizer.zero_grad()
         whole, parts = self.whole, self.job.train.micro_batches
         losses, pieces = [], []
@@ -316,12 +324,69 @@ class ActiveParty:
             pieces.append(piece)
         self.optimizer.step()
         seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
+        self._record(epoch, step, rows, seen, gradients, layers)
+        return sum(losses)
+
+    def _record(
+        self,
+        epoch: int,
+        step: int,
+        rows: Tensor,
+        seen: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
+        layers: Mapping[str, Tensor],
+    ) -> None:
+        """Add the messages of a step to the transcript, as far as it has them."""
         if self.follower is not None:
             self.follower.add(epoch, step, rows, seen, gradients)
         if self.local.records(self.sampling, step):
             first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
             self.transcript.add(Step(epoch, step, rows, seen, gradients, first))
-        return sum(losses)
+
+    def _meet_workers(self) -> ActiveLanes | None:
+        """Give the other workers of this party what they start from; `None` if there are none."""
+        self.lanes: ActiveLanes | None = None
+        team, local, state = self.local.team, self.local, self.state
+        if team is None:
+            return None
+        needs, labels = needs_of(local), Labels(self.labels, self.training_task, self.weights)
+        shared = SharedLabels.of(labels)
+        plain = {**shared.plain, "widths": self.widths, "features": self.store is not None}
+        share_start(team, local, state, needs, shared.tensors, **plain)
+        self.lead = ActiveLead(
+            state, team.size, self.labels, self._protected_gradients, local.name, local.limits.gradient_norm
+        )
+        self.lanes = ActiveLanes(
+            self.ports,
+            ActiveModel(state.modules, local.name, tuple(self.widths)),
+            self.store,
+            self.widths,
+            labels,
+            team=team,
+            name=local.name,
+            optimizer=self.optimizer,
+            limits=local.limits,
+            needs=needs,
+        )
+        return self.lanes
+
+    def _team_step(
+        self, lanes: ActiveLanes, epoch: int, step: int, count: int, rows: Tensor
+    ) -> Generator[Port, Message, float]:
+        """A step that all workers of this party take together; returns its loss."""
+        record = self.follower is not None or self.local.records(self.sampling, step)
+        order = Order(epoch, step, count, rows, record)
+        self.state.charge()
+        lanes.team.lead(order)
+        crossed = yield from lanes.step(order, self.lead)
+        for name in self.ports:
+            whole, others = counted(order, lanes.team, row_bytes(self.job.channel.compress, self.widths[name]))
+            self.usage.count(Kind.EMBEDDING, whole)
+            self.usage.count(Kind.GRADIENT, whole)
+            self.usage.count_elsewhere(name, Kind.EMBEDDING, received=others)
+            self.usage.count_elsewhere(name, Kind.GRADIENT, sent=others)
+        self._record(epoch, step, rows, crossed.embeddings, crossed.gradients, {})
+        return crossed.loss
 
     def _train_group(
         self, epoch: int, step: int, count: int, parts: Sequence[Tensor], share: float

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from cutlayer.config import TrainConfig
 from cutlayer.data.batches import micro_batches
 from cutlayer.errors import ConfigError
 from cutlayer.models import BottomModel, Inputs
@@ -42,25 +43,31 @@ def joined_by_name(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: joined([part[name] for part in parts]) for name in parts[0]}
 
 
-def check_bottom(bottom: BottomModel, inputs: Inputs, count: int) -> None:
-    """Refuse a bottom model whose micro-batches differ from the whole batch by more than rounding.
+def check_bottom(bottom: BottomModel, inputs: Inputs, train: TrainConfig) -> None:
+    """Refuse a bottom model whose batch in parts differs from the whole batch by more than rounding.
 
     Raises:
         ConfigError: one row of a batch moves others.
     """
-    if count > 1:
-        check_row_independence(bottom, inputs, f"train.micro_batches: {count}")
+    if divided := _divided(train):
+        check_row_independence(bottom, inputs, f"train.{divided}: {getattr(train, divided)}")
 
 
-def check_top(top: nn.Module, count: int) -> None:
+def check_top(top: nn.Module, train: TrainConfig) -> None:
     """Refuse a top model with statistics of the batch; see `check_bottom`.
 
     Raises:
         ConfigError: it has batch normalisation.
     """
-    if count > 1 and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in top.modules()):
-        wanted = "a top model without batch normalisation for train.micro_batches"
-        raise ConfigError.expected(wanted, "one with it", "use group or layer normalisation, or micro_batches: 1")
+    divided = _divided(train)
+    if divided and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in top.modules()):
+        wanted = f"a top model without batch normalisation for train.{divided}"
+        raise ConfigError.expected(wanted, "one with it", f"use group or layer normalisation, or {divided}: 1")
+
+
+def _divided(train: TrainConfig) -> str:
+    """The setting that divides each batch; empty if none does."""
+    return next((name for name in ("workers", "micro_batches") if getattr(train, name) > 1), "")
 
 
 class ReadAhead:

@@ -24,6 +24,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import derive
 from cutlayer.models.fitting import is_independent
 from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.team import Team
 from cutlayer.protections import REGISTRY, Protection
 from cutlayer.protections.base import Context, Noise
 from cutlayer.protections.chain import Chain
@@ -73,6 +74,7 @@ class Local:
         alignment: How it finds the common rows; plainly where all parties are in one process, and nothing crosses.
         wrap: Applied by a passive party that attacks to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
+        team: The workers of this party, of which this one leads; `None` where it is alone.
         all_runs: Counts the run in the party's ledger of all runs; `None` where nothing leaves the process or the noise
             is no secret.
     """
@@ -94,6 +96,7 @@ class Local:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     alignment: Alignment = field(default_factory=Alignment)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
+    team: Team | None = None
     all_runs: RunCharge | None = field(default=None, repr=False)
 
     def charge_run(self, digests: Digests, draws: Callable[[], str] = str) -> Callable[[], None] | None:

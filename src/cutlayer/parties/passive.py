@@ -21,6 +21,8 @@ from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
 from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.groups import BatchColumns, ReadAhead, check_bottom, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.handshake import Saved, agree_order_passive, agree_passive
+from cutlayer.parties.lanes import PassiveLanes
+from cutlayer.parties.leading import PassiveLead, needs_of, share_start
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local, compress_links, context_of
 from cutlayer.parties.messages import DONE, check_present, receive
 from cutlayer.parties.numbers import check_own, check_received, check_weights
@@ -29,6 +31,7 @@ from cutlayer.parties.release import release_batches
 from cutlayer.parties.split import split_at_passive
 from cutlayer.parties.state import PartyState, part_of, with_part
 from cutlayer.parties.stopping import may_stop
+from cutlayer.parties.team import Order
 from cutlayer.protections.base import Mode, PassiveView, Update
 
 
@@ -60,6 +63,7 @@ class PassiveParty:
             NotApplied: a protection of this party missed a message.
         """
         epoch, step = yield from self._prepare()
+        lanes = self._meet_workers()
         while not self.stopped:
             self._check_epoch(epoch)
             if not self.releases_once or epoch < self.warmup_epochs:
@@ -73,6 +77,8 @@ class PassiveParty:
             epoch += 1
             if self.releases_once and epoch == self.warmup_epochs:
                 self._release_once()
+        if lanes is not None:
+            lanes.team.lead(None)
         if self.job.keeps_best:
             self.state.load_weights(self.checkpoints.load_best(self.best_epoch))
         yield from self._answer_until(Kind.CLOSE, -1)
@@ -118,8 +124,8 @@ class PassiveParty:
         bottom: BottomModel = build_bottom(job.model.bottom_of(local.name), self.inputs, f"model.bottom ({local.name})")
         # Before the first message about features: all protections assume that rows do not affect each other.
         local.chain.check_bottom(bottom, self.inputs)
-        if not self.whole:
-            check_bottom(bottom, self.inputs, job.train.micro_batches)
+        if not self.whole or local.team is not None:
+            check_bottom(bottom, self.inputs, job.train)
         self.ahead = ReadAhead(self.store.gather)
         self.bottom = bottom
         self.state = PartyState(
@@ -246,11 +252,43 @@ class PassiveParty:
         for step, (rows, self.next_rows) in islice(enumerate(batches), begin, None):
             if self.releases_once:
                 yield from self._warmup_step(epoch, step, rows)
+            elif self.lanes is not None:
+                record = self.local.records(self.sampling, step)
+                yield from self._team_step(self.lanes, Order(epoch, step, epoch * steps + step, rows, record))
             else:
                 yield from self._train_step(epoch, step, epoch * steps + step, rows)
             if self.job.train.saves_within(step + 1, steps):
                 self._save_within(epoch, step + 1)
                 self.port.send(Kind.COMMITTED, epoch=epoch, step=step + 1)
+
+    def _meet_workers(self) -> PassiveLanes | None:
+        """Give the other workers of this party what they start from; `None` if there are none."""
+        self.lanes: PassiveLanes | None = None
+        team, local, state = self.local.team, self.local, self.state
+        if team is None:
+            return None
+        needs = needs_of(local)
+        share_start(team, local, state, needs, {})
+        self.lead = PassiveLead(state, team.size, self._embed, self._columns)
+        self.lanes = PassiveLanes(
+            self.port,
+            self.bottom,
+            self.store,
+            team=team,
+            name=local.name,
+            optimizer=state.optimizer,
+            limits=local.limits,
+            needs=needs,
+        )
+        return self.lanes
+
+    def _team_step(self, lanes: PassiveLanes, order: Order) -> Generator[Port, Message, None]:
+        """A step that all workers of this party take together."""
+        self.state.charge()
+        lanes.team.lead(order)
+        crossed = yield from lanes.step(order, self.lead)
+        if order.record:
+            self.transcript.add(Step(order.epoch, order.step, order.rows, crossed.embeddings, crossed.gradients, {}))
 
     def _train_step(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, None]:
         number, whole = self.job.train.micro_batches, self.whole

@@ -51,6 +51,7 @@ class PartyState:
         self.chain = chain
         self.rows = rows.hex()
         self.sent: Counter[str] = Counter()
+        self.before_release = before_release
         for port in ports:
             port.inspect = self._leaving(chain, before_release)
 
@@ -68,6 +69,20 @@ class PartyState:
 
         return inspect
 
+    def charge(self) -> None:
+        """Count the run, if that is not done yet, before something is released."""
+        if self.before_release is not None:
+            self.before_release()
+
+    def leave(self, kind: Kind, peer: str, tensor: Tensor) -> None:
+        """Let the chain check, and count, a message that another worker of this party is about to send.
+
+        Raises:
+            NotApplied: it is not what the chain returned.
+        """
+        self.chain.sending(kind, peer, tensor)
+        self.sent[kind.value] += 1
+
     @property
     def parameters(self) -> int:
         """Number of trained numbers."""
@@ -79,10 +94,16 @@ class PartyState:
         tensors["random"] = torch.get_rng_state()
         chain = _pull(self.chain.state_dict(), "chain", tensors)
         plain: dict[str, Any] = {"rows": self.rows, "sent": dict(self.sent), "chain": chain}
-        if self.optimizer is not None:
-            for index, state in self.optimizer.state_dict()["state"].items():
-                tensors |= {f"optimizer/{index}/{name}": torch.as_tensor(value) for name, value in state.items()}
-        return tensors, plain
+        return tensors | self.optimizer_tensors(), plain
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """State of the optimiser, for `load_optimizer`."""
+        states = {} if self.optimizer is None else self.optimizer.state_dict()["state"]
+        return {
+            f"optimizer/{index}/{name}": torch.as_tensor(value)
+            for index, state in states.items()
+            for name, value in state.items()
+        }
 
     def load(self, state: State) -> None:
         """Continue from `state`.
@@ -108,11 +129,7 @@ class PartyState:
         self.sent = Counter({name: int(count) for name, count in plain["sent"].items()})
         self.chain.load_state_dict(_push(plain["chain"], tensors))
         if self.optimizer is not None:
-            whole = self.optimizer.state_dict()
-            whole["state"] = {}
-            for index, name, tensor in _split_keys(tensors, "optimizer/"):
-                whole["state"].setdefault(int(index), {})[name] = tensor
-            self.optimizer.load_state_dict(whole)
+            load_optimizer(self.optimizer, tensors)
 
     def load_weights(self, state: State) -> None:
         """Load the weights alone, for evaluation."""
@@ -139,6 +156,15 @@ def build_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> 
         )
     kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
     return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Load the state of an optimiser from a checkpoint's tensors."""
+    whole = optimizer.state_dict()
+    whole["state"] = {}
+    for index, name, tensor in _split_keys(tensors, "optimizer/"):
+        whole["state"].setdefault(int(index), {})[name] = tensor
+    optimizer.load_state_dict(whole)
 
 
 def _pull(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:

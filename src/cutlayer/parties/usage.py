@@ -29,6 +29,7 @@ class Usage:
         self._seconds = 0.0
         self._earlier: dict[str, Kinds] = {name: {} for name in ports}
         self._epoch: Counter[str] = Counter()
+        self._elsewhere: dict[str, tuple[Counter[str], Counter[str]]] = {name: (Counter(), Counter()) for name in ports}
 
     @property
     def seconds(self) -> float:
@@ -42,7 +43,9 @@ class Usage:
         for name, port in self._ports.items():
             sent, received = port.traffic
             now = {kind.value: (sent[kind], received[kind]) for kind in Kind if sent[kind] or received[kind]}
-            usage[name] = _added([self._earlier[name], now])
+            out, back = self._elsewhere[name]
+            others = {kind: (out[kind], back[kind]) for kind in {*out, *back}}
+            usage[name] = _added([self._earlier[name], now, others])
         return usage
 
     @property
@@ -67,6 +70,12 @@ class Usage:
     def count(self, kind: Kind, nbytes: int) -> None:
         """Count bytes of the epoch, when the active party uses what arrived: peers may be ahead of it."""
         self._epoch[kind.value] += nbytes
+
+    def count_elsewhere(self, peer: str, kind: Kind, *, sent: int = 0, received: int = 0) -> None:
+        """Count bytes that crossed between other workers of this party and a passive one."""
+        out, back = self._elsewhere[peer]
+        out[kind.value] += sent
+        back[kind.value] += received
 
     def of_epoch(self) -> dict[str, int]:
         """Bytes of the epoch, in both directions on all links, by kind of message."""

@@ -1,0 +1,351 @@
+"""A step of one worker of a party: its part of the batch, and the lane to the same worker of each other party.
+
+Every worker runs this code. The leader's has `protections`, which see the whole batch; parts of what they returned
+cross on the lanes. A worker whose part is empty computes a row of weight 0, as gradients are summed over all workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.channel import Kind, Message, Port, rows_digest
+from cutlayer.config import LimitsConfig
+from cutlayer.data.store import Store
+from cutlayer.errors import ProtocolError
+from cutlayer.models import BottomModel, TopModel
+from cutlayer.parties.messages import checked_embedding, receive
+from cutlayer.parties.numbers import check_loss, check_own, check_received
+from cutlayer.parties.team import Order, Team, together
+from cutlayer.tasks import Task
+
+Wholes = dict[str, Tensor]
+"""Tensors of the whole batch, (n, width), by passive party."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What protections of a party need of the whole batch, which is the same for all of its workers.
+
+    Attributes:
+        out: What leaves (embeddings of a passive party, cut gradients of the active one), or what comes back for it.
+        shown: The embeddings that the top model sees; `out` is set too.
+    """
+
+    out: bool = False
+    shown: bool = False
+
+
+class PassiveProtections(Protocol):
+    """The protections of a passive party, on whole batches."""
+
+    def protect(self, order: Order, embedding: Tensor) -> Tensor:
+        """What leaves in place of the embedding (n, width)."""
+
+    def learn(self, order: Order, gradient: Tensor) -> Tensor:
+        """The gradient at the embedding, from the one (n, width) that came back and the protections' own terms."""
+
+    def leave(self, kind: Kind, peer: str, part: Tensor) -> None:
+        """Check and count a part before another worker sends it."""
+
+
+class ActiveProtections(Protocol):
+    """The protections of the active party, on whole batches."""
+
+    def show(self, order: Order, embeddings: Wholes) -> Wholes:
+        """What the top model sees in place of the embeddings."""
+
+    def protect(self, order: Order, embeddings: Wholes, gradients: Wholes) -> Wholes:
+        """What leaves in place of the gradients at what the top model saw."""
+
+    def leave(self, kind: Kind, peer: str, part: Tensor) -> None:
+        """Check and count a part before another worker sends it."""
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """The messages of a step at the leader.
+
+    Attributes:
+        loss: Mean loss of the batch; 0 at a passive party.
+        embeddings: By passive party, as they crossed; empty where they were not gathered.
+        gradients: The same of the gradients.
+    """
+
+    loss: float
+    embeddings: Wholes
+    gradients: Wholes
+
+
+class Lanes:
+    """What workers of both kinds of party have in common.
+
+    Args:
+        team: This worker and the others of its party.
+        name: Name of the party.
+        optimizer: Optimiser of this worker's copy of the model.
+        limits: Bounds on what this party sends and accepts.
+        needs: What its protections need of the whole batch.
+    """
+
+    def __init__(
+        self, team: Team, name: str, optimizer: torch.optim.Optimizer | None, limits: LimitsConfig, needs: Needs
+    ) -> None:
+        self.team, self.name, self.optimizer, self.limits, self.needs = team, name, optimizer, limits, needs
+
+    def send(
+        self,
+        port: Port,
+        kind: Kind,
+        order: Order,
+        own: Tensor,
+        whole: Tensor | None,
+        leave: Callable[[Kind, str, Tensor], None] | None,
+    ) -> Tensor:
+        """Send this worker's part on its lane.
+
+        Args:
+            port: Port to the same worker of another party.
+            kind: Kind of the message.
+            order: The step.
+            own: This worker's part, sent as it is where no protection acts on it.
+            whole: What the protections returned for the whole batch; at the leader alone.
+            leave: Checks the parts of other workers; at the leader alone.
+
+        Returns:
+            The part as it crossed.
+        """
+        if whole is not None:
+            own = self.team.part(whole)
+        elif self.needs.out:
+            own = self.team.scatter(None, own)
+        rows = self.team.part(order.rows)
+        if len(rows):
+            name = "embedding" if kind is Kind.EMBEDDING else "gradient"
+            digest = rows_digest(rows)
+            message = port.send(kind, epoch=order.epoch, step=order.step, rows=digest, tensors={name: own})
+            own = message.tensors[name]
+        if whole is not None:
+            # After the leader's own part: the chain compares them in the order of the batch. Before they are scattered:
+            # what the chain did not return reaches no lane.
+            for part in self.team.parts(whole)[1:]:
+                if leave is not None and len(part):
+                    leave(kind, port.peer, part)
+            self.team.scatter(whole, own)
+        return own
+
+    def rows_to_compute(self, order: Order) -> Tensor:
+        """This worker's part of the rows, or one row to compute with weight 0."""
+        rows = self.team.part(order.rows)
+        return rows if len(rows) else order.rows[:1]
+
+
+class PassiveLanes(Lanes):
+    """The step of a worker of a passive party.
+
+    Args:
+        port: Port to the same worker of the active party.
+        bottom: Bottom model.
+        store: The party's encoded rows.
+        more: Further arguments of `Lanes`.
+    """
+
+    def __init__(self, port: Port, bottom: BottomModel, store: Store, **more: Any) -> None:
+        super().__init__(**more)
+        self.port, self.store = port, store
+        self.model = self.team.parallel(bottom)
+
+    def step(self, order: Order, protections: PassiveProtections | None = None) -> Generator[Port, Message, Crossed]:
+        """Embed this worker's part, send it, and train on the gradient that comes back.
+
+        Args:
+            order: The step.
+            protections: Protections of the party; at the leader alone.
+        """
+        count = len(self.team.part(order.rows))
+        output: Tensor = self.model(*self.store.gather(self.rows_to_compute(order)))
+        own = output.detach()[:count]
+        what = f"embedding of epoch {order.epoch}, step {order.step}"
+        check_own(own, self.limits.embedding_norm, self.name, what)
+        protected = None
+        if self.needs.out:
+            whole = self.team.gather(own, len(order.rows))
+            if whole is not None and protections is not None:
+                protected = protections.protect(order, whole)
+        leave = None if protections is None else protections.leave
+        crossed = self.send(self.port, Kind.EMBEDDING, order, own, protected, leave)
+        gradient = own
+        if count:
+            gradient = yield from self._gradient(order, own)
+        embeddings, gradients = (self._recorded(order, part) for part in (crossed, gradient))
+        if self.needs.out:
+            whole = self.team.gather(gradient, len(order.rows))
+            learnt = None if whole is None or protections is None else protections.learn(order, whole)
+            gradient = self.team.scatter(learnt, own)
+        self._update(output, gradient)
+        return Crossed(0.0, embeddings, gradients)
+
+    def _gradient(self, order: Order, own: Tensor) -> Generator[Port, Message, Tensor]:
+        digest = rows_digest(self.team.part(order.rows))
+        answer = yield from receive(self.port, Kind.GRADIENT, order.epoch, order.step, digest)
+        gradient = answer.tensors["gradient"]
+        if gradient.shape != own.shape:
+            raise ProtocolError.expected(f"a gradient of shape {tuple(own.shape)}", tuple(gradient.shape))
+        check_received(answer, self.limits.gradient_norm, "limits.gradient_norm")
+        return gradient
+
+    def _recorded(self, order: Order, part: Tensor) -> Wholes:
+        """The whole of some parts at the leader, if the step is recorded."""
+        whole = self.team.gather(part, len(order.rows)) if order.record else None
+        return {} if whole is None else {self.name: whole}
+
+    def _update(self, output: Tensor, gradient: Tensor) -> None:
+        if self.optimizer is None:
+            return
+        self.optimizer.zero_grad()
+        upstream = torch.zeros_like(output)
+        upstream[: len(gradient)] = gradient
+        with together():  # the backward pass sums the weights' gradients over all workers
+            output.backward(upstream)  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+
+class ActiveModel(nn.Module):
+    """The active party's models as one module, from the embeddings of the others to the loss.
+
+    Args:
+        modules: `top`, and `bottom` if the party has columns.
+        name: Name of the party.
+        parties: Names of all parties with an embedding, in the job's order.
+    """
+
+    def __init__(self, modules: nn.ModuleDict, name: str, parties: tuple[str, ...]) -> None:
+        super().__init__()
+        self.modules_by_name = modules
+        self.name, self.parties = name, parties
+
+    def forward(
+        self, columns: tuple[Tensor, Tensor] | None, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task
+    ) -> Tensor:
+        """Mean loss of some rows."""
+        seen = dict(embeddings)
+        if columns is not None:
+            seen[self.name] = self.modules_by_name["bottom"](*columns)
+        top = cast("TopModel", self.modules_by_name["top"])
+        return top.objective({party: seen[party] for party in self.parties}, labels, task)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the active party's workers compute the loss from.
+
+    Attributes:
+        values: Protected labels by row of the common order; no other worker than the leader has the true ones.
+        task: Task of the training.
+        weights: Weights of the rows in the loss, if any.
+    """
+
+    values: Tensor
+    task: Task
+    weights: Tensor | None
+
+    def of(self, rows: Tensor) -> tuple[Tensor, Task]:
+        """Labels and task of some rows."""
+        task = self.task if self.weights is None else replace(self.task, row_weights=self.weights[rows])
+        return self.values[rows], task
+
+
+class ActiveLanes(Lanes):
+    """The step of a worker of the active party.
+
+    Args:
+        ports: Ports to the same worker of each passive party, by name.
+        model: The party's models.
+        store: The party's encoded rows, if it has columns.
+        widths: Width of each passive party's embedding.
+        labels: Protected labels.
+        more: Further arguments of `Lanes`.
+    """
+
+    def __init__(
+        self,
+        ports: Mapping[str, Port],
+        model: ActiveModel,
+        store: Store | None,
+        widths: Mapping[str, int],
+        labels: Labels,
+        **more: Any,
+    ) -> None:
+        super().__init__(**more)
+        self.ports, self.store, self.widths, self.labels = ports, store, widths, labels
+        self.model = self.team.parallel(model)
+
+    def step(self, order: Order, protections: ActiveProtections | None = None) -> Generator[Port, Message, Crossed]:
+        """Compute the loss of this worker's part from the embeddings that arrive, and send the gradients back.
+
+        Args:
+            order: The step.
+            protections: Protections of the party; at the leader alone.
+        """
+        received = yield from self._receive(order)
+        wholes = self._gathered(order, received) if self.needs.out or order.record else {}
+        seen, shown = received, None
+        if self.needs.shown:
+            shown = protections.show(order, wholes) if protections is not None else None
+            seen = {name: self.team.scatter(None if shown is None else shown[name], e) for name, e in received.items()}
+        loss, own = self._backward(order, seen)
+        protected: Wholes = {}
+        if self.needs.out:
+            gradients = self._gathered(order, own)
+            if protections is not None:
+                protected = protections.protect(order, wholes, gradients)
+        for name, gradient in own.items() if not self.needs.out else ():
+            what = f"cut gradient for {name} in epoch {order.epoch}, step {order.step}"
+            check_own(gradient, self.limits.gradient_norm, self.name, what)
+        leave = None if protections is None else protections.leave
+        sent = {
+            name: self.send(port, Kind.GRADIENT, order, own[name], protected.get(name), leave)
+            for name, port in self.ports.items()
+        }
+        if self.optimizer is not None:
+            self.optimizer.step()
+        crossed = self._gathered(order, sent) if order.record else {}
+        return Crossed(loss, wholes, crossed)
+
+    def _receive(self, order: Order) -> Generator[Port, Message, Wholes]:
+        """The embeddings of this worker's part, by passive party."""
+        rows = self.team.part(order.rows)
+        received = {name: torch.zeros(0, self.widths[name]) for name in self.ports}
+        if len(rows):
+            digest = rows_digest(rows)
+            for name, port in self.ports.items():
+                message = yield from receive(port, Kind.EMBEDDING, order.epoch, order.step, digest)
+                received[name] = checked_embedding(message, len(rows), self.widths[name], self.limits.embedding_norm)
+        return received
+
+    def _gathered(self, order: Order, parts: Wholes) -> Wholes:
+        """The whole of the parts, by passive party, at the leader."""
+        gathered = {name: self.team.gather(part, len(order.rows)) for name, part in parts.items()}
+        return {name: whole for name, whole in gathered.items() if whole is not None}
+
+    def _backward(self, order: Order, seen: Wholes) -> tuple[float, Wholes]:
+        """The batch's loss, and the gradients at this worker's embeddings."""
+        rows = self.rows_to_compute(order)
+        count = len(self.team.part(order.rows))
+        columns = None if self.store is None else self.store.gather(rows)
+        padded = {name: e if count else e.new_zeros(1, e.shape[1]) for name, e in seen.items()}
+        leaves = {name: e.detach().requires_grad_() for name, e in padded.items()}
+        if self.optimizer is not None:
+            self.optimizer.zero_grad()
+        loss = self.model(columns, leaves, *self.labels.of(rows)) * (count / len(order.rows))
+        value = self.team.total(loss.item())
+        check_loss(value, self.name, order.epoch, order.step)
+        with together():  # the backward pass sums the weights' gradients over all workers
+            loss.backward()
+        return value, {
+            name: (torch.zeros_like(leaf) if leaf.grad is None else leaf.grad)[:count] for name, leaf in leaves.items()
+        }

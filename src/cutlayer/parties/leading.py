@@ -1,0 +1,200 @@
+"""The first worker of a party: hands the state to the others, and gives protections the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutlayer.kernels.noise import derive
+from cutlayer.parties.lanes import Labels, Needs, Wholes
+from cutlayer.parties.local import Local
+from cutlayer.parties.numbers import check_own
+from cutlayer.parties.state import PartyState
+from cutlayer.parties.team import Order, Team
+from cutlayer.protections.base import ActiveView, Mode, PassiveView
+from cutlayer.tasks import Task
+
+
+def needs_of(local: Local) -> Needs:
+    """What the protections of a party need of the whole batch."""
+    acts = local.chain.acts_at
+    if acts("embeddings_in", "cut_gradient", "gradient_out"):
+        return Needs(out=True, shown=acts("embeddings_in"))
+    return Needs(out=acts("embedding_out", "local_loss"))
+
+
+def share_start(
+    team: Team, local: Local, state: PartyState, needs: Needs, tensors: Mapping[str, Tensor], **plain: Any
+) -> None:
+    """Give the other workers what they start from, besides the weights, which data parallelism hands out.
+
+    They get keys of their own for dropout and for rounding on the link, derived from this run's, so that no two workers
+    draw alike and none can compute the protections' noise.
+
+    Args:
+        team: This worker and the others.
+        local: The private side of the party.
+        state: The party's part of the model.
+        needs: What its protections need.
+        tensors: Further tensors.
+        plain: Further plain values.
+    """
+    keys = {
+        "dropout": derive(local.starting_key, b"workers").hex(),
+        "rounding": derive(local.noise_key, b"rounding of workers").hex(),
+    }
+    common = {"rows": state.rows, "out": needs.out, "shown": needs.shown, **keys}
+    team.share({**tensors, **state.optimizer_tensors()}, {**common, **plain})
+
+
+class PassiveLead:
+    """The protections of a passive party, for its workers.
+
+    Args:
+        state: The party's part of the model, with its protections.
+        workers: Number of workers.
+        embed: Runs the bottom model on rows.
+        inputs: Reads rows as one matrix.
+    """
+
+    def __init__(
+        self, state: PartyState, workers: int, embed: Callable[[Tensor], Tensor], inputs: Callable[[Tensor], Tensor]
+    ) -> None:
+        self.state, self.leave = state, state.leave
+        self._workers, self._embed, self._inputs = workers, embed, inputs
+
+    def protect(self, order: Order, embedding: Tensor) -> Tensor:
+        """See `PassiveProtections.protect`."""
+        self._leaf = embedding.requires_grad_()
+        view = PassiveView(
+            Mode.TRAIN,
+            order.epoch,
+            order.count,
+            order.rows,
+            self._embed,
+            inputs=self._inputs,
+            part="train",
+            parts=self._workers,
+        )
+        released = self.state.chain.embedding_out(self._leaf, view)
+        self._view = replace(view, embedding=released)
+        return released.detach()
+
+    def learn(self, order: Order, gradient: Tensor) -> Tensor:
+        """See `PassiveProtections.learn`."""
+        extra = self.state.chain.local_loss(replace(self._view, gradient=gradient))
+        outputs = [tensor for tensor in (self._view.embedding, extra) if tensor is not None]
+        self.state.sent["local_loss"] += 1
+        torch.autograd.backward(outputs, [gradient, None][: len(outputs)])
+        upstream = self._leaf.grad
+        return torch.zeros_like(gradient) if upstream is None else upstream
+
+
+class ActiveLead:
+    """The protections of the active party, for its workers.
+
+    Args:
+        state: The party's part of the model, with its protections.
+        workers: Number of workers.
+        labels: Protected labels by row.
+        protected: The protected cut gradients of a view whose embeddings hold the task gradients.
+        name: Name of the party.
+        limit: Maximum norm of a row of a cut gradient.
+    """
+
+    def __init__(
+        self,
+        state: PartyState,
+        workers: int,
+        labels: Tensor,
+        protected: Callable[[ActiveView], Wholes],
+        name: str,
+        limit: float,
+    ) -> None:
+        self.state, self.leave = state, state.leave
+        self._workers, self._labels, self._protected = workers, labels, protected
+        self._name, self._limit = name, limit
+        self._shown: tuple[Wholes, Wholes] | None = None
+
+    def show(self, order: Order, embeddings: Wholes) -> Wholes:
+        """See `ActiveProtections.show`."""
+        leaves = {name: e.detach().requires_grad_() for name, e in embeddings.items()}
+        shown = dict(self.state.chain.embeddings_in(leaves, self._view(order, leaves)))
+        self.state.sent["embeddings_in"] += 1
+        self._shown = leaves, shown
+        return {name: e.detach() for name, e in shown.items()}
+
+    def protect(self, order: Order, embeddings: Wholes, gradients: Wholes) -> Wholes:
+        """See `ActiveProtections.protect`.
+
+        Raises:
+            Diverged: a gradient is not finite, or a row is too long; nothing is sent then.
+        """
+        if self._shown is None:
+            leaves = {name: e.detach().requires_grad_() for name, e in embeddings.items()}
+            for name, leaf in leaves.items():
+                leaf.grad = gradients[name]
+        else:
+            leaves, shown = self._shown
+            for name, e in shown.items():
+                if e.requires_grad:
+                    torch.autograd.backward([e], [gradients[name]])
+        protected = self._protected(self._view(order, leaves))
+        for name, gradient in protected.items():
+            what = f"cut gradient for {name} in epoch {order.epoch}, step {order.step}"
+            check_own(gradient, self._limit, self._name, what)
+        return protected
+
+    def _view(self, order: Order, embeddings: Wholes) -> ActiveView:
+        labels = self._labels[order.rows]
+        return ActiveView(Mode.TRAIN, order.epoch, order.count, order.rows, labels, embeddings, parts=self._workers)
+
+
+@dataclass(frozen=True)
+class SharedLabels:
+    """The protected labels and the task, as the leader shares them: tensors and plain values."""
+
+    tensors: dict[str, Tensor]
+    plain: dict[str, Any]
+
+    @classmethod
+    def of(cls, labels: Labels) -> SharedLabels:
+        """What `labels` restores."""
+        task = labels.task
+        optional = {
+            "weights": labels.weights,
+            "transition": task.transition,
+            "class_weights": task.class_weights,
+        }
+        tensors = {name: tensor for name, tensor in optional.items() if tensor is not None}
+        plain = {"kind": task.kind, "classes": list(task.classes), "center": task.center, "scale": task.scale}
+        return cls({"labels": labels.values, **tensors}, {"task": plain})
+
+    def labels(self) -> Labels:
+        """The labels and the task."""
+        plain, tensors = self.plain["task"], self.tensors
+        task = Task(
+            plain["kind"],
+            tuple(plain["classes"]),
+            plain["center"],
+            plain["scale"],
+            tensors.get("transition"),
+            tensors.get("class_weights"),
+        )
+        return Labels(tensors["labels"], task, tensors.get("weights"))
+
+
+def counted(order: Order, team: Team, row: int) -> tuple[int, int]:
+    """Bytes of a step's messages of one kind: on all lanes, and on those of other workers.
+
+    Args:
+        order: The step.
+        team: This worker, which leads, and the others.
+        row: Bytes of a row as it crosses.
+    """
+    whole = len(order.rows) * row
+    return whole, whole - len(team.part(order.rows)) * row

@@ -1,0 +1,230 @@
+"""The workers of one party: processes that share its model and divide every batch among them.
+
+The first worker leads: it alone holds the party's keys, true labels, protections, ledger and checkpoints, and runs
+the protocol. All others compute. What a protection needs of the whole batch is gathered at the leader, and what it
+returned is scattered, so that workers together draw what one worker draws.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+
+from cutlayer.data.batches import micro_batches
+from cutlayer.errors import ConfigError, PeerLost
+
+LEADER = 0
+_BACKENDS = ("gloo", "nccl")
+"""Named in the text of an error of these, which is a plain `RuntimeError`."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """A training step that the leader orders.
+
+    Attributes:
+        epoch: Number of the epoch.
+        step: Number of the step within the epoch.
+        count: Number of the step in the whole run.
+        rows: Row numbers of the whole batch, int64 (n,).
+        record: Whether the leader needs the step's messages for its transcript.
+    """
+
+    epoch: int
+    step: int
+    count: int
+    rows: Tensor
+    record: bool
+
+
+class Team:
+    """This process among the workers of its party.
+
+    Args:
+        rank: Number of this worker; 0 leads.
+        size: Number of workers.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker is the first."""
+        return self.rank == LEADER
+
+    def parts(self, batch: Tensor) -> tuple[Tensor, ...]:
+        """The part of each worker of what a batch has of each row, (n, ...); the last may be empty."""
+        parts = micro_batches(batch, self.size)
+        return parts + (batch[:0],) * (self.size - len(parts))
+
+    def part(self, batch: Tensor) -> Tensor:
+        """This worker's part."""
+        return self.parts(batch)[self.rank]
+
+    def gather(self, part: Tensor, rows: int) -> Tensor | None:
+        """The whole of what each worker has a part of, at the leader; `None` elsewhere.
+
+        Args:
+            part: This worker's part, float32 (m, width).
+            rows: Number of rows of the batch.
+        """
+        with together():
+            if not self.leads:
+                if len(part):
+                    dist.send(part.contiguous(), LEADER)
+                return None
+            whole = part.new_empty((rows, *part.shape[1:]))
+            for rank, place in enumerate(self.parts(whole)):
+                if rank == LEADER:
+                    place.copy_(part)
+                elif len(place):
+                    dist.recv(place, rank)
+            return whole
+
+    def scatter(self, whole: Tensor | None, like: Tensor) -> Tensor:
+        """This worker's part of a whole that the leader has.
+
+        Args:
+            whole: At the leader float32 (n, width); `None` elsewhere.
+            like: A tensor of the part's shape and type.
+        """
+        with together():
+            if whole is None:
+                part = torch.empty_like(like)
+                if len(part):
+                    dist.recv(part, LEADER)
+                return part
+            parts = self.parts(whole)
+            for rank, part in enumerate(parts):
+                if rank != LEADER and len(part):
+                    dist.send(part.contiguous(), rank)
+            return parts[LEADER]
+
+    def total(self, value: float) -> float:
+        """The sum of a number over all workers, at each of them."""
+        summed = torch.tensor(value, dtype=torch.float64)
+        with together():
+            dist.all_reduce(summed)
+        return float(summed)
+
+    def lead(self, order: Order | None) -> None:
+        """Have all workers take a step; `None` ends their work."""
+        with together():
+            if order is None:
+                dist.broadcast(torch.full((5,), -1), LEADER)
+                return
+            head = (len(order.rows), order.epoch, order.step, order.count, int(order.record))
+            dist.broadcast(torch.tensor(head), LEADER)
+            dist.broadcast(order.rows.contiguous(), LEADER)
+
+    def follow(self) -> Order | None:
+        """Wait for the leader's next step; `None` at the end."""
+        with together():
+            head = torch.empty(5, dtype=torch.int64)
+            dist.broadcast(head, LEADER)
+            count, epoch, step, number, record = head.tolist()
+            if count < 0:
+                return None
+            rows = torch.empty(count, dtype=torch.int64)
+            dist.broadcast(rows, LEADER)
+            return Order(epoch, step, number, rows, bool(record))
+
+    def share(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        """Send tensors and plain values to all workers, as safetensors and JSON; a worker takes them by `shared`."""
+        for blob in (save({name: t.detach().contiguous() for name, t in tensors.items()}), json.dumps(plain).encode()):
+            content = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
+            with together():
+                dist.broadcast(torch.tensor([len(content)]), LEADER)
+                dist.broadcast(content, LEADER)
+
+    def shared(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What the leader shares."""
+        blobs = []
+        for _ in range(2):
+            with together():
+                length = torch.empty(1, dtype=torch.int64)
+                dist.broadcast(length, LEADER)
+                content = torch.empty(int(length), dtype=torch.uint8)
+                dist.broadcast(content, LEADER)
+            blobs.append(content.numpy().tobytes())
+        plain: dict[str, Any] = json.loads(blobs[1])
+        return load(blobs[0]), plain
+
+    def parallel(self, module: nn.Module) -> nn.Module:
+        """The module under PyTorch's data parallelism, with the leader's weights at every worker.
+
+        Gradients are summed and not averaged: each worker's are those of its rows' part of the batch's mean loss, so
+        that parts of unequal size count by their rows.
+        """
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            return module
+        with together():
+            # A weight that no row of a step reaches has no gradient, as with one worker: its optimiser skips it.
+            parallel = DistributedDataParallel(module, find_unused_parameters=True)
+        # A lambda: PyTorch compares annotations with the class, and those of this file are texts.
+        parallel.register_comm_hook(None, lambda _, bucket: _summed(bucket))
+        return parallel
+
+
+def _summed(bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """Sum a bucket of gradients over all workers."""
+    future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+    summed: torch.futures.Future[Tensor] = future.then(lambda done: done.value()[0])
+    return summed
+
+
+@contextmanager
+def joined(rank: int, size: int, patience: float) -> Iterator[Team]:
+    """Join the other workers of this party, at the address that `torchrun` set in the environment.
+
+    Args:
+        rank: Number of this worker.
+        size: Number of workers.
+        patience: Seconds to wait for another worker.
+
+    Raises:
+        ConfigError: the environment names no address.
+        PeerLost: the workers cannot be reached.
+    """
+    try:
+        dist.init_process_group("gloo", rank=rank, world_size=size, timeout=timedelta(seconds=patience))
+    except ValueError as missing:
+        raise ConfigError(f"the workers of this party cannot meet: {missing}; start them by torchrun") from None
+    except (RuntimeError, dist.DistError) as failure:
+        raise PeerLost(f"the workers of this party cannot meet: {_short(failure)}") from None
+    try:
+        yield Team(rank, size)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Turn a failed exchange with another worker into an error that says so.
+
+    Raises:
+        PeerLost: a worker of this party ended, or did not answer.
+    """
+    try:
+        yield
+    except RuntimeError as failure:
+        if not isinstance(failure, dist.DistError) and not any(name in str(failure).lower() for name in _BACKENDS):
+            raise  # of the model
+        remedy = "start all of them again with --resume"
+        raise PeerLost(f"lost a worker of this party ({_short(failure)}); {remedy}") from None
+
+
+def _short(failure: Exception) -> str:
+    return str(failure).strip().splitlines()[0][:160] if str(failure).strip() else type(failure).__name__
