@@ -11,6 +11,7 @@ from cutlayer.audit.features import audit_features
 from cutlayer.audit.findings import Context, findings_of
 from cutlayer.audit.gates import gates_of
 from cutlayer.audit.history import audit_history, own_columns
+from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
@@ -57,6 +58,7 @@ def conclude_audit(
         features=tuple(features.results),
         guarantees=tuple(guarantees),
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
+        sample=sample_of(job, summary.data.train),
     )
     findings = findings_of(Context(summary.utility, summary.protections, audit))
     gates = gates_of(job.parties[job.active].audit.fail_above.limits, own, audit.left_out)

@@ -57,6 +57,7 @@ class Conclusions(FrozenModel):
         gates: limits and the worst values against them.
         findings: coded checks for the reviewer, errors first.
         left_out: attacks of the default catalogue that were not asked for; where there are any, no gate passes.
+        sample: how the messages that attacks on labels read were drawn; empty where none were recorded.
     """
 
     completions: tuple[CompletionResult, ...] = ()
@@ -65,6 +66,7 @@ class Conclusions(FrozenModel):
     gates: tuple[Gate, ...] = ()
     findings: tuple[Finding, ...] = ()
     left_out: tuple[str, ...] = ()
+    sample: str = ""
 
     @property
     def failed(self) -> bool:

@@ -46,6 +46,7 @@ def leaks(report: Report) -> Section:
         values = tuple(_values(matrix, run) for run in matrix.runs)
         blocks = [
             Paragraph(_LEAD, "lead"),
+            *([Paragraph(report.sample)] if report.sample else []),
             _strongest(matrix),
             _matrix(matrix),
             *_curves(report),

@@ -1,0 +1,34 @@
+"""How the messages that attacks read were drawn, in words for the report."""
+
+from __future__ import annotations
+
+from cutlayer.channel.transcript import Sampling
+from cutlayer.config import Job
+
+
+def sample_of(job: Job, training: int) -> str:
+    """The sample of a run's messages, in sentences; empty where none are recorded.
+
+    Args:
+        job: The job as run.
+        training: Number of training rows.
+    """
+    audit, train = job.parties[job.active].audit, job.train
+    if audit.every == "never":
+        return ""
+    size = train.rows_per_step(training)
+    sampling = Sampling.of(-(-training // size), size, audit.rows, train.max_epochs, audit.max_megabytes)
+    rows = min(sampling.steps * size, training)
+    followed = min(audit.followed, training)
+    batches = f"{sampling.steps:,} of {sampling.steps_per_epoch:,} batches"
+    return (
+        "Attacks read a sample of the messages, whose size does not grow with the table: "
+        f"of each epoch {batches}, spread evenly over it, {_share(rows, training)}; "
+        f"and of all epochs the messages of {followed:,} rows, {_share(followed, training)}, "
+        "which a secret key of the run drew at random before the training. "
+        f"Epochs are left out, evenly, if the files would exceed {audit.max_megabytes:,} MB."
+    )
+
+
+def _share(rows: int, training: int) -> str:
+    return f"{100 * rows / training:.3g}\u00a0% of the {training:,} training rows"

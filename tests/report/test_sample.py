@@ -1,0 +1,18 @@
+"""The page states the sample that the leaks were measured on."""
+
+from __future__ import annotations
+
+from cutlayer.report import Report
+from cutlayer.report.section import Paragraph
+from cutlayer.report.sections.leaks import leaks
+
+SAMPLE = "of each epoch 3 of 100 batches"
+
+
+def test_the_sample_stands_before_the_leaks(report: Report) -> None:
+    stated = leaks(report.model_copy(update={"sample": SAMPLE}))
+    texts = [block.text for block in stated.blocks if isinstance(block, Paragraph)]
+    assert SAMPLE in texts
+    without = [block.text for block in leaks(report).blocks if isinstance(block, Paragraph)]
+    assert "" not in without
+    assert len(without) == len(texts) - 1
