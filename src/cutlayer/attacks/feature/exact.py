@@ -26,7 +26,7 @@ STEPS, STEPS_PER_CHECK, BATCH, LR = 1500, 50, 128, 2e-3
 
 
 class Exact(FeatureAttack[Reconstruction]):
-    """Rebuild all columns of a row by trying their values in a model of the bottom, trained from the initial weights.
+    """Reconstruct all columns of a row by trying their values in a bottom model trained from the same initial weights.
 
     The initial bottom model is trained by squared error to give the embeddings of the auxiliary rows. The covariance of
     its errors on a fifth of these rows, which it was not trained on, says how far an embedding may be from that of its

@@ -23,7 +23,7 @@ STRENGTHS = np.logspace(-2, 6, 17)
 
 
 class Inversion(FeatureAttack[Reconstruction]):
-    """Rebuild all columns of a row from its embedding.
+    """Reconstruct all columns of a row from its embedding.
 
     The decoder, a ridge regression and a perceptron that starts from it, is fitted to the numbers, the pixels and the
     one-hot categories of the auxiliary rows by squared error, each column weighted by the inverse of its variance, so

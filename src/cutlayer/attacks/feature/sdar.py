@@ -30,7 +30,7 @@ SIMULATOR_WEIGHT, DECODER_WEIGHT = 0.2, 0.01
 
 
 class Sdar(FeatureAttack[Reconstruction]):
-    """Rebuild all columns of a row without knowing the embedding of any row whose features are known.
+    """Reconstruct all columns of a row without knowing the embedding of any row whose features are known.
 
     The attacker has auxiliary rows of the same population with their labels, and its own top model. A simulator of the
     bottom model's design, with weights of its own, is trained so that the top model predicts the labels of the
