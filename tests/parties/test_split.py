@@ -206,7 +206,10 @@ def test_the_ledger_states_what_the_split_shows() -> None:
     assert not ledger_of(job_of({"test": 0.2})).entries
     (labels,) = ledger_of(job_of(STRATIFIED)).totals
     assert labels.epsilon is None
+    assert "nothing protects the labels, and every part of the split" in labels.statement
     assert "all labels of a part but one, knows the last" in labels.statement
+    (hidden,) = ledger_of(job_of(STRATIFIED, privacy={"max_norm": {}})).totals
+    assert "nothing protects" not in hidden.statement
     (features,) = ledger_of(job_of(BY_DATE)).totals
     assert "which rows have the largest values of 'since'" in features.statement
 

@@ -48,7 +48,9 @@ def ledger_of(job: Job) -> Ledger:
         towards = job.passives if party.role == "active" else (job.active,)
         chain, plan = chain_of(job, name), plan_of(job, name)
         entries += [_entry(protection, chain, towards, plan) for protection in chain.protections]
-    return Ledger((*entries, *_label_free(job), *_split(job)))
+    labels_protected = any(entry.protects == "labels" for entry in entries)
+    stratified = STRATIFIED if labels_protected else f"nothing protects the labels, and {STRATIFIED}"
+    return Ledger((*entries, *_label_free(job), *_split(job, stratified)))
 
 
 def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
@@ -78,11 +80,16 @@ def _label_free(job: Job) -> Iterator[Entry]:
         yield Entry(LABEL_FREE, job.active, "labels", towards, event)
 
 
-def _split(job: Job) -> Iterator[Entry]:
-    """The entry for a split that depends on labels, or on a column of the active party."""
+def _split(job: Job, stratified: str = STRATIFIED) -> Iterator[Entry]:
+    """The entry for a split that depends on labels, or on a column of the active party.
+
+    Args:
+        job: The job.
+        stratified: Why a stratified split has no guarantee.
+    """
     split = job.train.split
     if split.stratify:
-        yield Entry(SPLIT, job.active, "labels", job.passives, NoFormalGuarantee(STRATIFIED))
+        yield Entry(SPLIT, job.active, "labels", job.passives, NoFormalGuarantee(stratified))
     if split.by is not None:
         why = ORDERED.format(column=repr(split.by))
         yield Entry(SPLIT, job.active, "features", job.passives, NoFormalGuarantee(why))
