@@ -339,7 +339,7 @@ def test_two_processes_learn_what_one_learns(request):
         body = "sys.exit(0 if drive(passive(link.port), link.receive) == 'done' else 1)"
         other = start_passive(links.address, request.path.parent, body)
         apart = drive(active(links.ports["telco"]), links.receive)
-    assert other.wait(10) == 0
+    assert other.wait(60) == 0  # it imports for seconds where the machine is busy
     assert apart == here
 
 
