@@ -8,7 +8,9 @@ BIN    := $(VENV)/bin
 demo: $(VENV)/installed
 	$(BIN)/cutlayer demo
 
-test: $(VENV)/installed-dev browser lint types layers unit
+# Two at a time: the type checker takes one core for a minute, and the tests start when one is free.
+test: $(VENV)/installed-dev browser
+	$(MAKE) --jobs 2 lint types layers unit
 
 # What to run after every edit: no test that trains a whole job.
 quick: $(VENV)/installed-dev lint

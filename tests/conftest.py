@@ -54,9 +54,18 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m "not slow"` does not even import the slow tests, which takes longer than many of the others run."""
+    return True if config.getoption("markexpr") == "not slow" and is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests."""
-    here = Path(__file__).parent
     for item in items:
-        if any(item.path.is_relative_to(here / slow) for slow in SLOW):
+        if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+
+
+def is_slow(path: Path) -> bool:
+    """Whether a folder or file is one of `SLOW`, or is in one."""
+    return any(path.is_relative_to(Path(__file__).parent / slow) for slow in SLOW)
