@@ -39,7 +39,7 @@ def states_its_terms(attack: CompletionClass, case: CompletionCase) -> None:
 def succeeds_undefended(attack: CompletionClass, case: CompletionCase) -> None:
     """Every variant completes the model; the best is well above the best from scratch on the same labels."""
     for classes in (2, 3):
-        found, scratch = _values(attack, classes), _from_scratch(attack, classes)
+        found, scratch = _values(attack, classes), _from_scratch(classes)
         assert min(found.values()) > case.each
         assert max(found.values()) > case.best
         assert max(found.values()) > max(scratch.values()) + case.margin
@@ -110,8 +110,9 @@ def _values(attack: CompletionClass, classes: int) -> dict[str, float]:
     return {it.name: toy.accuracy(attack(it, QUICK)(toy.view, toy.knowledge())) for it in attack.variants}
 
 
-def _from_scratch(attack: CompletionClass, classes: int) -> dict[str, float]:
-    """The same from the initial bottom model, of the variants of model completion that train it."""
-    toy = _departed(attack, classes)
+@cache
+def _from_scratch(classes: int) -> dict[str, float]:
+    """The same from the initial bottom model, which no attack changes, of the variants that train it."""
+    toy = _departed(ModelCompletion, classes)
     variants = [variant for variant in ModelCompletion.variants if variant.trains_extractor]
     return {it.name: toy.accuracy(ModelCompletion(it, QUICK)(toy.untrained, toy.knowledge())) for it in variants}

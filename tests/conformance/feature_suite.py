@@ -16,7 +16,7 @@ from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
 
-from .feature_world import MODELS, world_of
+from .feature_world import MODELS, measured_once, world_of
 from .suite import last_bit_moved
 from .table import FeatureCase
 
@@ -36,14 +36,14 @@ def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
 
 def succeeds_undefended(attack: FeatureClass, case: FeatureCase) -> None:
     """Informative embeddings give far more than an attacker without embeddings has."""
-    found = world_of(attack, informative=True).measured(attack())
+    found = measured_once(attack, informative=True)
     assert found.value > case.least
     assert found.low - found.baseline > case.margin
 
 
 def is_at_the_baseline_where_embeddings_are_unrelated(attack: FeatureClass, case: FeatureCase) -> None:
     """Embeddings that have nothing to do with the rows give no gain."""
-    found = world_of(attack, informative=False).measured(attack())
+    found = measured_once(attack, informative=False)
     assert found.value - found.baseline < case.chance
     assert found.value - found.baseline > -0.15
 

@@ -52,6 +52,12 @@ def world_of(attack: type[FeatureAttack[Any]], *, informative: bool) -> World:
     return remembered(informative=informative) if attack.needs & MODELS else exposed(informative=informative)
 
 
+@cache
+def measured_once(attack: type[FeatureAttack[Any]], *, informative: bool) -> FeatureResult:
+    """What the attack reaches in a world as it is, with its own seed; several checks compare with it."""
+    return world_of(attack, informative=informative).measured(attack())
+
+
 class Tanh(nn.Module):
     """The bottom model of `exposed`, with other weights."""
 

@@ -20,7 +20,7 @@ PARTY = "telco"
 ROWS, WIDTH, EPOCHS, STEPS = 1200, 8, 4, 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class World:
     """The view of a passive party and the truth about it.
 

@@ -27,7 +27,7 @@ SECRET = bytes(range(32))
 NOISE_KEY = bytes(range(32, 64))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Toy:
     """What a toy run leaves behind.
 
