@@ -151,6 +151,7 @@ def submit(made: Federation, session: Any, name: str, *, route: str, epochs: int
         own = made.kits / site / "local" / "cutlayer" / name
         own.mkdir(parents=True)
         (own / "party.yaml").write_text(private.format(folder=made.base, port=port))
+        write_key(own / "noise.key")
         (own / "job.yaml").write_bytes((folder / "nvflare" / "app" / "config" / "job.yaml").read_bytes())
     return str(session.submit_job(str(folder / "nvflare")))
 
@@ -166,8 +167,15 @@ def together(made: Federation, epochs: int, batch: int) -> list[float]:
         lines = "".join(f"    {line}\n" for line in [f"role: {role}", *own.splitlines()])
         text = text.replace(f"  {site}: {{role: {role}}}\n", f"  {site}:\n{lines}")
     (folder / "job.yaml").write_text(text)
-    cutlayer("run", str(folder / "job.yaml"), "--out", str(folder / "run"))
+    write_key(folder / "noise.key")
+    cutlayer("run", str(folder / "job.yaml"), "--out", str(folder / "run"), "--key", str(folder / "noise.key"))
     return losses(folder / "run")
+
+
+def write_key(path: Path) -> None:
+    """The same key everywhere: initial weights are drawn under it."""
+    path.write_bytes(bytes(range(32)))
+    path.chmod(0o600)
 
 
 def losses(folder: Path) -> list[float]:
@@ -214,7 +222,7 @@ def equal(made: Federation, session: Any, route: str, reference: Sequence[float]
 
 def stopped(made: Federation, session: Any, name: str, harm: Callable[[str], None]) -> dict[str, Any]:
     """A long job that ends early: how long its parties live on, and what is reported."""
-    job = submit(made, session, name, route="direct", epochs=100_000, batch=16)
+    job = submit(made, session, name, route="direct", epochs=1000, batch=16)
     wait_for(lambda: len(losses(run_folder(made, name, job))) > 1, "the second epoch")
     began = time.monotonic()
     harm(job)

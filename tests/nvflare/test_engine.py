@@ -78,6 +78,8 @@ class Site:
         self.own = root / "local" / "cutlayer" / "job"
         self.own.mkdir(parents=True)
         (self.own / "job.yaml").write_bytes((job / "app" / "config" / "job.yaml").read_bytes())
+        (self.own / "noise.key").write_bytes(bytes(range(32)))
+        (self.own / "noise.key").chmod(0o600)
         (client,) = json.loads((job / "app" / "config" / "config_fed_client.json").read_text())["executors"]
         self.executor = CutlayerExecutor(**client["executor"]["args"])
         self.abort = Signal()
@@ -135,8 +137,9 @@ def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
     assert len(crossed) > 20_000
     assert b"embedding" not in crossed
     whole = changed(JOB, {"parties.bank.audit": {"every": "never"}, "parties.telco.audit": {"every": "never"}})
+    key = ["--key", str(bank.own / "noise.key")]
     (tmp_path / "whole.yaml").write_text(dump_job(validated(Job, whole, "")))
-    assert _run(["run", str(tmp_path / "whole.yaml"), "--out", str(tmp_path / "whole"), "--json"]) == 0
+    assert _run(["run", str(tmp_path / "whole.yaml"), "--out", str(tmp_path / "whole"), "--json", *key]) == 0
     ended = bank.own / "runs" / RUN
     losses = [[line["loss"] for line in RunFolder(folder).history()] for folder in (ended, tmp_path / "whole")]
     assert losses[0] == losses[1]

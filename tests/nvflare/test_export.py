@@ -93,10 +93,12 @@ def agreed(local: Path, submitted: Path, site: str = "site-2", name: str = ""):
 def test_a_site_runs_what_it_agreed_to(local: Path, tmp_path: Path) -> None:
     found = agreed(local, tmp_path / "out")
     assert (found.party, found.is_active, found.site_of("bank")) == ("telco", False, "site-1")
+    assert "--key" not in found.arguments(found.run_folder("0" * 8), resume=False, address=None, reconnect=1)
+    (found.folder / "noise.key").write_bytes(bytes(32))
     words = found.arguments(found.run_folder("0" * 8), resume=True, address="127.0.0.1:7", reconnect=10.0)
     assert words[:2] == ["party", str(found.folder / "job.yaml")]  # its own copy, not the submitted one
     assert dict(zip(words[2::2], words[3::2], strict=False))["--local"] == str(found.folder / "party.yaml")
-    assert "--resume" in words
+    assert {"--resume", "--key"} <= {*words}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
     KIT/local/cutlayer/NAME/job.yaml     the shared job, as `cutlayer nvflare` wrote it
     KIT/local/cutlayer/NAME/party.yaml   this organisation's private file
+    KIT/local/cutlayer/NAME/noise.key    a key for all noise and initial weights, if runs are to be repeatable
     KIT/local/cutlayer/NAME/runs/ID      run folder of a job, with the log of its party
 
 A job that anyone submits runs only if it is this one: neither the submitter nor the hub can change it.
@@ -20,7 +21,7 @@ from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.export import SHARED_JOB
 
-FOLDER, PRIVATE, RUNS = "cutlayer", "party.yaml", "runs"
+FOLDER, PRIVATE, KEY, RUNS = "cutlayer", "party.yaml", "noise.key", "runs"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Agreement:
             "--kit": str(self.kit),
             "--reconnect": f"{reconnect:g}",
             **({"--address": address} if address else {}),
+            **({"--key": str(self.folder / KEY)} if (self.folder / KEY).is_file() else {}),
         }
         words = [word for pair in options.items() for word in pair]
         return ["party", str(self.folder / SHARED_JOB), *words, "--json", *(["--resume"] if resume else [])]
