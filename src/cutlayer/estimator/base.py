@@ -1,0 +1,354 @@
+"""What the estimators share: fit trains a whole job, predict and evaluate answer with the parties that are present."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from cutlayer.config import Job
+from cutlayer.config.load import load_job
+from cutlayer.data.store import Store
+from cutlayer.errors import ConfigError, DataError, RunFolderError
+from cutlayer.estimator.job import job_of
+from cutlayer.estimator.prediction import Evaluation, embed, encode
+from cutlayer.estimator.privacy import Protections
+from cutlayer.estimator.saved import classes_of, columns_of, parameters_of, read_record, save, write_record
+from cutlayer.estimator.scratch import Scratch
+from cutlayer.estimator.single_table import Columns, divide
+from cutlayer.estimator.tables import Tables, check_mapping, check_rows, labels_of, read, with_labels
+from cutlayer.estimator.validation import checked, value_errors
+from cutlayer.jobs.audit import audit_again
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.models import allowed_models, modules_of
+from cutlayer.report import Report
+from cutlayer.report.build import build
+from cutlayer.serving import servings
+from cutlayer.serving.models import Models
+from cutlayer.training.finetuning import EPOCHS, Labelled, tune
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import LENGTH
+from cutlayer.training.model_record import ModelRecord, record_path
+from cutlayer.training.together import Keys
+
+
+class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base class of the classifier and the regressor; `VerticalClassifier` documents the parameters."""
+
+    def __init__(
+        self,
+        active: str | None = None,
+        *,
+        columns: Columns | None = None,
+        bottom: Mapping[str, Any] | None = None,
+        top: Mapping[str, Any] | None = None,
+        protections: Protections = (),
+        attacks: Literal["auto"] | Sequence[str] = "auto",
+        compare: Sequence[str] = (),
+        epochs: Literal["auto"] | int = "auto",
+        batch_size: Literal["auto"] | int = "auto",
+        lr: float = 1e-3,
+        patience: int | None = None,
+        validation: float = 0.1,
+        test: float = 0.1,
+        stratify: bool = False,
+        split_by: str | None = None,
+        threads: Literal["auto"] | int = "auto",
+        seed: int = 0,
+        run_dir: str | Path | None = None,
+        secrets: str | Path | None = None,
+        key: bytes | None = None,
+        predictions: int = 0,
+    ) -> None:
+        self.active = active
+        self.columns = columns
+        self.bottom = bottom
+        self.top = top
+        self.protections = protections
+        self.attacks = attacks
+        self.compare = compare
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.patience = patience
+        self.validation = validation
+        self.test = test
+        self.stratify = stratify
+        self.split_by = split_by
+        self.threads = threads
+        self.seed = seed
+        self.run_dir = run_dir
+        self.secrets = secrets
+        self.key = key
+        self.predictions = predictions
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on the parties' tables.
+
+        Args:
+            X: DataFrame or array of each party, by name; the i-th rows of all belong together. `None` is the table of
+                an active party that has labels alone. With `columns`, one DataFrame or array of all columns.
+            y: Labels (n,), known to the active party alone.
+
+        Raises:
+            CutlayerError: bad input; says which party and what to do.
+        """
+        with value_errors():
+            given, labels = self._inputs(X, y)
+            job = job_of(self, given, self._active(given), self._kind(labels))
+            tables = read(given, [name for name in job.parties if name != job.active or given[name] is not None])
+            check_rows(tables, len(labels))
+            tables[job.active] = with_labels(tables.get(job.active), labels)
+            key, (out, scratch) = _checked_key(self.key), self._out()
+            with torch.random.fork_rng(devices=[]), self._consent():
+                keys = Keys(Path(self.secrets or out / "keys"), key)
+                folder = execute(job, out / "run", Options(keys, tables=tables), Progress())
+                self._fitted(job, folder, key, scratch)
+            if job.task != "regression":
+                self.classes_ = np.unique(labels)
+        write_record(
+            folder, self.columns, getattr(self, "feature_names_in_", None), getattr(self, "n_features_in_", None)
+        )
+        return self
+
+    @classmethod
+    def load(cls, run: str | Path, key: bytes | None = None) -> Self:
+        """Load a trained model from the folder of a finished run, or from what `save` wrote.
+
+        The folder is used in place: predictions are counted there.
+
+        Args:
+            run: Folder of a run with all parties in one process; of an estimator with a `run_dir`, its folder `run`.
+            key: Key of a run with a supplied key, 32 bytes.
+
+        Raises:
+            CutlayerError: no finished run with all parties' parts, or one of another task.
+        """
+        folder = RunFolder.open(Path(run))
+        job, record = load_job(folder.path / "job.yaml"), read_record(folder)
+        model = cls(**parameters_of(job), columns=columns_of(record), key=_checked_key(key))
+        if (job.task == "regression") != (model._kind(np.arange(3)) == "regression"):
+            other = "VerticalRegressor" if job.task == "regression" else "VerticalClassifier"
+            raise ConfigError.expected(
+                f"a run that {cls.__name__} can predict with", f"task {job.task}", f"use {other}"
+            )
+        model._fitted(job, folder, key, None)
+        if record.count is not None:
+            model.n_features_in_ = record.count
+        if record.names is not None:
+            model.feature_names_in_ = np.array(record.names, dtype=object)
+        if job.task != "regression":
+            model.classes_ = classes_of(ModelRecord.read(record_path(folder, job.active)))
+        return model
+
+    def save(self, path: str | Path) -> None:
+        """Save what predictions need into a folder, from which `load` and `cutlayer predict` use it.
+
+        The folder holds what is private to each party: fitted encoders, weights, and the keys of its noise. The count
+        of releases is shared with this estimator. Records for an audit stay behind, and so do the long-lived secrets.
+
+        Args:
+            path: New or empty folder.
+
+        Raises:
+            RunFolderError: the folder is not empty, or cannot be made.
+            ConfigError: top models were fine-tuned, which the folder has no place for.
+        """
+        check_is_fitted(self, "folder_")
+        if self.models_.tuned:
+            gone = " and ".join(", ".join(sorted(names)) for names in self.models_.tuned)
+            raise ConfigError.expected(
+                "a model as it was fitted", f"top models fine-tuned without {gone}", "load and tune"
+            )
+        save(self.job_, self.folder_, Path(path), None if self._scratch is None else self._scratch.path)
+
+    def _fitted(self, job: Job, folder: RunFolder, key: bytes | None, scratch: Scratch | None) -> None:
+        """Take the results of a run."""
+        self.report_ = build(folder.path)
+        self.models_ = Models.load(job, folder)
+        self.encoders_ = self.models_.encoders
+        self.folder_, self.job_, self._supplied, self._scratch = folder, job, key, scratch
+
+    def _inputs(self, X: Any, y: Any) -> tuple[Tables, npt.NDArray[Any]]:
+        """Tables by party, and labels.
+
+        Raises:
+            ConfigError: the active party has no table.
+            DataError: no tables or labels.
+        """
+        if self.columns is None:
+            labels = labels_of(y)
+            check_mapping(X)
+            self._check_active(X)
+            return X, labels
+        table, labels = checked(self, X, y)
+        self._check_active(self.columns)
+        tables = divide(table, self.columns)
+        without = [name for name in tables if tables[name] is None and name != self._active(tables)]
+        if without:
+            got = f"none of {table.shape[1]} feature(s)"
+            raise ConfigError.expected(
+                f"columns of {without[0]}, a passive party", got, "give it some, or leave it out"
+            )
+        return tables, labels
+
+    def _check_active(self, named: Mapping[str, Any]) -> None:
+        """Raise unless the active party is among the parties of the tables or columns."""
+        active = self._active(named)
+        if active not in named:
+            remedy = f"write {active!r}: None for a party that has labels alone"
+            got = ", ".join(map(str, named)) or "none"
+            raise ConfigError.expected(f"a table of {active}, the active party", f"tables of {got}", remedy)
+
+    def _active(self, named: Mapping[str, Any]) -> str:
+        if self.active is not None:
+            return self.active
+        if self.columns is None:
+            raise ConfigError.expected("the name of the active party, which holds the labels", "none", "set `active`")
+        return next(iter(named), "")
+
+    def _given(self, X: Any) -> Tables:
+        """The tables by party of rows to predict."""
+        return X if self.columns is None else divide(checked(self, X), self.columns)
+
+    def audit(self, attacks: Sequence[str] = ()) -> Report:
+        """Attack the recorded transcript again; updates and returns `report_`.
+
+        Args:
+            attacks: names; those of the fit where empty.
+        """
+        check_is_fitted(self, "folder_")
+        with self._consent():
+            audit_again(self.folder_, tuple(attacks))
+        self.report_ = build(self.folder_.path)
+        return self.report_
+
+    def evaluate(self, X: Any, y: Any, absent: Collection[str] = ()) -> Evaluation:
+        """Metrics of the answers to rows with known labels; each call is a prediction, as `predictions` counts them.
+
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            y: labels (n,).
+            absent: passive parties that no longer answer.
+
+        Raises:
+            CutlayerError: an unknown party, nobody left with features, labels that were not trained on, or no
+                prediction left.
+        """
+        return self._evaluation(X, y, absent, protected=True)
+
+    def evaluate_unprotected(self, X: Any, y: Any, absent: Collection[str] = ()) -> Evaluation:
+        """The same on bare embeddings, which no protection touched and nothing counts.
+
+        It shows what the models could do if one organisation held all columns, and says nothing of a protected run.
+
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            y: labels (n,).
+            absent: passive parties that no longer answer.
+
+        Raises:
+            CutlayerError: an error of `evaluate`; no planned prediction is used up.
+        """
+        return self._evaluation(X, y, absent, protected=False)
+
+    def _evaluation(self, X: Any, y: Any, absent: Collection[str], *, protected: bool) -> Evaluation:
+        check_is_fitted(self, "folder_")
+        gone = self.models_.absent(absent)
+        rows = self._labelled(X, y, gone, protected=protected)
+        metrics = self.models_.task.evaluate(self.models_.answer(rows.embeddings, gone), rows.labels)
+        contributed = tuple(name for name in self.encoders_ if name not in gone)
+        return Evaluation(metrics, contributed, gone, len(rows.labels))
+
+    def finetune_top(self, X: Any, y: Any, absent: Collection[str], epochs: int = EPOCHS) -> Self:
+        """Train the top model on with the remaining parties after a departure; all bottom models stay as they are.
+
+        From then on `predict` and `evaluate` use the result for exactly these absent parties. It starts from the top
+        model of the fit and ends with the last epoch; all rows train. The remaining parties release the rows once more,
+        as for one prediction.
+
+        Args:
+            X: tables as in `fit`; an absent party's need not be given.
+            y: labels (n,).
+            absent: passive parties that have left.
+            epochs: number of epochs, 1 or more.
+
+        Raises:
+            CutlayerError: an error of `evaluate`, or fewer than 1 epoch.
+        """
+        check_is_fitted(self, "folder_")
+        gone = self.models_.absent(absent, epochs)
+        top = copy.deepcopy(self.models_.top)
+        tune(top, self._labelled(X, y, gone, protected=True), gone, self.models_.task, self.job_.train, epochs)
+        self.models_.tuned[frozenset(gone)] = top
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn's tools may pass."""
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.key is None
+        tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
+        tags.input_tags.two_d_array, tags.input_tags.dict = self.columns is not None, self.columns is None
+        return tags
+
+    def _consent(self) -> AbstractContextManager[None]:
+        """Naming a class in Python is consent to its import."""
+        return allowed_models(*modules_of({"bottom": self.bottom, "top": self.top}))
+
+    def _out(self) -> tuple[Path, Scratch | None]:
+        """Folder of the run; a temporary folder is removed together with the last copy of this estimator."""
+        if self.run_dir is not None:
+            if (Path(self.run_dir) / "run").exists():
+                raise RunFolderError(f"{self.run_dir} holds a run already; choose another run_dir, or remove it")
+            return Path(self.run_dir), None
+        scratch = Scratch()
+        return scratch.path, scratch
+
+    @abstractmethod
+    def _kind(self, labels: npt.NDArray[Any]) -> str:
+        """The kind of task these labels make."""
+
+    @abstractmethod
+    def _codes(self, labels: npt.NDArray[Any]) -> Tensor:
+        """Labels as the task's loss and metrics take them."""
+
+    def _predict(self, X: Any, absent: Collection[str], *, protected: bool) -> npt.NDArray[np.float64]:
+        check_is_fitted(self, "folder_")
+        gone = self.models_.absent(absent)
+        with value_errors():
+            stores = encode(self.models_, self._given(X), gone)
+        logits = self.models_.answer(self._embed(stores, protected=protected), gone)
+        predicted: npt.NDArray[np.float64] = self.models_.task.predict(logits.double()).numpy()
+        return predicted
+
+    def _embed(self, stores: Mapping[str, Store], *, protected: bool) -> dict[str, Tensor]:
+        """Embeddings as the parties release them for a prediction, or bare ones."""
+        job, models = self.job_, self.models_
+        widths = {name: models.widths[name] for name in job.passives if name in stores}
+        return embed(models, stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
+
+    def _labelled(self, X: Any, y: Any, gone: Collection[str], *, protected: bool) -> Labelled:
+        labels, stores = labels_of(y), encode(self.models_, self._given(X), gone)
+        counts = {len(labels), *(store.rows for store in stores.values())}
+        if len(counts) > 1:
+            got = ", ".join(f"{count:,}" for count in sorted(counts))
+            raise DataError.expected("as many labels in y as rows", got)
+        codes = self._codes(labels)
+        return Labelled(self._embed(stores, protected=protected), codes)
+
+
+def _checked_key(key: bytes | None) -> bytes | None:
+    if key is None or (isinstance(key, bytes) and len(key) == LENGTH):
+        return key
+    got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+    raise ConfigError.expected(f"key as {LENGTH} bytes", got, f"such as secrets.token_bytes({LENGTH})")
