@@ -34,6 +34,7 @@ from benchmarks.scale import Scaling, scale_rows
 from benchmarks.scale_alignment import Intersections as Alignments
 from benchmarks.scale_alignment import scale_alignment
 from benchmarks.serving import ServingSpeeds, serving
+from benchmarks.serving_kills import Kills, serving_kills
 from benchmarks.two_processes import TwoProcesses, two_processes
 from benchmarks.wire import RoundTrips, wire
 
@@ -147,6 +148,10 @@ def _serving(_table: str, _rows: int, repeats: int) -> ServingSpeeds:
     return serving(repeats)
 
 
+def _serving_kills(_table: str, _rows: int, repeats: int) -> Kills:
+    return serving_kills(repeats)
+
+
 def _scale_rows(_table: str, rows: int, _repeats: int) -> Scaling:
     return scale_rows(rows)
 
@@ -161,6 +166,7 @@ Result = (
     | DataParallel
     | EmbeddingOverheads
     | Intersections
+    | Kills
     | LabelDefences
     | LabelEmbeddings
     | NoiseSpeeds
@@ -172,6 +178,11 @@ Result = (
     | StepCosts
     | TwoProcesses
 )
+TABLE = {
+    *("local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256", "audit_total"),
+    *("two_process_8192", "two_process_256"),
+}
+"""Those that read a table of `--rows` rows, which is made in memory."""
 BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "local_training_8192": ("rows/s against a centralised loop, batch 8192; goal 0.95", _local_training(8192)),
     "local_training_256": ("rows/s against a centralised loop, batch 256; goal 0.85", _local_training(256)),
@@ -206,6 +217,10 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
     "serving": ("answers/s of three processes, against a forward pass; kill -9 under load; goal 0.5", _serving),
+    "serving_kills": (
+        "kill -9 of a party under load, --repeats times; goal: 50, and no failure",
+        _serving_kills,
+    ),
     "predict": ("rows/s from files against a forward in memory; peak memory by --rows", _predict),
     "scale_rows": ("time and memory of each stage from 100,000 rows to --rows; goal 0.95 to 1.1", _scale_rows),
     "scale_alignment": (
@@ -230,7 +245,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
         table = Path(scratch) / "table.parquet"
-        make_table(table, given.rows)
+        if given.name in TABLE:
+            make_table(table, given.rows)
         result = BENCHMARKS[given.name][1](str(table), given.rows, given.repeats)
     sys.stdout.write(json.dumps(asdict(result), indent=None if given.json else 1) + "\n")
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import numpy as np
 import torch
 
-from benchmarks.serving_load import IDS, WARM_UP, Load, generate_for, generate_until
+from benchmarks.serving_kills import DEADLINE_MS, Kills, kill_under_load, median, quantile, wait_until_whole
+from benchmarks.serving_load import WARM_UP, Load, generate_for
 from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, start_parties, train_adult
 from cutlayer.config.load import load_job
 from cutlayer.data.encoding import ColumnSpec, Encoded
@@ -24,7 +23,6 @@ from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.online.features import FeatureStore, IdIndex
 from cutlayer.training.folder import RunFolder
 
-DEADLINE_MS = 250.0
 _context = multiprocessing.get_context("forkserver")
 
 
@@ -57,39 +55,6 @@ class Speed:
     failures: int
     degraded: int
     cpu_ms: float
-
-
-@dataclass(frozen=True)
-class Kills:
-    """A passive party is killed again and again under load, and started again each time.
-
-    Attributes:
-        kills: Number of kills.
-        answers: Number of answers.
-        failures: Requests without an answer of status 200.
-        degraded: Answers that were marked as degraded.
-        p50_ms: Median time of an answer.
-        p99_ms: 99th percentile.
-        longest_ms: Longest time of an answer.
-        deadline_ms: Deadline of the service.
-        recovery_ms: Median time from a party's return to the first whole answer.
-        longest_recovery_ms: Longest of it.
-        descriptors_grown: Open files and sockets of the active party at the end, less those after the first kill.
-        megabytes_grown: Its resident memory likewise.
-    """
-
-    kills: int
-    answers: int
-    failures: int
-    degraded: int
-    p50_ms: float
-    p99_ms: float
-    longest_ms: float
-    deadline_ms: float
-    recovery_ms: float
-    longest_recovery_ms: float
-    descriptors_grown: int
-    megabytes_grown: float
 
 
 @dataclass(frozen=True)
@@ -170,18 +135,7 @@ def store_times(held: int = 1_000_000, rows: int = 256, repeats: int = 1000) -> 
         found = store.index.find(asked)
         store.gather(found[found >= 0])
         seconds.append(time.perf_counter() - began)
-    return _quantile(seconds, 0.5), _quantile(seconds, 0.99)
-
-
-def wait_until_whole(url: str, patience: float = 60.0) -> float:
-    """Ask until all parties contribute; returns the seconds that took."""
-    began = time.monotonic()
-    with httpx.Client(base_url=url) as client:
-        while client.post("/v1/predict", json={"ids": [IDS[0]]}).json().get("degraded", True):
-            if time.monotonic() - began > patience:
-                raise RuntimeError("the parties did not connect")
-            time.sleep(0.005)
-    return time.monotonic() - began
+    return quantile(seconds, 0.5), quantile(seconds, 0.99)
 
 
 def _speed(parties: Mapping[str, Party], connections: int, rows: int, repeats: int, seconds: float) -> Speed:
@@ -196,10 +150,10 @@ def _speed(parties: Mapping[str, Party], connections: int, rows: int, repeats: i
     return Speed(
         rows=rows,
         connections=connections,
-        p50_ms=_median([_quantile(load.seconds, 0.5) for load in loads]),
-        p99_ms=_median([_quantile(load.seconds, 0.99) for load in loads]),
-        requests=_median(rates),
-        rows_per_second=_median([rate * rows for rate in rates]),
+        p50_ms=median([quantile(load.seconds, 0.5) for load in loads]),
+        p99_ms=median([quantile(load.seconds, 0.99) for load in loads]),
+        requests=median(rates),
+        rows_per_second=median([rate * rows for rate in rates]),
         requests_lowest=round(min(rates), 1),
         requests_highest=round(max(rates), 1),
         failures=sum(len(load.failures) for load in loads),
@@ -235,53 +189,3 @@ def forward_speed(run: Path, rows: int, seconds: float, held: int = 40_000) -> f
     finally:
         torch.set_num_threads(threads)
     return count * rows / (time.monotonic() - began)
-
-
-def kill_under_load(parties: Mapping[str, Party], names: tuple[str, str], kills: int, ids: range = IDS) -> Kills:
-    """Kill a passive party and start it again while single rows are asked for without a pause.
-
-    Args:
-        parties: All parties, started.
-        names: The active party, and the one that is killed.
-        kills: Number of kills.
-        ids: Ids to ask for, which all parties have.
-    """
-    active, victim = (parties[name] for name in names)
-    url = active.started["url"]
-    stop, answer = _context.Event(), _context.Queue()
-    process = _context.Process(target=generate_until, args=(url, 4, 1, stop, answer, ids), daemon=True)
-    process.start()
-    recoveries, sizes = [], []
-    time.sleep(2 * WARM_UP)
-    for _ in range(kills):
-        victim.kill()
-        time.sleep(0.1)
-        victim.start()
-        recoveries.append(wait_until_whole(url) * 1000)
-        sizes.append((active.descriptors, active.megabytes))
-        time.sleep(0.1)
-    stop.set()
-    load: Load = answer.get(timeout=120)
-    process.join()
-    return Kills(
-        kills=kills,
-        answers=len(load.seconds),
-        failures=len(load.failures),
-        degraded=sum(load.degraded),
-        p50_ms=_quantile(load.seconds, 0.5),
-        p99_ms=_quantile(load.seconds, 0.99),
-        longest_ms=_quantile(load.seconds, 1.0),
-        deadline_ms=DEADLINE_MS,
-        recovery_ms=_median(recoveries),
-        longest_recovery_ms=round(max(recoveries), 1),
-        descriptors_grown=sizes[-1][0] - sizes[0][0],
-        megabytes_grown=round(sizes[-1][1] - sizes[0][1], 1),
-    )
-
-
-def _quantile(seconds: Sequence[float], share: float) -> float:
-    return round(float(np.quantile(np.array(seconds), share)) * 1000, 2)
-
-
-def _median(values: Sequence[float]) -> float:
-    return round(statistics.median(values), 2)

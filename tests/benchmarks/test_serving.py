@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.serving import forward_speed, kill_under_load, wait_until_whole
+from benchmarks.serving import forward_speed
+from benchmarks.serving_kills import kill_under_load, wait_until_whole
 from benchmarks.serving_parties import start_parties
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, train
 

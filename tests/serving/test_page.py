@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.serving import wait_until_whole
+from benchmarks.serving_kills import wait_until_whole
 from benchmarks.serving_parties import start_parties
 from tests import browser
 from tests.browser import CHROMIUM, IN_A_BROWSER
