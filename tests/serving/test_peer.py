@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ async def impostor(served: World, answer: Answer, *, name: str = "telco", **offe
     async with grpc.aio.insecure_channel(served.active.peers.address) as channel:
         metadata = ((FROM, name.encode()), (TO, ACTIVE.encode()), (WIRE, str(WIRE_VERSION)))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
-        await call.write(encode(message(Kind.OFFER, name, ACTIVE, tag, 0, fields=stated)))
+        with suppress(grpc.aio.AioRpcError):  # refused before the offer
+            await call.write(encode(message(Kind.OFFER, name, ACTIVE, tag, 0, fields=stated)))
 
         async def run() -> None:
             while (frame := await call.read()) is not grpc.aio.EOF:

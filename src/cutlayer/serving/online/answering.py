@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from cutlayer.data.ids import Digests
 from cutlayer.results.scores import as_columns
+from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.features import ABSENT
 from cutlayer.serving.online.peer import Lookup
 from cutlayer.serving.online.peers import Peers
@@ -29,11 +31,13 @@ class Question:
     """Rows of one request.
 
     Attributes:
+        caller: Name of the caller, for the audit log.
         ids: Digests of the ids, uint8 (n, 16).
         rows: Row numbers in the active party's own store, int64 (n,), `ABSENT` where it has none.
         columns: Encoded columns of the active party, (n, ...) each; `None` where its own store has them.
     """
 
+    caller: str
     ids: Digests
     rows: Rows
     columns: Columns | None = None
@@ -50,15 +54,25 @@ class Outcome:
         predicted: Probabilities (n, classes), or values (n,) of a regression, float64.
         status: Status of each party for each row, uint8 (n, parties), in the model's order.
         present: Whether each party contributed, (n, parties).
+        whole: Whether every party contributed to every row.
     """
 
     predicted: npt.NDArray[np.float64]
     status: Statuses
     present: npt.NDArray[np.bool_]
+    whole: bool
+
+    def released(self, index: int) -> int:
+        """Number of rows that a party released, by its index in the model's order: dropped ones too."""
+        if self.whole:
+            return len(self.status)
+        return int(np.isin(self.status[:, index], (Status.PRESENT, Status.DROPPED)).sum())
 
     def part(self, start: int, end: int) -> Outcome:
         """The rows from `start` to `end`."""
-        return Outcome(self.predicted[start:end], self.status[start:end], self.present[start:end])
+        present = self.present[start:end]
+        whole = self.whole or bool(present.all())
+        return Outcome(self.predicted[start:end], self.status[start:end], present, whole)
 
 
 async def answer(
@@ -81,17 +95,49 @@ async def answer(
     lookups = dict(zip(model.passives, await asyncio.gather(*asked), strict=True))
     columns = [status if name == model.active else lookups[name].status for name in model.parties]
     statuses = np.stack(columns, axis=1)
-    present = statuses == Status.PRESENT
-    effective = model.effective(present)
-    statuses = np.where(present & ~effective, np.uint8(Status.DROPPED), statuses)
+    present = effective = statuses == Status.PRESENT
+    whole = bool(present.all())
+    if not whole:
+        effective = model.effective(present)
+        statuses = np.where(present & ~effective, np.uint8(Status.DROPPED), statuses)
     embeddings = {name: own if name == model.active else lookups[name].embedding for name in model.parties}
     predicted = model.answer(embeddings, effective).numpy()
-    model.drift.add_scores(as_columns(model.task, predicted)[effective.all(axis=1)])
-    whole, outcomes, start = Outcome(predicted, statuses, effective), [], 0
+    scores = as_columns(model.task, predicted)
+    model.drift.add_scores(scores if whole else scores[effective.all(axis=1)])
+    together, outcomes, start = Outcome(predicted, statuses, effective, whole), [], 0
     for question in questions:
-        outcomes.append(whole.part(start, start + len(question)))
+        outcomes.append(together.part(start, start + len(question)))
         start += len(question)
     return outcomes
+
+
+def log_answers(
+    audit: AuditLog, model: ServedModel, questions: Sequence[Question], outcomes: Sequence[Outcome]
+) -> None:
+    """Write a line for each question of what the parties released for it, before any of them is answered.
+
+    Args:
+        audit: The log.
+        model: The version that answers.
+        questions: The questions.
+        outcomes: Their answers; none where nothing was asked of a party.
+
+    Raises:
+        OSError: the disk is full; no answer may leave then.
+    """
+    entries = []
+    for question, outcome in zip_longest(questions, outcomes):
+        released = {name: 0 if outcome is None else outcome.released(index) for index, name in model.passive_indices}
+        entries.append(
+            {
+                "caller": question.caller,
+                "version": model.version,
+                "rows": len(question),
+                "ids": ids_digest(question.ids),
+                "released": released,
+            }
+        )
+    audit.write_all(entries)
 
 
 async def _look_up(model: ServedModel, peers: Peers, name: str, ids: Digests, deadline: float, blame: bool) -> Lookup:
@@ -142,11 +188,14 @@ class Batcher:
         seconds: Maximum wait.
         rows: Number of rows that are sent without a wait.
         patience: The service's own deadline in seconds; a party that misses a shorter one is not to blame.
+        audit: Log of the answers.
     """
 
-    def __init__(self, model: ServedModel, peers: Peers, seconds: float, rows: int, patience: float) -> None:
+    def __init__(
+        self, model: ServedModel, peers: Peers, seconds: float, rows: int, patience: float, audit: AuditLog
+    ) -> None:
         self.model, self.peers, self._seconds, self._rows = model, peers, seconds, rows
-        self._patience = patience
+        self._patience, self._audit = patience, audit
         self._groups: dict[float, _Group] = {}
         self._under_way = 0
         self._running = set[asyncio.Task[None]]()
@@ -189,6 +238,7 @@ class Batcher:
             self.batches += 1
             self.batched_rows += group.rows
             outcomes = await answer(self.model, self.peers, group.questions, group.deadline, blame=group.whole)
+            log_answers(self._audit, self.model, group.questions, outcomes)
         except Exception as failure:  # every question of the batch gets it, and the service goes on
             for future in group.futures:
                 if not future.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -38,12 +39,20 @@ class AuditLog:
         self.write_all([entry])
 
     def write_all(self, entries: list[dict[str, Any]]) -> None:
-        """Append a line for each entry, in one piece."""
+        """Append a line for each entry: all of them or none.
+
+        Raises:
+            OSError: the disk is full; what the lines are about must not leave.
+        """
         if self.path is None or not entries:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         lines = [json.dumps({"time": now, **entry}, separators=(",", ":")) for entry in entries]
-        os.write(self._file, ("\n".join(lines) + "\n").encode())
+        content = ("\n".join(lines) + "\n").encode()
+        written = os.write(self._file, content)
+        if written != len(content):  # a disk that is nearly full takes a part
+            os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+            raise OSError(errno.ENOSPC, "the audit log cannot be written", str(self.path))
         self.lines += len(lines)
 
     def sync(self) -> None:

@@ -6,6 +6,8 @@ MAX_MISSES = 3
 """Consecutive misses after which a party is not asked."""
 PROBE_SECONDS = 0.2
 """Seconds between two probes."""
+MAX_PROBE_SECONDS = 5.0
+"""The same of a party that answers probes and no lookup: each time it is asked again costs requests a deadline."""
 
 
 class Breaker:
@@ -17,6 +19,7 @@ class Breaker:
 
     def __init__(self, most: int = MAX_MISSES) -> None:
         self._most, self._misses = most, 0
+        self.pause = PROBE_SECONDS
         self.openings = 0
 
     @property
@@ -30,6 +33,12 @@ class Breaker:
         if self._misses == self._most:
             self.openings += 1
 
+    def alive(self) -> None:
+        """The party answered a probe: it is asked again, and a single miss opens the circuit, for twice as long."""
+        if self.open:
+            self._misses = self._most - 1
+            self.pause = min(2 * self.pause, MAX_PROBE_SECONDS)
+
     def answered(self) -> None:
-        """The party answered a lookup in time, or a probe: it is asked again."""
-        self._misses = 0
+        """The party answered a lookup in time."""
+        self._misses, self.pause = 0, PROBE_SECONDS

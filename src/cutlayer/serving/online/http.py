@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
 )
+_DIGITS = 18
+"""More digits of a length than any body has, and fewer than Python refuses to read as a number."""
 BODY_SECONDS = 10.0
 """Seconds within which the body of a request must arrive."""
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
@@ -224,7 +226,7 @@ async def _body(request: Request, most: int) -> bytes:
     """
     stated = request.headers.get("content-length", "")
     too_large = Refused(413, f"expected a body of at most {most:,} bytes, got more")
-    if stated.isdecimal() and int(stated) > most:
+    if stated.isdecimal() and (len(stated) > _DIGITS or int(stated) > most):
         raise too_large
     parts, size = [], 0
     try:

@@ -42,6 +42,10 @@ class Metrics:
     def answered(self, model: ServedModel, outcome: Outcome, seconds: float) -> None:
         """Count an answer."""
         self.seconds.observe(seconds)
+        if outcome.whole:
+            for name in model.parties:
+                self._rows(name, "present").inc(len(outcome.present))
+            return
         for index, name in enumerate(model.parties):
             here = int(outcome.present[:, index].sum())
             self._rows(name, "present").inc(here)

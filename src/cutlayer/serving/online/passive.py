@@ -141,10 +141,11 @@ class PassiveService:
                 self.answered.connected = True
                 try:
                     answer = self._answer(decode(frame, LIMITS))
-                except ProtocolError as fault:  # nothing was released; the stream is opened anew
+                    frame = self._leaving(answer)
+                except (ProtocolError, OSError) as fault:  # nothing leaves; the stream is opened anew
                     logger.warning("%s: the stream to %s was ended: %s", self.party, self.active, fault)
                     return
-                await call.write(self._leaving(answer))
+                await call.write(frame)
             self._check_end(await call.code(), await call.details())
         finally:
             call.cancel()
@@ -169,7 +170,11 @@ class PassiveService:
         except (OSError, DataError, Diverged) as fault:
             logger.warning("%s: a lookup failed: %s", self.party, fault)
             released = Released.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
-        self._record(ids, released)
+        try:
+            self._record(ids, released)
+        except OSError as fault:  # what has no line does not leave
+            logger.error("%s: a lookup was not answered: %s", self.party, fault)
+            released = Released.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
         self.answered.lookups += 1
         self.answered.seconds += time.perf_counter() - began
         tensors = {"embedding": released.embedding.contiguous(), "status": torch.from_numpy(released.status)}
@@ -178,8 +183,6 @@ class PassiveService:
     def _record(self, ids: Any, released: Released) -> None:
         """Write the audit line before the answer leaves."""
         counts = {Status(code): int(count) for code, count in enumerate(np.bincount(released.status)) if count}
-        for code, count in counts.items():
-            self.answered.rows[code] = self.answered.rows.get(code, 0) + count
         self.audit.write(
             party=self.party,
             to=self.active,
@@ -189,6 +192,8 @@ class PassiveService:
             released=counts.get(Status.PRESENT, 0),
             refused=counts.get(Status.CAPPED, 0),
         )
+        for code, count in counts.items():
+            self.answered.rows[code] = self.answered.rows.get(code, 0) + count
         present = released.status == Status.PRESENT
         rows = released.rows[present]
         self.observe(rows)

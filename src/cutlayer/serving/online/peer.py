@@ -18,7 +18,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ProtocolError
 from cutlayer.kernels.row_norms import rows_within
-from cutlayer.serving.online.breaker import PROBE_SECONDS, Breaker
+from cutlayer.serving.online.breaker import Breaker
 from cutlayer.serving.online.link import message
 from cutlayer.serving.online.status import WIRE, Status
 
@@ -68,7 +68,7 @@ class Peer:
         self.connected = True
         self.ended = asyncio.Event()
         self._send = send
-        self._number = 0
+        self._number = self._probe_sent = 0
         self._waiting: dict[int, tuple[int, asyncio.Future[Lookup]]] = {}
         self._probing: asyncio.Task[None] | None = None
 
@@ -101,7 +101,7 @@ class Peer:
                     self._missed()
                 return Lookup.nothing(len(ids), self.width, Status.LATE)
             answer = future.result()
-        except (ConnectionError, ProtocolError):
+        except (OSError, ProtocolError):  # not sent, as it could not be recorded, or the stream ended
             return Lookup.nothing(len(ids), self.width, Status.DISCONNECTED)
         finally:
             self._waiting.pop(number, None)
@@ -118,7 +118,9 @@ class Peer:
         if (arrived.sender, arrived.receiver, arrived.run) != (self.name, self.me, self.version):
             raise ProtocolError.expected(f"a message from {self.name} of version {self.version}", arrived.run[:40])
         if arrived.kind is Kind.ALIVE:
-            self.breaker.answered()
+            if not 0 < arrived.sequence <= self._probe_sent:
+                raise ProtocolError.expected(f"an answer of {self.name} to a probe", "one to none")
+            self.breaker.alive()
             return
         if arrived.kind is not Kind.LOOKED_UP:
             raise ProtocolError.expected(f"an answer of {self.name}", arrived.kind)
@@ -163,6 +165,7 @@ class Peer:
         while self.breaker.open and self.connected:
             self._number += 1
             probe = message(Kind.PROBE, self.me, self.name, self.version, self._number)
-            with suppress(ConnectionError, ProtocolError):
+            with suppress(OSError, ProtocolError):
                 self._send(probe)
-            await asyncio.sleep(PROBE_SECONDS)
+                self._probe_sent = self._number
+            await asyncio.sleep(self.breaker.pause)

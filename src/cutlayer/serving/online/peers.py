@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -25,9 +26,10 @@ logger = logging.getLogger(__name__)
 
 _FIRST_SECONDS = 5.0
 """Time within which a new stream must say what it serves."""
-_MAX_STREAMS = 64
-_MAX_QUEUED = 4096
-"""Maximum number of messages that wait for a party that takes none."""
+_MAX_STREAMS = 16
+"""Maximum number of streams of a party, one for each version and those that are being replaced."""
+_MAX_QUEUED = 8 * 2**20
+"""Maximum size in bytes of the messages that wait for a party that takes none."""
 
 
 class Peers:
@@ -57,7 +59,7 @@ class Peers:
         self.address = ""
         self.connections: dict[str, int] = dict.fromkeys(names, 0)
         self._server: Any = None
-        self._streams = 0
+        self._streams = Counter[str]()
 
     def get(self, name: str, version: str) -> Peer | None:
         """The stream of a party's half, if it is connected."""
@@ -91,13 +93,15 @@ class Peers:
             await self._server.stop(None)
 
     async def _stream(self, _requests: object, context: Any) -> None:
-        if self._streams >= _MAX_STREAMS:
+        name = await self._caller(context)
+        # Of each party: one that opens many streams keeps no other one away.
+        if self._streams[name] >= _MAX_STREAMS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
-        self._streams += 1
+        self._streams[name] += 1
         try:
-            await self._serve(context, await self._caller(context))
+            await self._serve(context, name)
         finally:
-            self._streams -= 1
+            self._streams[name] -= 1
 
     async def _caller(self, context: Any) -> str:
         """Name of the calling party, which must be one of the job."""
@@ -133,15 +137,14 @@ class Peers:
 
     async def _pump(self, context: Any, name: str, version: str, width: int) -> None:
         """Exchange messages until the stream ends or another one replaces it."""
-        frames: asyncio.Queue[bytes] = asyncio.Queue(_MAX_QUEUED)
+        frames = _Frames()
 
         def send(sent: Message) -> None:
+            if frames.bytes > _MAX_QUEUED:
+                raise ConnectionError(f"{name} takes nothing")
             if self._trail is not None:
                 self._trail.record(sent)
-            try:
-                frames.put_nowait(encode(sent, LIMITS))
-            except asyncio.QueueFull:
-                raise ConnectionError(f"{name} takes nothing") from None
+            frames.put(encode(sent, LIMITS))
 
         peer = Peer(self.me, name, version, width, self.limit, send)
         before = self.connected.get((name, version))
@@ -170,6 +173,29 @@ class Peers:
             logger.info("%s disconnected, version %s", name, version)
 
 
+class _Frames:
+    """Frames that wait to be sent.
+
+    Attributes:
+        bytes: Their size.
+    """
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue()
+        self.bytes = 0
+
+    def put(self, frame: bytes) -> None:
+        """Append a frame."""
+        self._queue.put_nowait(frame)
+        self.bytes += len(frame)
+
+    async def get(self) -> bytes:
+        """Wait for a frame and take it."""
+        frame = await self._queue.get()
+        self.bytes -= len(frame)
+        return frame
+
+
 async def _read(context: Any, peer: Peer) -> None:
     """Deliver messages until the stream ends, or one breaks the protocol."""
     try:
@@ -179,7 +205,7 @@ async def _read(context: Any, peer: Peer) -> None:
         logger.warning("the stream of %s was ended: %s", peer.name, fault)
 
 
-async def _write(context: Any, frames: asyncio.Queue[bytes]) -> None:
+async def _write(context: Any, frames: _Frames) -> None:
     """Send the queued frames, one after the other."""
     with suppress(grpc.RpcError, grpc.aio.BaseError, grpc.aio.UsageError):
         while True:

@@ -202,25 +202,25 @@ async def active_service(
     first = Half.open(paths[0], party)
     job: Job = first.job
     _check_http(config)
-    versions = Versions(config, party)
-    peers = Peers(
-        party, tuple(job.passives), versions.width_of, job.parties[party].limits.embedding_norm, security, trail
-    )
-    versions.connect(peers)
-    for path in paths:
-        versions.load(path)
     before: Counter[str] = Counter()
     for entry in read_log(audit_path(first)):
         before[str(entry.get("caller", ""))] += int(entry.get("rows", 0))
     async with AsyncExitStack() as opened:
         audit = AuditLog(audit_path(first))
         opened.callback(audit.close)
+        versions = Versions(config, party, audit)
+        peers = Peers(
+            party, tuple(job.passives), versions.width_of, job.parties[party].limits.embedding_norm, security, trail
+        )
+        versions.connect(peers)
+        for path in paths:
+            versions.load(path)
         await peers.listen(private.listen or address_of(first, config))
         if trail is not None:
             opened.callback(trail.close)
         opened.push_async_callback(peers.close)
         await opened.enter_async_context(_synced(audit, lambda: samples_of(versions)))
-        service = PredictionService(versions, config, audit, Metrics())
+        service = PredictionService(versions, config, Metrics())
         app = build_app(service, peers, Callers(config.http.callers, before))
         yield Active(app, peers, versions)
 

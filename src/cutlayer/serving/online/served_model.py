@@ -59,7 +59,8 @@ class ServedModel:
         self.half, self.task, self.top = half, half.model.task, _top(half)
         self.active, widths = half.job.active, half.model.record.widths
         self.parties = tuple(widths)
-        self.passives = tuple(name for name in self.parties if name != self.active)
+        self.passive_indices = tuple((i, name) for i, name in enumerate(self.parties) if name != self.active)
+        self.passives = tuple(name for _, name in self.passive_indices)
         self.widths = dict(widths)
         self.tags = {name: half.tag(name) for name in self.passives}
         self.id_rule = _checked_rule(half.job.parties[self.active].id)
@@ -70,7 +71,8 @@ class ServedModel:
         ).hexdigest()
         self.bottom, self.features = half.model.bottom, None
         if half.model.encoder is not None:
-            self.features = FeatureStore.read(half.job, self.active, half.table(config.table), half.model.encoder)
+            table, encoder = half.table(config.table), half.model.encoder
+            self.features = FeatureStore.read(half.job, self.active, table, encoder, by_number=True)
         self.drift = served_drift(half)
         self.samples: dict[str, ServedSample] = {}
         if config.sample_rows:
@@ -83,6 +85,11 @@ class ServedModel:
     def outputs(self) -> tuple[str, ...]:
         """Names of the classes; empty for a regression."""
         return self.task.classes
+
+    def known(self, ids: Sequence[str | int]) -> tuple[Digests, npt.NDArray[np.int64]] | None:
+        """Digests and row numbers of ids as a caller wrote them, where all are known whole numbers (`NumberIndex`)."""
+        numbers = None if self.features is None else self.features.numbers
+        return None if numbers is None else numbers.find(ids)
 
     def find(self, ids: Digests) -> npt.NDArray[np.int64]:
         """Row numbers of ids in the active party's own store, `ABSENT` where it has none or no features."""

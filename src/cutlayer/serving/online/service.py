@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,8 +13,7 @@ from pydantic import ValidationError
 
 from cutlayer.config import ServeConfig
 from cutlayer.errors import DataError
-from cutlayer.serving.online.answering import Outcome, Question
-from cutlayer.serving.online.audit_log import AuditLog, ids_digest
+from cutlayer.serving.online.answering import Outcome, Question, log_answers
 from cutlayer.serving.online.callers import Caller, Refused
 from cutlayer.serving.online.features import ABSENT
 from cutlayer.serving.online.metrics import Metrics
@@ -22,6 +22,8 @@ from cutlayer.serving.online.schema import PredictRequest, checked_columns, dige
 from cutlayer.serving.online.served_model import ServedModel
 from cutlayer.serving.online.status import Status
 from cutlayer.serving.online.versions import Versions
+
+logger = logging.getLogger(__name__)
 
 _SHOWN = 3
 _FIELDS = {"regression": "value", "binary": "probability"}
@@ -34,12 +36,11 @@ class PredictionService:
     Args:
         versions: The loaded versions.
         config: Settings of the service.
-        audit: Log of the answers.
         metrics: Counts for the page and Prometheus.
     """
 
-    def __init__(self, versions: Versions, config: ServeConfig, audit: AuditLog, metrics: Metrics) -> None:
-        self.versions, self.config, self.audit, self.metrics = versions, config, audit, metrics
+    def __init__(self, versions: Versions, config: ServeConfig, metrics: Metrics) -> None:
+        self.versions, self.config, self.metrics = versions, config, metrics
 
     async def predict(self, body: bytes, caller: Caller) -> dict[str, Any]:
         """Answer a request.
@@ -62,28 +63,42 @@ class PredictionService:
             raise Refused(
                 413, f"expected at most {self.config.http.max_rows:,} ids in a request, got {len(request.ids):,}"
             )
-        question = _question(request, model)
         required = _required(request, model)
+        # Before the look-up, which says which ids this party has: a caller that lists possible ids is counted too.
         caller.take(len(request.ids))
         patience = min(request.deadline_ms or self.config.deadline_ms, self.config.deadline_ms) / 1000
-        outcome = await batcher.ask(question, patience)
-        self._log(caller, model, question, outcome)
-        _check(request, model, outcome, required)
+        try:
+            question = self._question(request, model, caller.config.name)
+            outcome = await batcher.ask(question, patience)
+        except OSError as fault:
+            logger.error("a request was not answered: %s", fault)
+            raise Refused(503, "what was released cannot be recorded; nothing is answered until it can") from None
+        if not outcome.whole:
+            _check(request, model, outcome, required)
+        if not np.isfinite(outcome.predicted).all():
+            raise Refused(422, "expected numbers that the model can compute with, got ones that overflow")
         self.metrics.answered(model, outcome, time.perf_counter() - began)
         return _answered(request, model, outcome)
 
-    def _log(self, caller: Caller, model: ServedModel, question: Question, outcome: Outcome) -> None:
-        """Write the audit line of what the parties released for a request, before it is answered."""
-        released = {
-            name: int((outcome.status[:, index] == Status.PRESENT).sum()) for index, name in enumerate(model.parties)
-        }
-        self.audit.write(
-            caller=caller.config.name,
-            version=model.version,
-            rows=len(question),
-            ids=ids_digest(question.ids),
-            released={name: count for name, count in released.items() if name != model.active},
-        )
+    def _question(self, request: PredictRequest, model: ServedModel, caller: str) -> Question:
+        known = model.known(request.ids) if request.columns is None else None
+        if known is not None:
+            return Question(caller, *known)
+        try:
+            ids = digests_of(request.ids, model.id_rule)
+            given = checked_columns(request)
+            columns = None if given is None else model.encoded(given)
+        except DataError as fault:
+            raise Refused(422, str(fault)[:1000]) from None
+        question = Question(caller, ids, model.find(ids), columns)
+        unknown = np.flatnonzero(question.rows == ABSENT)
+        if model.features is not None and columns is None and len(unknown):
+            # With a line, so that the count of the caller's rows holds over restarts.
+            log_answers(self.versions.audit, model, [question], [])
+            shown = ", ".join(ascii(str(request.ids[index])[:40]) for index in unknown[:_SHOWN])
+            got = f"{len(unknown)} of {len(ids)} ids that it does not, such as {shown}"
+            raise Refused(404, f"expected ids that {model.active} has, got {got}; give their columns with the request")
+        return question
 
 
 def _parsed(body: bytes) -> PredictRequest:
@@ -94,22 +109,6 @@ def _parsed(body: bytes) -> PredictRequest:
         faults = [f"{'.'.join(map(str, error['loc'])) or 'body'}: {error['msg']}" for error in errors[:_SHOWN]]
         more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
         raise Refused(422, ascii("; ".join(faults))[1:-1][:1000] + more) from None
-
-
-def _question(request: PredictRequest, model: ServedModel) -> Question:
-    try:
-        ids = digests_of(request.ids, model.id_rule)
-        given = checked_columns(request)
-        columns = None if given is None else model.encoded(given)
-    except DataError as fault:
-        raise Refused(422, str(fault)[:1000]) from None
-    rows = model.find(ids)
-    if model.features is not None and columns is None and (rows == ABSENT).any():
-        unknown = np.flatnonzero(rows == ABSENT)
-        shown = ", ".join(ascii(str(request.ids[index])[:40]) for index in unknown[:_SHOWN])
-        got = f"{len(unknown)} of {len(ids)} ids that it does not, such as {shown}"
-        raise Refused(404, f"expected ids that {model.active} has, got {got}; give their columns with the request")
-    return Question(ids, rows, columns)
 
 
 def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:
@@ -149,9 +148,12 @@ def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> 
     """The answer as plain values: each combination of statuses once, and an index to it in every row."""
     subsets: list[dict[str, Any]] = []
     where = np.zeros(len(outcome.status), dtype=np.int64)
-    for pattern, rows in patterns(outcome.status):
-        where[rows] = len(subsets)
-        subsets.append(_subset(model, pattern))
+    if outcome.whole:
+        subsets.append(_subset(model, outcome.status[0]))
+    else:
+        for pattern, rows in patterns(outcome.status):
+            where[rows] = len(subsets)
+            subsets.append(_subset(model, pattern))
     predicted = outcome.predicted
     return {
         "version": model.version,

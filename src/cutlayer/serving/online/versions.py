@@ -8,6 +8,7 @@ from pathlib import Path
 from cutlayer.config import ServeConfig
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.answering import Batcher
+from cutlayer.serving.online.audit_log import AuditLog
 from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
@@ -23,10 +24,11 @@ class Versions:
     Args:
         config: Settings of the service.
         party: Name of the active party.
+        audit: Log of the answers.
     """
 
-    def __init__(self, config: ServeConfig, party: str) -> None:
-        self.config, self.party = config, party
+    def __init__(self, config: ServeConfig, party: str, audit: AuditLog) -> None:
+        self.config, self.party, self.audit = config, party, audit
         self._batchers: dict[str, Batcher] = {}
         self._current = ""
         self._peers: Peers | None = None
@@ -64,7 +66,7 @@ class Versions:
         if model.version not in self._batchers:
             config = self.config
             wait, patience = config.batch_ms / 1000, config.deadline_ms / 1000
-            batcher = Batcher(model, self._peers, wait, config.batch_rows, patience)
+            batcher = Batcher(model, self._peers, wait, config.batch_rows, patience, self.audit)
             self._batchers[model.version] = batcher
             self._current = self._current or model.version
         return model
