@@ -103,7 +103,9 @@ _PRIVATE = ("table", "id", "label", "features", "audit")
 
 
 def _command(folder: Path, name: str, workers: int) -> list[str]:
-    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", "-m"] if workers > 1 else []
+    launcher = (
+        ["torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", "-m", "--"] if workers > 1 else []
+    )
     files = ["--local", f"{folder / name}.yaml", "--out", str(folder / f"run-{name}"), "--key", str(folder / "key")]
     party = ["cutlayer", "party", str(folder / "job.yaml"), "--as", name, *files, "--plaintext", "--quiet", "--json"]
     return [sys.executable, "-m", *launcher, *party]

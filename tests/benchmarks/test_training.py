@@ -46,6 +46,7 @@ def test_two_processes_are_compared_with_a_centralised_loop(tmp_path: Path) -> N
     assert (found.name, found.repeats, found.threads) == ("two_process_256", 1, 1)
 
 
+@pytest.mark.slow
 def test_workers_started_by_torchrun_train_what_one_trains(tmp_path: Path) -> None:
     table = tmp_path / "table.parquet"
     make_table(table, 700)
