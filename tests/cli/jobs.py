@@ -25,6 +25,8 @@ JOB: Mapping[str, Any] = {
     "model": {"bottom": {"kind": "mlp", "hidden": [8, 4]}, "top": {"kind": "mlp", "hidden": [4]}},
     "train": {"epochs": 2, "batch_size": 64, "seed": 1},
 }
+QUICK = {"depth": "quick"}
+"""The audit of a run that is not audited for the audit's sake."""
 
 
 @dataclass(frozen=True)

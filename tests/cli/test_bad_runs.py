@@ -9,16 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.jobs import JOB, Place, changed
+from cutlayer.cli.app import _run
+from cutlayer.config.load import dump_job, load_job
+from tests.cli.jobs import JOB, QUICK, Place, as_yaml, changed, write_tables
 
-PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}}
+PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "parties.bank.audit": QUICK}
+
+
+@pytest.fixture(scope="module")
+def run_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a job, its tables and a finished, protected run; not to be changed."""
+    folder = tmp_path_factory.mktemp("run")
+    write_tables(folder)
+    (folder / "job.yaml").write_text(as_yaml(changed(JOB, PROTECTED)))
+    assert _run(["run", str(folder / "job.yaml"), "--json"]) == 0
+    return folder
 
 
 @pytest.fixture
-def run(place: Place) -> Place:
+def run(place: Place, run_once: Path) -> Place:
     """A place with a finished, protected run in it."""
-    place.change(PROTECTED)
-    assert place.call("run", place.file, "--json").code == 0
+    shutil.copytree(run_once, place.folder, dirs_exist_ok=True)
+    (place.run_folder / "job.yaml").write_text(dump_job(load_job(place.file)))  # it names the tables' paths
     return place
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 
 import pytest
 
@@ -14,6 +12,7 @@ from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import JOB, changed
+from tests.parties.processes import forked, run_in
 
 PUBLIC = {"parties.bank": {"role": "active"}, "parties.telco": {"role": "passive"}}
 
@@ -25,7 +24,7 @@ def apart(place):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place.write(changed(JOB, {**PUBLIC, "parties.bank.address": f"127.0.0.1:{port}"}))
-    (place.folder / "bank.yaml").write_text("table: bank.csv\nid: id\nlabel: default\n")
+    (place.folder / "bank.yaml").write_text("table: bank.csv\nid: id\nlabel: default\naudit: {depth: quick}\n")
     (place.folder / "telco.yaml").write_text("table: telco.csv\nid: id\n")
     return place
 
@@ -95,23 +94,11 @@ def test_a_peer_that_never_comes_is_exit_code_3_and_leaves_nothing(apart, name):
 def test_a_passive_party_audits_what_it_sent(apart, capsys):
     text = "table: telco.csv\nid: id\naudit: {attacks: [inversion, membership], rows: 256}\n"
     (apart.folder / "telco.yaml").write_text(text)
-    command = [
-        sys.executable,
-        "-m",
-        "cutlayer",
-        "party",
-        "job.yaml",
-        "--plaintext",
-        "--as",
-        "bank",
-        "--local",
-        "bank.yaml",
-        "--json",
-    ]
-    bank = subprocess.Popen(command, cwd=apart.folder, stdout=subprocess.DEVNULL)
+    words = ["party", "job.yaml", "--plaintext", "--as", "bank", "--local", "bank.yaml", "--json"]
+    bank = forked(run_in, apart.folder, words)
     try:
         result = apart.call("party", "job.yaml", "--plaintext", "--as", "telco", "--local", "telco.yaml", "--json")
-        assert bank.wait(60) == 0
+        assert bank.wait() == 0
     finally:
         bank.kill()
     found = result.document()

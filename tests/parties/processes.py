@@ -23,9 +23,9 @@ from cutlayer.models import modules_of
 from tests.parties.runs import ACTIVE, KEY
 
 PATIENCE = 120.0
-_context = multiprocessing.get_context("forkserver")
+forkserver = multiprocessing.get_context("forkserver")
 # Verbs import what they compute with when they run: what each forked party would else import again.
-_context.set_forkserver_preload(
+forkserver.set_forkserver_preload(
     [
         "cutlayer.cli.progress",
         "cutlayer.jobs.align",
@@ -34,6 +34,8 @@ _context.set_forkserver_preload(
         "cutlayer.report.build",
         "cutlayer.report.html",
         "cutlayer.serving.between",
+        "optuna",
+        "torch._dynamo",  # the first optimiser of a process imports it, for a second and a half
     ]
 )
 
@@ -98,7 +100,7 @@ class Forked:
     """A process forked from one that has imported everything: ready in a second instead of four."""
 
     def __init__(self, work: Callable[..., None], *args: Any) -> None:
-        self._process = _context.Process(target=work, args=args, daemon=True)
+        self._process = forkserver.Process(target=work, args=args, daemon=True)
         self._process.start()
 
     @property
