@@ -200,7 +200,7 @@ def test_auto_takes_what_fits_the_task():
     assert names_of(resolve("auto", "multiclass").labels) == ["spectral"]
     assert resolve("auto", "regression").labels == ()
     assert names_of(resolve("auto", "regression").histories) == ["regression_labels"]
-    whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "bilinear", "feature_prior"]
+    whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "bilinear", "aligned_match", "feature_prior"]
     assert names_of(resolve("auto", "binary").histories) == [*whole_run, "few_labels", "similarity"]
     assert names_of(resolve("auto", "multiclass").histories) == ["few_labels", "similarity"]
     assert left_out("auto", "binary") == ()
@@ -211,14 +211,14 @@ def test_full_takes_what_takes_longer_too():
     full = resolve("full", "binary")
     assert names_of(full.labels) == ["norm", "direction", "hint", "spectral", "gradient_match", "probe"]
     thorough = set(names_of(full.histories)) - set(names_of(resolve("auto", "binary").histories))
-    assert thorough == {"aligned_match", "exploit", "strong_probe"}
+    assert thorough == {"exploit", "strong_probe"}
     assert (full.completions, left_out("full", "binary")) == ((), ())
 
 
 def test_what_auto_leaves_out_runs_when_named():
     unnamed = [name for name, attack in REGISTRY.items() if not attack.live and not issubclass(attack, FeatureAttack)]
     messages, models = ["hint", "direct", "gradient_match", "probe"], ["model_completion", "active_model_completion"]
-    assert unnamed == [*messages, "aligned_match", "exploit", "strong_probe", *models]
+    assert unnamed == [*messages, "exploit", "strong_probe", *models]
     assert names_of(resolve(unnamed, "binary").labels) == messages
     assert names_of(resolve(unnamed, "binary").completions) == models
     assert resolve("auto", "binary").completions == ()

@@ -16,6 +16,7 @@ from cutlayer.channel.followed import read_followed, read_kept
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.audit import RunAudit
+from cutlayer.results.leaks import LeakResult
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 from cutlayer.training.trained import Run
@@ -111,7 +112,7 @@ def test_a_quick_audit_is_partial(tmp_path: Path) -> None:
     job = validated(Job, raw, "")
     audit = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(passives=1)), Progress()).audit
     own = audit.runs["this run"]
-    assert audit.left_out == ("bilinear",)
+    assert audit.left_out == ("bilinear", "aligned_match")
     assert (own.curves, own.baselines[0].model) == ((), "logistic regression")
     assert "few_labels" in {leak.attack for leak in own.leaks}
     assert [(gate.passed, gate.undecided) for gate in audit.gates] == [(False, True)]
@@ -149,3 +150,25 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
     assert sampled == pytest.approx(right, abs=0.2)
     run.__dict__["class_shares"] = (1.0, 0.0)
     assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
+
+
+def test_a_costly_attack_runs_where_no_other_reads_the_message_whole(
+    finished: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a defence of gradients `aligned_match` may read far more than the others; elsewhere it adds nothing."""
+    run = Run(make_job(passives=2, epochs=3), finished)
+    attacks = [attack for attack in resolve("auto", "binary").histories if attack.name in ("off_norm", "aligned_match")]
+    named = [LeakResult.model_validate({**leak.model_dump(), "leak": 0.995}) for leak in finished_leaks(finished)]
+    whole = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, {})
+    assert whole.skipped["telco/gradient/aligned_match"].startswith("another attack reads a leak of 0.99")
+    assert not [leak for leak in whole.leaks if leak.attack == "aligned_match"]
+    monkeypatch.setattr("cutlayer.audit.history.READ_WHOLE", 1.0)
+    tried = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, {})
+    assert {leak.party for leak in tried.leaks if leak.attack == "aligned_match"} == {"telco", "shop"}
+    assert not tried.skipped
+
+
+def finished_leaks(folder: RunFolder) -> list[LeakResult]:
+    """A leak of an attack on one epoch's gradients, of each party."""
+    found = folder.audit.runs["this run"].leaks
+    return [leak for leak in found if (leak.attack, leak.message) == ("norm", "gradient")]

@@ -173,7 +173,7 @@ def left_out(names: Catalogue | Sequence[str], task_kind: str) -> tuple[str, ...
     """Attacks on labels of the default catalogue for a task that an audit does not run.
 
     >>> left_out("auto", "binary"), left_out("quick", "binary")
-    ((), ('bilinear',))
+    ((), ('bilinear', 'aligned_match'))
     """
     if names in ("auto", "full"):
         return ()

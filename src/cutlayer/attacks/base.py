@@ -29,6 +29,7 @@ class Attack(ABC, Generic[View, Result]):
         live: Whether `auto` includes it: cheap, and defined at any cut.
         quick: Whether `auto` includes it at `depth: quick` too.
         thorough: Whether `full` includes it although `auto` does not.
+        costly: Whether a catalogue runs it last, and only on messages that no other attack reads nearly whole.
     """
 
     name: ClassVar[str]
@@ -39,6 +40,7 @@ class Attack(ABC, Generic[View, Result]):
     live: ClassVar[bool] = False
     quick: ClassVar[bool] = True
     thorough: ClassVar[bool] = False
+    costly: ClassVar[bool] = False
 
     @final
     def __call__(self, view: View, knowledge: Knowledge, seed: int = 0) -> Result:

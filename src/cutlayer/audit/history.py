@@ -12,6 +12,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
+from cutlayer.attacks import CATALOGUES
 from cutlayer.attacks.knowledge import Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
@@ -29,6 +30,8 @@ from cutlayer.results.run import RunKind
 from cutlayer.training.trained import Run
 
 FALSE_POSITIVE_RATE = 0.01
+READ_WHOLE = 0.99
+"""Leak from which on a costly attack could not change what an audit says of a message."""
 PERMUTATIONS = 50
 """Permutations of the labels that the optimism of the catalogue is measured on."""
 
@@ -120,21 +123,42 @@ class _PartyAudit:
     ) -> _PartyAudit:
         """Attack one party's messages."""
         made = cls(party)
-        made.attack(run, label, _view(run, party, epochs), audit.protections, attacks)
+        before = [leak for leak in audit.leaks if leak.party == party]
+        made.attack(run, label, _view(run, party, epochs), audit.protections, attacks, before)
         made.depart(run)
         return made
 
     def attack(
-        self, run: Run, label: str, view: HistoryView, protections: Sequence[str], attacks: Sequence[HistoryAttack]
+        self,
+        run: Run,
+        label: str,
+        view: HistoryView,
+        protections: Sequence[str],
+        attacks: Sequence[HistoryAttack],
+        before: Sequence[LeakResult] = (),
     ) -> None:
-        """Run the attacks on every kind of message that crossed."""
+        """Run the attacks on every kind of message that crossed.
+
+        Args:
+            run: The run.
+            label: Label of the results.
+            view: The attacked view.
+            protections: Names of the protections that the messages passed.
+            attacks: Attacks on the whole run.
+            before: Leaks that other attacks read of the party's messages.
+        """
         party, epochs = self.party, view.epochs
         crossed = {
             Target.EMBEDDING: any(party in epoch.embeddings for epoch in epochs),
             Target.GRADIENT: any(party in epoch.gradients for epoch in epochs),  # no party that releases once
         }
-        for attack in attacks:
+        named = run.job.parties[run.job.active].audit.catalogue not in CATALOGUES
+        for attack in sorted(attacks, key=lambda attack: attack.costly):
             for target in filter(crossed.__getitem__, attack.reads):
+                most = max((leak.leak for leak in (*before, *self.leaks) if leak.message == target), default=0.5)
+                if attack.costly and most > READ_WHOLE and not named:
+                    self.skipped[f"{party}/{target}/{attack.name}"] = f"another attack reads a leak of {most:.3f}"
+                    continue
                 about: dict[str, object] = {"run": label, "party": party, "message": str(target), "attack": attack.name}
                 try:
                     self.add(run, view.on(target), attack, about | {"protections": protections})

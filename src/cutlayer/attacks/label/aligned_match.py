@@ -32,8 +32,8 @@ class AlignedMatch(HistoryAttack):
     reference = "Liu, Zou et al. 2021 (arXiv 2112.05409), section 3, over all epochs"
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
-    live = False
-    thorough = True
+    quick = False
+    costly = True
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows.
