@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,8 @@ SLOW = (
 
 
 def pytest_configure() -> None:
-    """Choose the root of all temporary folders, unless the caller has."""
+    """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 

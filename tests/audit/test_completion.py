@@ -122,8 +122,8 @@ def test_a_gain_is_a_finding_of_this_run_and_its_malicious_twin_alone(
     audit_again(whole[1])
     found = [one.detail for one in build(whole[1].path).findings if one.code == "CL108"]
     assert len(found) == 2
-    assert any("keeps of this run" in detail for detail in found)
-    assert any(f"keeps of malicious {TELCO}" in detail for detail in found)
+    assert any("from this run predict" in detail for detail in found)
+    assert any(f"from malicious {TELCO} predict" in detail for detail in found)
     assert all("only 40 labels" in detail and "picked after the fact" in detail for detail in found)
 
 

@@ -27,7 +27,7 @@ from cutlayer.report.build import build
 from cutlayer.training.together import Keys
 from studies import registry
 from studies.results import TrialResult
-from studies.trials import Study, Trial
+from studies.trials import Scope, Study, Trial
 from tests.conformance import completion_suite, feature_suite
 from tests.docs.reading import ROOT, block, blocks
 from tests.parties.runs import KEY, raw_job, tables
@@ -177,7 +177,7 @@ def test_a_study_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(kind, "train", train)
     monkeypatch.setattr(registry, "STUDIES", {**registry.STUDIES, kind.name: kind})
-    record = registry.run_study(kind.name, tmp_path, tmp_path / "out", 3, Progress())
+    record = registry.run_study(kind.name, tmp_path, tmp_path / "out", Scope(3), Progress())
     assert len(record.results) == 6
     page = (tmp_path / "out" / "max-norm-cost.md").read_text(encoding="utf-8")
     assert "Of 1 claim without a figure of a paper 1 holds." in page

@@ -58,6 +58,7 @@ def audit_history(
             "undefined": (*audit.undefined, *(attempt for part in found for attempt in part.undefined)),
             "curves": tuple(curve for part in found for curve in part.curves),
             "skipped": {**audit.skipped, **{name: why for part in found for name, why in part.skipped.items()}},
+            "unneeded": {name: why for part in found for name, why in part.unneeded.items()},
             "baselines": tuple(baselines),
         }
     )
@@ -85,6 +86,7 @@ def audit_messages(
         undefined=tuple(made.undefined),
         curves=tuple(made.curves),
         skipped=made.skipped,
+        unneeded=made.unneeded,
         baselines=(baseline,),
     )
 
@@ -99,6 +101,7 @@ class _PartyAudit:
         undefined: Attacks whose leak is undefined, since the rows are of one class.
         curves: Leaks by the number of known labels.
         skipped: Why attacks could not be run, by label.
+        unneeded: Why costly attacks were not run, by label.
         scored: All scores.
         inferring: Scores behind the leaks of attacks that know no label, by index of the leak; higher is positive.
     """
@@ -108,6 +111,7 @@ class _PartyAudit:
     undefined: list[Attempt] = field(default_factory=list)
     curves: list[LabelCurve] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    unneeded: dict[str, str] = field(default_factory=dict)
     scored: list[Scores] = field(default_factory=list)
     inferring: dict[int, Scores] = field(default_factory=dict)
 
@@ -157,7 +161,7 @@ class _PartyAudit:
             for target in filter(crossed.__getitem__, attack.reads):
                 most = max((leak.leak for leak in (*before, *self.leaks) if leak.message == target), default=0.5)
                 if attack.costly and most > READ_WHOLE and not named:
-                    self.skipped[f"{party}/{target}/{attack.name}"] = f"another attack reads a leak of {most:.3f}"
+                    self.unneeded[f"{party}/{target}/{attack.name}"] = f"another attack reads a leak of {most:.3f}"
                     continue
                 about: dict[str, object] = {"run": label, "party": party, "message": str(target), "attack": attack.name}
                 try:

@@ -11,7 +11,7 @@ from rich.console import Console
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.run import JobFile
 from cutlayer.errors import ConfigError
-from cutlayer.nvflare.export import Route
+from cutlayer.nvflare.route import Route
 
 Out = Annotated[Path, typer.Option("--out", help="The job folder to make.", show_default=False)]
 Site = Annotated[

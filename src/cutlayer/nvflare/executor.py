@@ -19,8 +19,9 @@ from cutlayer.certificates.names import fingerprint
 from cutlayer.certificates.probe import probe
 from cutlayer.channel.address import split_address
 from cutlayer.errors import CutlayerError, PeerLost, TrustError
-from cutlayer.nvflare.export import CHECK, SHARED_JOB, START, TRAIN, Route, valid_run
+from cutlayer.nvflare.export import CHECK, SHARED_JOB, START, TRAIN, valid_run
 from cutlayer.nvflare.process import PartyProcess
+from cutlayer.nvflare.route import Route
 from cutlayer.nvflare.site import Agreement, agreement
 from cutlayer.nvflare.tunnel import Piece, Tunnel
 from cutlayer.version import __version__

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from cutlayer.config.load import dump_job
 from cutlayer.config.party import PartyConfig, PrivatePart
 from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import ConfigError
+from cutlayer.nvflare.route import Route
 
 SHARED_JOB = "job.yaml"
 """File with the shared part of the job: in the submitted folder, and each site's own copy."""
@@ -25,14 +25,6 @@ _CONTROLLER, _EXECUTOR = "cutlayer.nvflare.controller.CutlayerController", "cutl
 _SITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _RUN = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{7,63}")
 _PUBLIC = 0o644
-
-
-class Route(StrEnum):
-    """How a passive party reaches the active one: its address, the hub's messages, or the first that answers."""
-
-    AUTO = "auto"
-    DIRECT = "direct"
-    HUB = "hub"
 
 
 @dataclass(frozen=True)

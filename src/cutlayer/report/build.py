@@ -29,7 +29,9 @@ def build(path: Path) -> Report:
         layers=tuple(layer for run in audit.runs.values() for layer in run.layers),
         **{name: getattr(audit, name) for name in Conclusions.model_fields},
         limits=tuple(
-            f"{label}: {attack}: {why}" for label, run in audit.runs.items() for attack, why in run.skipped.items()
+            f"{label}: {attack}: {why}"
+            for label, run in audit.runs.items()
+            for attack, why in {**run.skipped, **run.unneeded}.items()
         ),
         job=(folder.path / "job.yaml").read_text(encoding="utf-8"),
     )

@@ -24,6 +24,7 @@ class RunAudit(FrozenModel):
         layers: leaks of layers at their worst epochs.
         undefined: attacks on messages whose leak is undefined: no sampled batch held both classes.
         skipped: attacks that could not be run, by label, with the reason.
+        unneeded: costly attacks that could not have changed the result, by label, with the reason.
         baselines: what the leaks of each passive party compare with.
         curves: leaks by the number of labels that the attacker knows.
     """
@@ -35,6 +36,7 @@ class RunAudit(FrozenModel):
     layers: tuple[LayerLeak, ...] = ()
     undefined: tuple[Attempt, ...] = ()
     skipped: Mapping[str, str] = Field(default_factory=dict)
+    unneeded: Mapping[str, str] = Field(default_factory=dict)
 
     def baseline(self, party: str) -> Baseline | None:
         """What the leaks of a party compare with, if it was measured."""
