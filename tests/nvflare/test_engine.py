@@ -158,6 +158,13 @@ def test_a_site_that_did_not_agree_says_so_and_starts_nothing(sites: tuple[Site,
     assert "party.yaml in the site's folder local, got none" in bank.task(CHECK)["error"]
 
 
+def test_a_passive_site_is_not_started_first(sites: tuple[Site, Site, Engine]) -> None:
+    """Its tunnel would lead where the server and the active party say."""
+    _, telco, _ = sites
+    assert "error" not in telco.task(CHECK)
+    assert telco.task(START) == {"error": "only the active party is started before the others"}
+
+
 def test_messages_of_strangers_are_refused(sites: tuple[Site, Site, Engine]) -> None:
     bank, _, engine = sites
     request = Shareable()

@@ -37,6 +37,16 @@ def test_lines_about_connections_are_passed_on_and_the_address_is_found(tmp_path
     assert not process.wait_until_listening(0) or process.address
 
 
+def test_a_peer_cannot_state_where_the_tunnel_of_a_site_leads(tmp_path: Path) -> None:
+    """Its words are quoted at the end of other lines; taken for the address, they would open the site's network."""
+    said = "12:00:00 waiting for bank at h:1: bank says: waiting for a, which connects to 10.0.0.5:22"
+    lines: list[str] = []
+    process = started(tmp_path, f"import sys; sys.stderr.write({said!r} + chr(10)); sys.stderr.flush()", lines)
+    assert process.wait(20)
+    assert len(lines) == 1
+    assert not process.address
+
+
 @pytest.mark.parametrize(
     ("code", "document", "problem"),
     [

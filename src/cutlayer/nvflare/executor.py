@@ -18,7 +18,7 @@ from nvflare.apis.signal import Signal
 from cutlayer.certificates.names import fingerprint
 from cutlayer.certificates.probe import probe
 from cutlayer.channel.address import split_address
-from cutlayer.errors import CutlayerError, PeerLost, TrustError
+from cutlayer.errors import ConfigError, CutlayerError, PeerLost, TrustError
 from cutlayer.nvflare.export import CHECK, SHARED_JOB, START, TRAIN, valid_run
 from cutlayer.nvflare.process import PartyProcess
 from cutlayer.nvflare.route import Route
@@ -92,6 +92,8 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
     def _start(self, request: Any, fl_ctx: FLContext, abort_signal: Signal) -> dict[str, Any]:
         """Start the active party; returns where it listens."""
         agreed = self._agreed()
+        if not agreed.is_active:  # the tunnel of a passive site leads nowhere, whatever the server asks for
+            return {"error": "only the active party is started before the others"}
         process = self._launch(agreed, fl_ctx, None)
         for _ in range(int(_LISTEN / _POLL)):
             if process.wait_until_listening(_POLL) or process.ended or abort_signal.triggered:
@@ -141,6 +143,8 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
         return Route.HUB, self._opened_tunnel().entrance(agreed.site_of(agreed.job.active))
 
     def _launch(self, agreed: Agreement, fl_ctx: FLContext, address: str | None) -> PartyProcess:
+        if self._process is not None:  # an abort ends the one that it knows
+            raise ConfigError.expected("one start of the party in a job", "another")
         folder = agreed.run_folder(self._run(fl_ctx))
         arguments = agreed.arguments(folder, resume=bool(self._resume), address=address, reconnect=RECONNECT)
         # Not `log_info`: its context is of this task, and lines come from another thread.

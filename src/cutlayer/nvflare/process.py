@@ -19,7 +19,7 @@ PEER_LOST = 3
 """Exit code whose message names no more than parties, steps and seconds: the hub may read it."""
 # -P: a folder that the hub filled must not provide modules.
 _COMMAND = (sys.executable, "-P", "-m", "cutlayer")
-_LISTENS = re.compile(r"waiting for \S+, which connects to (\S+)$")
+_LISTENS = re.compile(r"waiting for \S+, which connects to (\S+)")
 _SET_DEATH_SIGNAL = 1
 _GRACE = 10.0
 """Seconds that an aborted party has to close its files before it is killed."""
@@ -127,7 +127,8 @@ class PartyProcess:
         time, _, text = line.partition(" ")
         if not re.fullmatch(r"\d\d:\d\d:\d\d", time):
             return
-        if (found := _LISTENS.search(text)) and not self.address:
+        # The whole line: others quote what a peer says, which must not choose where the tunnel leads.
+        if (found := _LISTENS.fullmatch(text)) and not self.address:
             self.address = found[1]
             self._listening.set()
         self._notify(text)
