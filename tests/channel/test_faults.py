@@ -16,7 +16,7 @@ import torch
 from cutlayer.channel import Kind
 from cutlayer.channel.chunks import CHUNK_BYTES, Assembler, acknowledgement, split_frame
 from cutlayer.channel.codec import WIRE_VERSION, Limits
-from cutlayer.channel.grpc_client import connect
+from cutlayer.channel.grpc_client import ClientLink, connect
 from cutlayer.channel.grpc_link import METHOD, SERVICE, TO, WIRE, Keepalive
 from cutlayer.channel.grpc_server import serve
 from cutlayer.errors import PeerLost, ProtocolError
@@ -160,7 +160,7 @@ from pathlib import Path
 from cutlayer.certificates import Credentials
 from cutlayer.certificates.authority import files_in
 from cutlayer.channel import Kind
-from cutlayer.channel.grpc_client import connect
+from cutlayer.channel.grpc_client import ClientLink, connect
 from cutlayer.channel.security import Security
 identities = {name: f"spiffe://loans/{name}" for name in ("bank", "telco")}
 security = Security(Credentials(files_in(Path(sys.argv[2]), "telco")), identities)
@@ -208,6 +208,30 @@ def test_a_party_that_was_started_anew_ends_the_run_at_once(security):
             connect(bank.address, "telco", "bank", security=security["telco"], **{**options, "timeout": 1})
         with pytest.raises(PeerLost, match="lost telco: it was started anew; resume at all parties"):
             bank.receive(bank.ports["telco"])
+
+
+def test_a_first_connection_that_breaks_before_the_run_is_known_is_opened_again(security, monkeypatch):
+    """The active party has accepted it and may have sent already; only the passive party does not know of it."""
+    options = {"timeout": 10, "reconnect": 10, "notify": lambda text: None}
+    attach, lost = ClientLink._attach, []
+
+    def break_first(link, connection, limit):
+        if not lost:
+            lost.append(connection)
+            assert bank._streams["telco"].opened.wait(10)
+            bank.ports["telco"].send(**greeting("sent before the connection broke"))
+            raise PeerLost("lost bank: the connection broke", "bank")
+        attach(link, connection, limit)
+
+    monkeypatch.setattr(ClientLink, "_attach", break_first)
+    with (
+        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        connect(bank.address, "telco", "bank", security=security["telco"], **options) as telco,
+    ):
+        assert lost
+        assert telco.receive(telco.port).fields["reason"] == "sent before the connection broke"
+        telco.port.send(**greeting("answer"))
+        assert bank.receive(bank.ports["telco"]).fields["reason"] == "answer"
 
 
 def test_a_second_process_of_a_connected_party_disturbs_nothing(security):

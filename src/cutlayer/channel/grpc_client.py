@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,21 @@ from typing import Any, TypeVar
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
 from cutlayer.channel.grpc_connection import Connection, Dialler, Unsuited, refused
-from cutlayer.channel.grpc_link import CLOSING, FROM, NEXT, RUN, TO, WIRE, Backoff, Links, Transport, count_of, text_of
+from cutlayer.channel.grpc_link import (
+    CLOSING,
+    FROM,
+    LINK,
+    LINK_BYTES,
+    NEXT,
+    RUN,
+    TO,
+    WIRE,
+    Backoff,
+    Links,
+    Transport,
+    count_of,
+    text_of,
+)
 from cutlayer.channel.port import Port
 from cutlayer.channel.stream import Stream
 from cutlayer.errors import CutlayerError, PeerLost, ProtocolError, TrustError
@@ -43,6 +58,7 @@ class ClientLink(Links):
         super().__init__({peer: stream}, transport.trail)
         self.run = ""
         self._me, self._peer, self._stream = me, peer, stream
+        self._link = secrets.token_bytes(LINK_BYTES)
         self._security = transport.security
         self._notify = transport.notify or logging.getLogger(__name__).warning
         self._dialler = Dialler(address, me, peer, transport)
@@ -115,6 +131,7 @@ class ClientLink(Links):
                 (TO, self._peer.encode()),
                 (WIRE, str(WIRE_VERSION)),
                 (RUN, self.run.encode()),
+                (LINK, self._link),
                 (NEXT, str(self._stream.received)),
             )
             connection.open(self._stream, metadata)

@@ -22,6 +22,8 @@ from cutlayer.errors import ConfigError
 SERVICE, METHOD, GREET = "cutlayer.Cut", "Link", "Greet"
 # Names may hold any character; gRPC sends such metadata as bytes under keys that end in -bin.
 FROM, TO, RUN, WIRE, NEXT = "cutlayer-from-bin", "cutlayer-to-bin", "cutlayer-run-bin", "cutlayer-wire", "cutlayer-next"
+# Random bytes that tell two calls of one process from calls of two processes, before the process knows the run.
+LINK, LINK_BYTES = "cutlayer-link-bin", 16
 CLOSING = 10.0
 """Seconds that closing may take."""
 RECONNECT = 30.0

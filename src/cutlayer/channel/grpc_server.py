@@ -21,6 +21,8 @@ from cutlayer.channel.grpc_link import (
     CLOSING,
     FROM,
     GREET,
+    LINK,
+    LINK_BYTES,
     METHOD,
     NEXT,
     RUN,
@@ -72,6 +74,7 @@ class ServerLinks(Links):
         self._security, self._contract = transport.security, transport.contract
         self._notify = transport.notify or logging.getLogger(__name__).info
         self._certificates: dict[str, x509.Certificate] = {}
+        self._links: dict[str, bytes] = {}
         self._logged: set[str] = set()
         self._readers: list[threading.Thread] = []
         self._reading = threading.Lock()
@@ -181,7 +184,7 @@ class ServerLinks(Links):
         stream, run = self._streams[name], text_of(caller.get(RUN)) or ""
         if run and run != self._run:
             self._refuse(context, "FAILED_PRECONDITION", f"{self._me} was started anew; resume")
-        if not run and stream.used:
+        if not run and stream.used and not self._is_first_link(name, caller.get(LINK)):
             if self._security is not None and stream.reconnecting:
                 stream.end("it was started anew; resume at all parties")
             self._refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
@@ -189,10 +192,20 @@ class ServerLinks(Links):
         call = stream.attach(count_of(caller.get(NEXT)) if run else 0)
         if call is None:
             self._refuse(context, "FAILED_PRECONDITION", f"the link of {name!r} has ended")
+        link = caller.get(LINK)
+        if not run:
+            self._links[name] = link if isinstance(link, bytes) and len(link) == LINK_BYTES else b""
         if self._security is not None:
             self._certificates[name] = certificate_of(context)
         self._notify(f"{name} connected{' again' if again else ''} from {_address_of(context)}")
         return stream, call
+
+    def _is_first_link(self, name: str, link: object) -> bool:
+        """Whether the process that opened the link opens it again: its first connection broke before it knew the run.
+
+        It has received nothing then, so the link begins again with the first frame.
+        """
+        return isinstance(link, bytes) and bool(link) and link == self._links.get(name)
 
     def _named(self, context: Any, name: str | None, wanted: str | None) -> str:
         """Name of the caller: by its certificate, or by its word where links are not authenticated."""
