@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.local_training import reference_job
-from benchmarks.two_processes import free_address
 from cutlayer.training.folder import RunFolder
 from cutlayer.workers import usable_cores
+from tools.ports import free_port
 
 PARTIES = ("active", "passive")
 TIMEOUT = 3600
@@ -76,7 +76,7 @@ def _history(table: Path, batch_size: int, epochs: int, workers: int) -> list[di
     """The epochs of a training with a number of workers per party."""
     raw = reference_job(table, batch_size, epochs, "never").model_dump(mode="json", exclude_none=True)
     raw["train"]["workers"], raw["alignment"] = workers, "plain"
-    addresses = [free_address() for _ in range(workers)]
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(workers)]
     shared = {name: {"role": raw["parties"][name]["role"]} for name in PARTIES}
     shared["active"] |= {"address": addresses[0], "lanes": addresses[1:]}
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import resource
 import statistics
 from collections.abc import Callable
@@ -11,6 +10,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
+
+from benchmarks import processes
 
 Timed = Callable[[], float]
 
@@ -57,8 +58,7 @@ def compare(
         arguments: of both.
         rows: that one run works through.
     """
-    context = multiprocessing.get_context("spawn")
-    workers = [Worker(context, build, arguments, threads) for _, build in (a, b)]
+    workers = [Worker(build, arguments, threads) for _, build in (a, b)]
     for worker in workers:
         worker.once()  # warm
     times = [[worker.once() for worker in workers] for _ in range(repeats)]
@@ -83,9 +83,9 @@ def compare(
 class Worker:
     """A process that runs one side on request."""
 
-    def __init__(self, context: Any, build: Callable[..., Timed], arguments: tuple[Any, ...], threads: int) -> None:
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other, build, arguments, threads), daemon=True)
+    def __init__(self, build: Callable[..., Timed], arguments: tuple[Any, ...], threads: int) -> None:
+        self.pipe, other = processes.context.Pipe()
+        self.process = processes.context.Process(target=_serve, args=(other, build, arguments, threads), daemon=True)
         self.process.start()
 
     def once(self) -> float:

@@ -7,7 +7,6 @@ and alignment.
 
 from __future__ import annotations
 
-import multiprocessing
 import statistics
 import tempfile
 import time
@@ -20,6 +19,7 @@ import pyarrow as pa
 import torch
 from pyarrow import parquet
 
+from benchmarks import processes
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.config.load import load_job
 from cutlayer.data.batches import evaluation_batches
@@ -160,9 +160,8 @@ def _tables(folder: Path, rows: int) -> dict[str, Path]:
 
 
 def _apart(folder: Path, few: dict[str, Path], given: dict[str, Path], rows: int) -> Cost:
-    context = multiprocessing.get_context("spawn")
-    pipe, other = context.Pipe()
-    process = context.Process(target=_measured, args=(other, folder, few, given, rows))
+    pipe, other = processes.context.Pipe()
+    process = processes.context.Process(target=_measured, args=(other, folder, few, given, rows))
     process.start()
     other.close()
     cost: Cost = pipe.recv()

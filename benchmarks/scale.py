@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import tempfile
 import threading
 import time
@@ -17,6 +16,7 @@ from unittest import mock
 
 import torch
 
+from benchmarks import processes
 from benchmarks.scale_plain import plain_loop
 from benchmarks.scale_tables import make_tables, scale_job
 from cutlayer.audit import watch
@@ -131,9 +131,8 @@ def counts_to(rows: int) -> list[int]:
 
 def apart(target: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function of this package in a new process, and return its result."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_sent, args=(theirs, target, arguments))
+    ours, theirs = processes.context.Pipe()
+    process = processes.context.Process(target=_sent, args=(theirs, target, arguments))
     process.start()
     theirs.close()
     try:

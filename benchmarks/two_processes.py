@@ -6,9 +6,7 @@ take turns, an epoch each; while one runs the other waits.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import socket
 import statistics
 import tempfile
 import time
@@ -19,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchmarks import processes
 from benchmarks.local_training import HELD_OUT, centralised_side, reference_job
 from benchmarks.pairs import Worker
 from benchmarks.wire import make_certificates, security_for
@@ -29,6 +28,7 @@ from cutlayer.jobs.party import run_party
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.training.process import keep_freed_memory
 from cutlayer.training.together import Keys
+from tools.ports import free_port
 
 CORES = 2
 
@@ -76,7 +76,7 @@ def two_processes(table: str, batch_size: int, rows: int, repeats: int) -> TwoPr
     # As the command line sets it: with two threads in each party, workers that wait must not take the other's core.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     job = two_party_job(Path(table), batch_size, repeats + 1)
-    central = Worker(multiprocessing.get_context("spawn"), _centralised, (table, batch_size), threads=CORES)
+    central = Worker(_centralised, (table, batch_size), threads=CORES)
     with _epochs(job) as epochs:
         central.once()
         next(epochs)
@@ -105,36 +105,28 @@ def two_processes(table: str, batch_size: int, rows: int, repeats: int) -> TwoPr
 def two_party_job(table: Path, batch_size: int, epochs: int) -> Job:
     """The reference job with an address; row numbers need no private alignment."""
     raw = reference_job(table, batch_size, epochs, "never").model_dump(mode="json", exclude_none=True)
-    raw["parties"]["active"]["address"] = free_address()
+    raw["parties"]["active"]["address"] = f"127.0.0.1:{free_port()}"
     return validated(Job, raw | {"federation": "bench", "alignment": "plain"}, "reference job")
-
-
-def free_address() -> str:
-    """An address of the loopback that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @contextmanager
 def _epochs(job: Job) -> Iterator[Iterator[Epoch]]:
     """Run the job in two processes; each step of the iterator runs one epoch."""
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
         make_certificates(Path(scratch), "active", "passive")
-        pipes = {name: context.Pipe() for name in job.parties}
-        processes = {
-            name: context.Process(target=_party, args=(pipes[name][1], scratch, job, name), daemon=True)
+        pipes = {name: processes.context.Pipe() for name in job.parties}
+        parties = {
+            name: processes.context.Process(target=_party, args=(pipes[name][1], scratch, job, name), daemon=True)
             for name in job.parties
         }
-        for name, process in processes.items():
+        for name, process in parties.items():
             process.start()
             pipes[name][1].close()  # so that the end of a process shows as the end of its pipe
         try:
-            yield _clocked(pipes["active"][0], [processes[name].pid or 0 for name in ("active", "passive")], job)
+            yield _clocked(pipes["active"][0], [parties[name].pid or 0 for name in ("active", "passive")], job)
         finally:
             pipes["active"][0].close()
-            for process in processes.values():
+            for process in parties.values():
                 process.join(60)
                 process.kill()
 

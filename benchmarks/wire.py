@@ -6,7 +6,6 @@ bytes: what gRPC and TLS cost by themselves.
 
 from __future__ import annotations
 
-import multiprocessing
 import queue
 import statistics
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any
 import grpc
 import torch
 
+from benchmarks import processes
 from cutlayer.certificates import Credentials
 from cutlayer.certificates.authority import Authority, files_in, make_request
 from cutlayer.channel import Kind
@@ -112,9 +112,8 @@ def security_for(folder: Path, party: str, *parties: str) -> Security:
 @contextmanager
 def _served(target: Callable[..., None], folder: Path) -> Iterator[str]:
     """A server in a process of its own; yields its address."""
-    context = multiprocessing.get_context("spawn")
-    pipe, other = context.Pipe()
-    process = context.Process(target=target, args=(other, str(folder)), daemon=True)
+    pipe, other = processes.context.Pipe()
+    process = processes.context.Process(target=target, args=(other, str(folder)), daemon=True)
     process.start()
     try:
         yield str(pipe.recv())

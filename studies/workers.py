@@ -12,6 +12,9 @@ from cutlayer.jobs.execute import Progress
 from cutlayer.training.process import keep_freed_memory
 from studies.trials import Scope, Study, run_trials
 
+context = multiprocessing.get_context("spawn")
+"""Each worker is a new interpreter."""
+
 
 def run_in_workers(study: type[Study], data: Path, out: Path, scope: Scope, workers: int, *, full: bool) -> None:
     """Run every training that has no result yet, several at a time, each worker in a process of its own.
@@ -28,7 +31,6 @@ def run_in_workers(study: type[Study], data: Path, out: Path, scope: Scope, work
         CutlayerError: the first error of a worker; the others finish their trainings first.
         ConfigError: a worker was ended from outside.
     """
-    context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=keep_freed_memory) as pool:
         running = [pool.submit(_work, study, data, out, scope, full) for _ in range(workers)]
         try:

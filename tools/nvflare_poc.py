@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from cutlayer.training.folder import RunFolder
-from tools.organisations.sites import free_port
+from tools.ports import free_port
 
 ACTIVE, PASSIVE = "bank", "telco"
 CASES = ("direct", "hub", "abort", "kill")

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks import local_training
+from benchmarks.__main__ import main
 from benchmarks.ddp import ddp
 from benchmarks.local_training import make_table
 from benchmarks.two_processes import two_processes
 
-ROOT = Path(__file__).parents[2]
 FIELDS = {
     "name", "a", "b", "ratio", "lowest", "highest", "repeats", "threads", "rate_a", "rate_b", "peak_mb_a", "peak_mb_b"
 }  # fmt: skip
 
 
-def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """`python -m benchmarks` in this process: what it prints."""
+
+    def printed(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+        main()
+        return capsys.readouterr().out
+
+    return printed
 
 
 @pytest.mark.parametrize("name", ["local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256"])
-def test_a_benchmark_prints_one_json_line(name: str) -> None:
-    printed = benchmark(name, "--rows", "8400", "--repeats", "1", "--json").stdout
-    (line,) = printed.splitlines()
+def test_a_benchmark_prints_one_json_line(name: str, benchmark: Callable[..., str]) -> None:
+    (line,) = benchmark(name, "--rows", "8400", "--repeats", "1", "--json").splitlines()
     found = json.loads(line)
     assert found.keys() >= FIELDS
     assert found["name"] == name
@@ -62,7 +68,7 @@ def test_a_whole_job_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert local_training.whole_side(str(tmp_path / "table.parquet"), 256)() > 0
 
 
-def test_without_a_name_the_benchmarks_are_listed() -> None:
-    listed = benchmark().stdout
+def test_without_a_name_the_benchmarks_are_listed(benchmark: Callable[..., str]) -> None:
+    listed = benchmark()
     assert "local_training_8192" in listed
     assert "audit_overhead" in listed

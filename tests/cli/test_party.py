@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from cutlayer.cli.party import show_outcome
@@ -13,6 +11,7 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import JOB, changed
 from tests.parties.processes import forked, run_in
+from tools.ports import free_port
 
 PUBLIC = {"parties.bank": {"role": "active"}, "parties.telco": {"role": "passive"}}
 
@@ -20,10 +19,7 @@ PUBLIC = {"parties.bank": {"role": "active"}, "parties.telco": {"role": "passive
 @pytest.fixture
 def apart(place):
     """The shared job without anybody's private part, and each party's file beside it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    place.write(changed(JOB, {**PUBLIC, "parties.bank.address": f"127.0.0.1:{port}"}))
+    place.write(changed(JOB, {**PUBLIC, "parties.bank.address": f"127.0.0.1:{free_port()}"}))
     (place.folder / "bank.yaml").write_text("table: bank.csv\nid: id\nlabel: default\naudit: {depth: quick}\n")
     (place.folder / "telco.yaml").write_text("table: telco.csv\nid: id\n")
     return place

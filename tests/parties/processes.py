@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from ruamel.yaml import YAML
 from cutlayer import cli
 from cutlayer.models import modules_of
 from tests.parties.runs import ACTIVE, KEY
+from tools.ports import free_port
 
 PATIENCE = 120.0
 forkserver = multiprocessing.get_context("forkserver")
@@ -28,12 +28,16 @@ forkserver = multiprocessing.get_context("forkserver")
 forkserver.set_forkserver_preload(
     [
         "cutlayer.cli.progress",
+        "cutlayer.cli.serve",
         "cutlayer.jobs.align",
         "cutlayer.jobs.party",
         "cutlayer.jobs.preflight",
         "cutlayer.report.build",
         "cutlayer.report.html",
         "cutlayer.serving.between",
+        "cutlayer.serving.online.http",
+        "cutlayer.serving.online.process",
+        "cutlayer.serving.predict",
         "optuna",
         "torch._dynamo",  # the first optimiser of a process imports it, for a second and a half
     ]
@@ -141,13 +145,6 @@ def wait_for(condition: Callable[[], bool], what: str, patience: float = PATIENC
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not happen within {patience:g} s")
         time.sleep(0.005)
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def fork_workers(site: Site, count: int, *more: str) -> list[Forked]:

@@ -22,6 +22,7 @@ from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Progress
 from cutlayer.training.folder import RunFolder
+from studies import workers
 from studies.__main__ import main
 from studies.forward_leakage.study import ForwardLeakageStudy
 from studies.gradient_leakage.study import GradientLeakageStudy
@@ -30,6 +31,7 @@ from studies.record import Record
 from studies.results import TrialResult, mean_of
 from studies.trials import Scope, Study, Trial, run_trials
 from studies.workers import run_in_workers
+from tests.parties.processes import forkserver
 from tests.studies.written_pages import page_of
 
 ROOT = Path(__file__).parents[2]
@@ -188,6 +190,7 @@ class Slow(Tiny):
 
 
 def test_workers_share_the_trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "context", forkserver)
     run_in_workers(Slow, tmp_path, tmp_path, Scope(2), 2, full=False)
     lines = (tmp_path / "log").read_text().splitlines()
     assert len(lines) == len({line.split()[1] for line in lines}) == 4, "each training once"
@@ -223,7 +226,8 @@ def test_a_training_of_another_process_is_waited_for_and_taken_over_when_it_dies
     assert not list(tmp_path.glob("work-*"))
 
 
-def test_an_error_of_a_worker_is_raised(tmp_path: Path) -> None:
+def test_an_error_of_a_worker_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "context", forkserver)
     with pytest.raises(DataError, match="data"):
         run_in_workers(GradientLeakageStudy, tmp_path, tmp_path, Scope(1), 2, full=False)
     with pytest.raises(ConfigError, match="--workers of 1 or more"):

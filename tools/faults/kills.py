@@ -22,7 +22,8 @@ from cutlayer.channel.trail import verify
 from cutlayer.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from tools.faults.trial import ACTIVE, PASSIVE
-from tools.organisations.sites import free_port, issue_certificates
+from tools.organisations.sites import issue_certificates
+from tools.ports import free_port
 
 PARTIES = (ACTIVE, PASSIVE)
 EPOCHS, STEPS = 12, 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,10 +27,3 @@ def issue_certificates(base: Path, federation: str, active: str, passives: Seque
         _, request = make_request(keys, federation, name)
         authority.sign(request, 2, keys / f"{name}.pem")
         shutil.copy(base / active / "keys" / "ca.pem", keys)
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

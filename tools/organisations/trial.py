@@ -20,7 +20,8 @@ from cutlayer.channel.trail import verify
 from cutlayer.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from tools.organisations.cases import MLP, Case
-from tools.organisations.sites import free_port, issue_certificates
+from tools.organisations.sites import issue_certificates
+from tools.ports import free_port
 
 FEDERATION = "trial"
 _ALIGNMENT = frozenset({"align", "masked", "remasked", "proof", "common", "order", "ids"})
