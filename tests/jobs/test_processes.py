@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.parties.interruptions import history
-from tests.parties.processes import PATIENCE, Site, fork, lay_out, spawn, wait_for
+from tests.parties.processes import Site, fork, lay_out, wait_for
 from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, raw_job, run, tables
 
 OPTIONS: dict[str, Any] = {
@@ -52,16 +52,15 @@ def sites(tmp_path: Path) -> dict[str, Site]:
 
 
 def test_three_processes_equal_one_to_the_last_bit(sites: dict[str, Site], together: Path) -> None:
-    processes = {name: spawn(site) for name, site in sites.items()}
-    told = {name: process.communicate(timeout=PATIENCE) for name, process in processes.items()}
-    assert {name: process.returncode for name, process in processes.items()} == dict.fromkeys(NAMES, 0), told
+    processes = {name: fork(site) for name, site in sites.items()}
+    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
     assert [line["loss"] for line in history(sites[ACTIVE].run)] == [line["loss"] for line in history(together)]
     assert len(history(together)) == 4
     for name, site in sites.items():
         assert_same_weights(site.run, together, name)
         assert {path.name for path in (site.run / "data").iterdir()} == {name}
         assert {path.name for path in (site.run / "checkpoint").iterdir()} == {name}
-    report = json.loads(told[ACTIVE][0])
+    report = json.loads((sites[ACTIVE].folder / "output.json").read_text())
     assert {fact["name"]: fact["covered"] for fact in report["protections"]} == {
         "label_dp": report["data"]["train"],
         "max_norm": 2 * 4 * 4 * 3,

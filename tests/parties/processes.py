@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -88,22 +87,11 @@ def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -
     return sites
 
 
-def spawn(site: Site, *more: str, tls: bool = False) -> subprocess.Popen[str]:
-    """Start `cutlayer party` as a user would."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "cutlayer", *site.arguments(*more, tls=tls)],
-        cwd=site.folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 class Forked:
     """A process forked from one that has imported everything: ready in a second instead of four."""
 
-    def __init__(self, work: Callable[..., None], *args: Any) -> None:
+    def __init__(self, work: Callable[..., None], *args: Any, errors: Path | None = None) -> None:
+        self._errors = errors
         self._process = forkserver.Process(target=work, args=args, daemon=True)
         self._process.start()
 
@@ -122,8 +110,10 @@ class Forked:
         self._process.kill()
 
     def wait(self) -> int:
-        """Wait for the end; the exit code, or minus the signal."""
+        """Wait for the end; the exit code, or minus the signal. Prints what it said, for the report of a failure."""
         self._process.join(PATIENCE)
+        if self._errors is not None and self._errors.exists():
+            print(f"{self._errors}:\n{self._errors.read_text()}")
         assert self._process.exitcode is not None, "the process did not end"
         return int(self._process.exitcode)
 
@@ -135,7 +125,7 @@ def forked(work: Callable[..., None], *args: Any) -> Forked:
 
 def fork(site: Site, *more: str, tls: bool = False) -> Forked:
     """`cutlayer party` in a forked process."""
-    return forked(run_in, site.folder, site.arguments(*more, tls=tls))
+    return Forked(run_in, site.folder, site.arguments(*more, tls=tls), errors=site.folder / "errors.txt")
 
 
 def wait_for(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
