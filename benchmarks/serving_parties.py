@@ -14,8 +14,8 @@ from cutlayer.cli.serve import freeze_loaded, run_service
 from cutlayer.config import Job, PrivateFile, validated
 from cutlayer.demo import FOLDER
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.process import serve_active, serve_passive
+from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.training.together import Keys
 
 ACTIVE, PASSIVES = "bank", ("census_office", "employer")
@@ -69,7 +69,7 @@ class Party:
         self._process: Any = None
 
     def start(self) -> dict[str, str]:
-        """Start the process, and wait until it has loaded its half; returns its addresses."""
+        """Start the process, and wait until it has loaded its part; returns its addresses."""
         told = _context.Queue()
         self._process = _context.Process(target=_serve, args=(self.run, self.name, self.serve, told), daemon=True)
         self._process.start()
@@ -126,9 +126,9 @@ def _serve(run: Path, name: str, serve: Mapping[str, Any], told: Any) -> None:
         freeze_loaded()
         told.put(json.dumps(dict(about)))
 
-    half = Half.open(run, name)
-    if name == half.job.active:
+    trained = TrainedParty.open(run, name)
+    if name == trained.job.active:
         service = serve_active((run,), name, private, started)
     else:
-        service = serve_passive(half, private, None, started)
+        service = serve_passive(trained, private, None, started)
     run_service(service)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, ROWS, offline, probabilities, world
 
 IDS = [3, 77, 12, 140, 0, 55]
@@ -24,7 +24,7 @@ def test_all_parties_equal_the_offline_prediction(plain: Path) -> None:
             np.testing.assert_allclose(probabilities(answer), offline(plain, IDS), atol=1e-6)
             (subset,) = answer["subsets"]
             assert subset["contributed"] == [ACTIVE, *PASSIVES]
-            expected = Half.open(plain, ACTIVE).utility[frozenset()]
+            expected = TrainedParty.open(plain, ACTIVE).utility[frozenset()]
             assert subset["expected"]["value"] == expected.metrics["auc"]
 
     asyncio.run(check())
@@ -58,7 +58,7 @@ def test_absent_parties_equal_the_offline_prediction(
             (subset,) = answer["subsets"]
             assert {*subset["absent"]} == {*absent}
             assert set(subset["absent"].values()) == {"it is not connected"}
-            expected = Half.open(folder, ACTIVE).utility[frozenset(absent)]
+            expected = TrainedParty.open(folder, ACTIVE).utility[frozenset(absent)]
             assert subset["expected"]["value"] == expected.metrics["auc"]
 
     asyncio.run(check())
@@ -99,8 +99,8 @@ def test_zeros_and_active_only_are_named_fallbacks(headed: Path) -> None:
 def test_columns_given_with_the_request_replace_those_of_the_store(plain: Path) -> None:
     async def check() -> None:
         async with world(plain) as served:
-            half = Half.open(plain, ACTIVE)
-            table = parquet.read_table(half.job.parties[ACTIVE].table.path).slice(0, 3)
+            trained = TrainedParty.open(plain, ACTIVE)
+            table = parquet.read_table(trained.job.parties[ACTIVE].table.path).slice(0, 3)
             ids = table.column("id").to_pylist()
             columns = {name: table.column(name).to_pylist() for name in ("income", "colour")}
             stored, given = await served.predict(ids), await served.predict(ids, columns=columns)

@@ -18,10 +18,10 @@ from cutlayer.channel.codec import WIRE_VERSION, encode
 from cutlayer.channel.grpc_link import FROM, TO, WIRE
 from cutlayer.serving.online.audit_log import AuditLog, read_log
 from cutlayer.serving.online.breaker import MAX_MISSES, PROBE_SECONDS, Breaker
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.link import METHOD, SERVICE, message
 from cutlayer.serving.online.process import audit_path
 from cutlayer.serving.online.served_model import ServedModel
+from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.runs import unserved
 from tests.serving.test_peer import IDS, impostor, looked_up
 from tests.serving.test_requests import CALLER, KEY
@@ -41,7 +41,7 @@ def test_listing_possible_ids_is_counted_over_restarts(run: Path) -> None:
 
     for ids, status in (([900, 901, 902], 404), ([1, 903], 404), ([904, 905, 906, 907], 403), ([1, 2, 3], 200)):
         asyncio.run(ask(ids, status))
-    lines = list(read_log(audit_path(Half.open(run, ACTIVE))))
+    lines = list(read_log(audit_path(TrainedParty.open(run, ACTIVE))))
     assert [line["rows"] for line in lines] == [3, 2, 3]
     assert [line["released"] for line in lines] == [{"telco": 0, "shop": 0}] * 3
 
@@ -108,7 +108,7 @@ def test_no_answer_leaves_that_the_log_has_not(run: Path, monkeypatch: pytest.Mo
             await served.predict(IDS)
 
     asyncio.run(check())
-    assert len(list(read_log(audit_path(Half.open(run, ACTIVE))))) == 2
+    assert len(list(read_log(audit_path(TrainedParty.open(run, ACTIVE))))) == 2
 
 
 def test_no_embedding_leaves_that_the_log_has_not(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_what_a_fallback_drops_is_logged_as_released(headed: Path, tmp_path: Pat
             await served.predict(IDS)
 
     asyncio.run(check())
-    (line,) = read_log(audit_path(Half.open(tmp_path / "run", ACTIVE)))
+    (line,) = read_log(audit_path(TrainedParty.open(tmp_path / "run", ACTIVE)))
     assert line["released"] == {"telco": len(IDS), "shop": 0}
 
 

@@ -11,9 +11,9 @@ import torch
 from scipy.stats import ks_2samp
 
 from cutlayer.serving.online.drift import MIN_ROWS, Reference, column_drift
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.metrics import PassiveMetrics, shown_metrics
 from cutlayer.serving.online.passive import Answered
+from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.world import MISSING_AT_SHOP, world
 
 DRAW = np.random.default_rng(5)
@@ -94,8 +94,8 @@ def test_the_active_party_shows_its_columns_and_scores_and_no_other_party_s(plai
 
 
 def test_a_passive_party_shows_its_own_metrics(plain: Path) -> None:
-    half = Half.open(plain, "telco")
-    drift = column_drift(half)
+    trained = TrainedParty.open(plain, "telco")
+    drift = column_drift(trained)
     assert drift is not None
     answered = Answered(lookups=7)
     drift.add(torch.zeros(MIN_ROWS, 0, dtype=torch.int32), torch.full((MIN_ROWS, 2), 9.0))

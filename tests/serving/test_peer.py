@@ -31,7 +31,7 @@ Answer = Callable[[Message], bytes | None]
 
 @asynccontextmanager
 async def impostor(served: World, answer: Answer, *, name: str = "telco", **offer: Any) -> AsyncIterator[Any]:
-    """A stream that offers telco's half and answers as it likes."""
+    """A stream that offers telco's part and answers as it likes."""
     tag = served.active.versions.current.model.tags["telco"]
     stated = {"version": tag, "width": 4, **offer}
     async with grpc.aio.insecure_channel(served.active.peers.address) as channel:

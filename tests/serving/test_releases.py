@@ -19,10 +19,10 @@ from cutlayer.data.ids import row_digests
 from cutlayer.durable import locked
 from cutlayer.errors import CheckpointError, ConfigError, RunFolderError
 from cutlayer.serving.online.features import FeatureStore
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.released_rows import ReleasedRows
 from cutlayer.serving.online.releases import OnlineReleases
 from cutlayer.serving.online.status import Status
+from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.world import train, world
 
 
@@ -32,10 +32,12 @@ def digests(*ids: object) -> np.ndarray:
 
 
 def releases(run: Path, max_ids: int | None = None, table: Path | None = None) -> OnlineReleases:
-    half = Half.open(run, "telco")
-    assert half.model.encoder is not None
+    trained = TrainedParty.open(run, "telco")
+    assert trained.model.encoder is not None
     given = None if table is None else TableConfig(path=table)
-    return OnlineReleases(half, FeatureStore.read(half.job, "telco", half.table(given), half.model.encoder), max_ids)
+    return OnlineReleases(
+        trained, FeatureStore.read(trained.job, "telco", trained.table(given), trained.model.encoder), max_ids
+    )
 
 
 def batches_served(run: Path) -> list[tuple[int, int]]:
@@ -73,7 +75,7 @@ def test_releases_have_the_noise_of_the_plan(noisy: Path) -> None:
 def test_changed_columns_take_another_pass_and_the_plan_ends_them(noisy: Path, tmp_path: Path) -> None:
     with releases(noisy) as served:
         first = served.release(digests(3, 4)).embedding
-    table = pa.parquet.read_table(Half.open(noisy, "telco").job.parties["telco"].table.path)
+    table = pa.parquet.read_table(TrainedParty.open(noisy, "telco").job.parties["telco"].table.path)
     changed = table.set_column(1, "calls", pa.array([value + 1 for value in table.column("calls").to_pylist()]))
     pa.parquet.write_table(changed, tmp_path / "changed.parquet")
     with releases(noisy, table=tmp_path / "changed.parquet") as served:

@@ -19,8 +19,8 @@ from hypothesis.errors import Unsatisfiable
 
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import read_log
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.process import audit_path
+from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.world import ACTIVE, ROWS, World, world
 
 KEY = "cut_secret"
@@ -243,13 +243,13 @@ def test_every_release_leaves_a_line_at_both_parties(run: Path) -> None:
             await served.predict([155], required=["shop"], status=404)
 
     asyncio.run(check())
-    lines = list(read_log(audit_path(Half.open(run, ACTIVE))))
+    lines = list(read_log(audit_path(TrainedParty.open(run, ACTIVE))))
     assert [(line["caller"], line["rows"], line["released"]) for line in lines] == [
         ("local", 2, {"telco": 2, "shop": 2}),
         ("local", 1, {"telco": 1, "shop": 0}),
         ("local", 1, {"telco": 1, "shop": 0}),
     ]
-    at_telco = list(read_log(audit_path(Half.open(run, "telco"))))
+    at_telco = list(read_log(audit_path(TrainedParty.open(run, "telco"))))
     assert [line["ids"] for line in at_telco] == [line["ids"] for line in lines]
     assert all("1" not in line["ids"].split() for line in lines)
 

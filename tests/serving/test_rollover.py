@@ -13,7 +13,7 @@ import pytest
 
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import AuditLog
-from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
 from tests.serving.world import ACTIVE, PASSIVES, World, offline, passive, private, probabilities, world
 
@@ -116,6 +116,6 @@ def test_settings_that_do_not_fit_the_model_are_refused(plain: Path) -> None:
         with pytest.raises(ConfigError, match=words):
             asyncio.run(check())
     with pytest.raises(ConfigError, match="party of the run"):
-        Half.open(plain, "nobody")
+        TrainedParty.open(plain, "nobody")
     with pytest.raises(RuntimeError, match="connect"):
         Versions(private().serve, ACTIVE, AuditLog(None)).load(plain)

@@ -16,8 +16,8 @@ from cutlayer.cli import app
 from cutlayer.config.load import load_job
 from cutlayer.errors import RunFolderError
 from cutlayer.jobs.audit import with_attacks
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.sample import ServedSample, read_sample, sample_path
+from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.served_audit import audit_served
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import unserved
@@ -159,6 +159,6 @@ def test_without_samples_there_is_an_error(run: Path) -> None:
             await served.predict([1])
 
     asyncio.run(serve())
-    assert Half.open(run, ACTIVE).folder.path == run
+    assert TrainedParty.open(run, ACTIVE).folder.path == run
     with pytest.raises(RunFolderError, match="sample_rows"):
         audit_served(RunFolder.open(run), load_job(run / "job.yaml"))

@@ -22,11 +22,11 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.serving.models import Models
 from cutlayer.serving.online.audit_log import AuditLog
 from cutlayer.serving.online.features import FeatureStore
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.passive import PassiveService
 from cutlayer.serving.online.process import Active, active_service, audit_path
 from cutlayer.serving.online.releases import OnlineReleases
 from cutlayer.serving.online.sample import ServedSample, sample_path
+from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 
@@ -137,14 +137,14 @@ async def passive(
     security: Security | None = None,
 ) -> AsyncIterator[PassiveService]:
     """A passive party's service, not yet running."""
-    half = Half.open(run, name)
+    trained = TrainedParty.open(run, name)
     config = validated(PrivateFile, {} if table is None else {"serve": {"table": str(table)}}, "party").serve
-    assert half.model.encoder is not None
-    features = FeatureStore.read(half.job, name, half.table(config.table), half.model.encoder)
-    audit = AuditLog(audit_path(half))
+    assert trained.model.encoder is not None
+    features = FeatureStore.read(trained.job, name, trained.table(config.table), trained.model.encoder)
+    audit = AuditLog(audit_path(trained))
     try:
-        with OnlineReleases(half, features, max_ids) as releases:
-            sample = ServedSample(sample_path(run, name, name), half.tag(name), 1000)
+        with OnlineReleases(trained, features, max_ids) as releases:
+            sample = ServedSample(sample_path(run, name, name), trained.tag(name), 1000)
             yield PassiveService(releases, address, audit, security=security, sample=sample)
             sample.write()
     finally:
@@ -180,17 +180,17 @@ async def world(
 def offline(run: Path, ids: list[int], absent: tuple[str, ...] = ()) -> np.ndarray:
     """Probabilities of the second class by the offline prediction, without protections."""
     folder = RunFolder.open(run)
-    half = Half.open(run, ACTIVE)
-    models = Models.load(half.job, folder)
+    trained = TrainedParty.open(run, ACTIVE)
+    models = Models.load(trained.job, folder)
     tables = {}
     for name in models.encoders:
         if name not in absent:
-            table = pa.parquet.read_table(half.job.parties[name].table.path)
+            table = pa.parquet.read_table(trained.job.parties[name].table.path)
             place = {key: row for row, key in enumerate(table.column("id").to_pylist())}
             tables[name] = table.take([place[key] for key in ids])
     gone = models.absent(absent)
     logits = models.answer(embed(models, encode(models, tables, gone), {}), gone)
-    return half.model.task.predict(logits.double())[:, 1].numpy()
+    return trained.model.task.predict(logits.double())[:, 1].numpy()
 
 
 def probabilities(answer: Any) -> np.ndarray:

@@ -45,24 +45,24 @@ def serve(
     from cutlayer.config.load import load_private_part
     from cutlayer.jobs.links import open_trail, security_of, trail_folder
     from cutlayer.models import allowed_models
-    from cutlayer.serving.online.half import Half
     from cutlayer.serving.online.process import serve_active, serve_passive
+    from cutlayer.serving.online.trained_party import TrainedParty
     from cutlayer.training.keys import read_key
 
     private = load_private_part(local)
     supplied = read_key(key) if key else None
     with allowed_models(*private.allow_models, *allow_model or ()), suppress(KeyboardInterrupt):
-        half = Half.open(runs[0], name)
-        security = None if plaintext else security_of(half.job, name, private, local.parent, notify)
-        trail = open_trail(half.job, name, trail_folder(private, name, local.parent), security)
-        if name == half.job.active:
+        trained = TrainedParty.open(runs[0], name)
+        security = None if plaintext else security_of(trained.job, name, private, local.parent, notify)
+        trail = open_trail(trained.job, name, trail_folder(private, name, local.parent), security)
+        if name == trained.job.active:
             _check_installed()
             run_service(serve_active(tuple(runs), name, private, _show(as_json=json), security, trail))
         elif len(runs) > 1:
             wanted = "one run folder at a passive party"
             raise ConfigError.expected(wanted, len(runs), "start another process for each version")
         else:
-            run_service(serve_passive(half, private, supplied, _show(as_json=json), security, trail))
+            run_service(serve_passive(trained, private, supplied, _show(as_json=json), security, trail))
 
 
 @app.command("api-key")

@@ -34,8 +34,8 @@ from cutlayer.results.leaks import Baseline
 from cutlayer.results.run import RunKind
 from cutlayer.results.served import ServedAudit
 from cutlayer.serving.online.features import ABSENT, IdIndex
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.sample import Served, read_sample, sample_path
+from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.trained import Run
@@ -83,8 +83,8 @@ def audit_served(folder: RunFolder, job: Job) -> ServedAudit:
 
 def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, audit: AttackAudit[FeatureResult]) -> None:
     """Attack a passive party's features; some of the rows are known to the attacker, all others are attacked."""
-    half = Half.open(folder.path, party)
-    encoder, bottom = half.model.encoder, half.model.bottom
+    trained = TrainedParty.open(folder.path, party)
+    encoder, bottom = trained.model.encoder, trained.model.bottom
     if encoder is None or bottom is None:
         return
     columns, rows, seed = encoder.columns, torch.arange(len(sample.ids)), job.train.seed
@@ -110,17 +110,17 @@ def _case(party: str, sample: Served, columns: ColumnSpec, rows: Tensor, job: Jo
 
 def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> RunAudit:
     """Attack the labels of those rows whose labels the active party has."""
-    half = Half.open(folder.path, job.active)
+    trained = TrainedParty.open(folder.path, job.active)
     attacks = resolve(job.parties[job.active].audit.catalogue, job.task)
     protections = tuple(job.parties[party].protections)
     try:
-        known, truth = _labels(half, sample)
+        known, truth = _labels(trained, sample)
     except DataError as reason:
         return RunAudit(skipped={f"{party}/embedding": _NO_TABLE.format(reason)})
     rows, embeddings = torch.arange(len(truth)), sample.embeddings[torch.from_numpy(known)]
     if len(rows) < 2 or bool((truth == truth[0]).all()):
         return RunAudit(skipped={f"{party}/embedding": "expected served rows with different labels, got none"})
-    run = _ServedRun(job, folder, half.model.task, truth)
+    run = _ServedRun(job, folder, trained.model.task, truth)
     auditor = Auditor(run.task, truth, rows, attacks.labels, job.active, job.train.seed)
     auditor.take(0, {job.active: [Step(0, 0, rows, embeddings={party: embeddings})]})
     single = auditor.results(LABEL, protections)
@@ -134,14 +134,14 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
     )
 
 
-def _labels(half: Half, sample: Served) -> tuple[npt.NDArray[np.int64], Tensor]:
+def _labels(trained: TrainedParty, sample: Served) -> tuple[npt.NDArray[np.int64], Tensor]:
     """Indices of the rows whose labels are known, and these labels.
 
     Raises:
         DataError: the table cannot be read, or has other classes than the training.
     """
-    job, active = half.job, half.job.active
-    party, task = job.parties[active], half.model.task
+    job, active = trained.job, trained.job.active
+    party, task = job.parties[active], trained.model.task
     none = FeaturesConfig(include="none")
     table = PartyTable(active, party.table, id=party.id, label=party.label, features=none, task=task.kind)
     everything = np.arange(table.rows)

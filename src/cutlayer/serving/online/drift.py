@@ -22,7 +22,7 @@ from pyarrow import parquet
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.data.store import Store
 from cutlayer.results.scores import score_columns
-from cutlayer.serving.online.half import Half
+from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.training.test_predictions import predictions_path
 
 Values = npt.NDArray[np.float64]
@@ -191,21 +191,23 @@ class ServedDrift:
         return (*self._scores, *(self.columns.references() if self.columns is not None else ()))
 
 
-def column_drift(half: Half) -> ColumnDrift | None:
+def column_drift(trained: TrainedParty) -> ColumnDrift | None:
     """Drift of a party's columns against its training rows; `None` without features, or without their store."""
-    folder = half.folder.data(half.party)
-    if half.model.encoder is None or not (folder / "store.json").exists():
+    folder = trained.folder.data(trained.party)
+    if trained.model.encoder is None or not (folder / "store.json").exists():
         return None
     return ColumnDrift(
-        half.model.encoder.columns, Store.open(folder), half.model.record.training_rows(half.job, half.folder)
+        trained.model.encoder.columns,
+        Store.open(folder),
+        trained.model.record.training_rows(trained.job, trained.folder),
     )
 
 
-def served_drift(half: Half) -> ServedDrift:
+def served_drift(trained: TrainedParty) -> ServedDrift:
     """Drift at the active party against its run."""
-    path, names = predictions_path(half.folder), score_columns(half.model.task)
+    path, names = predictions_path(trained.folder), score_columns(trained.model.task)
     scores: dict[str, Values] = {}
     if path.exists():
         table = parquet.read_table(path, columns=list(names))
         scores = {f"score {name}": table.column(name).to_numpy() for name in names if table.num_rows}
-    return ServedDrift(column_drift(half), scores)
+    return ServedDrift(column_drift(trained), scores)

@@ -45,7 +45,7 @@ def message(
         kind: Kind of the message.
         sender: Name of the party that sends it.
         receiver: Name of the party that receives it.
-        version: Tag of the run's half that the stream serves; see `Half.tag`.
+        version: Tag of the run's part that the stream serves; see `TrainedParty.tag`.
         number: Number of the lookup or probe; an answer has that of its question.
         tensors: Contiguous tensors by name.
         fields: Plain values by name.

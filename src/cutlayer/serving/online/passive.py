@@ -80,9 +80,9 @@ class PassiveService:
     ) -> None:
         self.security, self.trail, self.sample = security, trail, sample
         self.releases, self.address, self.audit, self.observe = releases, address, audit, observe
-        half = releases.half
-        self.party, self.active = half.party, half.job.active
-        self.tag = half.tag(half.party)
+        trained = releases.trained
+        self.party, self.active = trained.party, trained.job.active
+        self.tag = trained.tag(trained.party)
         self.answered = Answered()
 
     async def run(self) -> None:
@@ -130,7 +130,7 @@ class PassiveService:
             await until_invalid(self.security, certificate)
 
     async def _converse(self, channel: Any, watch: asyncio.Task[None]) -> None:
-        """Offer the half, and answer until the stream ends or the other certificate no longer holds."""
+        """Offer the part, and answer until the stream ends or the other certificate no longer holds."""
         metadata = ((FROM, self.party.encode()), (TO, self.active.encode()), (WIRE, str(WIRE_VERSION)))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
         watch.add_done_callback(lambda _: call.cancel())

@@ -53,7 +53,7 @@ class Peer:
     Args:
         me: Name of the active party.
         name: Name of the passive party.
-        version: Tag of the half that the stream serves.
+        version: Tag of the part that the stream serves.
         width: Number of columns of its embedding.
         limit: Maximum norm of a row of an embedding.
         send: Queues a message to be sent; raises `ConnectionError` where that is not possible.

@@ -38,7 +38,7 @@ class Peers:
     Args:
         me: Name of the active party.
         names: Names of the passive parties; any other caller is refused.
-        width_of: The width that a party of a version has, by name and tag; `None` where no loaded run has such a half.
+        width_of: The width that a party of a version has, by name and tag; `None` where no loaded run has it.
         limit: Maximum norm of a row of an embedding.
         security: Certificates and identities; `None` for streams without TLS on this machine, where a name is no proof.
         trail: Records every message before it is sent; `None` for none.
@@ -62,7 +62,7 @@ class Peers:
         self._streams = Counter[str]()
 
     def get(self, name: str, version: str) -> Peer | None:
-        """The stream of a party's half, if it is connected."""
+        """The stream of a party's part, if it is connected."""
         return self.connected.get((name, version))
 
     async def listen(self, address: str) -> None:

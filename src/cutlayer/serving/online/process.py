@@ -26,11 +26,11 @@ from cutlayer.serving.online.audit_log import AuditLog, read_log
 from cutlayer.serving.online.callers import Callers
 from cutlayer.serving.online.drift import ColumnDrift, column_drift
 from cutlayer.serving.online.features import FeatureStore
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.passive import PassiveService
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.releases import OnlineReleases
 from cutlayer.serving.online.sample import ServedSample, sample_path
+from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
 
 logger = logging.getLogger(__name__)
@@ -44,38 +44,38 @@ _SAMPLE_SECONDS = 30
 """Seconds, a multiple of the above, between two writes of the sample of served rows."""
 
 
-def audit_path(half: Half) -> Path:
+def audit_path(trained: TrainedParty) -> Path:
     """The audit log of a party that serves a run."""
-    return half.folder.path / "serving" / half.party / "releases.jsonl"
+    return trained.folder.path / "serving" / trained.party / "releases.jsonl"
 
 
-def address_of(half: Half, config: ServeConfig) -> str:
+def address_of(trained: TrainedParty, config: ServeConfig) -> str:
     """Where the active party listens for the passive ones.
 
     Raises:
         ConfigError: neither the private file nor the job states it.
     """
-    address = config.address or half.job.parties[half.job.active].address
+    address = config.address or trained.job.parties[trained.job.active].address
     if address is None:
         raise ConfigError.expected("serve.address in the private file", "none", "such as 127.0.0.1:7071")
     return address
 
 
 async def serve_passive(
-    half: Half,
+    trained: TrainedParty,
     private: PrivateFile,
     key: bytes | None,
     started: Started,
     security: Security | None = None,
     trail: Trail | None = None,
 ) -> None:
-    """Serve a passive party's half until cancelled.
+    """Serve a passive party's part until cancelled.
 
     Args:
-        half: The half.
+        trained: The party's part of the run.
         private: The party's private file.
         key: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
-        started: Called once the half is loaded.
+        started: Called once the part is loaded.
         security: Certificates and identities; `None` for a stream without TLS on this machine.
         trail: Records every message to the other party before it is sent; `None` for none.
 
@@ -83,20 +83,20 @@ async def serve_passive(
         CutlayerError: bad input, or a refusal of the active party.
     """
     config = private.serve
-    address = address_of(half, config)
+    address = address_of(trained, config)
     split_address(address) if security is not None else check_loopback(address)
-    if half.model.encoder is None:
-        raise ConfigError(f"{half.party} has no features; nothing of it can be served")
+    if trained.model.encoder is None:
+        raise ConfigError(f"{trained.party} has no features; nothing of it can be served")
     torch.set_num_threads(1)
-    features = FeatureStore.read(half.job, half.party, half.table(config.table), half.model.encoder)
-    audit = AuditLog(audit_path(half))
+    features = FeatureStore.read(trained.job, trained.party, trained.table(config.table), trained.model.encoder)
+    audit = AuditLog(audit_path(trained))
     try:
-        with OnlineReleases(half, features, config.max_ids, key) as releases:
-            drift = column_drift(half)
-            sample = _sample(half, config)
+        with OnlineReleases(trained, features, config.max_ids, key) as releases:
+            drift = column_drift(trained)
+            sample = _sample(trained, config)
             service = PassiveService(releases, address, audit, _counting(features, drift), security, trail, sample)
             with _metrics(config, service, drift) as shown:
-                about = {"party": half.party, "connects_to": address, "version": service.tag}
+                about = {"party": trained.party, "connects_to": address, "version": service.tag}
                 started({**about, "metrics": shown} if shown else about)
                 async with _synced(audit, lambda: () if sample is None else (sample,)):
                     await service.run()
@@ -106,11 +106,11 @@ async def serve_passive(
             trail.close()
 
 
-def _sample(half: Half, config: ServeConfig) -> ServedSample | None:
+def _sample(trained: TrainedParty, config: ServeConfig) -> ServedSample | None:
     if not config.sample_rows:
         return None
-    path = sample_path(half.folder.path, half.party, half.party)
-    return ServedSample(path, half.tag(half.party), config.sample_rows)
+    path = sample_path(trained.folder.path, trained.party, trained.party)
+    return ServedSample(path, trained.tag(trained.party), config.sample_rows)
 
 
 def _counting(features: FeatureStore, drift: ColumnDrift | None) -> Callable[[npt.NDArray[np.int64]], None]:
@@ -139,7 +139,7 @@ async def serve_active(
     security: Security | None = None,
     trail: Trail | None = None,
 ) -> None:
-    """Serve the active party's half of one run or several, the first of which answers, until stopped.
+    """Serve the active party's part of one run or several, the first of which answers, until stopped.
 
     Args:
         paths: Run folders.
@@ -199,7 +199,7 @@ async def active_service(
     from cutlayer.serving.online.service import PredictionService
 
     config = private.serve
-    first = Half.open(paths[0], party)
+    first = TrainedParty.open(paths[0], party)
     job: Job = first.job
     _check_http(config)
     before: Counter[str] = Counter()

@@ -24,9 +24,9 @@ from cutlayer.parties.state import chain_state
 from cutlayer.protections.base import Mode, PassiveView
 from cutlayer.protections.chain import hooks_of
 from cutlayer.serving.online.features import ABSENT, FeatureStore
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.released_rows import ReleasedRows
 from cutlayer.serving.online.status import Status
+from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.release import run_noise_key
 from cutlayer.training.run_ledger import chain_of
 from cutlayer.training.trained import checkpoint_of
@@ -66,7 +66,7 @@ class OnlineReleases:
     To be used in a `with` block: it excludes other processes that release rows of the same run.
 
     Args:
-        half: The party's half of the run.
+        trained: The party's part of the run.
         features: Its columns by id.
         max_ids: Maximum number of different ids that are answered, unknown ones included; `None` for no such limit.
         supplied: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
@@ -76,13 +76,13 @@ class OnlineReleases:
     """
 
     def __init__(
-        self, half: Half, features: FeatureStore, max_ids: int | None = None, supplied: bytes | None = None
+        self, trained: TrainedParty, features: FeatureStore, max_ids: int | None = None, supplied: bytes | None = None
     ) -> None:
-        bottom = half.model.bottom
+        bottom = trained.model.bottom
         if bottom is None:
-            raise ConfigError(f"{half.party} has no features; nothing of it can be served")
-        self.half, self.features, self.bottom, self.max_ids = half, features, bottom, max_ids
-        job, party = half.job, half.party
+            raise ConfigError(f"{trained.party} has no features; nothing of it can be served")
+        self.trained, self.features, self.bottom, self.max_ids = trained, features, bottom, max_ids
+        job, party = trained.job, trained.party
         self.plan, self.chain = plan_of(job, party), chain_of(job, party)
         acting = [p for p in self.chain.protections if "embedding_out" in hooks_of(p)]
         self.protected = bool(acting)
@@ -100,15 +100,15 @@ class OnlineReleases:
         self._unchanged = set[int]()
 
     def __enter__(self) -> OnlineReleases:
-        folder = self.half.folder.path / "serving" / self.half.party
-        own = self.half.folder.path / "checkpoint" / self.half.party
+        folder = self.trained.folder.path / "serving" / self.trained.party
+        own = self.trained.folder.path / "checkpoint" / self.trained.party
         # With the release log, next to the secret of the party: no copy of the run folder undoes what was released.
         path = log_of_run(own).with_suffix(".served") if self.counted else folder / "released"
         self._asked = ReleasedRows(folder / "asked" if self.max_ids is not None else None, 0)
         make_folder(path.parent)
         lock = log_of_run(own).with_suffix(".lock") if self.counted else folder / "serving.lock"
         make_folder(lock.parent)
-        self._held.enter_context(locked(lock, f"the online service of {self.half.party}"))
+        self._held.enter_context(locked(lock, f"the online service of {self.trained.party}"))
         if self.protected:
             self._set_up(own)
             self._rows = ReleasedRows(path, self.bottom.width)
@@ -143,19 +143,19 @@ class OnlineReleases:
         return Released(status, embedding, rows)
 
     def _set_up(self, own: Path) -> None:
-        half = self.half
-        state = checkpoint_of(half.job, half.folder, half.party)
+        trained = self.trained
+        state = checkpoint_of(trained.job, trained.folder, trained.party)
         if self.counted:
             identity = {
-                "party": half.party,
-                "job": half.job.digest(),
+                "party": trained.party,
+                "job": trained.job.digest(),
                 "rows": state[1]["rows"],
-                "folder": str(half.folder.path.resolve()),
+                "folder": str(trained.folder.path.resolve()),
             }
             self._log = ReleaseLog(log_of_run(own), identity)
-        key = run_noise_key(half.folder, half.party, self._supplied)
-        training = half.model.record.training_rows(half.job, half.folder)
-        context = context_of(half.job, half.party, {half.party: self.bottom.width}, training, key, key)
+        key = run_noise_key(trained.folder, trained.party, self._supplied)
+        training = trained.model.record.training_rows(trained.job, trained.folder)
+        context = context_of(trained.job, trained.party, {trained.party: self.bottom.width}, training, key, key)
         self.chain.setup(context, self._log)
         self.chain.load_state_dict(chain_state(state))
 
@@ -224,7 +224,7 @@ class OnlineReleases:
         view = PassiveView(Mode.SERVE, number, batch, rows, self._embed, part=ANY_PART)
         released = self.chain.embedding_out(self._embed(rows), view)
         self._passes[number] = batch + 1
-        self.chain.sending(Kind.EVALUATION, self.half.job.active, released)
+        self.chain.sending(Kind.EVALUATION, self.trained.job.active, released)
         self._rows.add([*new], [self._columns(row) for row in new.values()], number, batch, released)
 
     def _pass_after(self, number: int) -> int:
@@ -239,7 +239,9 @@ class OnlineReleases:
         used = {occasion.epoch for occasion in self._log.tally.highest if occasion.reason == Mode.SERVE.value}
         used |= self._passes.keys()
         if self.counted and len(used) >= self.plan.serving:
-            raise BudgetExceeded(f"{self.half.party}: all {self.plan.serving} planned releases of each row are in use")
+            raise BudgetExceeded(
+                f"{self.trained.party}: all {self.plan.serving} planned releases of each row are in use"
+            )
         new = max(used, default=-1) + 1
         self._passes[new] = 0
         return new
@@ -254,7 +256,7 @@ class OnlineReleases:
         passes = {}
         for number in self._rows.passes:
             batch = stored = self._rows.batches(number)
-            occasion = Occasion("embedding", self.half.job.active, Mode.SERVE.value, ANY_PART, number)
+            occasion = Occasion("embedding", self.trained.job.active, Mode.SERVE.value, ANY_PART, number)
             while self._log.contents(Slot(occasion, batch)):
                 batch += 1
             if batch <= stored + 1:
@@ -270,9 +272,9 @@ class OnlineReleases:
     def _embed(self, rows: Tensor) -> Tensor:
         """The bottom model on rows of the store, int64 (m,) -> (m, width)."""
         embedding: Tensor = self.bottom(*self.features.gather(rows.numpy())).flatten(1)
-        check_own(embedding, self._norm, self.half.party, "served embedding")
+        check_own(embedding, self._norm, self.trained.party, "served embedding")
         return embedding
 
     @property
     def _norm(self) -> float:
-        return self.half.job.parties[self.half.party].limits.embedding_norm
+        return self.trained.job.parties[self.trained.party].limits.embedding_norm

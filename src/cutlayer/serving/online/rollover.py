@@ -10,9 +10,9 @@ from pydantic import Field, ValidationError
 from cutlayer.config import FrozenModel
 from cutlayer.errors import CutlayerError
 from cutlayer.serving.online.callers import Caller, Refused
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
+from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
 
 R = TypeVar("R", bound=FrozenModel)
@@ -67,7 +67,9 @@ class Rollover:
             raise Refused(403, "expected a folder in serve.runs, got one elsewhere")
         async with self._loading:
             try:
-                model = await asyncio.to_thread(lambda: ServedModel(Half.open(path, self._versions.party), config))
+                model = await asyncio.to_thread(
+                    lambda: ServedModel(TrainedParty.open(path, self._versions.party), config)
+                )
                 self._versions.add(model)
             except CutlayerError as failure:
                 raise Refused(422, str(failure)[:1000]) from None

@@ -88,7 +88,7 @@ class ServedSample:
 
     Args:
         path: Its file; what it holds of the same training is continued.
-        training: Tag of the training's half.
+        training: Tag of the party's part of the training.
         rows: Maximum number of rows.
     """
 

@@ -1,4 +1,4 @@
-"""A served version: the active party's half of a run, and the answers of its top model with some parties absent."""
+"""A served version: the active party's part of a run, and the answers of its top model with some parties absent."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.online.drift import served_drift
 from cutlayer.serving.online.features import ABSENT, FeatureStore
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.patterns import patterns
 from cutlayer.serving.online.sample import ServedSample, sample_path
+from cutlayer.serving.online.trained_party import TrainedParty
 
 Columns = tuple[Tensor, Tensor]
 
@@ -44,10 +44,10 @@ class Subset:
 
 
 class ServedModel:
-    """The active party's half of a run, ready to answer.
+    """The active party's part of a run, ready to answer.
 
     Args:
-        half: The half.
+        trained: The party's part of the run.
         config: Settings of the service.
 
     Raises:
@@ -55,28 +55,28 @@ class ServedModel:
         DataError: the party's own table cannot be read.
     """
 
-    def __init__(self, half: Half, config: ServeConfig) -> None:
-        self.half, self.task, self.top = half, half.model.task, _top(half)
-        self.active, widths = half.job.active, half.model.record.widths
+    def __init__(self, trained: TrainedParty, config: ServeConfig) -> None:
+        self.trained, self.task, self.top = trained, trained.model.task, _top(trained)
+        self.active, widths = trained.job.active, trained.model.record.widths
         self.parties = tuple(widths)
         self.passive_indices = tuple((i, name) for i, name in enumerate(self.parties) if name != self.active)
         self.passives = tuple(name for _, name in self.passive_indices)
         self.widths = dict(widths)
-        self.tags = {name: half.tag(name) for name in self.passives}
-        self.id_rule = _checked_rule(half.job.parties[self.active].id)
+        self.tags = {name: trained.tag(name) for name in self.passives}
+        self.id_rule = _checked_rule(trained.job.parties[self.active].id)
         self.absent = _checked_absent(config.absent, self.top, self.active in self.parties)
         self.required = _checked_required(config.required, self.passives)
         self.version = blake2b(
             repr(sorted(self.tags.items())).encode(), digest_size=6, person=b"served run"
         ).hexdigest()
-        self.bottom, self.features = half.model.bottom, None
-        if half.model.encoder is not None:
-            table, encoder = half.table(config.table), half.model.encoder
-            self.features = FeatureStore.read(half.job, self.active, table, encoder, by_number=True)
-        self.drift = served_drift(half)
+        self.bottom, self.features = trained.model.bottom, None
+        if trained.model.encoder is not None:
+            table, encoder = trained.table(config.table), trained.model.encoder
+            self.features = FeatureStore.read(trained.job, self.active, table, encoder, by_number=True)
+        self.drift = served_drift(trained)
         self.samples: dict[str, ServedSample] = {}
         if config.sample_rows:
-            paths = {name: sample_path(half.folder.path, self.active, name) for name in self.passives}
+            paths = {name: sample_path(trained.folder.path, self.active, name) for name in self.passives}
             self.samples = {
                 name: ServedSample(path, self.tags[name], config.sample_rows) for name, path in paths.items()
             }
@@ -112,7 +112,7 @@ class ServedModel:
         Raises:
             DataError: a column is missing or unknown, or its values are not of the column's kind.
         """
-        encoder = self.half.model.encoder
+        encoder = self.trained.model.encoder
         if encoder is None:
             raise DataError.expected(f"no columns: {self.active} has no features in this run", "some", "leave them out")
         unknown, missing = sorted(columns.keys() - {*encoder.names}), sorted({*encoder.names} - columns.keys())
@@ -167,7 +167,7 @@ class ServedModel:
         contributed = tuple(name for name, here in zip(self.parties, pattern, strict=True) if here)
         absent = frozenset(name for name in self.passives if name not in contributed)
         known = self.active in contributed or self.active not in self.parties
-        return Subset(contributed, self.half.utility.get(absent) if known else None)
+        return Subset(contributed, self.trained.utility.get(absent) if known else None)
 
     def _logits(self, embeddings: Mapping[str, Tensor], pattern: npt.NDArray[np.bool_]) -> Tensor:
         logits: Tensor
@@ -180,10 +180,10 @@ class ServedModel:
         return self.top.answer(embeddings, present)
 
 
-def _top(half: Half) -> TopModel:
-    if half.model.top is None:
-        raise ConfigError.expected("the half of the active party", f"that of {half.party}")
-    return half.model.top
+def _top(trained: TrainedParty) -> TopModel:
+    if trained.model.top is None:
+        raise ConfigError.expected("the part of the active party", f"that of {trained.party}")
+    return trained.model.top
 
 
 def _checked_rule(ids: IdConfig | None) -> Rule:

@@ -54,7 +54,7 @@ def _version(batcher: Batcher, peers: Peers) -> dict[str, Any]:
     model = batcher.model
     return {
         "version": model.version,
-        "run": model.half.folder.path.name,
+        "run": model.trained.folder.path.name,
         "connected": [name for name in model.passives if peers.get(name, model.tags[name]) is not None],
         "batches": batcher.batches,
         "rows": batcher.batched_rows,
@@ -79,7 +79,7 @@ def _party(model: ServedModel, name: str, peers: Peers) -> dict[str, Any]:
 
 def schema_of(model: ServedModel) -> dict[str, Any]:
     """The columns of the active party that a request may give, and their kinds."""
-    encoder = model.half.model.encoder
+    encoder = model.trained.model.encoder
     kinds = {} if encoder is None else {each.name: each.kind for each in encoder.encoders}
     columns = {name: kind if kind in ("category", "image") else "number" for name, kind in kinds.items()}
     return {"version": model.version, "party": model.active, "columns": columns, "classes": list(model.outputs)}

@@ -8,9 +8,9 @@ from cutlayer.config import ServeConfig
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.answering import Batcher
 from cutlayer.serving.online.audit_log import AuditLog
-from cutlayer.serving.online.half import Half
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
+from cutlayer.serving.online.trained_party import TrainedParty
 
 
 class Versions:
@@ -51,7 +51,7 @@ class Versions:
             ConfigError: its parties are not those of the loaded runs, or the settings do not fit it.
             CutlayerError: the folder holds no finished run of this party.
         """
-        return self.add(ServedModel(Half.open(path, self.party), self.config))
+        return self.add(ServedModel(TrainedParty.open(path, self.party), self.config))
 
     def add(self, model: ServedModel) -> ServedModel:
         """Add a loaded run."""

@@ -1,4 +1,4 @@
-"""One party's half of a trained model, from its own run folder, with what serving it needs besides."""
+"""One party's part of a trained model, from its own run folder, with what serving it needs besides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cutlayer.training.folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Half:
+class TrainedParty:
     """What a party has of a finished run; nothing of any other party.
 
     Attributes:
@@ -33,8 +33,8 @@ class Half:
     model: PartyModel
 
     @classmethod
-    def open(cls, path: Path, party: str) -> Half:
-        """Load the half of a party.
+    def open(cls, path: Path, party: str) -> TrainedParty:
+        """Load the part of a party.
 
         Raises:
             RunFolderError: there is no finished run, or not this party's part of one.
@@ -56,7 +56,7 @@ class Half:
         return given if given is not None else self.job.parties[self.party].table
 
     def tag(self, passive: str) -> str:
-        """Identifies the training and a passive party of it: halves of two trainings do not fit together.
+        """Identifies the training and a passive party of it: parts of two trainings do not fit together.
 
         Both sides compute it from their own folder.
         """
