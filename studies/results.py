@@ -74,8 +74,9 @@ class Mean:
     seeds: int = 0
 
     def __str__(self) -> str:
-        """Three digits, as `0.723 ± 0.004`."""
-        return self.text(".3f")
+        """Three decimals, as `0.723 ± 0.004`; two digits that count where these would be zeros, as `0.00012 ± 3e-05`."""
+        largest = max(abs(self.value), self.half_width or 0.0)
+        return self.text(".2g" if 0 < largest < 0.0005 else ".3f")
 
     def text(self, spec: str) -> str:
         """The mean and its interval by a format.
@@ -92,6 +93,8 @@ def mean_of(values: Iterable[float | None]) -> Mean | None:
 
     >>> str(mean_of([0.7, 0.72, None, 0.71]))
     '0.710 ± 0.025'
+    >>> str(mean_of([0.0001, 0.00012, 0.00011]))
+    '0.00011 ± 2.5e-05'
     """
     known = [value for value in values if value is not None]
     if not known:
