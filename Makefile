@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test quick lint types layers unit browser docs package clean
+.PHONY: demo test quick lint types layers unit failed browser docs package clean
 
 demo: $(VENV)/installed
 	$(BIN)/cutlayer demo
@@ -28,6 +28,10 @@ layers: $(VENV)/installed-dev
 
 unit: $(VENV)/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+
+# The tests that failed last time, one at a time.
+failed: $(VENV)/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest --last-failed --last-failed-no-failures none
 
 # The report is looked at in a real browser where Debian's chromium can be installed; elsewhere that test says why not.
 browser:
