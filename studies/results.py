@@ -74,7 +74,7 @@ class Mean:
     seeds: int = 0
 
     def __str__(self) -> str:
-        """Three decimals, as `0.723 ± 0.004`; two digits that count where these would be zeros, as `0.00012 ± 3e-05`."""
+        """Three decimals, as `0.723 ± 0.004`; two digits that count where these are zeros, as `0.00012 ± 3e-05`."""
         largest = max(abs(self.value), self.half_width or 0.0)
         return self.text(".2g" if 0 < largest < 0.0005 else ".3f")
 
