@@ -25,9 +25,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from benchmarks.utility.datasets import LABEL, DataSet
 from cutlayer.config import Job, SplitConfig, validated
+from cutlayer.data.ids import row_digests
 from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
 from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.training.test_predictions import reported_ids
 from cutlayer.training.together import Keys
 
 TEST = 0.2
@@ -52,6 +54,9 @@ def ours(data: DataSet, seed: int, changes: Mapping[str, Any] | None = None) -> 
             run = execute(job, Path(folder) / "run", Options(Keys(Path(folder) / "keys"), tables=tables), Progress())
         except DataError:
             return math.nan
+        tested = reported_ids(run).cast(pa.int64()).to_numpy()
+        if not np.array_equal(np.sort(tested), test_rows(len(data.labels), seed)):
+            raise ValueError(f"expected the test rows of the references in the job on {data.name}, got others")
         return float(run.summary.utility.rows[0].metrics[run.summary.utility.metric] or 0.0)
 
 
@@ -72,13 +77,26 @@ def references(data: DataSet, seed: int) -> dict[str, float]:
 
     They train on all other rows: those that the job trains on, and those that it validates on.
     """
-    split = split_rows(len(data.labels), SplitConfig(test=TEST), seed)
-    training = np.concatenate([split.train, split.validation])
+    test = test_rows(len(data.labels), seed)
+    training = np.setdiff1d(np.arange(len(data.labels)), test)
     table = _capped(data.joined, training)
     return {
-        name: _score(data.task, model.fit(table.iloc[training], data.labels[training]), table, data.labels, split.test)
+        name: _score(data.task, model.fit(table.iloc[training], data.labels[training]), table, data.labels, test)
         for name, model in _models(data.task, seed).items()
     }
+
+
+def test_rows(rows: int, seed: int) -> npt.NDArray[np.int64]:
+    """Numbers of the rows, in the order of the tables, that a job without an id column tests on.
+
+    A job splits its rows in the order of the digests of their ids, which here are the rows' numbers.
+
+    Args:
+        rows: Number of rows of the tables.
+        seed: Seed of the job.
+    """
+    order = np.lexsort(row_digests(pa.array(np.arange(rows))).T[::-1])
+    return np.sort(order[split_rows(rows, SplitConfig(test=TEST), seed).test])
 
 
 def _capped(table: pd.DataFrame, training: npt.NDArray[np.int64]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
 from cutlayer.config import CategoriesConfig, FeaturesConfig, NumbersConfig
 from cutlayer.data.categories import fnv1a
@@ -147,6 +147,26 @@ def test_standard_and_minmax_are_those_of_scikit_learn(train: list, new: list) -
         np.testing.assert_allclose(numbers(train, new, missing=fill), standard, rtol=1e-4, atol=1e-4)
         minmax = MinMaxScaler(clip=True).fit(filled).transform(wanted)[:, 0]
         np.testing.assert_allclose(numbers(train, new, missing=fill, scale="minmax"), minmax, rtol=1e-4, atol=1e-4)
+
+
+@settings(deadline=None)
+@given(columns, columns)
+def test_robust_is_the_smooth_clip_of_scikit_learns_quartiles(train: list, new: list) -> None:
+    present = np.array([value for value in train if value is not None]).reshape(-1, 1)
+    scaler = RobustScaler().fit(present)
+    if np.subtract(*np.quantile(present, [0.75, 0.25])) < 1e-3:
+        return
+    known = np.array([value for value in new if value is not None])
+    z = scaler.transform(known.reshape(-1, 1))[:, 0]
+    got = numbers(present[:, 0].tolist(), known.tolist(), scale="robust")
+    np.testing.assert_allclose(got, z / np.sqrt(1 + (z / 3) ** 2), rtol=1e-5, atol=1e-5)
+
+
+def test_robust_stays_between_its_ends_and_spreads_a_column_that_is_mostly_zero() -> None:
+    mostly_zero = [0.0] * 9 + [10.0]  # the quartiles are equal: mean 1, standard deviation 3
+    got = numbers(mostly_zero, [-1e140, -3.0, 0.0, 3.0, 9.0, 1e140], scale="robust")
+    np.testing.assert_allclose(got, [-3, -(0.9**0.5), 0, 0.9**0.5, 3 / 2**0.5, 3], rtol=1e-6)
+    assert numbers([2.0, 2.0], [2.0, 5.0], scale="robust") == [0, 0]
 
 
 def test_log1p_keeps_the_sign() -> None:

@@ -54,6 +54,7 @@ def test_values_outside_are_clipped_and_unknown() -> None:
     [
         ({"scale": "standard"}, [-(3**0.5), 0.0, 3**0.5]),
         ({"scale": "minmax"}, [0.0, 0.5, 1.0]),
+        ({"scale": "robust"}, [-(0.9**0.5), 0.0, 0.9**0.5]),
         ({"scale": "none"}, [0.0, 60.0, 120.0]),
         ({"scale": "minmax", "transform": "log1p"}, [0.0, np.log1p(60) / np.log1p(120), 1.0]),
     ],

@@ -152,7 +152,10 @@ def test_evaluation_goes_by_parts_and_rows_do_not_feel_each_other(kind: str) -> 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (Inputs((4,), 3), "expected an image for a bottom model of kind .*, got columns; use mlp or wide_deep"),
+        (
+            Inputs((4,), 3),
+            "expected an image for a bottom model of kind .*, got columns; use mlp, wide_deep or tabular",
+        ),
         (
             Inputs((), 3 * 32 * 16 + 2, COLOUR_HALF),
             "expected an image and no other column .*, got 2 more; name the image alone",

@@ -81,6 +81,7 @@ def _consent() -> Iterator[None]:
 BOTTOM_CASES: dict[str, dict[str, Any]] = {name: {} for name in BOTTOMS} | {
     "python": {"path": f"{__name__}:UserBottom"},
     "resnet18": {"channels": 4},
+    "tabular": {"dropout": 0},
 }
 TOP_CASES: dict[str, dict[str, Any]] = {name: {} for name in TOPS} | {"python": {"path": f"{__name__}:UserTop"}}
 
@@ -216,6 +217,8 @@ def test_an_unknown_kind_is_told_with_a_near_miss(build: Any) -> None:
         {"kind": "mlp", "activation": "rleu"},
         {"kind": "wide_deep", "wide": 0},
         {"kind": "wide_deep", "hidden": [4.5]},
+        {"kind": "tabular", "sigma": 0},
+        {"kind": "tabular", "frequencies": 0},
         {"kind": "python"},
         {"kind": "python", "path": "no_colon"},
     ],

@@ -34,6 +34,7 @@ BOTTOMS: tuple[tuple[Mapping[str, Any], Inputs], ...] = (
     ({"kind": "mlp", "hidden": [6, 3]}, TABLE),
     ({"kind": "wide_deep", "hidden": [6, 3]}, TABLE),
     ({"kind": "linear", "width": 3}, TABLE),
+    ({"kind": "tabular", "hidden": [6, 3], "frequencies": 3, "dropout": 0}, TABLE),
     ({"kind": "cnn", "channels": [2, 3], "width": 4}, IMAGE),
 )
 KINDS = [str(raw["kind"]) for raw, _ in BOTTOMS]

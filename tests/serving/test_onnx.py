@@ -29,6 +29,7 @@ BOTTOM_CASES: Sequence[tuple[Mapping[str, Any], Inputs]] = (
     ({"kind": "mlp", "hidden": [8, 4], "dropout": 0.3, "activation": "gelu"}, COLUMNS),
     ({"kind": "wide_deep", "hidden": [8, 4], "activation": "silu"}, COLUMNS),
     ({"kind": "linear", "width": 3}, COLUMNS),
+    ({"kind": "tabular", "hidden": [8, 4], "frequencies": 5}, COLUMNS),
     ({"kind": "cnn", "width": 4}, IMAGE),
     ({"kind": "lenet5", "width": 4}, IMAGE),
     ({"kind": "resnet18", "channels": 1}, IMAGE),

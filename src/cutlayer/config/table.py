@@ -127,7 +127,8 @@ class NumbersConfig(FrozenModel):
 
     Attributes:
         transform: `log1p` is sign(x) * log(1 + |x|), applied before scaling.
-        scale: `standard` (mean 0, deviation 1), `minmax` (0 to 1, clipped outside the training range) or `none`.
+        scale: `standard` (mean 0, deviation 1), `minmax` (0 to 1, clipped outside the training range), `robust` (median
+            0, interquartile range 1, and smoothly clipped to -3 to 3) or `none`.
         missing: Value of a missing number: the training rows' mean or median (of the transformed numbers) or zero,
             put in before scaling is fitted and applied; `error` refuses the table.
         quantiles: Number of intervals of equal share of the training rows, or of equal width of a stated range. Each
@@ -136,9 +137,14 @@ class NumbersConfig(FrozenModel):
     """
 
     transform: Literal["none", "log1p"] = "none"
-    scale: Literal["standard", "minmax", "none"] = "standard"
+    scale: Literal["standard", "minmax", "robust", "none"] = "standard"
     missing: Literal["mean", "median", "zero", "error"] = "mean"
     quantiles: int = Field(default=0, ge=0, le=1000)
+
+    @property
+    def needs_order(self) -> bool:
+        """Whether the training rows' numbers have to be sorted: for a median, quartiles or quantiles."""
+        return self.missing == "median" or self.scale == "robust" or self.quantiles > 0
 
 
 class CategoriesConfig(FrozenModel):

@@ -20,7 +20,7 @@ from cutlayer.data.categories import FIRST, CategoryEncoder, fnv1a
 from cutlayer.data.columns import category_text, feature_names, number_values
 from cutlayer.data.encoding import CHUNK_ROWS, Encoder, FittedColumn, chosen_kind, finite, stated
 from cutlayer.data.faults import fault
-from cutlayer.data.numbers import NumberEncoder, transformed
+from cutlayer.data.numbers import NumberEncoder, quartile_scale, transformed
 from cutlayer.data.quantiles import QuantileEncoder
 
 Floats = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ def fit_large(
         features: Columns that are features, and their encoding.
         where: Name of the table, for messages.
         scratch: Existing folder for the numbers of each column, 8 bytes each.
-        memory: Bytes that one column may take in memory; a median and quantiles need 16 for each row.
+        memory: Bytes that one column may take in memory; a median, quartiles and quantiles need 16 for each row.
 
     Raises:
         DataError: an error of `Encoder.fit`; images; or a column does not fit into memory.
@@ -177,18 +177,17 @@ class NumberColumn:
         """The encoder of the numbers, and that of their quantiles if these are asked for; the file is then removed.
 
         Raises:
-            DataError: the numbers are too large to be scaled, or too many for a median or quantiles.
+            DataError: the numbers are too large to be scaled, or too many for a median, quartiles or quantiles.
         """
-        sorts = config.missing == "median" or config.quantiles > 0
-        if sorts and 16 * self._rows > memory:
+        if config.needs_order and 16 * self._rows > memory:
             got = f"16 bytes for each of {self._rows:,} training rows"
             raise fault(
                 self._where,
-                f"a column within memory, for its median or quantiles: {memory:,} bytes",
+                f"a column within memory, for its median, quartiles or quantiles: {memory:,} bytes",
                 got,
                 "raise memory",
             )
-        whole = np.fromfile(self._path) if sorts else None
+        whole = np.fromfile(self._path) if config.needs_order else None
         yield _fitted_numbers(self._name, self._parts, self._rows, config, self._where, whole)
         if config.quantiles and whole is not None:
             yield QuantileEncoder.fit(self._name, whole, config.quantiles)
@@ -227,6 +226,9 @@ def _fitted_numbers(
                 offset = float(pairwise_sum(filled(), rows) / rows)
                 squares = pairwise_sum((np.square(part - offset) for part in filled()), rows)
                 width = math.sqrt(squares / rows)
+            elif config.scale == "robust" and low != high and whole is not None:
+                numbers = transformed(whole, config.transform)
+                offset, width = quartile_scale(np.where(np.isnan(numbers), fill, numbers))
     return NumberEncoder.scaled(name, (fill, offset, width), config, where)
 
 

@@ -12,12 +12,15 @@ from cutlayer.config import FrozenModel, NumbersConfig
 from cutlayer.data.faults import fault
 
 Floats = npt.NDArray[np.float64]
+SMOOTH_LIMIT = 3.0
+"""Magnitude that numbers of the scale `robust` approach and never exceed."""
 
 
 class NumberEncoder(FrozenModel):
     """The fitted encoding of a numeric column; plain values, so that it can be saved as JSON.
 
     A value x becomes (t(x) - offset) / width, where t is the transform; a missing one becomes (fill - offset) / width.
+    With `smooth`, the result z becomes z / sqrt(1 + (z / 3)^2): nearly z around 0, and between -3 and 3 for any number.
 
     Attributes:
         name: Name of the column.
@@ -26,9 +29,14 @@ class NumberEncoder(FrozenModel):
         offset: Value that becomes 0.
         width: Value above the offset that becomes 1; 0 marks a column that was constant in training, which becomes 0.
         clipped: values outside of the training range are cut to 0 and 1 (`minmax`).
+        smooth: Whether the result is smoothly clipped (`robust`).
         missing: `fill`, or `error` to refuse missing values.
         low: Lowest value of the stated range that values are clipped to before the transform; `None` without a range.
         high: Highest value of that range.
+
+    Reference of `robust`: Holzmueller, Grinsztajn, Steinwart 2024 (arXiv 2407.04491), section 3. It differs where the
+    quartiles are equal, as of a column that is mostly zero: the width is then the standard deviation, not half of the
+    range, in which all but the largest values would be nearly the median.
     """
 
     kind: Literal["number"] = "number"
@@ -38,6 +46,7 @@ class NumberEncoder(FrozenModel):
     offset: float = 0.0
     width: float = 1.0
     clipped: bool = False
+    smooth: bool = False
     missing: Literal["fill", "error"] = "fill"
     low: float | None = None
     high: float | None = None
@@ -47,7 +56,8 @@ class NumberEncoder(FrozenModel):
         """The scale of a public range, without a look at the rows.
 
         `minmax` maps the range to 0 to 1; `standard` gives numbers spread evenly over the transformed range mean 0 and
-        deviation 1. A missing number becomes the middle of the transformed range, or zero as near as the range has it.
+        deviation 1, and `robust` median 0 and interquartile range 1. A missing number becomes the middle of the
+        transformed range, or zero as near as the range has it.
 
         Args:
             name: Name of the column.
@@ -60,6 +70,7 @@ class NumberEncoder(FrozenModel):
         offset, width = {
             "standard": (middle, (high - low) / math.sqrt(12)),
             "minmax": (low, high - low),
+            "robust": (middle, (high - low) / 2),
             "none": (0.0, 1.0),
         }[config.scale]
         return cls(
@@ -69,6 +80,7 @@ class NumberEncoder(FrozenModel):
             offset=offset,
             width=width,
             clipped=config.scale == "minmax",
+            smooth=config.scale == "robust",
             missing="error" if config.missing == "error" else "fill",
             low=span[0],
             high=span[1],
@@ -117,6 +129,7 @@ class NumberEncoder(FrozenModel):
             offset=offset,
             width=width,
             clipped=config.scale == "minmax",
+            smooth=config.scale == "robust",
             missing="error" if config.missing == "error" else "fill",
         )
 
@@ -137,6 +150,8 @@ class NumberEncoder(FrozenModel):
         values = np.where(np.isnan(values), self.fill, values)
         with np.errstate(over="ignore"):
             scaled = (values - self.offset) / self.width
+            if self.smooth:
+                scaled = scaled / np.hypot(1, scaled / SMOOTH_LIMIT)  # a square would overflow
             return (np.clip(scaled, 0, 1) if self.clipped else scaled).astype(np.float32)
 
 
@@ -159,4 +174,16 @@ def _scale(values: Floats, scale: str) -> tuple[float, float]:
         return low, 0.0
     if scale == "minmax":
         return low, high - low
+    if scale == "robust":
+        return quartile_scale(values)
     return float(values.mean()), float(values.std())
+
+
+def quartile_scale(values: Floats) -> tuple[float, float]:
+    """Median and interquartile range; where the quartiles are equal, the standard deviation in place of the latter.
+
+    Args:
+        values: Finite, float64 (n,), n of 1 or more, not all equal.
+    """
+    first, median, third = (float(quartile) for quartile in np.quantile(values, [0.25, 0.5, 0.75]))
+    return median, third - first if third > first else float(values.std())

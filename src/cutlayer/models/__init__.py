@@ -18,6 +18,7 @@ from cutlayer.models.mlp import MlpBottom, MlpBottomConfig, MlpTop, MlpTopConfig
 from cutlayer.models.multi_head import MultiHeadTop, MultiHeadTopConfig
 from cutlayer.models.precision import at_precision
 from cutlayer.models.resnet18 import ResNet18Bottom, ResNet18BottomConfig
+from cutlayer.models.tabular import TabularBottom, TabularBottomConfig
 from cutlayer.models.user import UserBottom, UserModelConfig, UserTop
 from cutlayer.models.wide_deep import WideDeepBottom, WideDeepBottomConfig, WideDeepTop, WideDeepTopConfig
 
@@ -62,6 +63,7 @@ BOTTOMS: Mapping[str, Kind] = {
     "mlp": Kind(MlpBottomConfig, MlpBottom, width=lambda section: section.hidden[-1]),
     "wide_deep": Kind(WideDeepBottomConfig, WideDeepBottom, width=lambda section: section.hidden[-1] + section.wide),
     "linear": Kind(LinearBottomConfig, LinearBottom, width=lambda section: section.width),
+    "tabular": Kind(TabularBottomConfig, TabularBottom, width=lambda section: section.hidden[-1]),
     "cnn": Kind(CnnBottomConfig, CnnBottom, width=lambda section: section.width),
     "lenet5": Kind(LeNet5BottomConfig, LeNet5Bottom, width=lambda section: section.width),
     "resnet18": Kind(ResNet18BottomConfig, ResNet18Bottom, width=lambda section: section.width or 8 * section.channels),

@@ -110,7 +110,14 @@ class Dense(Block):
         return result
 
 
-ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh, "silu": nn.SiLU}
+ACTIVATIONS: Mapping[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "tanh": nn.Tanh,
+    "silu": nn.SiLU,
+    "selu": nn.SELU,
+    "mish": nn.Mish,
+}
 
 
 Cut = Literal["activated", "linear"]

@@ -48,7 +48,7 @@ class ImageBottom(BottomModel):
         kind = str(getattr(config, "kind", type(config).__name__))
         if inputs.image is None:
             wanted = f"an image for a bottom model of kind {kind}"
-            raise ConfigError.expected(wanted, "columns", "use mlp or wide_deep, or provide images")
+            raise ConfigError.expected(wanted, "columns", "use mlp, wide_deep or tabular, or provide images")
         channels, height, width = inputs.image
         others = inputs.numbers - channels * height * width + len(inputs.cardinalities)
         if others:
