@@ -6,15 +6,20 @@ The reference job of `local_training` on this machine, without TLS, by `cutlayer
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import processes
 from benchmarks.local_training import reference_job
+from cutlayer import cli
 from cutlayer.training.folder import RunFolder
 from cutlayer.workers import usable_cores
 from tools.ports import free_port
@@ -88,12 +93,12 @@ def _history(table: Path, batch_size: int, epochs: int, workers: int) -> list[di
         for name in PARTIES:
             private = {key: value for key, value in raw["parties"][name].items() if key in _PRIVATE}
             (folder / f"{name}.yaml").write_text(json.dumps(private))
-            started.append(subprocess.Popen(_command(folder, name, workers), stdout=subprocess.DEVNULL))
+            started.append(_start(_arguments(folder, name), workers))
         try:
-            codes = [process.wait(TIMEOUT) for process in started]
+            codes = [wait() for wait, _ in started]
         finally:
-            for process in started:
-                process.kill()
+            for _, kill in started:
+                kill()
         if any(codes):
             raise RuntimeError(f"a party ended with exit codes {codes}")
         return list(RunFolder(folder / "run-active").history())
@@ -102,10 +107,28 @@ def _history(table: Path, batch_size: int, epochs: int, workers: int) -> list[di
 _PRIVATE = ("table", "id", "label", "features", "audit")
 
 
-def _command(folder: Path, name: str, workers: int) -> list[str]:
-    launcher = (
-        ["torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", "-m", "--"] if workers > 1 else []
-    )
+def _arguments(folder: Path, name: str) -> list[str]:
     files = ["--local", f"{folder / name}.yaml", "--out", str(folder / f"run-{name}"), "--key", str(folder / "key")]
-    party = ["cutlayer", "party", str(folder / "job.yaml"), "--as", name, *files, "--plaintext", "--quiet", "--json"]
-    return [sys.executable, "-m", *launcher, *party]
+    return ["party", str(folder / "job.yaml"), "--as", name, *files, "--plaintext", "--quiet", "--json"]
+
+
+def _start(arguments: list[str], workers: int) -> tuple[Callable[[], int | None], Callable[[], None]]:
+    """Start a party, several workers by `torchrun`; how to wait for its exit code, and how to kill it."""
+    if workers == 1:
+        alone = processes.context.Process(target=_run_alone, args=(arguments,))
+        alone.start()
+
+        def wait() -> int | None:
+            alone.join(TIMEOUT)
+            return alone.exitcode
+
+        return wait, alone.kill
+    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", "-m", "--", "cutlayer"]
+    launched = subprocess.Popen([sys.executable, "-m", *launcher, *arguments], stdout=subprocess.DEVNULL)
+    return partial(launched.wait, TIMEOUT), launched.kill
+
+
+def _run_alone(arguments: list[str]) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.argv = ["cutlayer", *arguments]
+    cli.main()
