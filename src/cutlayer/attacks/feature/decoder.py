@@ -62,8 +62,11 @@ class Decoder(nn.Module):
         self.linear.bias.data.copy_(bias)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Outputs (n, outputs)."""
-        x = self.standard(embeddings)
+        """Outputs (n, outputs) for embeddings (n, width)."""
+        return self.of_standardised(self.standard(embeddings))
+
+    def of_standardised(self, x: Tensor) -> Tensor:
+        """Outputs (n, outputs) for scaled embeddings (n, width)."""
         result: Tensor = self.linear(x) + self.last(self.deep(x))
         return result
 
@@ -91,17 +94,18 @@ def fit_decoder(
     validation, train = order[:held_out], order[held_out:]
     standard = Standardised(embeddings)
     model = Decoder(standard, start(standard(embeddings[train]), targets[train]), training.hidden, validation)
+    x = standard(embeddings)  # once, not in every step
 
     def validation_loss() -> float:
         with torch.no_grad():
-            return float(loss(model(embeddings[validation]), targets[validation]))
+            return float(loss(model.of_standardised(x[validation]), targets[validation]))
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=training.lr, weight_decay=training.weight_decay, fused=True)
     best, stale, best_state = validation_loss(), 0, copy.deepcopy(model.state_dict())
     for _ in range(training.epochs):
         for rows in torch.split(train[torch.randperm(len(train))], training.batch_size):
             optimizer.zero_grad()
-            loss(model(embeddings[rows]), targets[rows]).backward()  # type: ignore[no-untyped-call]
+            loss(model.of_standardised(x[rows]), targets[rows]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         value = validation_loss()
         stale = 0 if value < best else stale + 1
