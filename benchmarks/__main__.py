@@ -14,6 +14,7 @@ from benchmarks import dcor_loss, distance_statistics, kept_memory, marvell_sear
 from benchmarks.ddp import DataParallel, ddp
 from benchmarks.dimip_step import StepCosts, dimip_step
 from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
+from benchmarks.feature_attacks import FeatureAttacksResult, feature_attacks
 from benchmarks.gpu_training import GpuTraining, gpu_training
 from benchmarks.gradient_defences import Overheads, gradient_defences
 from benchmarks.label_defences import LabelDefences, label_defences
@@ -119,6 +120,10 @@ def _label_embeddings(_table: str, _rows: int, repeats: int) -> LabelEmbeddings:
     return label_embeddings(repeats)
 
 
+def _feature_attacks(_table: str, _rows: int, repeats: int) -> FeatureAttacksResult:
+    return feature_attacks(repeats)
+
+
 def _label_stages(_table: str, _rows: int, repeats: int) -> LabelStagesResult:
     return label_stages(repeats)
 
@@ -180,6 +185,7 @@ Result = (
     | Kills
     | LabelDefences
     | LabelEmbeddings
+    | FeatureAttacksResult
     | LabelStagesResult
     | NoiseSpeeds
     | Overheads
@@ -232,6 +238,10 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     ),
     "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
+    "feature_attacks": (
+        "columns that attacks recover on Adult and Criteo, --repeats seeds",
+        _feature_attacks,
+    ),
     "label_stages": ("label_dp in one stage and in two on Adult, --repeats seeds", _label_stages),
     "serving": ("answers/s of three processes, against a forward pass; kill -9 under load; goal 0.5", _serving),
     "serving_kills": (
