@@ -27,6 +27,7 @@ from studies.datasets import ADULT_JOB, criteo
 ATTACKS = ("inversion", "exact", "sdar")
 DATA = Path(__file__).parents[2] / "shared" / "data"
 DATASETS = ("Adult", "Criteo")
+AUDIT: Mapping[str, Any] = {"layers": False}
 EPOCHS: Mapping[str, int] = {"Adult": 6, "Criteo": 12}
 
 
@@ -90,7 +91,7 @@ def _job(dataset: str, seed: int) -> Job:
     for party in raw["parties"].values():
         party["privacy"] = {}
         attacks = ATTACKS if party["role"] == "passive" else ()
-        party["audit"] = {**party.get("audit", {}), "attacks": attacks, "layers": False}
+        party["audit"] = {**party.get("audit", {}), "attacks": attacks, **AUDIT}
     raw["train"] |= {"seed": seed, "threads": 1, "epochs": EPOCHS[dataset]}
     return validated(Job, raw | {"compare": []}, dataset)
 

@@ -11,6 +11,7 @@ def test_what_an_attack_recovers_is_summed_up(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(feature_attacks, "EPOCHS", {"Adult": 1, "Criteo": 1})
     monkeypatch.setattr(feature_attacks, "ATTACKS", ("inversion",))
     monkeypatch.setattr(feature_attacks, "DATA", Path("nowhere"))
+    monkeypatch.setattr(feature_attacks, "AUDIT", {"layers": False, "rows": 1024})
     result = feature_attacks.feature_attacks(1)
     assert result.skipped == ("Criteo",)
     assert [(read.party, read.attack) for read in result.attacks] == [
