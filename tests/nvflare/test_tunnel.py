@@ -192,6 +192,18 @@ def test_pieces_that_do_not_fit_are_refused() -> None:
         assert tunnel.receive("site-3", Piece(name, 0, b"x"))  # another site is not shut out by it
 
 
+def test_a_party_that_reads_nothing_holds_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutlayer.nvflare.tunnel.TAKEN_WITHIN", 1)
+    with closing(socket.create_server(("127.0.0.1", 0))) as party, Tunnel(lambda site, piece: True) as site:
+        site.lead_to(*party.getsockname())
+        # More than the buffers of both sockets hold, which are some megabytes.
+        taken = [site.receive("site-1", Piece("c" * 16, number, bytes(PIECE_BYTES))) for number in range(100)]
+        near, _ = party.accept()
+        near.close()
+    assert taken[0]
+    assert not taken[-1]
+
+
 def test_an_end_of_one_direction_leaves_the_other_open() -> None:
     hub = Hub()
     with closing(socket.create_server(("127.0.0.1", 0))) as door, hub.tunnels["site-1"] as near, hub.tunnels["site-2"]:

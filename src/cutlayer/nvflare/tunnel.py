@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import secrets
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,10 @@ ATTEMPTS = 2
 _logger = logging.getLogger(__name__)
 _CONNECT = 5.0
 """Seconds for a connection to this site's own party."""
+TAKEN_WITHIN = 120
+"""Seconds within which this site's party takes what arrives; else its connection is closed, and the link connects anew.
+
+Without a limit a party that has stopped reading would hold a thread of the engine for each connection."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,8 @@ class Tunnel:
 
     def _start(self, near: socket.socket, site: str, connection: str) -> _Pipe | None:
         near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Of sending alone: nothing may come from the party for as long as it computes.
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", TAKEN_WITHIN, 0))
         with self._changing:
             known = self._pipes.get((site, connection))
             full = sum(each == site for each, _ in self._pipes) >= MAX_CONNECTIONS
