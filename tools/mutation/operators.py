@@ -45,7 +45,7 @@ class DeleteStatement:
 
     def mutate(self, node: Any, index: int) -> Any:
         """The statement `pass`, with the comment and the white space before it."""
-        return parso.parse(node.get_first_leaf().prefix + "pass")
+        return parso.parse(node.get_first_leaf().prefix + "pass")  # type: ignore[no-untyped-call,unused-ignore]
 
 
 class OmitCall:
@@ -59,7 +59,7 @@ class OmitCall:
     def mutate(self, node: Any, index: int) -> Any:
         """The receiver of the last method, or the first argument of the function, in parentheses."""
         code = self._without_call(node)
-        return parso.parse(f"{node.get_first_leaf().prefix}({code})")
+        return parso.parse(f"{node.get_first_leaf().prefix}({code})")  # type: ignore[no-untyped-call,unused-ignore]
 
     @staticmethod
     def _without_call(node: Any) -> str | None:
