@@ -26,11 +26,14 @@ from cutlayer.jobs.execute import Options, Progress
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.party import run_party
 from cutlayer.parties.observer import EpochRecord
-from cutlayer.training.process import keep_freed_memory
+from cutlayer.training.process import LARGE_BATCH, keep_freed_memory
 from cutlayer.training.together import Keys
 from tools.ports import free_port
 
 CORES = 2
+LARGE = {"micro_batches": 4, "threads": CORES}
+"""Settings of large batches: messages cross in parts, so that both parties compute at a time, and the busier one takes
+what the other leaves of the cores."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def two_party_job(table: Path, batch_size: int, epochs: int) -> Job:
     """The reference job with an address; row numbers need no private alignment."""
     raw = reference_job(table, batch_size, epochs, "never").model_dump(mode="json", exclude_none=True)
     raw["parties"]["active"]["address"] = f"127.0.0.1:{free_port()}"
+    raw["train"] |= LARGE if batch_size >= LARGE_BATCH else {}
     return validated(Job, raw | {"federation": "bench", "alignment": "plain"}, "reference job")
 
 
