@@ -15,6 +15,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import allowed_models
 from cutlayer.report.model_card import model_card, write_card
+from cutlayer.results.finding import Finding
 from cutlayer.serving.export import ARCHITECTURE, Architecture, Exported, export_part, is_pickle, load_part
 from cutlayer.serving.models import Models, PartyModel, embedding_of
 from cutlayer.training.folder import RunFolder
@@ -137,6 +138,31 @@ def test_the_card_of_each_part_says_what_its_party_may_know(run: Trained, export
         assert other["top"] is None
         assert "paid" not in json.dumps(other)
     assert "usage" not in cards["bank"] + cards["shop"]
+
+
+def test_the_active_partys_card_names_no_column_and_no_protection_of_another(run: Trained, tmp_path: Path) -> None:
+    """An audit of all parties here finds more than the label owner may hand on."""
+    folder = RunFolder(Path(shutil.copytree(run[1].path, tmp_path / "run")))
+    details = {
+        "CL101": ("nopeek of telco covered all 8 messages", "label_dp of bank covered all 192 labels"),
+        "CL107": ("telco/attribute/usage: too few rows",),
+        "CL109": ("9 canaries show that dp_embedding of telco spends more",),
+        "CL110": ("attribute on the embeddings of telco reaches AUC 1.000 of usage, the column inferred best",),
+        "CL111": ("norm reads 0.900 of the labels",),
+    }
+    findings = [
+        Finding(code=code, severity="warning", title="title", detail=text, remedy="none")
+        for code, texts in details.items()
+        for text in texts
+    ]
+    folder.audit.model_copy(update={"findings": tuple(findings)}).write(folder.path / "audit.json")
+    model = PartyModel.load(run[0], folder, "bank")
+    exported = export_part(run[0], model, tmp_path / "out")
+    card = model_card(run[0], folder, model, Architecture.read(exported.folder / ARCHITECTURE), exported)
+    assert "norm reads 0.900" in card
+    assert "dp of bank covered" in card
+    for secret in ("usage", "nopeek", "embedding of telco", "embeddings of telco"):
+        assert secret not in card, secret
 
 
 def test_bad_exports_are_refused(run: Trained, exports: dict[str, Exported], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from cutlayer.report.rounding import metric
 from cutlayer.results.audit import Audit, PassiveAudit
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
+from cutlayer.results.finding import Finding
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
@@ -24,6 +25,9 @@ from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, Export
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.version import __version__
+
+_OF_FEATURES, _OF_PROTECTIONS = ("CL107", "CL110"), ("CL101", "CL109")
+"""Codes of findings that may name a column, or a protection, of any party."""
 
 
 def model_card(job: Job, folder: RunFolder, model: PartyModel, architecture: Architecture, exported: Exported) -> str:
@@ -114,10 +118,19 @@ def _leaks(audit: Audit | PassiveAudit | None, party: str, *, active: bool) -> I
             where = f"labels, from {leak.message}s on the link of {escaped(leak.party)}"
             yield f"- {where}: {metric(leak.leak)} ({leak.attack}; 0.5 is chance)"
         yield from (
-            f"- {finding.code} {escaped(finding.title)}: {escaped(finding.detail)}" for finding in audit.findings
+            f"- {finding.code} {escaped(finding.title)}: {escaped(finding.detail)}"
+            for finding in audit.findings
+            if _may_know(finding, party)
         )
     elif not active:
         yield from (_feature(result) for result in audit.features if _is_own(result, party))
+
+
+def _may_know(finding: Finding, active: str) -> bool:
+    """Whether a finding is about no column and no protection of a passive party, in a run that had all parties here."""
+    if finding.code in _OF_PROTECTIONS:
+        return f" of {active} " in finding.detail
+    return finding.code not in _OF_FEATURES
 
 
 def _worst(leaks: tuple[LeakResult, ...]) -> list[LeakResult]:
