@@ -190,6 +190,17 @@ def test_a_budget_of_all_runs(world: World) -> None:
         world.run(job(budget=9.0))
 
 
+def test_a_run_counts_towards_its_own_parties_alone(world: World) -> None:
+    """A partner that an earlier run did not have was sent nothing in it: that is no unprotected release."""
+    given, both = tables(passives=2), job(budget=1.0)
+    shop = both.parties[TELCO]
+    world.run(both, given)
+    parties = {ACTIVE: both.parties[ACTIVE], "shop": shop}
+    world.run(both.model_copy(update={"parties": parties}), given)
+    lines = world.lines(ACTIVE)
+    assert [(total.towards, total.epsilon) for total in sum_of(lines).totals] == [((TELCO,), 1.0), (("shop",), 1.0)]
+
+
 def test_releases_beyond_the_plan_are_added_before_the_first_of_them(world: World) -> None:
     wanted = job()
     folder = world.run(wanted, out="same")

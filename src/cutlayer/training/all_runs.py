@@ -135,13 +135,15 @@ def sum_of(lines: Sequence[RunLine], delta: float | None = None) -> Ledger:
         lines: At least one line, of one party.
         delta: Delta to state epsilon at; by default the smallest that a run states.
     """
-    ledgers = [line.ledger for line in lines]
-    if delta is not None:
-        ledgers = [Ledger(tuple(replace(entry, delta=delta) for entry in ledger.entries)) for ledger in ledgers]
-    merged = ledgers[0]
-    for ledger in ledgers[1:]:
-        merged = merged.merged(ledger)
-    return merged
+    # Not `Ledger.merged`: a line names each receiver of its run, also those that nothing is hidden from. Who is not in
+    # it was no party of that run, and was sent nothing.
+    return Ledger(
+        tuple(
+            replace(entry, run=run, delta=entry.delta if delta is None else delta)
+            for run, line in enumerate(lines)
+            for entry in line.ledger.entries
+        )
+    )
 
 
 def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | None) -> None:
