@@ -151,7 +151,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
     sums = tuple(
         total
         for name, table in (tables.items() if secrets is not None else ())
-        for total in forecast_all_runs(job, name, secrets, table.digests[positions[name]])  # type: ignore[arg-type]
+        for total in forecast_all_runs(job, name, secrets, table, positions[name])  # type: ignore[arg-type]
     )
     split = _split(job, tables[job.active], positions[job.active])
     schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)

@@ -161,8 +161,7 @@ class Local:
         """
         # With a label memory, each row has one draw per generation, whatever its label is now.
         labels = truth.numpy().tobytes() + self.table.labels_digest if None in draws else b""
-        what = rows + labels, repr(draws).encode()
-        return derive(self.secret, b"ledger", self.label_column.encode(), *what, size=16).hex()
+        return fingerprint_of_draws(self.secret, self.label_column, rows + labels, draws)
 
     def sampling(self, job: Job, schedule: Schedule) -> Sampling:
         """The choice of the steps that this party records."""
@@ -198,6 +197,18 @@ class Local:
     def records_layers(self, sampling: Sampling, step: int) -> bool:
         """Whether this party records the outputs of its layers in a step of an epoch."""
         return self.records(sampling, step) and self.audit.layers and sampling.takes_layers(step)
+
+
+def fingerprint_of_draws(secret: bytes, column: str, what: bytes, draws: tuple[str | None, ...]) -> str:
+    """Hash of what the draws of labels depend on besides the settings of a protection.
+
+    Args:
+        secret: Long-lived secret of the active party.
+        column: Name of the label column.
+        what: The rows, where draws depend on which are common, and the labels, where draws are not remembered.
+        draws: Names of the draws, as `Chain.draws`.
+    """
+    return derive(secret, b"ledger", column.encode(), what, repr(draws).encode(), size=16).hex()
 
 
 def compress_links(job: Job, local: Local, ports: Iterable[Port]) -> None:

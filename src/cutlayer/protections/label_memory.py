@@ -127,7 +127,7 @@ class LabelMemory:
             CheckpointError: the memory is damaged or missing.
             RunFolderError: another process has used it for a minute.
         """
-        which = derive(self._secret, b"label memory", *drawn.purpose, size=8).hex()
+        which = self._which(drawn)
         make_folder(self.folder)
         with self._locked():
             begun, name = self._draws_of_run(which)
@@ -155,6 +155,21 @@ class LabelMemory:
                 self._note_draws(which, generation, memory)
             unfinished = self._unfinished(which, generation)
         return Recalled(old, memory, generation, int(changed.sum()), which, unfinished)
+
+    def latest(self, drawn: Drawn) -> str | None:
+        """Name of the draws that a new training without `redraw` repeats; `None` where there are none.
+
+        Args:
+            drawn: the inputs of the draws apart from the row.
+
+        Raises:
+            CheckpointError: the memory is damaged.
+        """
+        which = self._which(drawn)
+        generation = self._latest(which)
+        if generation is None:
+            return None
+        return f"{self._read(self.folder / f'{which}-{generation}.safetensors')[2]} {generation}"
 
     def begin(self, recalled: Recalled) -> None:
         """Record that something that depends on the draws is about to be sent; on disk when this returns."""
@@ -253,10 +268,17 @@ class LabelMemory:
             enciphered[rows] = _first_words(key, words[rows])
         return enciphered
 
+    def _which(self, drawn: Drawn) -> str:
+        return derive(self._secret, b"label memory", *drawn.purpose, size=8).hex()
+
+    def _latest(self, which: str) -> int | None:
+        """The latest generation; `None` before the first."""
+        stems = [path.stem for path in self.folder.glob(f"{which}-*.safetensors")]
+        return max((int(stem.rpartition("-")[2]) for stem in stems), default=None)
+
     def _next(self, which: str, choice: Choice) -> int:
         """The generation of a new training."""
-        stems = [path.stem for path in self.folder.glob(f"{which}-*.safetensors")]
-        latest = max((int(stem.rpartition("-")[2]) for stem in stems), default=None)
+        latest = self._latest(which)
         return 0 if latest is None else latest + (choice == "redraw")
 
     def _draws_of_run(self, which: str) -> tuple[int | None, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,10 +22,17 @@ from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, new_s
 from cutlayer.accounting.wording import of_asset
 from cutlayer.config import BudgetConfig, Job
 from cutlayer.config.party import ALL_RUNS
+from cutlayer.data.align import Positions, order_digest
 from cutlayer.data.ids import Digests
+from cutlayer.data.labels import Labels, encode_labels
+from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded
 from cutlayer.kernels.noise import derive
+from cutlayer.parties.local import fingerprint_of_draws
 from cutlayer.protections import Chain
+from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
+from cutlayer.protections.label_memory import Drawn, LabelMemory
+from cutlayer.training.keys import label_folder
 from cutlayer.training.run_ledger import chain_of, planned_entries
 
 REMEDY = "take rows that no earlier run used, fewer releases or more noise, or raise the budget"
@@ -187,33 +195,70 @@ def warn_of_draws(line: RunLine, others: Sequence[RunLine]) -> None:
     )
 
 
-def forecast_all_runs(job: Job, name: str, folder: Path, digests: Digests) -> Iterator[Total]:
+def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, positions: Positions) -> Iterator[Total]:
     """What all runs of a party on the same rows cost, with a run of this job; nothing if it has no earlier run.
 
-    Labels count as drawn alike where an earlier run drew them with the same eps under the secret that is there now,
-    and the job does not draw them anew.
+    Labels count as drawn alike where the run would repeat earlier draws: by the secret, the label memory, the label
+    column and the classes that are there now.
 
     Args:
         job: Job with the party's private part.
         name: Name of the party.
         folder: Folder of its secret, unless its private part names the file.
-        digests: Digests of the ids of the common rows.
+        table: Rows of the party.
+        positions: Row numbers in it of the common rows, in the common order, int64 (m,).
 
     Raises:
         BudgetExceeded: they cost more than the budget of all runs.
+        DataError: the labels do not fit the task.
     """
+    digests = table.digests[positions]
     words, chain = row_words(digests), chain_of(job, name)
-    secret = job.parties[name].secret or folder / f"{name}.key"
-    earlier = RunStore(secret.parent / NAME).before(name, words)
+    path = job.parties[name].secret or folder / f"{name}.key"
+    earlier = RunStore(path.parent / NAME).before(name, words)
     if not earlier:
         return
-    source = new_source(secret.read_bytes()) if secret.exists() else ""
-    anew = any(getattr(protection.settings, "changed_labels", "") == "redraw" for protection in chain.protections)
+    secret = path.read_bytes() if path.exists() else b""
     entries = planned_entries(job, name, chain)
-    ledger = Ledger(tuple(entry if anew else _guessed(entry, earlier, source) for entry in entries))
+    if any(isinstance(entry.event, RandomizedResponse) for entry in entries):
+        labels = encode_labels(table.column(job.parties[name].label or "", positions), job.task)
+        settings = next((each.settings for each in chain.protections if isinstance(each, LabelDP)), None)
+        draws = _coming_draws(settings, job.parties[name].label or "", labels, table, digests, path, secret)
+        entries = tuple(_drawn(_of_classes(entry, len(labels.classes)), draws) for entry in entries)
+    ledger = Ledger(entries)
+    source = new_source(secret) if secret else ""
     line = RunLine("", name, job.name, source, rows_digest(words), len(words), _digest(ledger), ledger)
     check_all_runs(name, [*earlier, line], chain.budget)
     yield from sum_of([*earlier, line]).totals
+
+
+def _coming_draws(
+    settings: LabelDPConfig | None,
+    column: str,
+    labels: Labels,
+    table: PartyTable,
+    digests: Digests,
+    path: Path,
+    secret: bytes,
+) -> str:
+    """Fingerprint of the draws that a run would use; a random one where it would draw anew."""
+    anew = secrets.token_hex(16)
+    if settings is None or not secret or settings.changed_labels == "redraw":
+        return anew
+    if table.id_kind == "row":
+        what = order_digest(digests) + labels.values.numpy().tobytes() + table.labels_digest
+        return fingerprint_of_draws(secret, column, what, (None,))
+    drawn = Drawn(column, settings.eps, max(2, len(labels.classes)), settings.stages)
+    memory = LabelMemory(label_folder(path), path, secret)
+    name = memory.latest(drawn)
+    return anew if name is None else fingerprint_of_draws(secret, column, b"", (name,))
+
+
+def _of_classes(entry: Entry, classes: int) -> Entry:
+    event = entry.event
+    if not isinstance(event, RandomizedResponse):
+        return entry
+    return replace(entry, event=replace(event, classes=max(2, classes)))
 
 
 def _more(entry: Entry, releases: int, steps: int) -> Entry:
@@ -231,16 +276,6 @@ def _drawn(entry: Entry, draws: str) -> Entry:
     what = f"{draws} {entry.protection} {event.eps.hex()} {event.classes}"
     name = hashlib.blake2b(what.encode(), digest_size=16).hexdigest()
     return replace(entry, event=replace(event, draws=1), fingerprint=name)
-
-
-def _guessed(entry: Entry, earlier: Sequence[RunLine], source: str) -> Entry:
-    """An entry with the draws of the latest run that drew labels with the same eps under the same secret."""
-    event = entry.event
-    if isinstance(event, RandomizedResponse):
-        for known in (known for line in reversed(earlier) if line.source == source for known in line.ledger.entries):
-            if isinstance(known.event, RandomizedResponse) and (known.event.eps, known.event.stages) == (event.eps, 1):
-                return replace(entry, event=replace(event, draws=1), fingerprint=known.fingerprint)
-    return entry
 
 
 def _draws_labels(entry: Entry, mine: set[str | None]) -> bool:

@@ -61,6 +61,11 @@ def read_key(path: Path) -> bytes:
     return key
 
 
+def label_folder(secret: Path) -> Path:
+    """Folder of the memory of the labels that were drawn under a party's secret."""
+    return secret.with_name(f"{secret.name}.labels")
+
+
 def noise_key_path(run: Path, party: str) -> Path:
     """Path of the noise key of a party of a run, unless a key was supplied."""
     return run / "checkpoint" / party / "noise.key"

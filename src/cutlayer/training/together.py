@@ -26,7 +26,7 @@ from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory import LabelMemory
 from cutlayer.training.all_runs import all_runs_of
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import check_same_keys, load_or_derive_start, load_or_make, noise_key_path
+from cutlayer.training.keys import check_same_keys, label_folder, load_or_derive_start, load_or_make, noise_key_path
 from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels
 from cutlayer.training.recorder import Recorder
@@ -102,7 +102,7 @@ def local_side(
     secret_path = party.secret or keys.folder / f"{name}.key"
     secret = keys.supplied or load_or_make(secret_path)
     memory = LabelMemory(
-        secret_path.with_name(f"{secret_path.name}.labels"),
+        label_folder(secret_path),
         start / "checkpoint" / name / "label_draws.json",
         secret,
         simulated=keys.simulated,
