@@ -19,7 +19,7 @@ from cutlayer.cli.app import _run
 from cutlayer.config import Job, SplitConfig, validated
 from cutlayer.errors import BudgetExceeded, CheckpointError
 from cutlayer.protections import REGISTRY
-from cutlayer.training.all_runs import forecast_all_runs, sum_of
+from cutlayer.training.all_runs import forecast_all_runs, sum_of, under_other_names
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, open_table, train_together
 from tests.parties.interruptions import Crash, Dying
@@ -241,6 +241,40 @@ def test_a_run_counts_towards_its_own_parties_alone(world: World) -> None:
     world.run(both.model_copy(update={"parties": parties}), given)
     lines = world.lines(ACTIVE)
     assert [(total.towards, total.epsilon) for total in sum_of(lines).totals] == [((TELCO,), 1.0), (("shop",), 1.0)]
+
+
+def called(wanted: Job, old: str, new: str) -> Job:
+    parties = {new if name == old else name: party for name, party in wanted.parties.items()}
+    return wanted.model_copy(update={"parties": parties})
+
+
+def test_a_budget_counts_runs_under_another_name(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name is of a job: the same organisation, with its secrets in the same folder, may have two."""
+    world.run(job())
+    given = {**GIVEN, "credit": GIVEN[ACTIVE], "mobile": GIVEN[TELCO]}
+    wanted = called(job(budget=1.5), ACTIVE, "credit")
+    with pytest.raises(BudgetExceeded, match=r"got 2 at delta .* 2 runs \(bank may be its other names\) towards telco"):
+        world.run(wanted, given)
+    table = open_table(wanted, "credit", given)
+    positions = np.arange(table.rows)
+    with pytest.raises(BudgetExceeded, match="bank may be its other names"):
+        list(forecast_all_runs(wanted, "credit", world.secrets, table, positions))
+    world.run(called(job(), TELCO, "mobile"), given)
+    assert not capsys.readouterr().out
+    assert _run(["ledger", str(world.secrets)]) == 0
+    page = capsys.readouterr().out
+    assert "as telco; if that is mobile under another name, the costs add up" in page
+    assert "that is bank under" not in page, "the partners of one run are different parties"
+
+
+def test_partners_are_no_other_names(world: World) -> None:
+    given, both = tables(passives=2), job(budget=1.0)
+    parties = {**both.parties, "shop": both.parties[TELCO]}
+    wanted = both.model_copy(update={"parties": parties})
+    world.run(wanted, given)
+    world.run(wanted, given)
+    lines = RunStore(world.secrets / NAME).lines()
+    assert [under_other_names(name, lines) for name in parties] == [[], [], []]
 
 
 def test_releases_beyond_the_plan_are_added_before_the_first_of_them(world: World) -> None:

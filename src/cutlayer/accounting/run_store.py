@@ -69,6 +69,11 @@ class RunLine:
         """Lines of one key are of the same releases: the latest counts. Other rows or another plan add up."""
         return self.run, self.party, self.rows, self.plan
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Parties of the run that it names: different ones, therefore."""
+        return frozenset({self.party, *(name for entry in self.ledger.entries for name in entry.towards)})
+
 
 def row_words(digests: npt.NDArray[np.uint8]) -> Words:
     """What the ledger stores of the rows' ids: the first 8 bytes of each digest (n, 16), ascending, uint64 (n,)."""
@@ -106,32 +111,27 @@ class RunStore:
         with self._open() as database:
             return _latest(self._checked(database))
 
-    def before(self, party: str, words: Words) -> list[RunLine]:
-        """The latest lines of the runs of a party that share a row with some rows.
+    def before(self, words: Words) -> list[RunLine]:
+        """The latest lines of the runs, of all parties, that share a row with some rows.
 
         Args:
-            party: name of the party.
             words: the rows, from `row_words`.
         """
-        lines = [line for line in self.lines() if line.party == party]
+        lines = self.lines()
         if not lines:
             return []
         with self._open() as database:
-            sharing = {digest for digest in {line.rows for line in lines} if self._share(database, digest, words)}
-        return [line for line in lines if line.rows in sharing]
+            return self._sharing(database, words, lines)
 
     def sharing(self, line: RunLine, lines: Sequence[RunLine]) -> list[RunLine]:
-        """The runs that share a row with a run of the same party, itself included.
+        """The runs, of all parties, that share a row with a run, itself included.
 
         Args:
             line: line of the run.
             lines: lines to choose from.
         """
-        mine = [known for known in lines if known.party == line.party]
         with self._open() as database:
-            words = self._words(database, line.rows)
-            sharing = {digest for digest in {known.rows for known in mine} if self._share(database, digest, words)}
-        return [known for known in mine if known.rows in sharing]
+            return self._sharing(database, self._words(database, line.rows), lines)
 
     def add(
         self,
@@ -150,8 +150,8 @@ class RunStore:
             line: what the run releases at most.
             words: its rows, from `row_words`.
             marker: file of the run folder that names the line.
-            check: called with the lines of the other runs that share a row, while no other process can add one; it
-                raises where the run must not release anything.
+            check: called with the lines of the other runs, of all parties, that share a row, while no other process
+                can add one; it raises where the run must not release anything.
             beyond_plan: whether the line replaces that of the plan.
 
         Raises:
@@ -167,9 +167,7 @@ class RunStore:
                 write_whole(self.head, seal(_last(database)))
             self._check_marker(marker, database)
             same = [known for known in _latest(lines) if known.key == line.key]
-            others = [known for known in _latest(lines) if known.party == line.party and known.key != line.key]
-            sharing = [known for known in others if self._share(database, known.rows, words)]
-            check(sharing)
+            check(self._sharing(database, words, [known for known in _latest(lines) if known.key != line.key]))
             if not same or (beyond_plan and replace(same[0], time="") != line):
                 self._append(database, line, words)
             database.execute("COMMIT")
@@ -221,6 +219,11 @@ class RunStore:
 
     def _known_head(self) -> Mapping[str, Any]:
         return _noted(self.head) if self.head.exists() else {}
+
+    def _sharing(self, database: sqlite3.Connection, words: Words, lines: Sequence[RunLine]) -> list[RunLine]:
+        """The lines of the runs that share a row with some rows."""
+        digests = {digest for digest in {line.rows for line in lines} if self._share(database, digest, words)}
+        return [line for line in lines if line.rows in digests]
 
     def _share(self, database: sqlite3.Connection, digest: str, words: Words) -> bool:
         """Whether one of the rows is in a stored set of rows."""

@@ -38,7 +38,7 @@ def ledger(folder: Folder = Path(".cutlayer"), json: Json = False) -> None:
 
 
 def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
-    from cutlayer.training.all_runs import sum_of
+    from cutlayer.training.all_runs import RENAMED, of_party, sum_of
 
     for party in dict.fromkeys(line.party for line, _ in sums):
         yield f"{party}:"
@@ -47,15 +47,26 @@ def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
                 yield f"  {line.time}  job {line.job}, run {line.run}, {line.count:,} rows {line.rows[:8]}"
                 yield from (f"    {total.statement}" for total in line.ledger.totals)
         # The sum of a run's rows is that of every run that shares one of them, so that runs of the same rows have one.
-        for rows, runs in {line.rows: runs for line, runs in sums if line.party == party}.items():
+        for rows, sharing in {line.rows: runs for line, runs in sums if line.party == party}.items():
+            runs, names = of_party(party, sharing), _names(party, sharing)
             count = "1 run shares" if len(runs) == 1 else f"{len(runs)} runs share"
             yield f"  all runs, rows {rows[:8]} ({count} a row with them):"
             yield from (f"    {total.statement}" for total in sum_of(runs).totals)
+            if names:
+                yield f"    {RENAMED.format(names=', '.join(names), party=party)}"
 
 
-def _plain(line: RunLine, runs: Sequence[RunLine]) -> dict[str, Any]:
-    from cutlayer.training.all_runs import sum_of
+def _names(party: str, sharing: Sequence[RunLine]) -> list[str]:
+    """Names under which the ledger has runs on the same rows that may be of the same party."""
+    from cutlayer.training.all_runs import under_other_names
 
+    return sorted({line.party for line in under_other_names(party, sharing)})
+
+
+def _plain(line: RunLine, sharing: Sequence[RunLine]) -> dict[str, Any]:
+    from cutlayer.training.all_runs import of_party, sum_of
+
+    runs = of_party(line.party, sharing)
     return {
         "party": line.party,
         "time": line.time,
@@ -65,5 +76,6 @@ def _plain(line: RunLine, runs: Sequence[RunLine]) -> dict[str, Any]:
         "count": line.count,
         "totals": [total.model_dump(mode="json") for total in line.ledger.totals],
         "runs_on_these_rows": len(runs),
+        "other_names": _names(line.party, sharing),
         "all_runs": [total.model_dump(mode="json") for total in sum_of(runs).totals],
     }

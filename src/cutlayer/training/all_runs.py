@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from cutlayer.training.keys import label_folder
 from cutlayer.training.run_ledger import chain_of, planned_entries
 
 REMEDY = "take rows that no earlier run used, fewer releases or more noise, or raise the budget"
+RENAMED = "not in the sum: runs on these rows as {names}; if that is {party} under another name, the costs add up"
 
 
 @dataclass
@@ -113,8 +114,10 @@ class AllRuns:
             ledger=ledger,
         )
 
-        def check(others: list[RunLine]) -> None:
-            check_all_runs(self.name, [*others, line], self.chain.budget)
+        def check(sharing: list[RunLine]) -> None:
+            others = of_party(self.name, sharing)
+            renamed = under_other_names(self.name, [*sharing, line], self.job.parties)
+            check_all_runs(self.name, [*others, *renamed, line], self.chain.budget)
             warn_of_draws(line, others)
 
         self.store.add(line, words, self.marker, check, beyond_plan=beyond_plan)
@@ -134,6 +137,34 @@ def all_runs_of(job: Job, name: str, chain: Chain, folder: Path, own: Path, secr
     """
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
     return AllRuns(job, name, chain, RunStore(folder / NAME), own / MARKER, run, new_source(secret))
+
+
+def of_party(name: str, lines: Iterable[RunLine]) -> list[RunLine]:
+    """The lines of a party."""
+    return [line for line in lines if line.party == name]
+
+
+def under_other_names(name: str, lines: Sequence[RunLine], parties: Collection[str] = ()) -> list[RunLine]:
+    """Lines of what may be the same party under another name: those of names that no run has together with its own.
+
+    One organisation may have another name in each job, and keep its secrets in one folder.
+
+    Args:
+        name: Name of the party.
+        lines: Lines of runs on the same rows, of all parties; one at least of this party.
+        parties: Names of the parties of the present job, which are others.
+
+    Returns:
+        The lines, about the same assets, as if they were of this party.
+    """
+    others = {*parties}.union(*(line.names for line in lines if name in line.names))
+    assets = {entry.protects for line in of_party(name, lines) for entry in line.ledger.entries}
+    renamed = []
+    for line in lines:
+        entries = [replace(entry, party=name) for entry in line.ledger.entries if entry.protects in assets]
+        if line.party not in others and entries:
+            renamed.append(replace(line, ledger=Ledger(tuple(entries))))
+    return renamed
 
 
 def sum_of(lines: Sequence[RunLine], delta: float | None = None) -> Ledger:
@@ -159,7 +190,7 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
 
     Args:
         name: Name of the party.
-        lines: The runs.
+        lines: The runs, those under other names included.
         budget: The party's budget.
 
     Raises:
@@ -167,15 +198,19 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
     """
     if budget is None or budget.over != ALL_RUNS:
         return
+    renamed = sorted({line.party for line in lines} - {name})
+    as_others = f" ({', '.join(renamed)} may be its other names)" if renamed else ""
     wanted = (
         f"{name}: expected all runs on the same rows to cost epsilon {budget.epsilon:g} at most, as its budget says"
     )
     for total in sum_of(lines, budget.delta).totals:
         towards = f"towards {', '.join(total.towards)}"
         if total.epsilon is None:
-            raise BudgetExceeded(f"{wanted}, got one without a guarantee {towards}: {total.why}; nothing was sent")
+            raise BudgetExceeded(
+                f"{wanted}, got one without a guarantee{as_others} {towards}: {total.why}; nothing was sent"
+            )
         if total.epsilon > budget.epsilon * (1 + 1e-9):
-            got = f"{total.epsilon:.4g} at delta {budget.delta:g} over {len(lines)} runs {towards}"
+            got = f"{total.epsilon:.4g} at delta {budget.delta:g} over {len(lines)} runs{as_others} {towards}"
             raise BudgetExceeded(f"{wanted}, got {got}; nothing was sent; {REMEDY}")
 
 
@@ -215,8 +250,9 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
     digests = table.digests[positions]
     words, chain = row_words(digests), chain_of(job, name)
     path = job.parties[name].secret or folder / f"{name}.key"
-    earlier = RunStore(path.parent / NAME).before(name, words)
-    if not earlier:
+    sharing = RunStore(path.parent / NAME).before(words)
+    earlier = of_party(name, sharing)
+    if not sharing:
         return
     secret = path.read_bytes() if path.exists() else b""
     entries = planned_entries(job, name, chain)
@@ -228,8 +264,10 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
     ledger = Ledger(entries)
     source = new_source(secret) if secret else ""
     line = RunLine("", name, job.name, source, rows_digest(words), len(words), _digest(ledger), ledger)
-    check_all_runs(name, [*earlier, line], chain.budget)
-    yield from sum_of([*earlier, line]).totals
+    renamed = under_other_names(name, [*sharing, line], job.parties)
+    check_all_runs(name, [*earlier, *renamed, line], chain.budget)
+    if earlier:
+        yield from sum_of([*earlier, line]).totals
 
 
 def _coming_draws(
