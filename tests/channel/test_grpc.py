@@ -16,7 +16,7 @@ from cutlayer.channel.address import check_loopback
 from cutlayer.channel.chunks import split_frame
 from cutlayer.channel.codec import WIRE_VERSION, Limits, encode
 from cutlayer.channel.grpc_client import connect
-from cutlayer.channel.grpc_link import FROM, METHOD, SERVICE, TO, WIRE
+from cutlayer.channel.grpc_link import FROM, LINK, LINK_BYTES, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import serve
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.parties.drive import drive
@@ -38,10 +38,10 @@ def greeting(reason="hello"):
     return {"kind": Kind.CLOSE, "fields": {"reason": reason}}
 
 
-def raw_call(address, frames, wire=str(WIRE_VERSION), name=b"telco", **options):
+def raw_call(address, frames, wire=str(WIRE_VERSION), name=b"telco", more=(), **options):
     """A stream opened without the client, as a stranger might."""
     channel = grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)])
-    metadata = ((FROM, name), (TO, b"bank"), (WIRE, wire))
+    metadata = ((FROM, name), (TO, b"bank"), (WIRE, wire), *more)
     return channel, channel.stream_stream(f"/{SERVICE}/{METHOD}")(frames, metadata=metadata, timeout=10, **options)
 
 
@@ -228,6 +228,23 @@ def test_a_stranger_who_takes_a_name_and_keeps_silent_does_not_lock_out_its_owne
             silent.set()
             for channel in waiting:
                 channel.close()
+
+
+@pytest.mark.parametrize("link", [b"", b"s" * LINK_BYTES])
+def test_a_caller_that_was_replaced_cannot_take_the_link_back(link):
+    """It was given the name of the run before the owner came; a link belongs to the process that carried a message."""
+    more = ((LINK, link),) if link else ()
+    with serve(HERE, "bank", ["telco"], "run", timeout=10, reconnect=10) as bank:
+        channel, call = raw_call(bank.address, iter(()), more=more)
+        with channel:
+            assert dict(call.initial_metadata())[RUN] == b"run"
+        with connect(bank.address, "telco", "bank", timeout=10, reconnect=10) as telco:
+            telco.port.send(**greeting("mine"))
+            assert bank.receive(bank.ports["telco"]).fields["reason"] == "mine"
+            again = ((RUN, b"run"), (NEXT, "0"), *more)
+            assert status_of(bank.address, more=again) == "FAILED_PRECONDITION"
+            bank.ports["telco"].send(**greeting("yours"))
+            assert telco.receive(telco.port).fields["reason"] == "yours"
 
 
 def test_a_party_that_was_heard_and_left_is_lost_and_not_replaced():

@@ -184,26 +184,29 @@ class ServerLinks(Links):
         stream, run = self._streams[name], text_of(caller.get(RUN)) or ""
         if run and run != self._run:
             self._refuse(context, "FAILED_PRECONDITION", f"{self._me} was started anew; resume")
-        if not run and stream.used and not self._is_first_link(name, caller.get(LINK)):
+        link, again = caller.get(LINK), stream.used
+        if run and again and not self._is_of_link(name, link):
+            # The run is no proof: a process that this one replaced before anything crossed has been told it.
+            self._refuse(context, "FAILED_PRECONDITION", f"another process of {name!r} has the link")
+        if not run and again and not self._is_of_link(name, link):
             if self._security is not None and stream.reconnecting:
                 stream.end("it was started anew; resume at all parties")
             self._refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
-        again = stream.used
+        if not again:
+            self._links[name] = link if isinstance(link, bytes) and len(link) == LINK_BYTES else b""
         call = stream.attach(count_of(caller.get(NEXT)) if run else 0)
         if call is None:
             self._refuse(context, "FAILED_PRECONDITION", f"the link of {name!r} has ended")
-        link = caller.get(LINK)
-        if not run:
-            self._links[name] = link if isinstance(link, bytes) and len(link) == LINK_BYTES else b""
         if self._security is not None:
             self._certificates[name] = certificate_of(context)
         self._notify(f"{name} connected{' again' if again else ''} from {_address_of(context)}")
         return stream, call
 
-    def _is_first_link(self, name: str, link: object) -> bool:
-        """Whether the process that opened the link opens it again: its first connection broke before it knew the run.
+    def _is_of_link(self, name: str, link: object) -> bool:
+        """Whether the process that has the link opens it again.
 
-        It has received nothing then, so the link begins again with the first frame.
+        If its first connection broke before it knew the run, it has received nothing, and the link begins again with
+        the first frame.
         """
         return isinstance(link, bytes) and bool(link) and link == self._links.get(name)
 
