@@ -37,7 +37,8 @@ def states_its_terms(attack: AttackClass, case: HistoryCase) -> None:
 def succeeds_undefended(attack: AttackClass, case: HistoryCase) -> None:
     """It reads the labels off an undefended run, whichever class is the rare one."""
     for world in _worlds(attack):
-        for target, limit in case.succeeds.items():
+        for target in case.succeeds:
+            limit = case.limit(world.view.task.kind, target)
             assert strongest(_undefended_scores(attack, world, target), world.truth) > limit
 
 
@@ -46,7 +47,8 @@ def survives_an_invertible_map(attack: AttackClass, case: HistoryCase) -> None:
     for world in _worlds(attack):
         turned = world.changed(_turned)
         for target in attack.reads:
-            assert strongest(_scores(attack, turned, target), world.truth) > case.mapped
+            limit = case.limit(world.view.task.kind, target, mapped=True)
+            assert strongest(_scores(attack, turned, target), world.truth) > limit
 
 
 def is_near_chance_on_random_labels(attack: AttackClass, case: HistoryCase) -> None:
@@ -62,6 +64,24 @@ def is_near_chance_on_random_labels(attack: AttackClass, case: HistoryCase) -> N
             leaks = [by_variant(scores, world.truth[order]) for order in draws]
             for variant in leaks[0]:
                 assert sum(leak[variant].value for leak in leaks) / len(leaks) < 0.55
+
+
+def learns_nothing_from_random_labels(attack: AttackClass, case: HistoryCase) -> None:
+    """Fitted on labels that have nothing to do with the messages, it does not find the labels of other rows.
+
+    As above; the concordance of 1,160 values has a standard deviation of 0.0098, so the mean of three folded ones is
+    about 0.508.
+    """
+    if not case.labels_known:
+        return
+    for world in _worlds(attack):
+        orders = [torch.randperm(ROWS, generator=torch.Generator().manual_seed(80 + draw)) for draw in range(3)]
+        limit = 0.52 if world.view.task.kind == "regression" else 0.55
+        for target in attack.reads:
+            random = [replace(world, truth=world.truth[order]) for order in orders]
+            leaks = [by_variant(_scores(attack, other, target), other.truth) for other in random]
+            for variant in leaks[0]:
+                assert sum(leak[variant].value for leak in leaks) / len(leaks) < limit
 
 
 def returns_well_formed_scores(attack: AttackClass, case: HistoryCase) -> None:
@@ -133,6 +153,7 @@ HISTORY_CHECKS: tuple[Callable[[AttackClass, HistoryCase], None], ...] = (
     succeeds_undefended,
     survives_an_invertible_map,
     is_near_chance_on_random_labels,
+    learns_nothing_from_random_labels,
     returns_well_formed_scores,
     refuses_what_it_lacks,
     bears_dead_messages,

@@ -37,7 +37,7 @@ class World:
     def knowledge(self, draw: int = 0) -> Knowledge:
         """Everything that an attack may need: shares, and the labels of 40 rows."""
         order = np.random.default_rng(draw).permutation(ROWS)[:40]
-        known = {int(row): int(self.truth[row]) for row in order}
+        known = {int(row): self.truth[row].item() for row in order}
         if self.view.task.kind != "multiclass":
             return Knowledge(self.share, known)
         shares = torch.bincount(self.truth) / ROWS
@@ -88,7 +88,7 @@ def regression() -> World:
     """A linear regression by gradient descent; its residual shrinks over four epochs."""
     draw = torch.Generator().manual_seed(6)
     x = torch.randn(ROWS, WIDTH, generator=draw)
-    truth = x[:, 0] + torch.randn(ROWS, generator=draw)
+    truth = x[:, 0] + 0.3 * torch.randn(ROWS, generator=draw)
     epochs, kept = [], {}
     for number in range(EPOCHS):
         steps = torch.arange(ROWS)[torch.randperm(ROWS, generator=draw)] % STEPS

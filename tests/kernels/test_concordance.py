@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from cutlayer.kernels.concordance import concordance, concordance_interval
+from cutlayer.kernels.concordance import concordance, concordance_interval, untied_share
 from cutlayer.kernels.roc import roc_auc
 
 
 def counted(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Chance over all pairs of rows."""
-    pairs = [(scores[a] - scores[b]) * (labels[a] - labels[b]) > 0 for a in range(len(scores)) for b in range(a)]
-    return float(np.mean(pairs))
+    """Chance over all pairs of rows with different labels."""
+    pairs = [(a, b) for a in range(len(scores)) for b in range(a) if labels[a] != labels[b]]
+    return float(np.mean([0.5 + 0.5 * np.sign((scores[a] - scores[b]) * (labels[a] - labels[b])) for a, b in pairs]))
 
 
 def test_it_is_the_share_of_pairs_in_the_same_order() -> None:
@@ -28,16 +28,36 @@ def test_it_is_the_share_of_pairs_in_the_same_order() -> None:
     )
 
 
-def test_equal_labels_have_none() -> None:
+@pytest.mark.parametrize("coarse", [(False, True), (True, False), (True, True)], ids=["labels", "scores", "both"])
+def test_ties_count_half_and_rows_with_one_label_not_at_all(coarse: tuple[bool, bool]) -> None:
+    draw = np.random.default_rng(3)
+    scores, labels = draw.normal(size=60), draw.normal(size=60)
+    labels += scores
+    scores, labels = (np.round(x) if rough else x for x, rough in zip((scores, labels), coarse, strict=True))
+    found = concordance(torch.tensor(scores), torch.tensor(labels))
+    assert found == pytest.approx(counted(scores, labels), abs=1e-12)
+
+
+def test_perfect_scores_of_values_that_repeat_reach_one() -> None:
+    """Half of all people work 40 hours: tau-b of a perfect order would be 0.93."""
+    labels = torch.tensor([40.0] * 50 + [float(hours) for hours in range(10, 60)])
+    scores = labels + torch.linspace(0, 0.5, 100)
+    assert concordance(scores, labels) == pytest.approx(1.0, abs=1e-12)
+    assert concordance(-scores, labels) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_equal_labels_have_none_and_equal_scores_are_chance() -> None:
     assert math.isnan(concordance(torch.arange(5.0), torch.ones(5)))
+    assert math.isnan(concordance(torch.ones(1), torch.ones(1)))
+    assert concordance(torch.ones(5), torch.arange(5.0)) == 0.5
 
 
-def test_of_two_labels_it_ranks_as_the_auc_does() -> None:
+@pytest.mark.parametrize("share", [0.5, 0.05])
+def test_of_two_labels_it_is_the_auc(share: float) -> None:
     draw = torch.Generator().manual_seed(1)
-    truth = torch.rand(500, generator=draw) < 0.5
-    scores = torch.randn(500, generator=draw) + truth
-    # Pairs of one class tie in the label, which tau-b corrects for: the order of both is the same, the scale is not.
-    assert 0.5 < concordance(scores, truth.double()) < roc_auc(scores, truth)
+    truth = torch.rand(500, generator=draw) < share
+    scores = (torch.randn(500, generator=draw) + truth).round(decimals=1)
+    assert concordance(scores, truth.double()) == pytest.approx(roc_auc(scores, truth), abs=1e-12)
 
 
 def test_the_interval_covers_repeated_draws() -> None:
@@ -49,5 +69,21 @@ def test_the_interval_covers_repeated_draws() -> None:
     expected = 0.75  # asin(1 / sqrt(2)) / pi + 1 / 2
     covered = [low <= expected <= high for low, high in (concordance_interval(value, 300) for value in values)]
     assert np.mean(covered) > 0.95
-    low, high = concordance_interval(expected, 300)
+    low, high = concordance_interval(expected, 300.0)
     assert high - low < 6 * 2 * np.std(values), "it is conservative, and no more than three times too wide"
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0])
+def test_the_interval_covers_where_most_labels_are_equal(distance: float) -> None:
+    """Of 400 rows 20 have another label: the pairs that differ are a tenth of all."""
+    labels = torch.zeros(400)
+    labels[:20] = 1
+    rows = 400 * untied_share(labels)
+    assert rows == pytest.approx(400 * (2 * 20 * 380) / (400 * 399))
+    draw = torch.Generator().manual_seed(5)
+    values = [concordance(torch.randn(400, generator=draw) + distance * labels, labels) for _ in range(200)]
+    expected = float(np.mean(values))
+    covered = [low <= expected <= high for low, high in (concordance_interval(value, rows) for value in values)]
+    assert np.mean(covered) > 0.95
+    uncorrected = [low <= expected <= high for low, high in (concordance_interval(value, 400) for value in values)]
+    assert np.mean(uncorrected) < 0.9

@@ -132,7 +132,8 @@ class Knowledge:
 
     Attributes:
         positive_share: Share of positive rows in the population, in (0, 1).
-        known: Labels of a few rows, by row number of the common order; these rows are never scored.
+        known: Labels of a few rows, by row number of the common order: class codes, or values of a regression; they are
+            never scored.
         class_shares: Share of each class in the population, by class code; a binary task has `positive_share`.
         auxiliary_rows: Rows whose features are known.
         shadow_rows: Rows for shadow models.
@@ -141,7 +142,7 @@ class Knowledge:
     """
 
     positive_share: float | None = None
-    known: Mapping[int, int] = field(default_factory=dict)
+    known: Mapping[int, float] = field(default_factory=dict)
     class_shares: tuple[float, ...] = ()
     auxiliary_rows: Auxiliary | None = None
     shadow_rows: Shadows | None = None
@@ -212,10 +213,18 @@ class Knowledge:
         return torch.isin(rows, torch.tensor(positives, dtype=torch.int64)).nonzero().flatten().tolist()
 
     def labels_among(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Indices in `rows` (int64 (n,), ascending) of the rows with a known label, and their labels, int64 (m,)."""
+        """Rows of known labels, and these labels.
+
+        Args:
+            rows: Row numbers, int64 (n,), ascending; every row with a known label is among them.
+
+        Returns:
+            Indices in `rows`, int64 (m,), and class codes, int64 (m,), or the values of a regression, float64 (m,).
+        """
         known = sorted(self.known.items())
         indices = torch.searchsorted(rows, torch.tensor([row for row, _ in known]))
-        return indices, torch.tensor([label for _, label in known])
+        real = any(isinstance(label, float) for _, label in known)
+        return indices, torch.tensor([label for _, label in known], dtype=torch.float64 if real else torch.int64)
 
 
 def _given(value: T | None, need: Need) -> T:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import torch
+import numpy.typing as npt
 from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
@@ -32,7 +32,7 @@ def granted(run: Run, truth: Tensor, rows: Tensor, needs: frozenset[Need]) -> li
 
     Args:
         run: The run.
-        truth: True labels by row, bool, or class codes.
+        truth: True labels by row, as in `leak_of`.
         rows: The followed rows, int64 (n,).
         needs: Needs of the attack.
 
@@ -52,7 +52,7 @@ def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttac
 
     Args:
         run: The run.
-        truth: True labels by row, bool, or class codes.
+        truth: True labels by row, as in `leak_of`.
         view: The attacked view, with its target.
         attack: An attack that needs a few labels.
     """
@@ -95,28 +95,32 @@ def strongest(scores: Scores, truth: Tensor) -> float:
 
 
 def _own_leak(view: HistoryView, knowledge: Knowledge, truth: Tensor) -> float | None:
-    """Leak of the party's own columns to the same classifier with the same known rows."""
+    """Leak of the party's own columns to the same kind of model with the same known rows."""
     if view.columns is None:
         return None
-    outputs = 1 if view.task.kind == "binary" else len(view.task.classes)
-    guess = fit_and_read(view.columns, torch.stack(knowledge.labels_among(view.rows)), outputs)
-    unknown = ~knowledge.known_among(view.rows)
-    return leak_of(run_scores(view, guess.values, unknown), truth).value
+    values = fit_and_read(view.columns, *knowledge.labels_among(view.rows), view.task)
+    return leak_of(run_scores(view, values, ~knowledge.known_among(view.rows)), truth).value
 
 
-def knowledge_of(shares: tuple[float, ...], task: Task, known: Mapping[int, int]) -> Knowledge:
+def knowledge_of(shares: tuple[float, ...], task: Task, known: Mapping[int, float]) -> Knowledge:
     """Knowledge of the class shares, and of the labels of some rows."""
     return Knowledge(shares[1], known) if task.kind == "binary" else Knowledge(None, known, shares)
 
 
 def _with_labels(run: Run, truth: Tensor, rows: Tensor, count: int, draw: int) -> Knowledge:
-    """Knowledge of so many rows' labels: one of each class first, from the rarest, then any."""
+    """Knowledge of so many rows' labels: one of each class first, from the rarest, then any; values are any."""
     chance = np.random.default_rng([run.job.train.seed, Stream.KNOWN_LABELS, count, draw])
     order = chance.permutation(len(rows))
-    labels = truth[rows].long().numpy()[order]
-    classes = np.unique(labels)
-    rare_first = classes[np.argsort([int((labels == code).sum()) for code in classes], kind="stable")]
-    first = [int(np.flatnonzero(labels == code)[0]) for code in rare_first]
+    real = truth.is_floating_point()
+    labels = (truth[rows].double() if real else truth[rows].long()).numpy()[order]
+    first = [] if real else _one_of_each(labels)
     chosen = list(dict.fromkeys([*first, *range(min(count, len(rows)))]))[: count or len(first)]
-    known = {int(rows[order[index]]): int(labels[index]) for index in chosen}
+    known = {int(rows[order[index]]): labels[index].item() for index in chosen}
     return knowledge_of(run.class_shares, run.task, known)
+
+
+def _one_of_each(labels: npt.NDArray[np.int64]) -> list[int]:
+    """Index of the first row of each class, from the rarest class."""
+    classes, counts = np.unique(labels, return_counts=True)
+    rare_first = classes[np.argsort(counts, kind="stable")]
+    return [int(np.flatnonzero(labels == code)[0]) for code in rare_first]

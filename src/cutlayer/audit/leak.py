@@ -6,6 +6,7 @@ concordance: the chance that of two rows the one with the larger label scores hi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,7 +20,7 @@ from torch.nn import functional
 
 from cutlayer.attacks.label.base import Scores
 from cutlayer.kernels.bootstrap import auc_replicates, macro_auc_replicates
-from cutlayer.kernels.concordance import concordance, concordance_interval
+from cutlayer.kernels.concordance import concordance, concordance_interval, untied_share
 from cutlayer.kernels.roc import macro_auc, roc_auc
 
 BEST_ASSIGNMENT = "best_assignment"
@@ -112,7 +113,10 @@ def leak_interval(
     """
     actual = truth[scores.rows]
     if truth.is_floating_point():
-        low, high = concordance_interval(folded(concordance(scores.values, actual)), len(actual))
+        value, rows = folded(concordance(scores.values, actual)), len(actual) * untied_share(actual)
+        if math.isnan(value):
+            return math.nan, math.nan
+        low, high = concordance_interval(value, rows)
         return max(low, 0.5), high
     replicates = auc_replicates if scores.values.dim() == 1 else macro_auc_replicates
     drawn: list[npt.NDArray[np.float64]] = []

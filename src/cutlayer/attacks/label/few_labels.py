@@ -1,4 +1,4 @@
-"""The few-label attack: a classifier fitted on the messages of a few rows whose labels are known."""
+"""The few-label attack: a linear model fitted on the messages of a few rows whose labels are known."""
 
 from __future__ import annotations
 
@@ -9,44 +9,54 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics.pairwise import cosine_similarity
 from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Guess, Scores, Target
+from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.directions import own_matrices
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.attacks.label.probe import read
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.normal_scores import normal_scores
 from cutlayer.kernels.spectral import project_on_top
+from cutlayer.tasks import Task
 
 MAX_EPOCHS = 6
 DIRECTIONS = 4
 """Directions of the gradients of an epoch that are inputs."""
+PENALTIES = tuple(10.0**power for power in range(-2, 5))
+"""Penalties of a ridge regression that are tried, on standardised inputs."""
 _MANY = 100  # known labels from which on the regularisation is weaker
 _RELATIVE_SPREAD = 1e-5  # of the column that varies most
 _LIMIT = 10.0  # standard deviations beyond which an input is clipped
 
 
 class FewLabels(HistoryAttack):
-    """Score a row by a ridge logistic regression on standardised messages of the rows whose labels are known.
+    """Score a row by a linear model of the standardised messages of the rows whose labels are known.
+
+    It is a ridge logistic regression; of the values of a regression a ridge regression of their normal scores, with the
+    penalty of the lowest squared error of the known rows, each predicted without itself.
 
     Inputs are the embedding of the bottom model that the party keeps, or as sent; of the gradients the top directions
     of up to 6 epochs. The variant `squares` adds the squares of the standardised inputs, which read a spread. With
-    known rows of a single class the score is the cosine with their mean. Known rows are not scored. The audit draws the
-    known rows several times and in several numbers: the leak as a curve over what the attacker knows.
+    known rows of a single class or value the score is the cosine with their mean. Known rows are not scored. The audit
+    draws the known rows several times and in several numbers: the leak as a curve over what the attacker knows.
+
+    In a regression the gradient has the prediction minus the value, and the embedding a part of the prediction: the
+    variant `both` has the inputs of both messages.
 
     Reference: Alain and Bengio 2016 (arXiv 1610.01644), section 3; the few labels are those of Fu et al. (USENIX
-    Security 2022).
+    Security 2022). Values of a regression: Hoerl and Kennard 1970, Ridge regression; normal scores by Blom 1958.
     """
 
     name = "few_labels"
     reference = "Alain and Bengio 2016 (arXiv 1610.01644), section 3, on both messages"
     reads = (Target.EMBEDDING, Target.GRADIENT)
     needs = frozenset({Need.FEW_LABELS})
-    tasks = frozenset({"binary", "multiclass"})
+    tasks = frozenset({"binary", "multiclass", "regression"})
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows.
@@ -57,19 +67,18 @@ class FewLabels(HistoryAttack):
         inputs, seen = inputs_of(view)
         if not inputs.shape[1]:
             raise NotApplicable.expected(f"{view.target}s that vary over the rows", "none")
-        outputs = 1 if view.task.kind == "binary" else len(view.task.classes)
         unknown = seen & ~knowledge.known_among(view.rows)
         known, labels = knowledge.labels_among(view.rows)
-        chosen = torch.stack([known, labels])[:, seen[known]]
-        if not chosen.shape[1]:
+        known, labels = known[seen[known]], labels[seen[known]]
+        if not len(known):
             raise NotApplicable.expected(f"{view.target}s of a row whose label is known", "none")
-        squares = np.concatenate([inputs, inputs**2], axis=1)
-        plain, both = (fit_and_read(x, chosen, outputs) for x in (inputs, squares))
-        return run_scores(view, plain.values, unknown, squares=both.values)
+        variants = {"": inputs, "squares": np.concatenate([inputs, inputs**2], axis=1), **both_messages(view)}
+        scores = {name: fit_and_read(x, known, labels, view.task) for name, x in variants.items()}
+        return run_scores(view, scores.pop(""), unknown, **scores)
 
 
 def inputs_of(view: HistoryView) -> tuple[npt.NDArray[np.float64], Tensor]:
-    """Standardised inputs of a classifier, (n, d), and the rows that have any, bool (n,)."""
+    """Standardised inputs of a model, (n, d), and the rows that have any, bool (n,)."""
 
     def compute() -> tuple[npt.NDArray[np.float64], Tensor]:
         if view.target is Target.EMBEDDING:
@@ -83,25 +92,41 @@ def inputs_of(view: HistoryView) -> tuple[npt.NDArray[np.float64], Tensor]:
     return view.once(("few_labels", view.target), compute)
 
 
-def fit_and_read(x: npt.NDArray[np.float64] | sparse.csr_matrix, chosen: Tensor, outputs: int) -> Guess:
-    """Scores of all rows by a classifier of the known ones.
+def both_messages(view: HistoryView) -> dict[str, npt.NDArray[np.float64]]:
+    """In a regression the inputs of gradients and embeddings, (n, d), as `both`; nothing where either is missing."""
+    if view.task.kind != "regression" or view.target is not Target.GRADIENT:
+        return {}
+    try:
+        embeddings, _ = inputs_of(view.on(Target.EMBEDDING))
+    except NotApplicable:
+        return {}
+    return {"both": np.concatenate([inputs_of(view)[0], embeddings], axis=1)}
+
+
+def fit_and_read(x: npt.NDArray[np.float64] | sparse.csr_matrix, known: Tensor, labels: Tensor, task: Task) -> Tensor:
+    """Scores of all rows by a linear model of the known ones, float64 (n,), or (n, classes) in a multi-class task.
 
     Args:
         x: Standardised inputs, (n, d).
-        chosen: Indices of the known rows, and their labels, int64 (2, m), m of 1 or more.
-        outputs: Columns of the scores; 1 for a binary task.
+        known: Indices of the known rows, int64 (m,), m of 1 or more.
+        labels: Their class codes, int64 (m,), or the values of a regression, float64 (m,).
+        task: Kind and classes.
     """
-    indices, labels = chosen.numpy()
-    if len(np.unique(labels)) < 2:
-        mean = np.asarray(x[indices].mean(axis=0)).reshape(1, -1)
+    outputs, chosen = task.outputs, x[known.numpy()]
+    if len(torch.unique(labels)) < 2:
+        mean = np.asarray(chosen.mean(axis=0)).reshape(1, -1)
         cosines = torch.from_numpy(cosine_similarity(x, mean)[:, 0])
-        sign = 1.0 if labels[0] else -1.0
-        return Guess(sign * cosines if outputs == 1 else functional.one_hot(chosen[1, :1], outputs) * cosines[:, None])
+        if task.kind == "multiclass":
+            return functional.one_hot(labels[:1], outputs) * cosines[:, None]
+        return cosines if labels[0] or task.kind == "regression" else -cosines
+    if task.kind == "regression":
+        ridge = RidgeCV(PENALTIES).fit(chosen, normal_scores(labels).numpy())
+        return torch.from_numpy(ridge.predict(x))
     model = LogisticRegression(C=0.1 if len(labels) < _MANY else 1.0, max_iter=300)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a little short of the optimum predicts as well
-        model.fit(x[indices], labels)
-    return read(model, x, outputs)
+        model.fit(chosen, labels.numpy())
+    return read(model, x, outputs).values
 
 
 def _standardised(matrix: Tensor) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The strong probe: classifiers that are not linear, fitted on the messages of a few rows whose labels are known."""
+"""The strong probe: models that are not linear, fitted on the messages of a few rows whose labels are known."""
 
 from __future__ import annotations
 
@@ -7,29 +7,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.kernel_approximation import Nystroem
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.attacks.label.few_labels import inputs_of
+from cutlayer.attacks.label.few_labels import PENALTIES, both_messages, inputs_of
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.normal_scores import normal_scores
+from cutlayer.tasks import Task
 
 NEIGHBOURS, TREES, COMPONENTS = 10, 100, 64
 
 
 class StrongProbe(HistoryAttack):
-    """Score a row by classifiers that find labels where no hyperplane separates them.
+    """Score a row by models that find labels where no linear one does.
 
     The inputs are those of `few_labels`, with all of its known labels. The score is the share of the classes among the
     10 nearest known rows, weighted by the inverse distance; variants are 100 extremely randomised `trees`, and `rbf`, a
     logistic regression on a Nystroem map of the Gaussian kernel whose width is the median distance of the known rows. A
-    defence that only bends the boundary between the classes stops the linear probe and none of these.
+    defence that only bends the boundary between the classes stops the linear probe and none of these. The values of a
+    regression are replaced by their normal scores, and predicted by the mean of the same neighbours, by trees, and by a
+    ridge regression on the map; the variant `both` are trees on gradients and embeddings together.
 
     Knows up to 200 labels. Takes 0.5 s for 8,192 rows of 32 columns.
 
@@ -42,7 +46,7 @@ class StrongProbe(HistoryAttack):
     reference = "Cover and Hart 1967; Geurts et al. 2006; Williams and Seeger 2000"
     reads = (Target.EMBEDDING, Target.GRADIENT)
     needs = frozenset({Need.FEW_LABELS})
-    tasks = frozenset({"binary", "multiclass"})
+    tasks = frozenset({"binary", "multiclass", "regression"})
     live = False
     thorough = True
 
@@ -50,7 +54,7 @@ class StrongProbe(HistoryAttack):
         """Score the followed rows.
 
         Raises:
-            NotApplicable: There is no such message, or none of known rows of two classes.
+            NotApplicable: There is no such message, or none of known rows of two classes or values.
         """
         inputs, seen = inputs_of(view)
         if not inputs.shape[1]:
@@ -58,37 +62,58 @@ class StrongProbe(HistoryAttack):
         known, labels = knowledge.labels_among(view.rows)
         known, labels = known[seen[known]], labels[seen[known]]
         if len(torch.unique(labels)) < 2:
-            raise NotApplicable.expected(f"{view.target}s of known rows of two classes", f"{len(labels)} of one class")
-        classes = 2 if view.task.kind == "binary" else len(view.task.classes)
+            raise NotApplicable.expected(f"{view.target}s of known rows of two labels", f"{len(labels)} of one label")
+        kinds = _regressors if view.task.kind == "regression" else _classifiers
         read = {
-            name: _read(model, inputs, known.numpy(), labels.numpy(), classes)
-            for name, model in _models(inputs[known.numpy()]).items()
+            name: _read(model, inputs, known, labels, view.task)
+            for name, model in kinds(*_kernel(inputs[known.numpy()])).items()
         }
+        for name, x in both_messages(view).items():
+            read[name] = _read(_regressors(*_kernel(x[known.numpy()]))["trees"], x, known, labels, view.task)
         unknown = seen & ~knowledge.known_among(view.rows)
         return run_scores(view, read.pop("neighbours"), unknown, **read)
 
 
-def _models(x: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """Classifiers for known rows (m, d), by name."""
+def _kernel(x: npt.NDArray[np.float64]) -> tuple[int, Nystroem]:
+    """Number of neighbours, and the map of the Gaussian kernel, for known rows (m, d)."""
     squares = np.square(x[:, None] - x[None]).sum(axis=2)
     width = float(np.median(squares[squares > 0])) if squares.any() else 1.0
-    kernel = Nystroem(gamma=1 / width, n_components=min(COMPONENTS, len(x)), random_state=0)
+    return min(NEIGHBOURS, len(x)), Nystroem(gamma=1 / width, n_components=min(COMPONENTS, len(x)), random_state=0)
+
+
+def _classifiers(neighbours: int, kernel: Nystroem) -> dict[str, Any]:
     return {
-        "neighbours": KNeighborsClassifier(min(NEIGHBOURS, len(x)), weights="distance"),
+        "neighbours": KNeighborsClassifier(neighbours, weights="distance"),
         "trees": ExtraTreesClassifier(TREES, min_samples_leaf=2, random_state=0),
         "rbf": make_pipeline(kernel, LogisticRegression(C=10.0, max_iter=300)),
     }
 
 
-def _read(
-    model: Any,
-    x: npt.NDArray[np.float64],
-    known: npt.NDArray[np.int64],
-    labels: npt.NDArray[np.int64],
-    classes: int,
-) -> Tensor:
-    """Probabilities of all rows by a model of the known ones, (n, classes), or (n,) of the positives of two classes."""
-    model.fit(x[known], labels)
-    values = torch.zeros(len(x), classes, dtype=torch.float64)
-    values[:, torch.from_numpy(np.unique(labels))] = torch.from_numpy(model.predict_proba(x))
-    return values[:, 1] if classes == 2 else values
+def _regressors(neighbours: int, kernel: Nystroem) -> dict[str, Any]:
+    return {
+        "neighbours": KNeighborsRegressor(neighbours, weights="distance"),
+        "trees": ExtraTreesRegressor(TREES, min_samples_leaf=2, random_state=0),
+        "rbf": make_pipeline(kernel, RidgeCV(PENALTIES)),
+    }
+
+
+def _read(model: Any, x: npt.NDArray[np.float64], known: Tensor, labels: Tensor, task: Task) -> Tensor:
+    """Scores of all rows by a model of the known ones.
+
+    Args:
+        model: A scikit-learn estimator.
+        x: Its inputs, (n, d).
+        known: Indices of the known rows, int64 (m,).
+        labels: Their class codes, int64 (m,), or the values of a regression, float64 (m,).
+        task: Kind and classes.
+
+    Returns:
+        Probabilities (n, classes), or (n,) of the positives of two classes; or predicted normal scores (n,).
+    """
+    fitted = x[known.numpy()]
+    if task.kind == "regression":
+        return torch.from_numpy(model.fit(fitted, normal_scores(labels).numpy()).predict(x))
+    model.fit(fitted, labels.numpy())
+    values = torch.zeros(len(x), 2 if task.kind == "binary" else task.outputs, dtype=torch.float64)
+    values[:, torch.unique(labels)] = torch.from_numpy(model.predict_proba(x))
+    return values[:, 1] if task.kind == "binary" else values
