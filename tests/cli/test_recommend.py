@@ -11,6 +11,7 @@ import pytest
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
+from cutlayer.protections import REGISTRY
 from cutlayer.sweeps import measure, worker
 from cutlayer.sweeps.recommend import halving
 from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
@@ -203,16 +204,36 @@ def test_bad_limits_are_refused_before_anything_runs(place, options, phrase, mon
     assert place.left() == set()
 
 
-def test_a_regression_is_refused(place):
-    place.change({"task": "regression"})
-    told = place.call("recommend", place.file, "--max-leak", "0.6")
-    assert told.code == 2
-    assert "expected a classification job, got regression" in told.error
+REGRESSION = {"task": "regression", "parties.bank.label": "balance"}
 
 
-def test_a_real_search(place, monkeypatch):
+def test_a_regression_has_the_candidates_that_are_defined_for_values(place):
+    place.change(REGRESSION)
+    found = Candidates(place.file, None)
+    names = {part for name in set(found.by_name) - {UNDEFENDED} for part in name.split(" + ")}
+    defined = {name for name, protection in REGISTRY.items() if "regression" in protection.tasks}
+    assert {name.split()[0] for name in names} <= defined | {"label_free"}
+    assert {"iso_noise 4", "iso_noise 16", "max_norm", "label_free 64"} <= set(found.by_name)
+    for name, reason in found.left_out.items():
+        assert {"label_dp", "marvell"} & set(name.split()), name
+        assert "on a task of kind binary or multiclass, got regression" in reason
+    for name in found.by_name:
+        assert found.job({"protection": name}).task == "regression"
+    covered = Candidates(place.file, 2.0)
+    assert {name.split()[0] for name in covered.by_name} == {UNDEFENDED, "label_free"}
+    place.change({})
+    assert "iso_noise 16" not in Candidates(place.file, None).by_name
+
+
+@pytest.mark.parametrize(
+    ("changes", "candidate", "metric"),
+    [({}, "label_dp 1", "auc"), (REGRESSION, "label_free 32", "r2"), (REGRESSION, "iso_noise 4", "r2")],
+    ids=["classes", "a regression without gradients", "a regression with noise"],
+)
+def test_a_real_search(place, monkeypatch, changes, candidate, metric):
     """One candidate and the undefended job are really trained and attacked."""
-    kept = {UNDEFENDED, "label_dp 1"}
+    place.change(changes)
+    kept = {UNDEFENDED, candidate}
     proposed = Candidates._proposed
     monkeypatch.setattr(Candidates, "_proposed", lambda self: (one for one in proposed(self) if one[0] in kept))
     told = place.call("recommend", place.file, "--max-excess", "0.5", "--max-loss", "1", "--seeds", "2", "--json")
@@ -220,6 +241,12 @@ def test_a_real_search(place, monkeypatch):
     assert found["chosen"] in kept - {UNDEFENDED}
     assert found["last"][UNDEFENDED]["loss"] == 0
     assert found["trainings"] == 6
+    assert found["metric"] == metric
+    assert all(0.5 <= one["leak"] <= 1 for one in found["last"].values())
+    if candidate.startswith("label_free"):
+        assert found["last"][candidate]["where"] == "telco/embedding/few_labels", (
+            "the only messages, and the only attack"
+        )
     folder = place.folder / "runs" / "job-recommend"
     assert json.loads((folder / "recommend.json").read_text())["chosen"] == found["chosen"]
     shutil.rmtree(folder)

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from cutlayer.sweeps.recommend import Recommendation
 
 Leak = Annotated[
-    float | None, typer.Option("--max-leak", help="Largest leak of the strongest attack: max(AUC, 1 - AUC).")
+    float | None,
+    typer.Option(
+        "--max-leak",
+        help="Largest leak of the strongest attack: max(AUC, 1 - AUC), of a regression of the concordance.",
+    ),
 ]
 Excess = Annotated[
     float | None,
@@ -76,7 +80,7 @@ def recommend(
 def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import rich_table
     from cutlayer.sweeps.recommend import check_table, front_table, verdict
-    from cutlayer.sweeps.recommend.wording import lowest_columns
+    from cutlayer.sweeps.recommend.wording import lowest_columns, not_tried
     from cutlayer.sweeps.result import UNCOUNTED
 
     console.print(Text(f"{plain(verdict(result))}.", "bold"))
@@ -88,8 +92,8 @@ def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> 
     console.print(rich_table(check_table(result)))
     for statement in result.statements.get(result.best or "", ()):
         console.print(Text(f"{plain(statement)}"))
-    if result.left_out:
-        console.print(Text(f"Not tried: {plain('; '.join(f'{k} ({v})' for k, v in result.left_out.items()))}", "dim"))
+    if left_out := not_tried(result):
+        console.print(Text(f"Not tried: {plain(left_out)}", "dim"))
     price = f"{count(result.trainings)} trainings of {count(result.epochs)} epochs in all, {seconds(result.seconds)}"
     console.print(Text(f"Price of this search: {price}. {UNCOUNTED}", "dim"))
     if diff:

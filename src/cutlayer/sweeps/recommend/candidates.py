@@ -37,6 +37,13 @@ _GRADIENTS: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
     "dcor 0.03 + marvell 1": {"dcor": {"alpha": 0.03}, "marvell": {"sum_kl": 1.0}},
 }
 """Combinations without a theorem. A penalty on embeddings alone hides no gradient, so it comes with noise on them."""
+_GRADIENTS_OF_VALUES: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
+    "iso_noise 1": {"iso_noise": {"ratio": 1.0}},
+    "iso_noise 16": {"iso_noise": {"ratio": 16.0}},
+    "dcor 0.03 + iso_noise 4": {"dcor": {"alpha": 0.03}, "iso_noise": {"ratio": 4.0}},
+    "dcor 0.3 + iso_noise 16": {"dcor": {"alpha": 0.3}, "iso_noise": {"ratio": 16.0}},
+}
+"""Further combinations for a regression, which `marvell` and `label_dp` do not protect."""
 _LABEL_DP = (4.0, 2.0, 1.0, 0.5)
 _BESIDE_LABEL_DP: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
     "": {},
@@ -180,7 +187,8 @@ class Candidates:
             for name, others in _BESIDE_LABEL_DP.items()
             if not name or eps in (1.0, 2.0, self.guarantee)
         }
-        for name, privacy in {**dp, **_GRADIENTS}.items():
+        others = _GRADIENTS_OF_VALUES if self.base.task == "regression" else {}
+        for name, privacy in {**dp, **_GRADIENTS, **others}.items():
             yield name, [*bare, *((("parties", self.base.active, "privacy", key), own) for key, own in privacy.items())]
 
     def _label_protections(self) -> list[str]:

@@ -77,8 +77,6 @@ def recommend(request: Request, keys: Keys, progress: Progress) -> Recommendatio
         raise ConfigError.expected("--seeds of 2 or more", request.seeds, "an interval needs two")
     _check_folder(request.out)
     candidates = Candidates(request.file, request.limits.guarantee)
-    if candidates.base.task == "regression":
-        raise ConfigError.expected("a classification job", "regression", "cutlayer sweep varies any key of the job")
     names = list(candidates.by_name)
     if names == [UNDEFENDED]:
         reasons = "; ".join(f"{name}: {why}" for name, why in candidates.left_out.items())

@@ -68,6 +68,14 @@ def _excess(value: float | None) -> str:
     return "n/a" if value is None else excess(value)
 
 
+def not_tried(result: Recommendation) -> str:
+    """The candidates that were left out, by reason; empty where none was."""
+    names: dict[str, list[str]] = {}
+    for name, reason in result.left_out.items():
+        names.setdefault(reason, []).append(name)
+    return "; ".join(f"{', '.join(those)} ({reason})" for reason, those in names.items())
+
+
 def check_table(result: Recommendation) -> Table:
     """The candidates that were trained again with fresh seeds."""
     of = "leak" if result.limits.max_leak is not None else "excess"
