@@ -199,7 +199,9 @@ def test_auto_takes_what_fits_the_task():
     assert names_of(resolve("auto", "binary").labels) == ["norm", "direction", "spectral"]
     assert names_of(resolve("auto", "multiclass").labels) == ["spectral"]
     assert resolve("auto", "regression").labels == ()
-    assert names_of(resolve("auto", "regression").histories) == ["few_labels", "regression_labels"]
+    assert names_of(resolve("auto", "regression").histories) == ["few_labels", "strong_probe", "regression_labels"]
+    assert names_of(resolve("quick", "regression").histories) == ["few_labels", "regression_labels"]
+    assert left_out("quick", "regression") == ("strong_probe",)
     whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "bilinear", "aligned_match", "feature_prior"]
     assert names_of(resolve("auto", "binary").histories) == [*whole_run, "few_labels", "similarity"]
     assert names_of(resolve("auto", "multiclass").histories) == ["few_labels", "similarity"]
@@ -212,7 +214,6 @@ def test_full_takes_what_takes_longer_too():
     assert names_of(full.labels) == ["norm", "direction", "hint", "spectral", "gradient_match", "probe"]
     thorough = set(names_of(full.histories)) - set(names_of(resolve("auto", "binary").histories))
     assert thorough == {"exploit", "strong_probe"}
-    assert "strong_probe" in names_of(resolve("full", "regression").histories)
     assert (full.completions, left_out("full", "binary")) == ((), ())
 
 

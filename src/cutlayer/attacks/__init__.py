@@ -155,9 +155,9 @@ def resolve(
     """
     secret = "labels" if role == "active" else "features"
     if names in CATALOGUES:
-        live = [attack for attack in REGISTRY.values() if attack.live or (names == "full" and attack.thorough)]
-        taken = [attack for attack in live if attack.quick or names != "quick"]
-        kinds = [attack for attack in taken if _secret_of(attack) == secret and task_kind in attack.tasks]
+        fit = [attack for attack in REGISTRY.values() if task_kind in attack.tasks and _secret_of(attack) == secret]
+        live = [attack for attack in fit if attack.in_auto(task_kind) or (names == "full" and attack.thorough)]
+        kinds = [attack for attack in live if attack.quick or names != "quick"]
     else:
         kinds = _named(names, task_kind, secret)
     made = [kind() for kind in kinds]
@@ -177,9 +177,9 @@ def left_out(names: Catalogue | Sequence[str], task_kind: str) -> tuple[str, ...
     """
     if names in ("auto", "full"):
         return ()
-    live = [attack for attack in REGISTRY.values() if attack.live and _secret_of(attack) == "labels"]
-    run = [attack.name for attack in live if attack.quick] if names == "quick" else names
-    return tuple(attack.name for attack in live if task_kind in attack.tasks and attack.name not in run)
+    auto = [attack for attack in REGISTRY.values() if attack.in_auto(task_kind) and _secret_of(attack) == "labels"]
+    run = [attack.name for attack in auto if attack.quick] if names == "quick" else names
+    return tuple(attack.name for attack in auto if attack.name not in run)
 
 
 def _secret_of(attack: type[Attack[Any, Any]]) -> Literal["labels", "features"]:

@@ -27,6 +27,7 @@ class Attack(ABC, Generic[View, Result]):
         needs: Knowledge that it must be given.
         tasks: Kinds of task that it is defined for.
         live: Whether `auto` includes it: cheap, and defined at any cut.
+        live_tasks: Kinds of task for which `auto` includes it in any case: those with few other attacks.
         quick: Whether `auto` includes it at `depth: quick` too.
         thorough: Whether `full` includes it although `auto` does not.
         costly: Whether a catalogue runs it last, and only on messages that no other attack reads nearly whole.
@@ -38,6 +39,7 @@ class Attack(ABC, Generic[View, Result]):
     needs: ClassVar[frozenset[Need]] = frozenset()
     tasks: ClassVar[frozenset[str]]
     live: ClassVar[bool] = False
+    live_tasks: ClassVar[frozenset[str]] = frozenset()
     quick: ClassVar[bool] = True
     thorough: ClassVar[bool] = False
     costly: ClassVar[bool] = False
@@ -71,6 +73,11 @@ class Attack(ABC, Generic[View, Result]):
         """Raise `NotApplicable` unless the attack can run; overriding methods call this one too."""
         if missing := sorted(self.needs - knowledge.held()):
             raise NotApplicable.expected(f"{self.name} with knowledge of {', '.join(missing)}", "none of it")
+
+    @classmethod
+    def in_auto(cls, kind: str) -> bool:
+        """Whether `auto` includes the attack for this kind of task."""
+        return kind in cls.tasks and (cls.live or kind in cls.live_tasks)
 
     @abstractmethod
     def run(self, view: View, knowledge: Knowledge) -> Result:

@@ -205,7 +205,7 @@ class _PartyAudit:
             upright = chosen.values if (leak.batch_auc or 0.5) >= 0.5 else -chosen.values
             self.inferring[len(self.leaks) - 1] = replace(chosen, values=upright)
         whole = run.job.parties[run.job.active].audit.depth == "full"
-        if whole and Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
+        if whole and attack.live and Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
             self.curves.append(label_curve(run, truth, view, attack))
 
 

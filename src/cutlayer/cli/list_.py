@@ -74,6 +74,7 @@ def _entries(what: Catalogue) -> Iterator[dict[str, Any]]:
         for name, attack in sorted(ATTACKS.items()):
             known = {"reads": [str(target) for target in attack.reads], "knows": sorted(attack.needs)}
             catalogue = "auto, full" if attack.live else "full" if attack.thorough else "none; name it"
+            catalogue += "".join(f", auto in a {kind}" for kind in sorted(attack.live_tasks))
             catalogue += " (on messages that no other attack reads whole)" * attack.costly
             audited = {"catalogue": catalogue, "runs": _when(attack)}
             tasks = {"tasks": sorted(attack.tasks), "reference": attack.reference}
