@@ -244,9 +244,7 @@ def test_a_real_search(place, monkeypatch, changes, candidate, metric):
     assert found["metric"] == metric
     assert all(0.5 <= one["leak"] <= 1 for one in found["last"].values())
     if candidate.startswith("label_free"):
-        assert found["last"][candidate]["where"] == "telco/embedding/few_labels", (
-            "the only messages, and the only attack"
-        )
+        assert found["last"][candidate]["where"].startswith("telco/embedding/"), "the only messages"
     folder = place.folder / "runs" / "job-recommend"
     assert json.loads((folder / "recommend.json").read_text())["chosen"] == found["chosen"]
     shutil.rmtree(folder)

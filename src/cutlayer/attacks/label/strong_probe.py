@@ -35,8 +35,8 @@ class StrongProbe(HistoryAttack):
     regression are replaced by their normal scores, and predicted by the mean of the same neighbours, by trees, and by a
     ridge regression on the map; the variant `both` are trees on gradients and embeddings together.
 
-    Knows up to 200 labels. Takes 0.5 s for 8,192 rows of 32 columns. Of the default catalogue in a regression alone, for
-    which few attacks are defined: its trees read more of protected gradients than a linear model.
+    Knows up to 200 labels. Takes 0.5 s for 8,192 rows of 32 columns. The default catalogue has it in regressions alone:
+    few other attacks are defined there, and its trees read more of protected gradients than a linear model.
 
     Reference: Cover and Hart 1967, Nearest neighbor pattern classification; Geurts, Ernst and Wehenkel 2006, Extremely
     randomized trees; Williams and Seeger 2000, Using the Nystroem method to speed up kernel machines. The known labels
