@@ -28,7 +28,7 @@ def test_both_sides_learn_a_toy_and_the_table_states_the_difference(data: DataSe
     header, _, line = page([row]).splitlines()
     assert header.count("|") == line.count("|")
     assert line.startswith("| toy | 400 | 2 | 1 | AUC |")
-    assert f"{row.gap:+.3f}" in line
+    assert f"{row.gaps[0]:+.3f}, {row.gaps[1]:+.3f}" in line
 
 
 def test_few_rows_are_drawn_once_with_the_columns_of_every_party() -> None:

@@ -60,6 +60,14 @@ def test_the_first_frequencies_have_the_stated_deviation() -> None:
     assert abs(float(model.numbers.frequencies.detach().std()) - 0.7) < 0.02  # 4 standard errors of 20,000
 
 
+def test_an_unknown_category_adds_nothing_until_it_is_trained() -> None:
+    model = build_bottom(SECTION, Inputs((3, 4), 2)).eval()
+    numbers = torch.randn(1, 2).expand(5, 2)
+    codes = torch.tensor([[0, 0], [1, 1], [2, 2], [0, 3], [2, 0]], dtype=torch.int32)
+    embedding = model(codes, numbers)
+    torch.testing.assert_close(embedding, embedding[:1].expand(5, 4))
+
+
 def test_pixels_have_no_periodic_embedding() -> None:
     model = build_bottom(SECTION, Inputs((), 3 + 16, (1, 4, 4)))
     assert isinstance(model, TabularBottom)

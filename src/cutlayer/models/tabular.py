@@ -95,9 +95,9 @@ class TabularBottom(BottomModel):
 
     In the manner of RealMLP, a multilayer perceptron whose defaults were tuned on many tables. It differs: widths and
     learning rate are those of the job, without schedules; layers have PyTorch's initial weights, not the neural tangent
-    parametrisation; activations have no parameters; all categories are embedded, also those of few values; labels are
-    not smoothed. Each row is embedded on its own: nothing is normalised over the batch. The pixels of an image have no
-    periodic embedding.
+    parametrisation; activations have no parameters; all categories are embedded, also those of few values, by vectors
+    that begin at zero; labels are not smoothed. Each row is embedded on its own: nothing is normalised over the batch.
+    The pixels of an image have no periodic embedding.
 
     Reference: Holzmueller, Grinsztajn, Steinwart 2024, Better by default: strong pre-tuned MLPs and boosted trees on
     tabular data (arXiv 2407.04491), section 3.
@@ -109,6 +109,9 @@ class TabularBottom(BottomModel):
         self.pixels = math.prod(inputs.image) if inputs.image else 0
         columns = inputs.numbers - self.pixels
         self.categories = FusedEmbedding(inputs.cardinalities, config.embedding) if inputs.cardinalities else None
+        if self.categories is not None:
+            # So that a category of few training rows stays near zero, and one of none is zero, not a random vector.
+            nn.init.zeros_(self.categories.table.weight)
         self.numbers = PeriodicNumbers(columns, config) if columns else None
         width_in = len(inputs.cardinalities) * config.embedding + self.pixels + columns * (1 + config.number_embedding)
         self.scale = InputScale(width_in)
