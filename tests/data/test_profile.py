@@ -35,6 +35,14 @@ def test_one_word_among_numbers_is_named_with_what_it_costs() -> None:
     assert "makes it text" not in str(profiled(words, FeaturesConfig(categorical=("x",))).notes)
 
 
+def test_numbers_stored_as_text_are_named_but_codes_are_not() -> None:
+    (note,) = profiled([*map(str, numbers())]).notes
+    assert "267 different numbers stored as text" in note
+    assert "stored as text" not in str(profiled([*map(str, numbers())], FeaturesConfig(categorical=("x",))).notes)
+    for codes in ([f"{row % 48:05}" for row in range(ROWS)], [str(row % 20) for row in range(ROWS)]):
+        assert not profiled(codes).notes
+
+
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%d/%m/%Y", "%Y-%m-%d %H:%M:%S"])
 def test_dates_as_text(form: str) -> None:
     start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

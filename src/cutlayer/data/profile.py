@@ -19,6 +19,8 @@ _ODD = 0.1
 _RARE = 10
 """Rows of a category, on average, below which most categories are too rare to learn from."""
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}")
+_PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?")
+"""A number without a leading zero, which a code may have, and of at most 15 digits before the point."""
 
 
 class ColumnProfile(FrozenModel):
@@ -121,6 +123,11 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
         yield (
             f"{len(distinct) - len(words):,} different numbers, but {_shown(words[0])}{others} makes it text, and so "
             f"{len(distinct):,} categories; name the word in table.missing, or the column in features.categorical"
+        )
+    elif len(distinct) > MANY and all(_PLAIN_NUMBER.fullmatch(value) for value in distinct):
+        yield (
+            f"{len(distinct):,} different numbers stored as text, such as {_shown(distinct[0])}, so as many categories "
+            "without an order; store quantities as numbers, and name codes in features.categorical"
         )
     elif distinct and sum(_DATE.fullmatch(value) is not None for value in distinct) >= (1 - _ODD) * len(distinct):
         yield f"dates as text, such as {_shown(distinct[0])}: each is a category; store them as dates, or exclude it"
