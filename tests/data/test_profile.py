@@ -14,10 +14,12 @@ from cutlayer.data.profile import ColumnProfile
 ROWS = 480
 
 
-def profiled(column: object, features: FeaturesConfig | None = None, label: object = None) -> ColumnProfile:
-    columns = {"x": pa.array(column), "y": pa.array(label if label is not None else [0, 1] * (ROWS // 2))}
+def profiled(
+    column: object, features: FeaturesConfig | None = None, label: object = None, name: str = "x"
+) -> ColumnProfile:
+    columns = {name: pa.array(column), "y": pa.array(label if label is not None else [0, 1] * (ROWS // 2))}
     table = PartyTable("bank", pa.table(columns), label="y", features=features)
-    return next(profile for profile in table.profiles("bank") if profile.name == "x")
+    return next(profile for profile in table.profiles("bank") if profile.name == name)
 
 
 def numbers() -> list[float]:
@@ -41,6 +43,20 @@ def test_numbers_stored_as_text_are_named_but_codes_are_not() -> None:
     assert "stored as text" not in str(profiled([*map(str, numbers())], FeaturesConfig(categorical=("x",))).notes)
     for codes in ([f"{row % 48:05}" for row in range(ROWS)], [str(row % 20) for row in range(ROWS)]):
         assert not profiled(codes).notes
+
+
+@pytest.mark.parametrize("name", ["uid", "shop_id", "movieId", "zip"])
+def test_codes_that_are_taken_for_quantities_are_named(name: str) -> None:
+    codes = [row * 37 % 100 for row in range(ROWS)]
+    (note,) = profiled(codes, name=name).notes
+    assert "by its name it holds codes, 100 different ones" in note
+    assert not profiled(codes, FeaturesConfig(categorical=(name,)), name=name).notes
+    assert not profiled([row % 12 for row in range(ROWS)], name=name).notes
+
+
+@pytest.mark.parametrize("name", ["x", "bid", "paid", "idle", "decode"])
+def test_other_whole_numbers_are_quantities(name: str) -> None:
+    assert not profiled([row * 37 % 100 for row in range(ROWS)], name=name).notes
 
 
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%d/%m/%Y", "%Y-%m-%d %H:%M:%S"])

@@ -19,6 +19,8 @@ _ODD = 0.1
 _RARE = 10
 """Rows of a category, on average, below which most categories are too rare to learn from."""
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}")
+_CODE_NAME = re.compile(r"(^|[_ .-])([a-ac-z]?id|code|zip|postcode)$|[a-z](Id|ID|Code)$", re.ASCII)
+"""Names such as `uid`, `shop_id` and `movieId`; not `bid`."""
 _PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?")
 """A number without a leading zero, which a code may have, and of at most 15 digits before the point."""
 
@@ -77,7 +79,7 @@ def _profile(
         return _described(party, name, column, kind, "feature", ())
     values = without_nan(decoded(column))
     present = values.drop_null()
-    notes = [] if meant else [*_of_text(present)] if is_text(present.type) else [*_of_numbers(present)]
+    notes = [] if meant else [*_of_text(present)] if is_text(present.type) else [*_of_numbers(name, present)]
     distinct = pc.count_distinct(present).as_py()
     if not len(present):
         notes = ["it holds no value; exclude it"]
@@ -135,12 +137,19 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
         yield "all values differ: a value of a new row is always unknown; exclude it"
 
 
-def _of_numbers(present: pa.ChunkedArray) -> Iterator[str]:
+def _of_numbers(name: str, present: pa.ChunkedArray) -> Iterator[str]:
+    """Notes on a numeric column."""
     if not pa.types.is_integer(present.type) or len(present) <= MANY:
         return
     ends = pc.min_max(present).as_py()
-    if pc.count_distinct(present).as_py() == len(present) == ends["max"] - ends["min"] + 1:
+    distinct = pc.count_distinct(present).as_py()
+    if distinct == len(present) == ends["max"] - ends["min"] + 1:
         yield "it numbers the rows; exclude it"
+    elif MANY < distinct <= len(present) / 2 and _CODE_NAME.search(name):
+        yield (
+            f"by its name it holds codes, {distinct:,} different ones, and it is taken for a quantity; name it in "
+            "features.categorical"
+        )
 
 
 def _is_label(values: pa.ChunkedArray, labels: pa.ChunkedArray) -> bool:
