@@ -156,17 +156,40 @@ def test_a_split_counts_before_it_is_sent(world: World, monkeypatch: pytest.Monk
     assert "split" not in seen
 
 
+def test_a_split_counts_before_it_is_sent_although_the_draws_come_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = SplitConfig(test=0.2, validation=0.2, by="bank_0")
+    wanted = job()
+    wanted = wanted.model_copy(update={"train": wanted.train.model_copy(update={"split": split})})
+    sent: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("cutlayer.channel.Port.deliver", _noting(sent, until="embedding"))
+        with pytest.raises(Crash):
+            world.run(wanted)
+    assert "split" in sent
+    (line,) = world.lines(ACTIVE)
+    assert [(entry.protection, entry.protects) for entry in line.ledger.entries] == [("split", "features")]
+    sent.clear()
+    monkeypatch.setattr("cutlayer.channel.Port.deliver", _noting(sent))
+    with pytest.raises(BudgetExceeded, match=r"largest values.*nothing was sent"):
+        world.run(job(budget=9.0).model_copy(update={"train": wanted.train}))
+    assert "split" not in sent
+
+
 def _crash(*_: object, **__: object) -> None:
     raise Crash
 
 
-def _noting(seen: list[str]) -> Any:
+def _noting(seen: list[str], until: str = "") -> Any:
     from cutlayer.channel import Port
 
     deliver = Port.deliver
 
     def note(self: Port, message: Any) -> None:
         seen.append(message.kind.value)
+        if message.kind.value == until:
+            raise Crash
         deliver(self, message)
 
     return note

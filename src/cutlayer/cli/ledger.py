@@ -49,7 +49,8 @@ def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
         # The sum of a run's rows is that of every run that shares one of them, so that runs of the same rows have one.
         for rows, sharing in {line.rows: runs for line, runs in sums if line.party == party}.items():
             runs, names = of_party(party, sharing), _names(party, sharing)
-            count = "1 run shares" if len(runs) == 1 else f"{len(runs)} runs share"
+            different = len({line.run for line in runs})
+            count = "1 run shares" if different == 1 else f"{different} runs share"
             yield f"  all runs, rows {rows[:8]} ({count} a row with them):"
             yield from (f"    {total.statement}" for total in sum_of(runs).totals)
             if names:
@@ -75,7 +76,7 @@ def _plain(line: RunLine, sharing: Sequence[RunLine]) -> dict[str, Any]:
         "rows": line.rows,
         "count": line.count,
         "totals": [total.model_dump(mode="json") for total in line.ledger.totals],
-        "runs_on_these_rows": len(runs),
+        "runs_on_these_rows": len({line.run for line in runs}),
         "other_names": _names(line.party, sharing),
         "all_runs": [total.model_dump(mode="json") for total in sum_of(runs).totals],
     }

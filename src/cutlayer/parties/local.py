@@ -47,6 +47,9 @@ class RunCharge(Protocol):
     def charge(self) -> None:
         """Count the run, once, before its first release."""
 
+    def charge_split(self, digests: Digests) -> None:
+        """Count a split by a column that is sent before labels are drawn."""
+
     def exceed(self, releases: int, steps: int) -> None:
         """Count releases and private steps beyond the plan, before the first of them."""
 

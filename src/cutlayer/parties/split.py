@@ -51,9 +51,14 @@ def split_at_active(job: Job, local: Local, positions: Positions, ports: Iterabl
         split = draw_split(job, local.table, positions, local.secret)
         _store(local, split)
     # A peer that ends the run after this message has the split all the same. Where labels are drawn, which is not done
-    # yet, the ledger names the draws: the run counts with its first gradient, and no such split depends on labels.
-    if not local.chain.acts_at("labels") and (count := local.charge_run(local.table.digests[positions])) is not None:
-        count()
+    # yet, the ledger names the draws, and the rest of the run counts with its first gradient; no such split depends on
+    # labels.
+    digests = local.table.digests[positions]
+    if not local.chain.acts_at("labels"):
+        if (count := local.charge_run(digests)) is not None:
+            count()
+    elif local.all_runs is not None:
+        local.all_runs.charge_split(digests)
     for port in ports:
         send_in_chunks(port, Kind.SPLIT, "parts", split.codes)
     return split

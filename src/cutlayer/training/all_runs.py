@@ -33,7 +33,7 @@ from cutlayer.protections import Chain
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory import Drawn, LabelMemory
 from cutlayer.training.keys import label_folder
-from cutlayer.training.run_ledger import chain_of, planned_entries
+from cutlayer.training.run_ledger import SPLIT, chain_of, planned_entries
 
 REMEDY = "take rows that no earlier run used, fewer releases or more noise, or raise the budget"
 RENAMED = "not in the sum: runs on these rows as {names}; if that is {party} under another name, the costs add up"
@@ -81,8 +81,23 @@ class AllRuns:
             CheckpointError: the ledger is damaged, or an older copy is in its place.
         """
         if not self._charged and self._digests is not None:
-            self._add(self._planned(), beyond_plan=False)
+            planned = self._planned()
+            self._add(self._digests, planned, planned, beyond_plan=False)
             self._charged = True
+
+    def charge_split(self, digests: Digests) -> None:
+        """Count a split by a column that is sent before labels are drawn, in a line of its own.
+
+        Args:
+            digests: Digests of the ids of the common rows, uint8 (n, 16).
+
+        Raises:
+            BudgetExceeded: the party has a budget of all runs, which a split without a guarantee exceeds.
+            CheckpointError: the ledger is damaged, or an older copy is in its place.
+        """
+        entries = planned_entries(self.job, self.name, self.chain)
+        ledger = Ledger(tuple(entry for entry in entries if entry.protection == SPLIT))
+        self._add(digests, ledger, ledger, beyond_plan=False)
 
     def exceed(self, releases: int, steps: int) -> None:
         """Count the releases and private steps beyond the plan, before the first of them.
@@ -92,17 +107,17 @@ class AllRuns:
             steps: Maximum number of private steps of a row beyond the plan.
         """
         self.charge()
-        entries = tuple(_more(entry, releases, steps) for entry in self._planned().entries)
-        self._add(Ledger(entries), beyond_plan=True)
+        planned = self._planned()
+        entries = tuple(_more(entry, releases, steps) for entry in planned.entries)
+        if self._digests is not None:
+            self._add(self._digests, planned, Ledger(entries), beyond_plan=True)
 
     def _planned(self) -> Ledger:
         entries = planned_entries(self.job, self.name, self.chain)
         return Ledger(tuple(_drawn(entry, self._draws()) for entry in entries))
 
-    def _add(self, ledger: Ledger, *, beyond_plan: bool) -> None:
-        if self._digests is None:
-            return
-        words = row_words(self._digests)
+    def _add(self, digests: Digests, planned: Ledger, ledger: Ledger, *, beyond_plan: bool) -> None:
+        words = row_words(digests)
         line = RunLine(
             run=self.run,
             party=self.name,
@@ -110,7 +125,7 @@ class AllRuns:
             source=self.source,
             rows=rows_digest(words),
             count=len(words),
-            plan=_digest(self._planned()),
+            plan=_digest(planned),
             ledger=ledger,
         )
 
@@ -203,6 +218,7 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
     wanted = (
         f"{name}: expected all runs on the same rows to cost epsilon {budget.epsilon:g} at most, as its budget says"
     )
+    runs = len({line.run for line in lines})
     for total in sum_of(lines, budget.delta).totals:
         towards = f"towards {', '.join(total.towards)}"
         if total.epsilon is None:
@@ -210,7 +226,7 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
                 f"{wanted}, got one without a guarantee{as_others} {towards}: {total.why}; nothing was sent"
             )
         if total.epsilon > budget.epsilon * (1 + 1e-9):
-            got = f"{total.epsilon:.4g} at delta {budget.delta:g} over {len(lines)} runs{as_others} {towards}"
+            got = f"{total.epsilon:.4g} at delta {budget.delta:g} over {runs} runs{as_others} {towards}"
             raise BudgetExceeded(f"{wanted}, got {got}; nothing was sent; {REMEDY}")
 
 
