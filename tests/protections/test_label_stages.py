@@ -16,7 +16,7 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.jobs.check import check_job, notes_of
 from cutlayer.protections import LabelDP, LabelDPConfig
-from cutlayer.protections.label_memory import Drawn, LabelMemory
+from cutlayer.protections.label_memory import Drawn, LabelMemory, Recalled
 from cutlayer.protections.label_stages import UNDRAWN, LabelStages, parts_of_rows
 from tests.parties.runs import raw_job
 
@@ -124,6 +124,29 @@ def test_the_first_prior_of_a_stage_counts_whatever_a_resume_predicts(tmp_path: 
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match="damaged"):
         memory.stage(recalled, 1, ids, likely)
+
+
+def test_a_stage_whose_likely_classes_are_lost_is_not_drawn_again(tmp_path: Path) -> None:
+    """Other likely classes would be a second draw of the same labels, whose eps no ledger states."""
+    codes, ids = torch.arange(100) % CLASSES, digests(100)
+    likely = torch.ones(100, CLASSES, dtype=torch.bool)
+    of = Drawn("label", EPS, CLASSES, 3)
+
+    def resumed() -> tuple[LabelMemory, Recalled]:
+        memory = LabelMemory(tmp_path / "memory", tmp_path / "run.json", SECRET)
+        return memory, memory.recall(codes, ids, of, "redraw")
+
+    memory, recalled = resumed()
+    memory.stage(recalled, 1, ids, likely)
+    memory.stage(recalled, 2, ids, likely)
+    memory, again = resumed()
+    assert again == recalled
+    assert torch.equal(memory.stage(again, 1, ids, ~likely), likely)
+    for path in (tmp_path / "memory").glob("*-1.stage"):
+        path.unlink()
+    with pytest.raises(CheckpointError, match=r"likely classes of stage 1 that the run drew from.*got none"):
+        memory.stage(again, 1, ids, likely)
+    assert torch.equal(memory.stage(again, 2, ids, ~likely), likely)
 
 
 def test_each_number_of_stages_has_draws_of_its_own(tmp_path: Path) -> None:

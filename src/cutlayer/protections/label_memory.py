@@ -191,16 +191,21 @@ class LabelMemory:
             likely: likely classes of each row, bool (n, classes).
 
         Raises:
-            CheckpointError: what is on disk is damaged, or of other rows.
+            CheckpointError: what is on disk is damaged, of other rows, or gone although the run folder names it.
             RunFolderError: another process has used the memory for a minute.
         """
         path = self.folder / f"{recalled.which}-{recalled.generation}-{number}.stage"
         purpose = recalled.draws.encode(), str(number).encode(), digests.numpy().tobytes()
         with self._locked():
             if not path.exists():
+                if number in self._stages_of_run(recalled.which):
+                    wanted = f"the likely classes of stage {number} that the run drew from, {path}"
+                    raise CheckpointError.expected(wanted, "none", "restore it from a backup, or start a new run")
                 packed = np.packbits(likely.numpy(), axis=1)
                 tag = derive(self._secret, b"label stage check", *purpose, packed.tobytes(), size=16).hex()
                 write_whole(path, save({"likely": packed}, {"check": tag}))
+                # After the file: a note of a stage that is not there would refuse the resume of a run that died here.
+                self._note_stage(recalled.which, number)
                 return likely
             try:
                 with safe_open(path, framework="numpy") as file:
@@ -288,6 +293,19 @@ class LabelMemory:
             return (int(noted[which]["generation"]), str(noted[which]["memory"])) if which in noted else (None, "")
         except (ValueError, KeyError, TypeError):
             raise self._damaged(self.record) from None
+
+    def _stages_of_run(self, which: str) -> list[int]:
+        """Numbers of the stages whose likely classes the run has fixed."""
+        try:
+            noted = json.loads(self.record.read_text())[which]
+            return [int(number) for number in noted.get("stages", [])]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise self._damaged(self.record) from None
+
+    def _note_stage(self, which: str, number: int) -> None:
+        stages = sorted({*self._stages_of_run(which), number})
+        noted = json.loads(self.record.read_text())
+        write_whole(self.record, json.dumps({**noted, which: {**noted[which], "stages": stages}}) + "\n")
 
     def _note_draws(self, which: str, generation: int, memory: str) -> None:
         make_folder(self.record.parent)
