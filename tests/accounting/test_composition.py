@@ -58,6 +58,10 @@ def test_label_dp_costs_eps_once_and_redrawing_costs_it_every_time():
     assert Composition.of([redrawn]).accountant == "pure"
 
 
+def test_a_draw_that_depends_on_no_label_costs_nothing():
+    assert Composition.of([RandomizedResponse(0.0, 2)]).epsilon(DELTA) == 0.0
+
+
 def test_the_curve_of_one_draw_is_that_of_two_answers():
     kept = math.e / (1 + math.e)
     for epsilon, delta in Composition.of([RandomizedResponse(1.0, 2)]).curve():
@@ -138,5 +142,5 @@ def test_impossible_events_are_refused(make):
 
 @pytest.mark.parametrize("event", [object(), "none", 3])
 def test_an_unknown_event_is_an_error_and_no_zero(event):
-    with pytest.raises(ConfigError, match="expected an event that the ledger knows"):
+    with pytest.raises(ConfigError, match=r"expected an event that the ledger knows \(.*DPSGD, "):
         Composition.of([event])
