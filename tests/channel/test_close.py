@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
 import pytest
 
 from cutlayer.channel import Kind, Message, Port
@@ -25,3 +29,40 @@ def test_a_farewell_is_read_although_the_party_was_about_to_send() -> None:
     assert stream.receive(port).fields["reason"] == "Interrupted"
     with pytest.raises(PeerLost, match="it closed the link"):
         port.send(Kind.EPOCH_END, epoch=1, fields={"stop": False, "best": False})
+
+
+class _EndedCall(grpc.Call):
+    """A call of a passive party that the active party ended, with a status and without a chunk."""
+
+    def __init__(self, status: grpc.StatusCode) -> None:
+        self.status = status
+
+    def code(self) -> grpc.StatusCode:
+        return self.status
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    is_active = time_remaining = cancel = add_callback = initial_metadata = trailing_metadata = details = code
+
+
+@pytest.mark.parametrize(
+    ("status", "closing", "final"),
+    [
+        (grpc.StatusCode.OK, True, True),
+        (grpc.StatusCode.UNAVAILABLE, True, False),
+        (grpc.StatusCode.OK, False, False),
+    ],
+)
+def test_a_peer_that_acts_on_the_end_before_grpc_reports_it_taken_did_not_break_the_link(
+    status: grpc.StatusCode, *, closing: bool, final: bool
+) -> None:
+    """On a busy machine gRPC resumes the iterator of the chunks only after the peer has ended the call."""
+    stream = Stream("bank", DEFAULT_LIMITS, timeout=5, reconnect=30)
+    call = stream.attach(0)
+    assert call is not None
+    if closing:
+        stream.finish()
+        assert next(stream.outgoing(call)) == END  # taken, and not yet reported
+    why = "this party closed the link" if final else "the connection broke"
+    assert stream.pump(_EndedCall(status)) == (why, final)

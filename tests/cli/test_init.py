@@ -74,7 +74,7 @@ def test_the_six_questions(place, folder, monkeypatch):
     [
         (["--labels", "bnk.csv"], "expected one of bank.csv, telco.csv, got 'bnk.csv'; did you mean 'bank.csv'?"),
         (["--label", "defalt"], "did you mean 'default'?"),
-        (["--id", "ident"], "expected one of id, got 'ident'"),
+        (["--id", "ident"], "expected a column of bank.csv, got 'ident'; "),
         (["--protect", "label"], "did you mean 'labels'?"),
         (["--partner", "bank.csv", "--labels", "bank.csv"], "expected one of telco.csv, got 'bank.csv'"),
     ],
@@ -113,6 +113,46 @@ def test_the_split(place, folder):
         (folder / "job.yaml").unlink()
     told = place.call("init", folder, "--split-by", "balanc", "--yes")
     assert (told.code, "no column 'balanc' in bank.csv; did you mean 'balance'?" in told.error) == (2, True)
+
+
+def test_ids_of_different_names(place, folder):
+    """The same letters are found; other names are given, once each."""
+    telco = folder / "telco.csv"
+    rows = telco.read_text().partition("\n")
+    assert "id" in rows[0].split(",")
+    for name, options in (("ID", []), ("number", ["--id", "number", "--id", "id"])):
+        telco.write_text("\n".join([rows[0].replace("id", name, 1), rows[2]]))
+        assert place.call("init", folder, *options, "--yes").code == 0
+        parties = load_job(folder / "job.yaml").parties
+        assert (parties["bank"].id.column, parties["telco"].id.column) == ("id", name)
+        assert place.call("check", folder / "job.yaml").code == 0
+        (folder / "job.yaml").unlink()
+    told = place.call("init", folder, "--id", "number", "--yes")
+    assert "expected a column of bank.csv, got 'number'" in told.error
+    assert "give --id once for each name" in told.error
+
+
+def test_a_half_without_a_guarantee_says_who_may_learn_what(place, folder):
+    assert place.call("init", folder, "--apart", "--protect", "nothing", "--yes").code == 0
+    for name, phrase in (
+        ("bank", "gradients depend on the labels, and telco may infer labels from them"),
+        ("telco", "bank receives an embedding of every common row, and may rebuild columns of telco from it"),
+    ):
+        private = folder / f"{name}.yaml"
+        told = place.call("check", folder / "job.yaml", "--as", name, "--local", private, "--json").document()
+        assert told["ready"]
+        guarantee = next(check for check in reversed(told["checks"]) if check["name"] == "guarantee")
+        assert (guarantee["caution"], guarantee["found"]) == (True, f"none: {phrase}")
+
+
+def test_a_half_shows_what_is_odd_about_its_columns(place, folder):
+    telco = folder / "telco.csv"
+    first, *rows = telco.read_text().splitlines()
+    telco.write_text("\n".join([f"{first},since", *(f"{row},2024-01-{1 + n % 28:02}" for n, row in enumerate(rows))]))
+    assert place.call("init", folder, "--apart", "--yes").code == 0
+    told = place.call("check", folder / "job.yaml", "--as", "telco", "--local", folder / "telco.yaml")
+    assert told.code == 0
+    assert "warning column since: dates as text" in " ".join(told.out.split())
 
 
 def test_nothing_is_overwritten(place, folder):

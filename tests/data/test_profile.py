@@ -68,6 +68,17 @@ def test_dates_as_text(form: str) -> None:
     assert not profiled(days).notes
 
 
+@pytest.mark.parametrize("form", ["{:,.2f}", "€ {:.2f}", "{:.1f} %"])
+def test_numbers_written_as_text(form: str) -> None:
+    amounts = [form.format(100 * number) for number in numbers()]
+    (note,) = profiled(amounts).notes
+    assert "numbers written as text, such as" in note
+    assert "write them like 1234.5" in note
+    assert "written as text" not in str(profiled(amounts, FeaturesConfig(categorical=("x",))).notes)
+    words = [f"street {row % 90}, 2nd floor" for row in range(ROWS)]
+    assert "written as text" not in str(profiled(words).notes)
+
+
 def test_columns_that_name_the_row_or_say_nothing() -> None:
     assert "all values differ" in profiled([f"customer {row}" for row in range(ROWS)]).notes[0]
     assert "numbers the rows" in profiled([1000 + row for row in reversed(range(ROWS))]).notes[0]

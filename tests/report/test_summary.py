@@ -29,9 +29,13 @@ def test_a_leak_of_a_party_that_no_label_reaches_is_that_of_its_own_columns(repo
     worst = worst_of(report, "this run")
     entry = Entry("label_free", "bank", "labels", (worst.party,), LabelFree())
     free = report.model_copy(update={"ledger": Ledger((entry,)), "protections": ()})
-    assert verdict(free).startswith(f"Worst leak {auc(worst.leak)} from the own columns of {worst.party} alone (")
+    assert verdict(free).startswith(
+        f"Worst leak {auc(worst.leak)}, read from what {worst.party} computes of its own columns alone ("
+    )
     undefended = free.model_copy(update={"leaks": (worst,)})
-    assert verdict(undefended).startswith(f"Worst leak {auc(worst.leak)} from the own columns of {worst.party} alone, ")
+    assert verdict(undefended).startswith(
+        f"Worst leak {auc(worst.leak)}, read from what {worst.party} computes of its own columns alone, "
+    )
     assert "with no protection" in verdict(undefended.model_copy(update={"ledger": Ledger(())}))
 
 
@@ -91,3 +95,37 @@ def test_passed_gates_are_good(report: Report) -> None:
         "good",
         "Passed: 1 gate held.",
     )
+
+
+def test_what_was_not_measured_is_named(report: Report) -> None:
+    """Silence about a party's columns or about departed models must not read as safety."""
+    passive = [party.name for party in report.parties if party.role == "passive"]
+    bare = report.model_copy(update={"features": (), "completions": (), "limits": (), "left_out": ()})
+    assert answer(bare, "Not measured") == (
+        f"Reconstruction of the columns of {', '.join(passive)}; model completion by a departed party, and attacks "
+        "that are not known today."
+    )
+    part = report.features[0].model_copy(update={"run": "this run", "party": passive[0]})
+    some = bare.model_copy(update={"features": (part,), "left_out": ("norm",)})
+    assert passive[0] not in answer(some, "Not measured")
+    assert "1 attack of the default catalogue" in answer(some, "Not measured")
+
+
+def test_the_guarantee_is_answered_with_what_it_does_not_cover(report: Report) -> None:
+    passive = [party.name for party in report.parties if party.role == "passive"]
+    entry = Entry("label_free", "bank", "labels", (passive[0],), LabelFree())
+    text = answer(report.model_copy(update={"ledger": Ledger((entry,))}), "Formal guarantees")
+    assert text.startswith(f"the labels of the training rows of bank, towards {passive[0]}: epsilon 0 per row. ")
+    columns = f"the columns of {', '.join(passive)}."
+    others = f"the labels towards {', '.join(passive[1:])} or " if passive[1:] else ""
+    assert text.endswith(f"This report states no guarantee for {others}{columns}")
+    nothing = answer(report.model_copy(update={"ledger": Ledger(())}), "Formal guarantees")
+    assert nothing.startswith(f"None. This report states no guarantee for the labels towards {', '.join(passive)} or ")
+
+
+def test_a_difference_that_rounds_to_nothing_is_equal(report: Report) -> None:
+    own, other, *rest = report.utility.rows
+    close = other.model_copy(update={"metrics": {**other.metrics, "auc": own.metrics["auc"] - 3.1e-4}})
+    shown = report.model_copy(update={"utility": report.utility.model_copy(update={"rows": (own, close, *rest)})})
+    assert f"equal to {other.name}" in answer(shown, "Utility")
+    assert "e-04" not in answer(shown, "Utility")

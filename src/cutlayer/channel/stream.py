@@ -102,7 +102,7 @@ class Stream:
         self._inbox, self._outbox = Inbox(limits.queued_bytes), Outbox(limits.queued_bytes)
         self._received = self._acknowledged = self._unacknowledged = 0
         self._damage: ProtocolError | None = None
-        self._ended = self._end_sent = False
+        self._ended = self._end_sent = self._end_offered = False
         self._expiry: threading.Timer | None = None
 
     @property
@@ -138,7 +138,8 @@ class Stream:
             if self._ended or not self._outbox.resumes_at(first):
                 return None
             self._cancel_expiry()
-            self._call, self._end_sent = Attachment(first, self._received), False
+            self._call = Attachment(first, self._received)
+            self._end_sent = self._end_offered = False
             self.opened.set()
             self._outbox.wake()
             return self._call
@@ -195,6 +196,7 @@ class Stream:
             except Replaced:
                 return
             except FramesEnded:
+                self._end_offered = True
                 yield END
                 self._end_sent = True  # gRPC has taken it
                 return
@@ -232,8 +234,9 @@ class Stream:
             if isinstance(error, grpc.Call) or not self._end_sent:
                 return describe(error), False
         # gRPC may end the requests of a broken call as those of a finished one: without END, only an end that this side
-        # has sent explains it.
-        return ("this party closed the link", True) if self._end_sent else ("the connection broke", False)
+        # sent explains it. On a busy machine the peer may act on it before gRPC says that it was taken.
+        closed = self._end_sent or (self._end_offered and _succeeded(arrivals))
+        return ("this party closed the link", True) if closed else ("the connection broke", False)
 
     def detach(self, call: Attachment, why: str, *, final: bool) -> bool:
         """Take the link from a call that ended, unless another one has it.
@@ -325,6 +328,11 @@ class Stream:
 
     def _lost(self, why: str) -> PeerLost:
         return PeerLost(f"lost {self.peer}: {why}", peer=self.peer)
+
+
+def _succeeded(arrivals: Iterable[Arrival]) -> bool:
+    """Whether the active party ended a call without an error; of its own side of a call nobody can tell."""
+    return isinstance(arrivals, grpc.Call) and arrivals.code() is grpc.StatusCode.OK
 
 
 def describe(error: grpc.RpcError) -> str:

@@ -22,7 +22,10 @@ Folder = Annotated[Path, typer.Argument(help="The folder with the parties' table
 Owner = Annotated[str | None, typer.Option("--labels", help="The file with the labels.")]
 Partner = Annotated[list[str] | None, typer.Option("--partner", help="A partner's file; may be repeated.")]
 Label = Annotated[str | None, typer.Option("--label", help="The column of the labels.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column that identifies a row in every table.")]
+Id = Annotated[
+    list[str] | None,
+    typer.Option("--id", help="The column that identifies a row; repeat it where the tables name it differently."),
+]
 Protect = Annotated[str | None, typer.Option("--protect", help="What to protect: labels, columns, both or nothing.")]
 Apart = Annotated[
     bool | None, typer.Option("--apart/--together", help="A private file for each organisation, or all in job.yaml.")
@@ -55,7 +58,7 @@ def init(
         raise ConfigError.expected("a folder with tables", str(folder))
     tables = find_tables(folder)
     asking = not (yes or json) and sys.stdin.isatty()
-    job = _answered(tables, owner, partner or [], label, id, protect, apart, asking=asking)
+    job = _answered(tables, owner, partner or [], label, id or [], protect, apart, asking=asking)
     job = replace(job, split_by=split_by)
     files = files_of(job, folder)
     written = _write(folder, files)
@@ -76,23 +79,21 @@ def _answered(
     owner: str | None,
     partners: Sequence[str],
     label: str | None,
-    key: str | None,
+    keys: Sequence[str],
     protect: str | None,
     apart: bool | None,
     *,
     asking: bool,
 ) -> FirstJob:
     """The job, from the options, then from the questions on a terminal, then from guesses."""
-    from cutlayer.jobs.first_job import FirstJob, candidates, guess
+    from cutlayer.jobs.first_job import FirstJob, candidates, guess, id_columns
 
     names = {table.path.name: table for table in tables}
-    guessed = None if owner and label and key else guess(tables) if not (owner or label or key) else None
-    common = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
-    first = guessed.owner.path.name if guessed else _owner_of(names, label)
+    ids = id_columns(tables, keys)
+    first = _owner_of(names, label) if owner or label else guess(tables, ids)[0].path.name
     chosen = names[_choice("Which table has the labels?", list(names), owner, first, asking=asking)]
-    unique = [name for name in common if all(table.distinct[name] == table.rows for table in tables)]
-    key = _choice("Which column identifies a row?", common, key, (unique or common or [""])[0], asking=asking)
-    likely = candidates(chosen, key)
+    ids = _asked_ids(tables, ids) if asking and not keys else ids
+    likely = candidates(chosen, ids[chosen.path.name])
     label = _choice("Which column is the label?", likely, label, (likely or [""])[0], asking=asking)
     others = [name for name in names if name != chosen.path.name]
     listed = list(partners) or others
@@ -102,7 +103,17 @@ def _answered(
     protect = _choice("What has to stay private?", PROTECTED, protect, "labels", asking=asking)
     if apart is None:
         apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
-    return FirstJob(chosen, chosen_partners, label, key, protect, apart)  # type: ignore[arg-type] # one of PROTECTED
+    return FirstJob(chosen, chosen_partners, label, ids, protect, apart)  # type: ignore[arg-type] # one of PROTECTED
+
+
+def _asked_ids(tables: Sequence[Found], guessed: dict[str, str]) -> dict[str, str]:
+    """The id column of each table, by the answer to a question; names that differ have commas between them."""
+    from cutlayer.jobs.first_job import id_columns
+
+    common = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    default = ", ".join(dict.fromkeys(guessed.values()))
+    word = typer.prompt(f"Which column identifies a row? ({', '.join(common) or default})", default=default)
+    return id_columns(tables, [word] if word in common else [name.strip() for name in word.split(",")])
 
 
 def _owner_of(names: dict[str, Any], label: str | None) -> str:

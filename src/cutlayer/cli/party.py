@@ -118,6 +118,8 @@ def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
         console = Console()
         for check in checks:
             mark, text = ("[red]fix[/]", check.problem) if check.problem else ("[green]ok[/] ", check.found)
+            if check.caution:
+                mark = "[yellow]warning[/]"
             console.print(mark, f"{check.name}:", plain(text), highlight=False, soft_wrap=True)
     return 0 if good else BAD_INPUT
 

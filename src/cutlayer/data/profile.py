@@ -24,6 +24,9 @@ _CODE_NAME = re.compile(r"(^|[_ .-])([a-ac-z]?id|code|zip|postcode)$|[a-z](Id|ID
 _PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?")
 """A number without a leading zero, which a code may have, and of at most 15 digits before the point."""
 
+_AMOUNT = re.compile(r"[-+]?\s?[$€£]?\s?\d{1,3}([,.' ]?\d{3})*([.,]\d+)?\s?[$€£%]?")
+"""A number with separators of thousands, a decimal comma, or a sign of a currency or of a share."""
+
 
 class ColumnProfile(FrozenModel):
     """A column of one party's table.
@@ -120,7 +123,13 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
     """Notes on a text column that nobody said is a category."""
     distinct = pc.unique(present).to_pylist()
     words = [value for value in distinct if not _is_number(value)]
-    if len(distinct) > MANY and 0 < len(words) <= _ODD * len(distinct):
+    amounts = [value for value in words if _AMOUNT.fullmatch(value) is not None]
+    if len(distinct) > MANY and 0 < (1 - _ODD) * len(words) <= len(amounts):
+        yield (
+            f"numbers written as text, such as {_shown(amounts[0])}: each is a category; write them like 1234.5, or "
+            "name the column in features.categorical"
+        )
+    elif len(distinct) > MANY and 0 < len(words) <= _ODD * len(distinct):
         others = f" and {len(words) - 1} more" if len(words) > 1 else ""
         yield (
             f"{len(distinct) - len(words):,} different numbers, but {_shown(words[0])}{others} makes it text, and so "
@@ -132,7 +141,10 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
             "without an order; store quantities as numbers, and name codes in features.categorical"
         )
     elif distinct and sum(_DATE.fullmatch(value) is not None for value in distinct) >= (1 - _ODD) * len(distinct):
-        yield f"dates as text, such as {_shown(distinct[0])}: each is a category; store them as dates, or exclude it"
+        yield (
+            f"dates as text, such as {_shown(distinct[0])}: each is a category; write them as dates in a Parquet file "
+            "(CSV has none) or as numbers of days, or exclude it"
+        )
     elif len(distinct) == len(present) > MANY:
         yield "all values differ: a value of a new row is always unknown; exclude it"
 

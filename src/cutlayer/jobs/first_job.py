@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +56,7 @@ class FirstJob:
         owner: Table with the labels.
         partners: Tables of the other parties.
         label: Column of the labels.
-        id: Column that identifies a row in every table.
+        ids: Column that identifies a row, by the name of the table's file.
         protect: What is protected.
         apart: Whether each organisation runs its own part, with a private file each.
         split_by: Column of the owner's table by which the newest rows are tested on; `None` for rows at random.
@@ -65,7 +65,7 @@ class FirstJob:
     owner: Found
     partners: tuple[Found, ...]
     label: str
-    id: str
+    ids: Mapping[str, str]
     protect: Protected = "labels"
     apart: bool = False
     split_by: str | None = None
@@ -100,25 +100,66 @@ def read_table(path: Path) -> Found:
     return Found(path, tuple(source.names), table.num_rows, distinct)
 
 
-def guess(tables: Sequence[Found]) -> FirstJob:
-    """The most likely answers.
+def id_columns(tables: Sequence[Found], named: Sequence[str] = ()) -> dict[str, str]:
+    """The column that identifies a row in each table, by the name of its file.
+
+    Args:
+        tables: Tables of all parties.
+        named: Names of the column; several where the tables name it differently. Without a name it is guessed.
 
     Raises:
-        DataError: No column identifies the rows of all tables, or none can be a label.
+        ConfigError: A table has no column of these names.
+        DataError: Nothing is named, and there is no column of one name whose values are all different.
     """
-    common = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
-    keys = [name for name in common if all(table.distinct[name] == table.rows for table in tables)]
-    if not keys:
-        got = f"{', '.join(common)}, with repeated values" if common else "no column in common"
-        raise DataError.expected(
-            "a column of one name in every table whose values are all different", got, "name it with --id"
-        )
-    key = next((name for name in keys if ID_NAMES.search(name)), keys[0])
+    if named:
+        return {table.path.name: _named(table, named) for table in tables}
+    same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    for alike in (str, _letters):  # the same name, then the same letters: Customer No and customer_no
+        found = [
+            [name for name in table.columns if table.distinct[name] == table.rows and alike(name) in names]
+            for names in [_shared_names(tables, alike)]
+            for table in tables
+        ]
+        if all(found):
+            first = next((name for name in found[0] if ID_NAMES.search(name)), found[0][0])
+            matching = [[name for name in columns if alike(name) == alike(first)] for columns in found]
+            if all(matching):
+                return {table.path.name: names[0] for table, names in zip(tables, matching, strict=True)}
+    raise DataError.expected(
+        "a column of one name in every table whose values are all different",
+        f"{', '.join(same)}, with repeated values" if same else "no column in common",
+        "name it with --id, once for each name that it has",
+    )
+
+
+def _shared_names(tables: Sequence[Found], alike: Callable[[str], str]) -> set[str]:
+    """Names that every table has, in a form that makes like names equal."""
+    return set.intersection(*({alike(name) for name in table.columns} for table in tables))
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).lower()
+
+
+def _named(table: Found, named: Sequence[str]) -> str:
+    for name in named:
+        if name in table.columns:
+            return name
+    wanted = f"expected a column of {table.path.name}, got {' or '.join(map(repr, named))}"
+    near = near_miss(named[0], list(table.columns))
+    raise ConfigError(f"{wanted}{near}; give --id once for each name that the column has")
+
+
+def guess(tables: Sequence[Found], ids: Mapping[str, str]) -> tuple[Found, str]:
+    """The table that most likely has the labels, and their column.
+
+    Raises:
+        DataError: No column's name says that it is the label.
+    """
     for table in tables:
-        if (label := _label(table, key)) is not None:
-            partners = tuple(other for other in tables if other is not table)
-            return FirstJob(table, partners, label, key)
-    few = [f"{name} of {table.path.name}" for table in tables for name in candidates(table, key)[:2]]
+        if (label := _label(table, ids[table.path.name])) is not None:
+            return table, label
+    few = [f"{name} of {table.path.name}" for table in tables for name in candidates(table, ids[table.path.name])[:2]]
     raise DataError.expected(
         "a column whose name says that it is the label", f"others, such as {', '.join(few)}", "name it with --label"
     )
@@ -169,7 +210,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         return {"job.yaml": shared, **{f"{name}.yaml": own for name, own in private.items()}}
     for name, own in private.items():
         shared["parties"][name] |= own
-    own_features = set(job.owner.columns) - {job.id, job.label, job.split_by}
+    own_features = set(job.owner.columns) - {job.ids[job.owner.path.name], job.label, job.split_by}
     shared["compare"] = ["undefended", "alone"] if own_features else ["undefended"]
     return {"job.yaml": shared}
 
@@ -193,13 +234,14 @@ def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
 def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
     """The private part of each party."""
     for table in (job.owner, *job.partners):
-        for name in (job.id, *((job.label,) if table is job.owner else ())):
+        key = job.ids[table.path.name]
+        for name in (key, *((job.label,) if table is job.owner else ())):
             if name not in table.columns:
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
-        own: dict[str, Any] = {"table": _relative(table.path, folder), "id": job.id}
+        own: dict[str, Any] = {"table": _relative(table.path, folder), "id": key}
         if table is job.owner:
             own["label"] = job.label
-            if not set(table.columns) - {job.id, job.label, job.split_by}:
+            if not set(table.columns) - {key, job.label, job.split_by}:
                 own["features"] = {"include": "none"}
             if job.protect in ("labels", "both"):
                 own["privacy"] = {"label_free": None}

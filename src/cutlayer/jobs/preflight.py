@@ -28,11 +28,13 @@ class Check:
         name: What was checked.
         found: What was found.
         problem: What is wrong and how to fix it; empty if all is well.
+        caution: Whether `found` is something that the party may not have meant; it stops nothing.
     """
 
     name: str
     found: str = ""
     problem: str = ""
+    caution: bool = False
 
 
 def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> list[Check]:
@@ -64,16 +66,29 @@ def check_half(job: Job, name: str) -> list[Check]:
         name: Name of the party.
     """
     checks = [_checked("job", lambda: _job(job, name))]
-    checks += [_checked("table", lambda: _columns(job, name))]
+    cautions: list[Check] = []
+    checks += [_checked("table", lambda: _columns(job, name, cautions))]
     if not any(check.problem for check in checks):
-        totals = [total.statement for total in ledger_of(job).totals if total.party == name]
-        checks += [Check("guarantee", statement) for statement in totals]
+        checks += cautions
+        totals = [total for total in ledger_of(job).totals if total.party == name]
+        checks += [Check("guarantee", total.statement) for total in totals]
+        if all(total.epsilon is None for total in totals):
+            checks.append(Check("guarantee", _exposed(job, name), caution=True))
     return checks
 
 
-def _columns(job: Job, name: str) -> str:
-    """Rows of a party's table, and how its columns are read."""
+def _exposed(job: Job, name: str) -> str:
+    """What a party without a formal guarantee sends, and who may learn what from it."""
+    if name == job.active:
+        return f"none: gradients depend on the labels, and {', '.join(job.passives)} may infer labels from them"
+    return f"none: {job.active} receives an embedding of every common row, and may rebuild columns of {name} from it"
+
+
+def _columns(job: Job, name: str, cautions: list[Check]) -> str:
+    """Rows of a party's table, and how its columns are read; adds what is odd about a column to the cautions."""
     table = open_table(job, name, {})
+    for column in table.profiles(name):
+        cautions += [Check(f"column {column.name}", note, caution=True) for note in column.notes]
     everything = np.arange(table.rows)
     store = table.prepare(everything, everything).store
     if store is None:

@@ -51,7 +51,7 @@ def _glances(report: Report, matrix: Matrix) -> Iterator[Glance]:
         if value is None or (worst is None and model.run_kind is not RunKind.ALONE):
             continue
         reconstruction = rebuilt(report, model.name)
-        note = ", ".join(dict.fromkeys(matrix.runs.get(model.name, "").split(", "))) or model.note
+        note = matrix.runs.get(model.name, "") or model.note
         leak, columns = (worst.leak, matrix.own_columns(worst)) if worst else (None, None)
         yield Glance(model.name, note, value, leak, reconstruction.value if reconstruction else None, columns)
 

@@ -68,7 +68,9 @@ class Matrix:
 def matrix_of(report: Report) -> Matrix:
     """Arrange a report's leaks: this run first, the undefended one next; targets by party, message, attack."""
     cells = {(leak.run, target_of(leak)): leak for leak in report.leaks}
-    protections = {leak.run: ", ".join(leak.protections) or "no protection" for leak in reversed(report.leaks)}
+    # Each name once, although several parties may have the same protection.
+    names_of = {leak.run: dict.fromkeys(leak.protections) for leak in reversed(report.leaks)}
+    protections = {run: ", ".join(names) or "no protection" for run, names in names_of.items()}
     parties = [party.name for party in report.parties]
     attacks = list(dict.fromkeys(leak.attack for leak in report.leaks))
 

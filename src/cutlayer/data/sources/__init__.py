@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 
 from cutlayer.config import TableConfig
@@ -40,7 +41,10 @@ def open_source(data: object, party: str) -> Source:
         return MemorySource(where, as_table(data, where))
     where = f"party {party}: {data.path}"
     if not data.path.exists():
-        raise DataError(f"{where}: no such file")
+        folder = data.path.parent
+        tables = [path.name for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
+        near = difflib.get_close_matches(data.path.name, tables, n=1, cutoff=0.6)
+        raise DataError(f"{where}: no such file" + "".join(f"; did you mean {name!r}?" for name in near))
     if not data.path.is_file():
         raise fault(where, "a file", "a folder")
     return _kind_of(data, where)(where, data)

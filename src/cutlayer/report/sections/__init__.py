@@ -53,7 +53,10 @@ def verdict(report: Report) -> str:
     if worst is None:
         return "No leak was measured in this run"
     label_free = worst.party in label_free_parties(report)
-    sentence = f"Worst leak {auc(worst.leak)}" + f" from the own columns of {worst.party} alone" * label_free
+    sentence = (
+        f"Worst leak {auc(worst.leak)}"
+        + f", read from what {worst.party} computes of its own columns alone" * label_free
+    )
     if report.left_out:
         sentence = (
             f"Partial audit, {times(len(report.left_out), 'attack')} left out: {sentence[0].lower()}{sentence[1:]}"

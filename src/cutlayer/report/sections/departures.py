@@ -78,5 +78,8 @@ def _answers(report: Report) -> tuple[Answer, ...]:
         return ()
     worst, value = min(measured, key=lambda pair: pair[1])
     text = f"At worst {name_of(key)} {metric(value)}, without {', '.join(worst.absent)}"
-    references = [f"{name} {metric(other)}" for name, other in worst.references.items() if other is not None]
+    meaning = {"retrained": "a model trained without them"}
+    references = [
+        f"{meaning.get(name, name)} {metric(other)}" for name, other in worst.references.items() if other is not None
+    ]
     return (Answer(TITLE, f"{text}: {', '.join(references)}." if references else f"{text}."),)

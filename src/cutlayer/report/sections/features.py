@@ -22,6 +22,7 @@ from cutlayer.report.section import (
     number,
     table,
 )
+from cutlayer.report.sections.scope import glossary
 from cutlayer.results.features import FeatureResult, ImagePair
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
@@ -51,6 +52,7 @@ def features(report: Report) -> Section | None:
     columns = {_title(result): _columns(result) for result in results if result.columns}
     if columns:
         blocks.append(Fold("Column by column", tuple(columns.values())))
+    blocks += glossary(result.attack for result in results)
     brief = (Paragraph(_BRIEF), _table(report))
     return Section("features", TITLE, blocks, brief, "Feature leakage", _answers(report))
 
@@ -120,4 +122,6 @@ def _answers(report: Report) -> tuple[Answer, ...]:
         f"{result.attack} on the embeddings of {result.party} ({result.release}) reaches {name_of(result.metric)} "
         f"{metric(result.value)}{column}; without an embedding {metric(result.baseline)}."
     )
+    if result.knowledge:
+        text += f" The attacker knows {'; '.join(result.knowledge)}."
     return (Answer("Feature leakage", text),)

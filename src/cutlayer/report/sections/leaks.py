@@ -24,6 +24,7 @@ from cutlayer.report.section import (
     number,
     table,
 )
+from cutlayer.report.sections.scope import glossary, unmeasured
 from cutlayer.results.leaks import LabelCurve, LeakResult
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
@@ -52,6 +53,7 @@ def leaks(report: Report) -> Section:
             *_curves(report),
             *_panels(report),
             Fold("Every value of the matrix", values),
+            *glossary(target.attack for target in matrix.targets),
         ]
         brief = [
             Paragraph("Strongest attack on each kind of message, 95 % interval below: 0.5 is chance, 1 every label"),
@@ -68,7 +70,7 @@ def leaks(report: Report) -> Section:
     if report.limits:
         blocks.append(Items(report.limits, "What was not measured, and why"))
     answer = Answer("Worst leak", _answer(report, matrix))
-    return Section("leaks", "Leaks at the cut layer", tuple(blocks), brief, "Leaks", (answer,))
+    return Section("leaks", "Leaks at the cut layer", tuple(blocks), brief, "Leaks", (answer, unmeasured(report)))
 
 
 def _strongest(matrix: Matrix) -> Table:
@@ -113,9 +115,13 @@ def _variant(leak: LeakResult) -> tuple[str, ...]:
     return (leak.variant.replace("_", " "),) if leak.variant else ()
 
 
-def _cell(leak: LeakResult | None, *notes: str) -> Cell:
-    if leak is None:
-        return Cell("not run", tone="muted")
+def _absent(matrix: Matrix, run: str, message: str) -> Cell:
+    """What stands where no attack read a message: an attack that was not run may have read something."""
+    none_sent = message == "gradient" and LABEL_FREE in matrix.runs[run].split(", ")
+    return Cell("none sent" if none_sent else "not run", tone="muted")
+
+
+def _cell(leak: LeakResult, *notes: str) -> Cell:
     return Cell(auc(leak.leak), (interval(leak.low, leak.high), *notes), tone=f"h{strength(leak.leak)}")
 
 
@@ -126,7 +132,7 @@ def _matrix(matrix: Matrix) -> Table:
     def at(run: str, target: Target) -> Cell:
         leak = matrix.cell(run, target)
         if leak is None:
-            return _cell(None)
+            return _absent(matrix, run, target.message)
         when = ("whole run" if leak.whole_run else f"epoch {leak.epoch}") + (
             ", ≈ chance" if covers_chance(leak) else ""
         )
@@ -152,9 +158,7 @@ def _by_run(matrix: Matrix) -> list[Block]:
 
     def worst(run: str, party: str, message: str) -> Cell:
         leak = matrix.worst(run, party, message)
-        if leak is None and message == "gradient" and LABEL_FREE in matrix.runs[run].split(", "):
-            return Cell("none sent", tone="muted")
-        return _cell(leak)
+        return _absent(matrix, run, message) if leak is None else _cell(leak)
 
     blocks: list[Block] = []
     for party in dict.fromkeys(target.party for target in matrix.targets):

@@ -62,13 +62,32 @@ def guarantees(report: Report) -> Section:
         if totals:
             text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
             blocks += [Paragraph(text), _totals(report)]
-    answers: tuple[Answer, ...] = ()
+    further = [f"{name}: {text}" for name, texts in report.alternatives.items() for text in texts]
+    if open_to := _unproved(report):
+        blocks.append(Paragraph(open_to))
+    if further:
+        blocks.append(Items(tuple(further), "What the alternatives would prove"))
+    proved = "; ".join(total.statement for total in totals if total.epsilon is not None)
+    answers = (Answer("Formal guarantees", f"{proved or 'None'}. {open_to}".strip()),)
     if report.run.reproducible_noise:
         blocks.append(Paragraph(_REPRODUCIBLE, "warn"))
         text = "The noise key was supplied: this run is reproducible, not private. A party with the key can remove it."
-        answers = (Answer("Noise", text, "bad"),)
+        answers = (*answers, Answer("Noise", text, "bad"))
     brief = (Paragraph("Formal privacy cost of the whole run"), Items(tuple(total.statement for total in totals)))
     return Section("guarantees", "Formal guarantees", blocks, brief if totals else (), "Guarantees", answers)
+
+
+def _unproved(report: Report) -> str:
+    """For which labels and columns the ledger has no total with an epsilon, towards or of whom."""
+    proved = [total for total in report.ledger.totals if total.epsilon is not None]
+    receivers = {name for total in proved if total.protects == "labels" for name in total.towards}
+    owners = {total.party for total in proved if total.protects == "features"}
+    passive = [party.name for party in report.parties if party.role == "passive"]
+    labels = [name for name in passive if name not in receivers]
+    columns = [name for name in passive if name not in owners]
+    parts = [f"the labels towards {', '.join(labels)}"] if labels else []
+    parts += [f"the columns of {', '.join(columns)}"] if columns else []
+    return f"This report states no guarantee for {' or '.join(parts)}." if parts else ""
 
 
 def guarantee_tests(tests: Sequence[GuaranteeTest]) -> Section | None:

@@ -81,9 +81,9 @@ def _answer(report: Report) -> Answer:
         if _is_own(model):
             low, high = model.low, model.high
         elif other is not None:
-            gap = metric(abs(value - other))
-            side = "above" if value > other else "below"
-            gaps.append(f"equal to {model.name}" if gap == metric(0.0) else f"{gap} {side} {model.name}")
+            gap, side = abs(value - other), "above" if value > other else "below"
+            equal = round(gap, 3) == 0  # as in the table
+            gaps.append(f"equal to {model.name}" if equal else f"{metric(gap)} {side} {model.name}")
     bounds = "" if low is None else f" (95\u00a0% interval {interval(low, high)})"
     against = f": {', '.join(gaps)}" if gaps else ""
     direction = "" if report.utility.higher_is_better else " Lower is better."

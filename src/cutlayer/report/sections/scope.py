@@ -1,0 +1,54 @@
+"""What an audit covers: what each of its attacks does, and what was not measured."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+from cutlayer.attacks import REGISTRY
+from cutlayer.report.rounding import times
+from cutlayer.report.section import Answer, Column, Fold, table
+from cutlayer.results.report import Report
+from cutlayer.results.run import RunKind
+
+
+def glossary(names: Iterable[str]) -> tuple[Fold, ...]:
+    """What each attack does and knows, as a table to open; nothing if none of them is known here.
+
+    Args:
+        names: Names of attacks; one may repeat.
+    """
+    known = [(name, REGISTRY[name]) for name in dict.fromkeys(names) if name in REGISTRY]
+    if not known:
+        return ()
+    rows = table(
+        "The attacks by name",
+        known,
+        ("Attack", lambda entry: entry[0]),
+        (Column("What it does", "text"), lambda entry: _purpose(entry[1])),
+        (Column("What the attacker knows", "text"), lambda entry: "; ".join(sorted(entry[1].needs)) or "only messages"),
+        (Column("Source", "text"), lambda entry: entry[1].reference),
+    )
+    return (Fold("What each attack does", (rows,)),)
+
+
+def _purpose(attack: type[object]) -> str:
+    """The first paragraph of an attack's docstring, which states what it does."""
+    return " ".join((inspect.getdoc(attack) or "").partition("\n\n")[0].split())
+
+
+def unmeasured(report: Report) -> Answer:
+    """What the audit of this run did not try, so that silence about it is not read as safety."""
+    attacked = {result.party for result in report.features if result.run == RunKind.THIS_RUN}
+    passive = [party.name for party in report.parties if party.role == "passive"]
+    missing = [name for name in passive if name not in attacked]
+    parts = [f"reconstruction of the columns of {', '.join(missing)}"] if missing else []
+    if not any(result.run == RunKind.THIS_RUN for result in report.completions):
+        parts.append("model completion by a departed party")
+    if report.left_out:
+        parts.append(f"{times(len(report.left_out), 'attack')} of the default catalogue")
+    if report.limits:
+        parts.append(f"{times(len(report.limits), 'attack')} that could not be run or were not needed (see Leaks)")
+    named = f"{'; '.join(parts)}, and " if parts else ""
+    text = f"{named}attacks that are not known today."
+    return Answer("Not measured", f"{text[0].upper()}{text[1:]}")
