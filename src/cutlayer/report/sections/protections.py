@@ -62,13 +62,14 @@ def guarantees(report: Report) -> Section:
         if totals:
             text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
             blocks += [Paragraph(text), _totals(report)]
-    further = [f"{name}: {text}" for name, texts in report.alternatives.items() for text in texts]
+    own = {total.statement for total in totals}
+    further = [f"{name}: {text}" for name, texts in report.alternatives.items() for text in texts if text not in own]
     if open_to := _unproved(report):
         blocks.append(Paragraph(open_to))
     if further:
-        blocks.append(Items(tuple(further), "What the alternatives would prove"))
+        blocks.append(Items(tuple(further), "What the ledger states of the alternatives"))
     proved = "; ".join(total.statement for total in totals if total.epsilon is not None)
-    answers = (Answer("Formal guarantees", f"{proved or 'None'}. {open_to}".strip()),)
+    answers: tuple[Answer, ...] = (Answer("Formal guarantees", f"{proved or 'None'}. {open_to}".strip()),)
     if report.run.reproducible_noise:
         blocks.append(Paragraph(_REPRODUCIBLE, "warn"))
         text = "The noise key was supplied: this run is reproducible, not private. A party with the key can remove it."
