@@ -15,6 +15,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import AuditLog
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
+from tests.serving.test_requests import CALLER, KEY
 from tests.serving.world import ACTIVE, PASSIVES, World, offline, passive, private, probabilities, world
 
 IDS = [3, 77, 12]
@@ -32,6 +33,21 @@ async def admin(served: World, what: str, status: int = 200, **body: Any) -> Any
     response = await served.client.post(f"/v1/admin/{what}", json=body)
     assert response.status_code == status, response.text
     return response.json()
+
+
+def test_a_callers_total_holds_after_a_restart_with_the_new_run(runs: Path) -> None:
+    """The answers of the old run are in its own log."""
+    caller = {**CALLER, "max_rows": 4}
+
+    async def ask(run: str, ids: list[int], status: int) -> None:
+        async with world(runs / run, (), runs_folder=runs, http={"callers": [caller]}) as served:
+            answer = await served.client.post(
+                "/v1/predict", json={"ids": ids}, headers={"Authorization": f"Bearer {KEY}"}
+            )
+            assert answer.status_code == status, answer.text
+
+    for run, ids, status in (("old", IDS, 200), ("new", IDS, 403), ("new", [3], 200), ("old", [3], 403)):
+        asyncio.run(ask(run, ids, status))
 
 
 def test_no_answer_mixes_versions_while_they_are_switched(runs: Path) -> None:

@@ -46,7 +46,12 @@ _SAMPLE_SECONDS = 30
 
 def audit_path(trained: TrainedParty) -> Path:
     """The audit log of a party that serves a run."""
-    return trained.folder.path / "serving" / trained.party / "releases.jsonl"
+    return trained.folder.path / audit_file(trained.party)
+
+
+def audit_file(party: str) -> Path:
+    """Path of a party's audit log in a run folder."""
+    return Path("serving", party, "releases.jsonl")
 
 
 def address_of(trained: TrainedParty, config: ServeConfig) -> str:
@@ -202,9 +207,7 @@ async def active_service(
     first = TrainedParty.open(paths[0], party)
     job: Job = first.job
     _check_http(config)
-    before: Counter[str] = Counter()
-    for entry in read_log(audit_path(first)):
-        before[str(entry.get("caller", ""))] += int(entry.get("rows", 0))
+    before = _rows_before(paths, party, config)
     async with AsyncExitStack() as opened:
         audit = AuditLog(audit_path(first))
         opened.callback(audit.close)
@@ -223,6 +226,18 @@ async def active_service(
         service = PredictionService(versions, config, Metrics())
         app = build_app(service, peers, Callers(config.http.callers, before))
         yield Active(app, peers, versions)
+
+
+def _rows_before(paths: tuple[Path, ...], party: str, config: ServeConfig) -> Counter[str]:
+    """Rows of all answers to each caller before this start, some of which are in the log of another run."""
+    logs = [path / audit_file(party) for path in paths]
+    if config.runs is not None:
+        logs += sorted(config.runs.glob(f"*/{audit_file(party)}"))
+    before: Counter[str] = Counter()
+    for log in dict.fromkeys(path.resolve() for path in logs):
+        for entry in read_log(log):
+            before[str(entry.get("caller", ""))] += int(entry.get("rows", 0))
+    return before
 
 
 def samples_of(versions: Versions) -> list[ServedSample]:
