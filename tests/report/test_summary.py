@@ -3,7 +3,9 @@ from __future__ import annotations
 from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.report import Report
 from cutlayer.report.rounding import auc, metric
-from cutlayer.report.sections import answers, verdict
+from cutlayer.report.section import Fold, Table
+from cutlayer.report.sections import answers, sections_of, verdict
+from cutlayer.report.sections.scope import glossary
 from cutlayer.results.leaks import LeakResult
 from tests.report.samples import broken, multiclass, regression
 
@@ -30,11 +32,11 @@ def test_a_leak_of_a_party_that_no_label_reaches_is_that_of_its_own_columns(repo
     entry = Entry("label_free", "bank", "labels", (worst.party,), LabelFree())
     free = report.model_copy(update={"ledger": Ledger((entry,)), "protections": ()})
     assert verdict(free).startswith(
-        f"Worst leak {auc(worst.leak)}, read from what {worst.party} computes of its own columns alone ("
+        f"Worst leak {auc(worst.leak)}, read from what {worst.party} computes from its own columns alone ("
     )
     undefended = free.model_copy(update={"leaks": (worst,)})
     assert verdict(undefended).startswith(
-        f"Worst leak {auc(worst.leak)}, read from what {worst.party} computes of its own columns alone, "
+        f"Worst leak {auc(worst.leak)}, read from what {worst.party} computes from its own columns alone, "
     )
     assert "with no protection" in verdict(undefended.model_copy(update={"ledger": Ledger(())}))
 
@@ -129,3 +131,16 @@ def test_a_difference_that_rounds_to_nothing_is_equal(report: Report) -> None:
     shown = report.model_copy(update={"utility": report.utility.model_copy(update={"rows": (own, close, *rest)})})
     assert f"equal to {other.name}" in answer(shown, "Utility")
     assert "e-04" not in answer(shown, "Utility")
+
+
+def test_each_attack_is_explained_by_name(report: Report) -> None:
+    leaks = next(section for section in sections_of(report) if section.anchor == "leaks")
+    (rows,) = (fold.blocks[0] for fold in leaks.blocks if isinstance(fold, Fold) and fold.summary.startswith("What "))
+    assert isinstance(rows, Table)
+    assert {str(row.cells[0].text) for row in rows.rows} == {leak.attack for leak in report.leaks}
+    norm = next(row for row in rows.rows if row.cells[0].text == "norm")
+    assert [cell.text for cell in norm.cells[1:3]] == [
+        "Score a row by the norm of its gradient.",
+        "the share of positive rows",
+    ]
+    assert not glossary(["an attack of another version"])

@@ -55,7 +55,7 @@ def verdict(report: Report) -> str:
     label_free = worst.party in label_free_parties(report)
     sentence = (
         f"Worst leak {auc(worst.leak)}"
-        + f", read from what {worst.party} computes of its own columns alone" * label_free
+        + f", read from what {worst.party} computes from its own columns alone" * label_free
     )
     if report.left_out:
         sentence = (

@@ -28,6 +28,7 @@ def glossary(names: Iterable[str]) -> tuple[Fold, ...]:
         (Column("What it does", "text"), lambda entry: _purpose(entry[1])),
         (Column("What the attacker knows", "text"), lambda entry: "; ".join(sorted(entry[1].needs)) or "only messages"),
         (Column("Source", "text"), lambda entry: entry[1].reference),
+        layout="stack",
     )
     return (Fold("What each attack does", (rows,)),)
 
