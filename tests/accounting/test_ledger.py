@@ -71,6 +71,13 @@ def test_labels_cost_eps_whatever_else_was_done_to_the_gradients():
     assert (total.epsilon, total.delta, total.accountant) == (1.0, 0.0, "pure")
     assert total.towards == ("telco", "shop")
     assert "so no epoch adds to it" in LABELS.statement
+    assert "stages" not in LABELS.statement
+
+
+def test_a_total_of_noise_states_the_bound_of_both_accountants():
+    total = only(Ledger([NOISE]))
+    assert total.rdp_epsilon is not None
+    assert f", {total.rdp_epsilon:.4g} by RDP)" in total.statement
 
 
 def test_redrawing_says_that_it_adds_up():
