@@ -3,11 +3,12 @@ from __future__ import annotations
 from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.report import Report
 from cutlayer.report.rounding import auc, metric
-from cutlayer.report.section import Fold, Table
+from cutlayer.report.section import Fold, Paragraph, Table
 from cutlayer.report.sections import answers, sections_of, verdict
+from cutlayer.report.sections.leaks import leaks
 from cutlayer.report.sections.scope import glossary
 from cutlayer.results.leaks import LeakResult
-from tests.report.samples import broken, multiclass, regression
+from tests.report.samples import binary, broken, multiclass, regression
 
 
 def answer(report: Report, question: str) -> str:
@@ -71,6 +72,14 @@ def test_a_metric_of_which_less_is_better() -> None:
     text = answer(Report.model_validate(regression()), "Utility")
     assert text.startswith("Test MAE 12.417")
     assert text.endswith("Lower is better.")
+
+
+def test_a_leak_of_a_regression_is_of_pairs() -> None:
+    values = {**binary(), "task": regression()["task"]}
+    for given, words in ((binary(), "max(AUC, 1\u00a0−\u00a0AUC)"), (values, "pairs of rows")):
+        first = leaks(Report.model_validate(given)).blocks[0]
+        assert isinstance(first, Paragraph)
+        assert words in first.text
 
 
 def test_what_was_not_measured_is_said() -> None:
