@@ -31,10 +31,10 @@ from cutlayer.results.run import RunKind
 
 _LEAD = (
     "Each value is the leak of an attack on the very messages that were sent: {}, 0.5 for chance and 1 for every "
-    "label. An attacker stores everything it has seen: attacks on the whole run score each row once from all its epochs "
-    "(run), all others count at their worst epoch. A party's own columns reveal something without any message; the "
-    "excess is what an attack reads beyond that. Own model after leaving is the held-out AUC of a model that the party "
-    "trains alone, on labels that an attack inferred."
+    "label. An attacker stores everything it has seen: attacks on the whole run score each row once from all its "
+    "epochs (run), all others count at their worst epoch. A party's own columns reveal something without any "
+    "message; the excess is what an attack reads beyond that. Own model after leaving is the held-out AUC of a "
+    "model that the party trains alone, on labels that an attack inferred."
 )
 _CLASSES = "max(AUC, 1\u00a0−\u00a0AUC) of its scores against the true labels"
 _VALUES = "max(c, 1\u00a0−\u00a0c) of the share c of pairs of rows that its scores order as the true values do"
