@@ -241,10 +241,6 @@ def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
             ["parties.bank.audit.attacks.0=norm", "--leak", "embedding"],
             ["an attack on the embedding messages of a binary job in parties.bank.audit.attacks, got norm"],
         ),
-        (
-            ["task=regression", "--leak", "embedding"],
-            ["an attack on the embedding messages of a regression job in parties.bank.audit.attacks, got regression"],
-        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
