@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import AuditLog
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
+from tests.serving.runs import unserved
 from tests.serving.test_requests import CALLER, KEY
 from tests.serving.world import ACTIVE, PASSIVES, World, offline, passive, private, probabilities, world
 
@@ -23,9 +23,9 @@ IDS = [3, 77, 12]
 
 @pytest.fixture
 def runs(plain: Path, headed: Path, tmp_path: Path) -> Path:
-    """A folder with two runs of the same parties."""
+    """A folder with two runs of the same parties, of which none has been served."""
     for name, run in (("old", plain), ("new", headed)):
-        shutil.copytree(run, tmp_path / name)
+        unserved(run, tmp_path / name)
     return tmp_path
 
 
