@@ -185,10 +185,10 @@ class ServerLinks(Links):
         if run and run != self._run:
             self._refuse(context, "FAILED_PRECONDITION", f"{self._me} was started anew; resume")
         link, again = caller.get(LINK), stream.used
-        if run and again and not self._is_of_link(name, link):
-            # The run is no proof: a process that this one replaced before anything crossed has been told it.
-            self._refuse(context, "FAILED_PRECONDITION", f"another process of {name!r} has the link")
-        if not run and again and not self._is_of_link(name, link):
+        if again and not self._is_of_link(name, link):
+            if run:
+                # The run is no proof: a process that this one replaced before anything crossed knows it.
+                self._refuse(context, "FAILED_PRECONDITION", f"another process of {name!r} has the link")
             if self._security is not None and stream.reconnecting:
                 stream.end("it was started anew; resume at all parties")
             self._refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
