@@ -55,10 +55,17 @@ def near_miss(word: str, known: list[str]) -> str:
     >>> near_miss("marvel", ["marvell", "max_norm"])
     "; did you mean 'marvell'?"
     """
+    return did_you_mean(word, known) or (f"; known: {', '.join(sorted(known))}" if known else "")
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """Return `; did you mean ...?`, or nothing if no known name is near.
+
+    >>> did_you_mean("loan.csv", ["loans.csv"]), did_you_mean("x", ["loans.csv"])
+    ("; did you mean 'loans.csv'?", '')
+    """
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(sorted(known))}" if known else ""
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _path_in(raw: object, path: Sequence[int | str]) -> tuple[int | str, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 from cutlayer.config import TableConfig
+from cutlayer.config.wording import did_you_mean
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Source
 from cutlayer.data.sources.csv import CsvSource
@@ -43,8 +43,7 @@ def open_source(data: object, party: str) -> Source:
     if not data.path.exists():
         folder = data.path.parent
         tables = [path.name for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
-        near = difflib.get_close_matches(data.path.name, tables, n=1, cutoff=0.6)
-        raise DataError(f"{where}: no such file" + "".join(f"; did you mean {name!r}?" for name in near))
+        raise DataError(f"{where}: no such file{did_you_mean(data.path.name, tables)}")
     if not data.path.is_file():
         raise fault(where, "a file", "a folder")
     return _kind_of(data, where)(where, data)
