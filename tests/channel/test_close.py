@@ -66,3 +66,12 @@ def test_a_peer_that_acts_on_the_end_before_grpc_reports_it_taken_did_not_break_
         assert next(stream.outgoing(call)) == END  # taken, and not yet reported
     why = "this party closed the link" if final else "the connection broke"
     assert stream.pump(_EndedCall(status)) == (why, final)
+
+
+def test_a_link_that_was_used_meanwhile_is_not_given_to_another_caller() -> None:
+    stream = Stream("telco", DEFAULT_LIMITS, timeout=5, vacant=True)
+    assert stream.attach(0, unused=True) is not None
+    assert stream.attach(0, unused=True) is not None
+    Port("bank", "telco", "run", stream.transmit).send(Kind.EPOCH_END, epoch=0, fields={"stop": False, "best": False})
+    assert stream.attach(0, unused=True) is None
+    assert stream.attach(0) is not None

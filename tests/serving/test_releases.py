@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -163,20 +164,78 @@ def test_a_kill_between_count_and_send_releases_nothing_twice(noisy: Path, monke
     with releases(noisy) as served:
         status = served.release(digests(2)).status
         assert status.tolist() == [Status.PRESENT]
-    assert batches_served(noisy) == [(0, 0), (0, 1), (0, 2)]
+    assert batches_served(noisy) == [(0, 0), (0, 1)]
 
 
-def test_an_older_copy_of_the_stored_rows_is_noticed(noisy: Path) -> None:
+@pytest.mark.parametrize("later", [1, 2], ids=["one batch too old", "two batches too old"])
+def test_an_older_copy_of_the_stored_rows_is_noticed(noisy: Path, later: int) -> None:
     stored = log_of_run(noisy / "checkpoint" / "telco").with_suffix(".served")
     with releases(noisy) as served:
         served.release(digests(1))
         copy = stored.read_bytes()
-        served.release(digests(2))
-        served.release(digests(3))
+        for row in range(2, 2 + later):
+            served.release(digests(row))
     stored.write_bytes(copy)
     with releases(noisy) as served:
         status = served.release(digests(1, 2)).status
         assert status.tolist() == [Status.PRESENT, Status.CAPPED]
+
+
+def test_a_copy_from_the_midst_of_a_release_leads_to_the_same_numbers(
+    noisy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that was begun, and sent after the copy was made, is sent again with the same noise and no other."""
+    stored = log_of_run(noisy / "checkpoint" / "telco").with_suffix(".served")
+    add = ReleasedRows.add
+
+    def copied(rows: ReleasedRows, *given: Any) -> None:
+        (tmp_path / "copy").write_bytes(stored.read_bytes())
+        add(rows, *given)
+
+    with releases(noisy) as served:
+        served.release(digests(1))
+        monkeypatch.setattr(ReleasedRows, "add", copied)
+        sent = served.release(digests(2, 3)).embedding
+        monkeypatch.undo()
+    (tmp_path / "copy").rename(stored)
+    with releases(noisy) as served:
+        found = served.release(digests(3, 2, 4))
+        assert found.status.tolist() == [Status.PRESENT] * 3
+        assert torch.equal(found.embedding[:2], sent[[1, 0]])
+    assert batches_served(noisy) == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_a_batch_that_was_begun_and_whose_rows_have_changed_ends_the_pass(
+    noisy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with releases(noisy) as served:
+        served.release(digests(1))
+        monkeypatch.setattr(ReleasedRows, "add", lambda *_: None)
+        served.release(digests(2))
+        monkeypatch.undo()
+    table = pa.parquet.read_table(TrainedParty.open(noisy, "telco").job.parties["telco"].table.path)
+    changed = table.set_column(1, "calls", pa.array([value + 1 for value in table.column("calls").to_pylist()]))
+    for name, content in (("changed", changed), ("gone", table.slice(5))):
+        pa.parquet.write_table(content, tmp_path / f"{name}.parquet")
+        with releases(noisy, table=tmp_path / f"{name}.parquet") as served:
+            assert served.release(digests(9)).status.tolist() == [Status.CAPPED]
+    assert batches_served(noisy) == [(0, 0), (0, 1)]
+
+
+def test_a_batch_that_was_refused_and_begun_again_has_the_rows_of_the_second_time(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    rows = ReleasedRows(path, 3)
+    first, second = [b"a" * 16, b"b" * 16], [b"c" * 16, b"d" * 16, b"e" * 16]
+    rows.begin(first, 0, 0)
+    rows.begin(second, 0, 0)
+    assert dict(ReleasedRows(path, 3).begun) == {(0, 0): second}
+    rows.add(second, [bytes(16)] * 3, 0, 0, torch.zeros(3, 3))
+    again = ReleasedRows(path, 3)
+    assert not rows.begun
+    assert not again.begun
+    assert (len(again), again.passes, again.batches(0)) == (3, (0,), 1)
+    path.write_bytes(path.read_bytes()[:-5])  # the last row was not written
+    assert dict(ReleasedRows(path, 3).begun) == {(0, 0): second}
 
 
 def test_a_torn_record_is_dropped_and_a_damaged_one_refused(tmp_path: Path) -> None:

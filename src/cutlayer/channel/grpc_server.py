@@ -78,6 +78,7 @@ class ServerLinks(Links):
         self._logged: set[str] = set()
         self._readers: list[threading.Thread] = []
         self._reading = threading.Lock()
+        self._admitting = threading.Lock()
         self._changed = threading.Event()
         # Two for each link, since a broken call may still hold one, and two to refuse all other callers.
         self._threads = ThreadPoolExecutor(2 * len(peers) + 2, "cutlayer-link")
@@ -184,19 +185,20 @@ class ServerLinks(Links):
         stream, run = self._streams[name], text_of(caller.get(RUN)) or ""
         if run and run != self._run:
             self._refuse(context, "FAILED_PRECONDITION", f"{self._me} was started anew; resume")
-        link, again = caller.get(LINK), stream.used
-        if again and not self._is_of_link(name, link):
-            if run:
-                # The run is no proof: a process that this one replaced before anything crossed knows it.
-                self._refuse(context, "FAILED_PRECONDITION", f"another process of {name!r} has the link")
-            if self._security is not None and stream.reconnecting:
-                stream.end("it was started anew; resume at all parties")
-            self._refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
-        if not again:
-            self._links[name] = link if isinstance(link, bytes) and len(link) == LINK_BYTES else b""
-        call = stream.attach(count_of(caller.get(NEXT)) if run else 0)
-        if call is None:
-            self._refuse(context, "FAILED_PRECONDITION", f"the link of {name!r} has ended")
+        with self._admitting:  # of two callers of one name, the link is that of the later call
+            link, again = caller.get(LINK), stream.used
+            if again and not self._is_of_link(name, link):
+                if run:
+                    # The run is no proof: a process that this one replaced before anything crossed knows it.
+                    self._refuse(context, "FAILED_PRECONDITION", f"another process of {name!r} has the link")
+                if self._security is not None and stream.reconnecting:
+                    stream.end("it was started anew; resume at all parties")
+                self._refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
+            call = stream.attach(count_of(caller.get(NEXT)) if run else 0, unused=not again)
+            if call is None:
+                self._refuse(context, "FAILED_PRECONDITION", f"the link of {name!r} has ended")
+            if not again:
+                self._links[name] = link if isinstance(link, bytes) and len(link) == LINK_BYTES else b""
         if self._security is not None:
             self._certificates[name] = certificate_of(context)
         self._notify(f"{name} connected{' again' if again else ''} from {_address_of(context)}")

@@ -125,17 +125,19 @@ class Stream:
         """Number of frames received."""
         return self._received
 
-    def attach(self, first: int) -> Attachment | None:
+    def attach(self, first: int, *, unused: bool = False) -> Attachment | None:
         """Give the link to a call.
 
         Args:
             first: Number of frames that the peer has received: the call begins with the next one.
+            unused: Whether the link must not have been used by then.
 
         Returns:
-            The attachment, in place of an earlier one; `None` if the link has ended or lacks a frame from there on.
+            The attachment, in place of an earlier one; `None` if the link has ended, was used, or lacks a frame from
+            there on.
         """
         with self._changing:
-            if self._ended or not self._outbox.resumes_at(first):
+            if self._ended or (unused and not self._vacant) or not self._outbox.resumes_at(first):
                 return None
             self._cancel_expiry()
             self._call = Attachment(first, self._received)

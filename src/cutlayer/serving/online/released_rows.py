@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,10 @@ _MAGIC = b"cutserv1"
 _RECORD = struct.Struct("<16s16sII")
 """Digest of the id, digest of the row's columns, number of the pass, number of the batch; then the numbers, and a
 CRC-32 of all of it."""
+_BEGUN = struct.Struct("<I12x")
+"""In place of the digest of the columns, where a batch is begun: position of the row in it."""
+_BEGINS = 1 << 31
+"""Bit of the number of the batch in a record that a batch is begun; its numbers are zeros."""
 _FIRST = 1024
 
 
@@ -45,6 +51,7 @@ class ReleasedRows:
         self._columns: list[bytes] = []
         self._passes: list[int] = []
         self._next: dict[int, int] = {}
+        self._begun: dict[tuple[int, int], list[bytes]] = {}
         self._index: dict[bytes, int] = {}
         if path is not None and path.exists():
             self._read(path)
@@ -80,6 +87,28 @@ class ReleasedRows:
         """What was sent for some releases, float32 (n, width)."""
         return self._embeddings[torch.from_numpy(indices)]
 
+    @property
+    def begun(self) -> Mapping[tuple[int, int], Sequence[bytes]]:
+        """Digests of the ids of each batch that was begun and is not stored, in their order, by pass and batch."""
+        return dict(self._begun)
+
+    def begin(self, ids: list[bytes], number: int, batch: int) -> None:
+        """Record which rows a batch has, before it is counted; returns once that is on disk.
+
+        A process that is killed when it has counted a batch, and has not stored it, would otherwise look like one whose
+        stored rows are an older copy.
+
+        Args:
+            ids: Digests of the ids, 16 bytes each.
+            number: Number of the pass.
+            batch: Number of the batch in its pass.
+        """
+        if self.path is not None:
+            nothing = bytes(4 * self.width)
+            records = [_RECORD.pack(own, _BEGUN.pack(i), number, batch | _BEGINS) for i, own in enumerate(ids)]
+            self._append(self.path, b"".join(_sealed(record + nothing) for record in records))
+        self._begun[number, batch] = list(ids)
+
     def add(self, ids: list[bytes], columns: list[bytes], number: int, batch: int, sent: Tensor) -> None:
         """Record a batch of releases; returns once they are on disk.
 
@@ -101,6 +130,7 @@ class ReleasedRows:
             )
         for i, (own, about) in enumerate(zip(ids, columns, strict=True)):
             self._hold(own, about, number, batch, sent[i])
+        self._begun.pop((number, batch), None)
 
     def _hold(self, own: bytes, about: bytes, number: int, batch: int, sent: Tensor) -> None:
         index = len(self._columns)
@@ -134,17 +164,25 @@ class ReleasedRows:
                 path.unlink()  # made by a process that was killed before its first release
                 return
             raise CheckpointError.expected(f"released rows of width {self.width} in {path}", "another file")
-        end = _HEADER.size
+        end, stored = _HEADER.size, Counter[tuple[int, int]]()
         while end + size + 4 <= len(raw):
             body, check = raw[end : end + size], raw[end + size : end + size + 4]
             if zlib.crc32(body).to_bytes(4, "little") != check:
                 raise CheckpointError(f"{path} is damaged at byte {end:,}; restore it from a backup")
             own, about, number, batch = _RECORD.unpack_from(body)
-            numbers = np.frombuffer(body, "<f4", self.width, _RECORD.size).copy()
-            self._hold(own, about, number, batch, torch.from_numpy(numbers))
+            if batch & _BEGINS:
+                # A batch that was begun, refused and begun again has the rows of the second time.
+                first = _BEGUN.unpack(about) == (0,)
+                known = [] if first else self._begun[number, batch ^ _BEGINS]
+                self._begun[number, batch ^ _BEGINS] = [*known, own]
+            else:
+                numbers = np.frombuffer(body, "<f4", self.width, _RECORD.size).copy()
+                self._hold(own, about, number, batch, torch.from_numpy(numbers))
+                stored[number, batch] += 1
             end += size + 4
         if end != len(raw):
             os.truncate(path, end)
+        self._begun = {key: ids for key, ids in self._begun.items() if stored[key] < len(ids)}
 
 
 def _sealed(body: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -219,8 +220,13 @@ class OnlineReleases:
         Raises:
             BudgetExceeded: the account has no release left; nothing is stored.
         """
-        rows = torch.tensor([*new.values()])
         batch = self._passes[number]
+        if self.counted:
+            self._rows.begin([*new], number, batch)
+        self._send_batch(number, batch, new)
+
+    def _send_batch(self, number: int, batch: int, new: Mapping[bytes, int]) -> None:
+        rows = torch.tensor([*new.values()])
         view = PassiveView(Mode.SERVE, number, batch, rows, self._embed, part=ANY_PART)
         released = self.chain.embedding_out(self._embed(rows), view)
         self._passes[number] = batch + 1
@@ -249,19 +255,37 @@ class OnlineReleases:
     def _passes_so_far(self) -> dict[int, int]:
         """The passes of this service before it was restarted, each with its next batch.
 
-        A process that was killed may have counted one batch more than it stored and sent; that one is skipped. If the
-        log has more, the stored rows are an older copy: which rows were released is lost, and the pass is not used
-        again.
+        If the log has a batch that the stored rows do not have, they are an older copy: which rows were released is
+        lost, and the pass is not used again.
         """
-        passes = {}
-        for number in self._rows.passes:
-            batch = stored = self._rows.batches(number)
-            occasion = Occasion("embedding", self.trained.job.active, Mode.SERVE.value, ANY_PART, number)
-            while self._log.contents(Slot(occasion, batch)):
-                batch += 1
-            if batch <= stored + 1:
-                passes[number] = batch
-        return passes
+        lost = {number for number, batch in self._rows.begun if not self._finished(number, batch)}
+        passes = {number: self._rows.batches(number) for number in self._rows.passes if number not in lost}
+        return {number: batch for number, batch in passes.items() if not self._log.contents(self._slot(number, batch))}
+
+    def _finished(self, number: int, batch: int) -> bool:
+        """Store a batch that was begun and counted, and perhaps sent, by a process that was killed.
+
+        The same content at the same slot has the same noise: what was sent, if it was, is sent again.
+
+        Returns:
+            Whether the pass can be used again.
+        """
+        if not self._log.contents(self._slot(number, batch)):
+            return True  # nothing of it was sent
+        ids = self._rows.begun[number, batch]
+        rows = self.features.index.find(np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 16))
+        if (rows == ABSENT).any():
+            return False
+        try:
+            with torch.no_grad():
+                self._send_batch(number, batch, dict(zip(ids, rows.tolist(), strict=True)))
+        except BudgetExceeded:  # the columns have changed, which is another release
+            return False
+        return True
+
+    def _slot(self, number: int, batch: int) -> Slot:
+        occasion = Occasion("embedding", self.trained.job.active, Mode.SERVE.value, ANY_PART, number)
+        return Slot(occasion, batch)
 
     def _columns(self, row: int) -> bytes:
         """Digest of the encoded columns of a row."""
