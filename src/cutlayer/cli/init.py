@@ -16,7 +16,7 @@ from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
-    from cutlayer.jobs.first_job import FirstJob, Found
+    from cutlayer.jobs.first_job import FirstJob, TableSummary
 
 Folder = Annotated[Path, typer.Argument(help="The folder with the parties' tables.", show_default=False)]
 Owner = Annotated[str | None, typer.Option("--labels", help="The file with the labels.")]
@@ -75,7 +75,7 @@ def init(
 
 
 def _answered(
-    tables: Sequence[Found],
+    tables: Sequence[TableSummary],
     owner: str | None,
     partners: Sequence[str],
     label: str | None,
@@ -106,7 +106,7 @@ def _answered(
     return FirstJob(chosen, chosen_partners, label, ids, protect, apart)  # type: ignore[arg-type] # one of PROTECTED
 
 
-def _asked_ids(tables: Sequence[Found], guessed: dict[str, str]) -> dict[str, str]:
+def _asked_ids(tables: Sequence[TableSummary], guessed: dict[str, str]) -> dict[str, str]:
     """The id column of each table, by the answer to a question; names that differ have commas between them."""
     from cutlayer.jobs.first_job import id_columns
 

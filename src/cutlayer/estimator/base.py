@@ -165,9 +165,9 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "folder_")
         if self.models_.tuned:
-            gone = " and ".join(", ".join(sorted(names)) for names in self.models_.tuned)
+            absent_parties = " and ".join(", ".join(sorted(names)) for names in self.models_.tuned)
             raise ConfigError.expected(
-                "a model as it was fitted", f"top models fine-tuned without {gone}", "load and tune"
+                "a model as it was fitted", f"top models fine-tuned without {absent_parties}", "load and tune"
             )
         save(self.job_, self.folder_, Path(path), None if self._scratch is None else self._scratch.path)
 
@@ -263,11 +263,11 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _evaluation(self, X: Any, y: Any, absent: Collection[str], *, protected: bool) -> Evaluation:
         check_is_fitted(self, "folder_")
-        gone = self.models_.absent(absent)
-        rows = self._labelled(X, y, gone, protected=protected)
-        metrics = self.models_.task.evaluate(self.models_.answer(rows.embeddings, gone), rows.labels)
-        contributed = tuple(name for name in self.encoders_ if name not in gone)
-        return Evaluation(metrics, contributed, gone, len(rows.labels))
+        absent_parties = self.models_.absent(absent)
+        rows = self._labelled(X, y, absent_parties, protected=protected)
+        metrics = self.models_.task.evaluate(self.models_.answer(rows.embeddings, absent_parties), rows.labels)
+        contributed = tuple(name for name in self.encoders_ if name not in absent_parties)
+        return Evaluation(metrics, contributed, absent_parties, len(rows.labels))
 
     def finetune_top(self, X: Any, y: Any, absent: Collection[str], epochs: int = EPOCHS) -> Self:
         """Train the top model on with the remaining parties after a departure; all bottom models stay as they are.
@@ -286,10 +286,17 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             CutlayerError: an error of `evaluate`, or fewer than 1 epoch.
         """
         check_is_fitted(self, "folder_")
-        gone = self.models_.absent(absent, epochs)
+        absent_parties = self.models_.absent(absent, epochs)
         top = copy.deepcopy(self.models_.top)
-        tune(top, self._labelled(X, y, gone, protected=True), gone, self.models_.task, self.job_.train, epochs)
-        self.models_.tuned[frozenset(gone)] = top
+        tune(
+            top,
+            self._labelled(X, y, absent_parties, protected=True),
+            absent_parties,
+            self.models_.task,
+            self.job_.train,
+            epochs,
+        )
+        self.models_.tuned[frozenset(absent_parties)] = top
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -323,10 +330,10 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _predict(self, X: Any, absent: Collection[str], *, protected: bool) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "folder_")
-        gone = self.models_.absent(absent)
+        absent_parties = self.models_.absent(absent)
         with value_errors():
-            stores = encode(self.models_, self._given(X), gone)
-        logits = self.models_.answer(self._embed(stores, protected=protected), gone)
+            stores = encode(self.models_, self._given(X), absent_parties)
+        logits = self.models_.answer(self._embed(stores, protected=protected), absent_parties)
         predicted: npt.NDArray[np.float64] = self.models_.task.predict(logits.double()).numpy()
         return predicted
 
@@ -336,8 +343,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         widths = {name: models.widths[name] for name in job.passives if name in stores}
         return embed(models, stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
 
-    def _labelled(self, X: Any, y: Any, gone: Collection[str], *, protected: bool) -> Labelled:
-        labels, stores = labels_of(y), encode(self.models_, self._given(X), gone)
+    def _labelled(self, X: Any, y: Any, absent_parties: Collection[str], *, protected: bool) -> Labelled:
+        labels, stores = labels_of(y), encode(self.models_, self._given(X), absent_parties)
         counts = {len(labels), *(store.rows for store in stores.values())}
         if len(counts) > 1:
             got = ", ".join(f"{count:,}" for count in sorted(counts))

@@ -26,7 +26,7 @@ SKETCH = 32
 
 
 @dataclass(frozen=True)
-class Found:
+class TableSummary:
     """A table that was found.
 
     Attributes:
@@ -62,8 +62,8 @@ class FirstJob:
         split_by: Column of the owner's table by which the newest rows are tested on; `None` for rows at random.
     """
 
-    owner: Found
-    partners: tuple[Found, ...]
+    owner: TableSummary
+    partners: tuple[TableSummary, ...]
     label: str
     ids: Mapping[str, str]
     protect: Protected = "labels"
@@ -71,7 +71,7 @@ class FirstJob:
     split_by: str | None = None
 
 
-def find_tables(folder: Path) -> tuple[Found, ...]:
+def find_tables(folder: Path) -> tuple[TableSummary, ...]:
     """The tables of a folder that can be read, by name.
 
     Raises:
@@ -88,7 +88,7 @@ def find_tables(folder: Path) -> tuple[Found, ...]:
     return tables
 
 
-def read_table(path: Path) -> Found:
+def read_table(path: Path) -> TableSummary:
     """Names and numbers of values of a table's columns.
 
     Raises:
@@ -97,10 +97,10 @@ def read_table(path: Path) -> Found:
     source = open_source(validated(TableConfig, {"path": path}, "table"), path.name)
     table = source.read(source.names)
     distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
-    return Found(path, tuple(source.names), table.num_rows, distinct)
+    return TableSummary(path, tuple(source.names), table.num_rows, distinct)
 
 
-def id_columns(tables: Sequence[Found], named: Sequence[str] = ()) -> dict[str, str]:
+def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dict[str, str]:
     """The column that identifies a row in each table, by the name of its file.
 
     Args:
@@ -132,7 +132,7 @@ def id_columns(tables: Sequence[Found], named: Sequence[str] = ()) -> dict[str, 
     )
 
 
-def _shared_names(tables: Sequence[Found], alike: Callable[[str], str]) -> set[str]:
+def _shared_names(tables: Sequence[TableSummary], alike: Callable[[str], str]) -> set[str]:
     """Names that every table has, in a form that makes like names equal."""
     return set.intersection(*({alike(name) for name in table.columns} for table in tables))
 
@@ -141,7 +141,7 @@ def _letters(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).lower()
 
 
-def _named(table: Found, named: Sequence[str]) -> str:
+def _named(table: TableSummary, named: Sequence[str]) -> str:
     for name in named:
         if name in table.columns:
             return name
@@ -150,7 +150,7 @@ def _named(table: Found, named: Sequence[str]) -> str:
     raise ConfigError(f"{wanted}{near}; give --id once for each name that the column has")
 
 
-def guess(tables: Sequence[Found], ids: Mapping[str, str]) -> tuple[Found, str]:
+def guess(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[TableSummary, str]:
     """The table that most likely has the labels, and their column.
 
     Raises:
@@ -165,13 +165,13 @@ def guess(tables: Sequence[Found], ids: Mapping[str, str]) -> tuple[Found, str]:
     )
 
 
-def _label(table: Found, key: str) -> str | None:
+def _label(table: TableSummary, key: str) -> str | None:
     others = [name for name in table.columns if name != key]
     named = [name for name in others if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
     return named[0] if named else None
 
 
-def candidates(table: Found, key: str) -> list[str]:
+def candidates(table: TableSummary, key: str) -> list[str]:
     """Columns that may be the label: likely names first, then those of few values."""
     others = [name for name in table.columns if name != key and table.distinct[name] >= 2]
     return sorted(others, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))

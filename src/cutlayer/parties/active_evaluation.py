@@ -48,8 +48,8 @@ def evaluate(
         with torch.no_grad():
             seen = setup.ordered(own, view)
             for names, parts in logits.items():
-                gone = {*names, *passives.presence.left}
-                answer = setup.top.answer(seen, seen.keys() - gone) if gone else setup.top(seen)
+                absent_parties = {*names, *passives.presence.left}
+                answer = setup.top.answer(seen, seen.keys() - absent_parties) if absent_parties else setup.top(seen)
                 parts.append(answer.cpu())
     if not len(held_out):
         return {setup.task.metric: math.nan}, {names: torch.zeros(0, setup.task.outputs) for names in logits}

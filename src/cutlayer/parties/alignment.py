@@ -203,7 +203,7 @@ def intersect_passive(
         seen(bucket, mine.ranks)
 
 
-Found = tuple[Positions, Positions]
+CommonPositions = tuple[Positions, Positions]
 """Common rows of a bucket: their ranks in the own common order, and their indices in the peer's sorted points."""
 
 
@@ -212,7 +212,7 @@ def intersect_active(
     masker: Masker,
     rows: Mapping[str, int],
     first: int,
-    seen: Callable[[int, Mapping[str, Found]], None],
+    seen: Callable[[int, Mapping[str, CommonPositions]], None],
 ) -> Generator[Port, Message, None]:
     """The active side of the buckets from `first` on, with all passive parties.
 
@@ -239,7 +239,7 @@ def intersect_active(
         seen(bucket, found)
 
 
-def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> Found:
+def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> CommonPositions:
     """The own rows whose doubly masked point is among the peer's.
 
     Raises:
@@ -251,7 +251,7 @@ def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> Found:
     return mine.ranks[indices], slots
 
 
-def common_ranks(found: Mapping[str, Found]) -> tuple[Positions, dict[str, Positions]]:
+def common_ranks(found: Mapping[str, CommonPositions]) -> tuple[Positions, dict[str, Positions]]:
     """The rows that all parties have.
 
     Args:

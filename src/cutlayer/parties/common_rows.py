@@ -19,7 +19,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.alignment import (
     Alignment,
-    Found,
+    CommonPositions,
     Masker,
     Purpose,
     checked_bits,
@@ -151,7 +151,7 @@ def _psi_active(
     progress = AlignmentProgress(_folder(alignment), *_inputs(table, rows, purpose))
     first = yield from _open(ports, progress, bits)
 
-    def seen(bucket: int, found: Mapping[str, Found]) -> None:
+    def seen(bucket: int, found: Mapping[str, CommonPositions]) -> None:
         offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in found}
         ranks = {f"{peer} ranks": own for peer, (own, _) in found.items()}
         progress.add(ranks | {f"{peer} indices": slots + offsets[peer] for peer, (_, slots) in found.items()})

@@ -69,20 +69,22 @@ def finetune_top(run: Run, absent: Collection[str], *, epochs: int = EPOCHS) -> 
     Reference: Sun, Du et al. 2023 (arXiv 2303.18178), which starts from the model trained with party-wise dropout.
     """
     job, task = run.job, run.task
-    gone = checked_absent(absent, [*run.stores], job.active, epochs)
+    absent_parties = checked_absent(absent, [*run.stores], job.active, epochs)
     with torch.random.fork_rng(devices=[]):
         bottoms = {name: run.bottom(name) for name in run.stores}
         top = run.top({name: bottom.width for name, bottom in bottoms.items()})
 
     def labelled(rows: Tensor) -> Labelled:
-        made = {name: _embedded(bottoms[name], store, rows, name in gone) for name, store in run.stores.items()}
+        made = {
+            name: _embedded(bottoms[name], store, rows, name in absent_parties) for name, store in run.stores.items()
+        }
         return Labelled(made, run.truth[rows])
 
     training, reported = labelled(run.split.part("train")), labelled(run.reported)
     held_out = labelled(run.split.part("validation")) if job.keeps_best else None
-    trained = tune(top, training, gone, task, job.train, epochs, held_out)
-    logits = answers(top, reported.embeddings, gone)
-    return FineTuned(top, gone, task.evaluate(logits, reported.labels), logits, trained)
+    trained = tune(top, training, absent_parties, task, job.train, epochs, held_out)
+    logits = answers(top, reported.embeddings, absent_parties)
+    return FineTuned(top, absent_parties, task.evaluate(logits, reported.labels), logits, trained)
 
 
 def tune(
