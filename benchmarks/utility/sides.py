@@ -132,4 +132,4 @@ def _score(task: str, model: Any, joined: pd.DataFrame, labels: npt.NDArray[Any]
 def quiet() -> None:
     """Leave out scikit-learn's warnings that its network did not converge in its default number of iterations."""
     warnings.simplefilter("ignore", ConvergenceWarning)
-    warnings.filterwarnings("ignore", message="TableSummary unknown categories")
+    warnings.filterwarnings("ignore", message="Found unknown categories")

@@ -163,8 +163,8 @@ class OnlineReleases:
     def _within_limit(self, ids: Digests, status: Statuses) -> Rows:
         """The rows that the limit of ids leaves; the rest is marked as capped.
 
-        Unknown ids count too, and beyond the limit they are not distinguished from known ones: an active party that asks
-        for all ids that there may be would otherwise learn which of them this party has.
+        Unknown ids count too, and beyond the limit they are not distinguished from known ones: an active party that
+        asks for all ids that there may be would otherwise learn which of them this party has.
         """
         if self.max_ids is None:
             return np.arange(len(ids))
