@@ -89,7 +89,7 @@ def _profile(
     elif kind == "category" and not notes and distinct > 100 and len(present) < _RARE * distinct:
         notes = [
             f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; set "
-            "categories.min_count, such as 5"
+            "categories.min_count, such as 5, or, where gradients are sent, model: {bottom: {kind: tabular}}"
         ]
     elif distinct == 1 and len(values) > 1:
         notes = [f"every value is {_shown(present[0])}; exclude it"] if not values.null_count else notes
