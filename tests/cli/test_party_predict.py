@@ -31,7 +31,7 @@ def refused(parts: tuple[Place, Path], party: str, *options: object) -> str:
 
 def test_options_that_do_not_fit_the_role(parts: tuple[Place, Path]) -> None:
     assert "expected --out at bank, which has the predictions" in refused(parts, "bank")
-    assert "a name that ends in .parquet" in refused(parts, "bank", "--out", "s.csv")
+    assert "a name that ends in .parquet or .csv" in refused(parts, "bank", "--out", "s.xlsx")
     assert "--out and --absent at bank alone, got one at telco" in refused(parts, "telco", "--out", "s.parquet")
     assert "--out and --absent at bank alone" in refused(parts, "telco", "--absent", "bank")
     everybody = refused(parts, "bank", "--out", "s.parquet", "--absent", "telco")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
 from tests.cli.jobs import Place
 
@@ -20,6 +21,13 @@ def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: P
     document = place.call("predict", finished, "--out", "s.parquet", *new, "--json").document()
     assert document["rows"] == parquet.read_table(place.folder / "s.parquet").num_rows == 200
     assert document["contributed"] == {"bank": 200, "telco": 200}
+    told = place.call("predict", finished, "--out", "s.csv", *new)
+    assert (told.code, "s.csv: 200 rows" in told.out) == (0, True)
+    table, text = parquet.read_table(place.folder / "s.parquet"), csv.read_csv(place.folder / "s.csv")
+    assert text.column_names == table.column_names
+    assert text["id"].cast("string").equals(table["id"].cast("string"))
+    np.testing.assert_allclose(text["probability"].to_numpy(), table["probability"].to_numpy(), rtol=1e-6)
+    assert set(text["contributed"].to_pylist()) == {"bank telco"}
     told = place.call("predict", finished, "--out", "s.parquet", "--absent", "telco")
     assert "telco contributed to 0 (absent)" in told.out
 
@@ -32,6 +40,7 @@ def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: P
         (("--data", "bank=bank.csv", "--data", "bank=bank.csv"), "expected --data for bank once"),
         (("--data", "bank=gone.csv", "--data", "telco=telco.csv"), "gone.csv: no such file"),
         (("--absent", "bank"), "it holds the top model"),
+        (("--out", "s.xlsx"), "expected a name that ends in .parquet or .csv for the predictions, got s.xlsx"),
     ],
 )
 def test_bad_options_are_refused(finished: Path, place: Place, options: tuple[str, ...], message: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from pyarrow import parquet
+from pyarrow import csv, parquet
 
 from cutlayer.channel import Kind, Message, Port, link, rows_digest
 from cutlayer.channel.grpc_client import connect
@@ -93,6 +93,8 @@ def test_predictions_equal_the_offline_ones(noisy: Trained, tmp_path: Path) -> N
     write_answered(side(noisy, "bank", given["bank"]), found, tmp_path / "s.parquet")
     scores = parquet.read_table(tmp_path / "s.parquet")
     assert scores.select(["id", "contributed"]).equals(wanted.select(["id", "contributed"]))
+    write_answered(side(noisy, "bank", given["bank"]), found, tmp_path / "s.csv")
+    assert csv.read_csv(tmp_path / "s.csv")["probability"].equals(scores["probability"])
     np.testing.assert_allclose(scores["probability"].to_numpy(), wanted["probability"].to_numpy(), atol=1e-6)
 
 

@@ -237,7 +237,7 @@ def test_bad_requests_are_refused(plain: Trained, tmp_path: Path) -> None:
             asked(plain, tmp_path / "s.parquet", **arguments)
     with pytest.raises(ConfigError, match="another file than the test predictions of the run"):
         asked(plain, plain[1].path / "predictions.parquet")
-    for out in ("s.csv", "nowhere/s.parquet"):
+    for out in ("s.txt", "nowhere/s.parquet", "nowhere/s.csv"):
         with pytest.raises(ConfigError, match="for the predictions"):
             asked(plain, tmp_path / out)
 

@@ -29,7 +29,8 @@ Data = Annotated[
     Path | None, typer.Option("--data", help="The table of new rows; default: the table of the private file.")
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", help="The Parquet file that the active party writes.", show_default=False)
+    Path | None,
+    typer.Option("--out", help="The file that the active party writes, .parquet or .csv.", show_default=False),
 ]
 
 
@@ -106,7 +107,9 @@ def _check_options(job: Job, name: str, folder: RunFolder, out: Path | None, abs
 
     if name == job.active:
         if out is None:
-            raise ConfigError.expected(f"--out at {name}, which has the predictions", "none", "name a .parquet file")
+            raise ConfigError.expected(
+                f"--out at {name}, which has the predictions", "none", "name a .parquet or .csv file"
+            )
         check_scores_path(out)
         check_other_file(folder, out)
     elif out is not None or absent:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutlayer.config import Job, TableConfig
     from cutlayer.serving.predict import Predicted
 
-Out = Annotated[Path, typer.Option("--out", help="The Parquet file to write.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", help="The file to write, .parquet or .csv.", show_default=False)]
 Data = Annotated[
     list[str] | None,
     typer.Option("--data", help="PARTY=FILE, new rows of a party; may be repeated. Default: the run's test rows."),

@@ -1,4 +1,4 @@
-"""Predictions in a Parquet file: one row per id, written in pieces, so that they need not fit into memory."""
+"""Predictions in a Parquet or CSV file: one row per id, written in pieces, so that they need not fit into memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import parquet
+import pyarrow.compute as pc
+from pyarrow import csv, parquet
 from torch import Tensor
 
 from cutlayer.durable import sync_file, sync_folder
@@ -18,7 +19,7 @@ from cutlayer.tasks import Task
 
 ID, CONTRIBUTED = "id", "contributed"
 PROBABILITY, VALUE = "probability", "value"
-ENDING = ".parquet"
+PARQUET, CSV = ".parquet", ".csv"
 
 
 def score_columns(task: Task) -> tuple[str, ...]:
@@ -61,28 +62,33 @@ class ScoreWriter:
 
     The columns are `id` with the ids as the table has them; `probability` of the second class of a binary task,
     `probability_CLASS` for each class of a multi-class task, or `value` of a regression, float64; and `contributed`,
-    the list of the parties whose features the prediction rests on.
+    the list of the parties whose features the prediction rests on. CSV has no lists: their names are separated by
+    spaces, which no name holds. Its numbers are as short as possible without loss, and its texts are quoted.
 
     Args:
         path: Path of the file.
+        ending: Format of the file, `.parquet` or `.csv`; a temporary file has another ending.
         task: Task of the run.
         ids: Arrow type of the ids.
         parties: Names of the parties that have features, in the job's order.
     """
 
-    def __init__(self, path: Path, task: Task, ids: pa.DataType, parties: Sequence[str]) -> None:
-        self.parties, self.rows = tuple(parties), 0
+    def __init__(self, path: Path, ending: str, task: Task, ids: pa.DataType, parties: Sequence[str]) -> None:
+        self.parties, self.rows, self._lists = tuple(parties), 0, ending == PARQUET
         self.counts = dict.fromkeys(self.parties, 0)
         self._names = score_columns(task)
         numbers = [pa.field(name, pa.float64(), nullable=False) for name in self._names]
-        named = pa.field(CONTRIBUTED, pa.list_(pa.dictionary(pa.int8(), pa.string())), nullable=False)
+        names = pa.list_(pa.dictionary(pa.int8(), pa.string())) if self._lists else pa.string()
+        named = pa.field(CONTRIBUTED, names, nullable=False)
+        if pa.types.is_string_view(ids):  # the writer of CSV does not know it
+            ids = pa.string()
         self._schema = pa.schema([pa.field(ID, ids, nullable=False), *numbers, named])
-        self._file = parquet.ParquetWriter(path, self._schema)
+        self._file = (parquet.ParquetWriter if self._lists else csv.CSVWriter)(path, self._schema)
 
     def write(
         self, ids: pa.Array, scores: npt.NDArray[np.float64], present: Mapping[str, npt.NDArray[np.bool_]]
     ) -> None:
-        """Write a row group.
+        """Write a piece: a row group of a Parquet file.
 
         Args:
             ids: Ids of the rows, (n,).
@@ -93,9 +99,13 @@ class ScoreWriter:
         offsets = np.concatenate([[0], mask.sum(axis=1).cumsum()]).astype(np.int32)
         indices = pa.array(np.nonzero(mask)[1].astype(np.int8))
         named = pa.DictionaryArray.from_arrays(indices, pa.array(self.parties, pa.string()))
-        lists = pa.ListArray.from_arrays(pa.array(offsets), named)
-        columns = [pa.array(np.ascontiguousarray(column)) for column in scores.T]
-        self._file.write_table(pa.table([ids, *columns, lists], schema=self._schema))
+        lists = pa.ListArray.from_arrays(pa.array(offsets), named if self._lists else named.dictionary_decode())
+        columns = [
+            ids.cast(self._schema.field(ID).type),
+            *(pa.array(np.ascontiguousarray(column)) for column in scores.T),
+        ]
+        contributed = lists if self._lists else pc.binary_join(lists, " ")
+        self._file.write_table(pa.table([*columns, contributed], schema=self._schema))
         self.rows += len(scores)
         for name, count in zip(self.parties, mask.sum(axis=0).tolist(), strict=True):
             self.counts[name] += count
@@ -110,19 +120,19 @@ def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str])
     """Open a `ScoreWriter` whose file appears whole, readable by its owner alone, or not at all.
 
     Args:
-        path: Path of the file; its folder exists. Another file there is replaced.
+        path: Path of the file, whose ending chooses the format; its folder exists. Another file there is replaced.
         task: As in `ScoreWriter`.
         ids: As in `ScoreWriter`.
         parties: As in `ScoreWriter`.
 
     Raises:
-        ConfigError: the name does not end in .parquet.
+        ConfigError: the name ends in neither .parquet nor .csv, or its folder does not exist.
     """
     check_scores_path(path)
     partial = path.with_name(f"{path.name}.partial")
     try:
         partial.touch(mode=0o600)
-        writer = ScoreWriter(partial, task, ids, parties)
+        writer = ScoreWriter(partial, path.suffix, task, ids, parties)
         try:
             yield writer
         finally:
@@ -138,9 +148,9 @@ def check_scores_path(path: Path) -> None:
     """Raise unless predictions can be written to a path.
 
     Raises:
-        ConfigError: the name does not end in .parquet, or its folder does not exist.
+        ConfigError: the name ends in neither .parquet nor .csv, or its folder does not exist.
     """
-    if path.suffix != ENDING:
-        raise ConfigError.expected(f"a name that ends in {ENDING} for the predictions", path.name)
+    if path.suffix not in (PARQUET, CSV):
+        raise ConfigError.expected(f"a name that ends in {PARQUET} or {CSV} for the predictions", path.name)
     if not path.parent.is_dir():
         raise ConfigError.expected(f"a folder at {path.parent} for the predictions", "none", "make it first")

@@ -188,7 +188,7 @@ def write_answered(side: Side, answered: Answered, out: Path) -> int:
     Args:
         side: The active party's own side.
         answered: What it has after the prediction.
-        out: Path of the Parquet file.
+        out: Path of the Parquet or CSV file, by its ending.
     """
     check_scores_path(out)
     parties = [*side.model.record.widths]

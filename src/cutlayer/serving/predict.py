@@ -75,7 +75,7 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     Args:
         job: Job of the run, with the private parts of all parties.
         folder: Folder of the run, with the parts of all parties.
-        out: Path of the Parquet file to write; temporary files are made next to it.
+        out: Path of the Parquet or CSV file to write, by its ending; temporary files are made next to it.
         request: What to predict.
 
     Raises:
