@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from cutlayer.attacks import CATALOGUES
@@ -24,6 +23,7 @@ from cutlayer.channel.followed import FollowedEpoch, read_followed, read_kept
 from cutlayer.config import AuditConfig
 from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.concordance import permuted_concordances
 from cutlayer.kernels.roc import true_positive_rate
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import Attempt, Baseline, LabelCurve, LeakResult
@@ -223,30 +223,27 @@ def own_columns(run: Run) -> dict[str, OwnColumns]:
 def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
     """Mean over permutations of the labels of the largest leak of all scores: what the catalogue reads of nothing.
 
-    The largest of many AUCs is above 0.5 by chance alone; this is by how much. NaN where nothing was scored, and where
-    the task is not binary.
+    The largest of many AUCs, or concordances, is above 0.5 by chance alone; this is by how much. NaN where nothing was
+    scored, and in a task of many classes.
 
     Args:
         scored: Scores of all attacks on one party.
-        truth: True labels by row, bool (N,).
+        truth: True labels by row, bool (N,), or the values of a regression, float (N,).
         seed: Seed of the permutations.
     """
-    inferring = [scores for scores in scored if scores.values.dim() == 1 and not truth.is_floating_point()]
+    inferring = [scores for scores in scored if scores.values.dim() == 1]
     if not inferring:
         return math.nan
     rows = torch.unique(torch.cat([scores.rows for scores in inferring]))
     draw = np.random.default_rng([seed, Stream.PERMUTED_LABELS])
-    actual = truth[rows].numpy()
+    codes = np.unique(truth[rows].numpy(), return_inverse=True)[1]
     # One order of the labels for all scores: those of related attacks are wrong about the same rows.
-    orders = torch.from_numpy(np.stack([draw.permutation(actual) for _ in range(PERMUTATIONS)], axis=1)).double()
+    orders = np.stack([draw.permutation(codes) for _ in range(PERMUTATIONS)], axis=1)
     largest = np.full(PERMUTATIONS, math.nan)
     for scores in inferring:
-        permuted = orders[torch.searchsorted(rows, scores.rows)]
-        positives = permuted.sum(dim=0)
-        pairs = positives * (len(permuted) - positives)
-        ranks = torch.from_numpy(rankdata(torch.stack([scores.values, *scores.also.values()]).numpy(), axis=1))
-        aucs = (ranks @ permuted - positives * (positives + 1) / 2) / pairs
-        largest = np.fmax(largest, (0.5 + (aucs - 0.5).abs()).amax(dim=0).numpy())
+        permuted = orders[torch.searchsorted(rows, scores.rows).numpy()]
+        found = permuted_concordances(torch.stack([scores.values, *scores.also.values()]).double().numpy(), permuted)
+        largest = np.fmax(largest, (0.5 + np.abs(found - 0.5)).max(axis=0))
     return float(largest.mean())
 
 
