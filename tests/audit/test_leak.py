@@ -105,6 +105,18 @@ def test_the_interval_of_a_leak_at_chance_begins_at_chance() -> None:
     assert 0.5 < high < 0.7
 
 
+@pytest.mark.parametrize("kind", ["classes", "values"])
+def test_the_interval_of_a_mean_begins_at_chance_if_it_includes_it(kind: str) -> None:
+    """The mean of three folded leaks at chance is above that of the first: moving an end that was cut would hide it."""
+    scores, truth = made(60, 90, 0.0, 3)
+    truth = truth if kind == "classes" else torch.randn(150, generator=torch.Generator().manual_seed(1))
+    low, high = leak_interval(scores, truth, 0)
+    moved = leak_interval(scores, truth, 0, shift=0.01)
+    assert (low, moved[0]) == (0.5, 0.5)
+    assert moved[1] == pytest.approx(high + 0.01)
+    assert leak_interval(scores, truth, 0, shift=0.6) == pytest.approx((1.0, 1.0), abs=0.05)
+
+
 def test_more_batches_make_a_narrower_interval() -> None:
     single, truth = made(40, 60, 0.5, 0)
     many = Scores(single.rows.repeat(8), single.values.repeat(8), torch.arange(8).repeat_interleave(100))

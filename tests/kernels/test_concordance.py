@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from cutlayer.kernels.concordance import concordance, concordance_interval, untied_share
+from cutlayer.kernels.concordance import concordance, concordance_interval, permuted_concordances, untied_share
 from cutlayer.kernels.roc import roc_auc
 
 
 def counted(scores: np.ndarray, labels: np.ndarray) -> float:
     """Chance over all pairs of rows with different labels."""
-    pairs = [(a, b) for a in range(len(scores)) for b in range(a) if labels[a] != labels[b]]
-    return float(np.mean([0.5 + 0.5 * np.sign((scores[a] - scores[b]) * (labels[a] - labels[b])) for a, b in pairs]))
+    first, second = np.triu_indices(len(scores), 1)
+    same = np.sign((scores[first] - scores[second]) * (labels[first] - labels[second]))
+    return float(0.5 + 0.5 * same[labels[first] != labels[second]].mean())
 
 
 def test_it_is_the_share_of_pairs_in_the_same_order() -> None:
@@ -87,3 +88,24 @@ def test_the_interval_covers_where_most_labels_are_equal(distance: float) -> Non
     assert np.mean(covered) > 0.95
     uncorrected = [low <= expected <= high for low, high in (concordance_interval(value, 400) for value in values)]
     assert np.mean(uncorrected) < 0.9
+
+
+def test_concordances_of_random_orders_are_those_of_all_pairs() -> None:
+    """With ties in scores and values. The rest has a 2n-th of the variance: a deviation of 0.0012, the whole 0.024."""
+    draw = np.random.default_rng(2)
+    scores = np.stack([draw.normal(size=200), draw.integers(5, size=200)])
+    orders = np.stack([draw.permutation(np.arange(200) // 3) for _ in range(20)], axis=1)
+    found = permuted_concordances(scores, orders)
+    wanted = [[counted(row, orders[:, column]) for column in range(20)] for row in scores]
+    np.testing.assert_allclose(found, wanted, atol=0.006)
+    assert np.std(found) == pytest.approx(0.024, rel=0.3)
+
+
+def test_of_two_labels_they_are_aucs_and_of_one_nothing() -> None:
+    draw = np.random.default_rng(4)
+    scores, orders = draw.normal(size=(3, 90)).round(1), (draw.random((90, 2)) < 0.3).astype(np.int64)
+    scores[0] += 3 * orders[:, 0]
+    for row, column in np.ndindex(3, 2):
+        auc = roc_auc(torch.tensor(scores[row]), torch.tensor(orders[:, column] == 1))
+        assert permuted_concordances(scores, orders)[row, column] == pytest.approx(auc, abs=1e-12)
+    assert np.isnan(permuted_concordances(scores, np.zeros((90, 1), np.int64))).all()

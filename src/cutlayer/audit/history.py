@@ -275,14 +275,13 @@ def _result(
     means = {name: float(np.mean([leaks[name].value for leaks in measured])) for name in measured[0]}
     best = max(means, key=lambda name: np.nan_to_num(means[name]))
     leak, chosen = measured[0][best], variant_of(first, best)
-    low, high = leak_interval(chosen, truth, seed)
-    shift = means[best] - leak.value
+    low, high = leak_interval(chosen, truth, seed, shift=means[best] - leak.value)
     return LeakResult.model_validate(
         {
             **about,
             "leak": means[best],
-            "low": max(low + shift, 0.5),
-            "high": min(high + shift, 1.0),
+            "low": low,
+            "high": high,
             "epoch": epochs[-1].epoch + 1,
             "epochs_seen": len(epochs),
             "whole_run": True,

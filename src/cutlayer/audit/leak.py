@@ -104,12 +104,23 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
 
 
 def leak_interval(
-    scores: Scores, truth: Tensor, seed: int, repeats: int = 1000, level: float = 0.95
+    scores: Scores, truth: Tensor, seed: int, repeats: int = 1000, level: float = 0.95, shift: float = 0.0
 ) -> tuple[float, float]:
     """Bootstrap interval of the leak: rows are redrawn within each sampled step, and the steps' AUCs averaged.
 
     The replicates are inverted if the attack's own AUC is below 0.5, so that the interval is that of the leak; it
     begins at 0.5 if it includes chance. Steps with a single class are skipped, as in `leak_of`; NaN if all are.
+
+    Args:
+        scores: Scores of an attack.
+        truth: True labels by row number, as in `leak_of`.
+        seed: Seed of the bootstrap.
+        repeats: Number of replicates.
+        level: Confidence, above 0 and below 1.
+        shift: Number added to both ends: of a mean leak, of which these scores are one draw, minus the leak of these.
+
+    Returns:
+        The ends, 0.5 to 1.
     """
     actual = truth[scores.rows]
     if truth.is_floating_point():
@@ -117,7 +128,7 @@ def leak_interval(
         if math.isnan(value):
             return math.nan, math.nan
         low, high = concordance_interval(value, rows)
-        return max(low, 0.5), high
+        return max(low + shift, 0.5), min(high + shift, 1.0)
     replicates = auc_replicates if scores.values.dim() == 1 else macro_auc_replicates
     drawn: list[npt.NDArray[np.float64]] = []
     for number, part in enumerate(_parts(scores)):
@@ -134,7 +145,7 @@ def leak_interval(
     if leak_of(scores, truth).batch_auc < 0.5:
         means = 1 - means
     tail = (1 - level) / 2
-    low, high = np.quantile(means, [tail, 1 - tail]).clip(min=0.5)
+    low, high = (np.quantile(means, [tail, 1 - tail]) + shift).clip(0.5, 1.0)
     return float(low), float(high)
 
 

@@ -45,7 +45,8 @@ class Baseline(FrozenModel):
         own_columns: leak of the party's own columns, by models fitted on all labels of the training rows; `None` where
             its columns are elsewhere.
         model: name of the model that reaches it.
-        chance: the largest leak of the attacks on the whole run where the labels are permuted, on average.
+        chance: the largest leak of the attacks on the whole run where the labels, or the values of a regression, are
+            permuted, on average; `None` in a task of many classes.
     """
 
     party: str
