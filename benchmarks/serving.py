@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import tempfile
 import time
@@ -15,15 +14,13 @@ import torch
 
 from benchmarks.serving_kills import DEADLINE_MS, Kills, kill_under_load, median, quantile, wait_until_whole
 from benchmarks.serving_load import WARM_UP, Load, generate_for
-from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, start_parties, train_adult
+from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, context, start_parties, train_adult
 from cutlayer.config.load import load_job
 from cutlayer.data.encoding import ColumnSpec, Encoded
 from cutlayer.data.store import Store
 from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.online.features import FeatureStore, IdIndex
 from cutlayer.training.folder import RunFolder
-
-_context = multiprocessing.get_context("forkserver")
 
 
 @dataclass(frozen=True)
@@ -163,8 +160,8 @@ def _speed(parties: Mapping[str, Party], connections: int, rows: int, repeats: i
 
 
 def _load(url: str, connections: int, rows: int, seconds: float) -> Load:
-    answer = _context.Queue()
-    process = _context.Process(target=generate_for, args=(url, connections, rows, seconds, answer), daemon=True)
+    answer = context.Queue()
+    process = context.Process(target=generate_for, args=(url, connections, rows, seconds, answer), daemon=True)
     process.start()
     load: Load = answer.get(timeout=seconds + 120)
     process.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import statistics
 import tempfile
@@ -15,10 +14,9 @@ import httpx
 import numpy as np
 
 from benchmarks.serving_load import IDS, WARM_UP, Load, generate_until
-from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, start_parties, train_adult
+from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, context, start_parties, train_adult
 
 DEADLINE_MS = 250.0
-_context = multiprocessing.get_context("forkserver")
 
 
 @dataclass(frozen=True)
@@ -94,8 +92,8 @@ def kill_under_load(parties: Mapping[str, Party], names: tuple[str, str], kills:
     """
     active, victim = (parties[name] for name in names)
     url = active.started["url"]
-    stop, answer = _context.Event(), _context.Queue()
-    process = _context.Process(target=generate_until, args=(url, 4, 1, stop, answer, ids), daemon=True)
+    stop, answer = context.Event(), context.Queue()
+    process = context.Process(target=generate_until, args=(url, 4, 1, stop, answer, ids), daemon=True)
     process.start()
     recoveries, sizes, load_before = [], [], os.getloadavg()[0]
     time.sleep(2 * WARM_UP)

@@ -25,8 +25,9 @@ _COLUMNS = {
     "census_office": ["age", "education", "education_num", "marital_status", "relationship", "race", "sex"],
     "employer": ["workclass", "occupation", "hours_per_week"],
 }
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
+context = multiprocessing.get_context("forkserver")
+"""A party that is killed and started again is forked from a process that has imported everything."""
+context.set_forkserver_preload(
     ["cutlayer.cli.serve", "cutlayer.serving.online.process", "cutlayer.serving.online.http", "benchmarks.serving_load"]
 )
 
@@ -70,8 +71,8 @@ class Party:
 
     def start(self) -> dict[str, str]:
         """Start the process, and wait until it has loaded its part; returns its addresses."""
-        told = _context.Queue()
-        self._process = _context.Process(target=_serve, args=(self.run, self.name, self.serve, told), daemon=True)
+        told = context.Queue()
+        self._process = context.Process(target=_serve, args=(self.run, self.name, self.serve, told), daemon=True)
         self._process.start()
         try:
             self.started = json.loads(told.get(timeout=PATIENCE))
