@@ -6,10 +6,10 @@ from itertools import permutations
 import pytest
 import torch
 
-from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
+from cutlayer.accounting import GaussianRelease, NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind
-from cutlayer.config import FrozenModel
-from cutlayer.errors import ConfigError, NotApplicable, NotApplied
+from cutlayer.config import BudgetConfig, FrozenModel
+from cutlayer.errors import BudgetExceeded, ConfigError, NotApplicable, NotApplied
 from cutlayer.protections.base import ActiveView, Asset, Context, Mode, PassiveView, Protection, Side
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.coverage import HOOK_OF
@@ -289,6 +289,60 @@ def test_a_single_release_may_be_sent_again_and_after_a_resume():
             chain.sending(Kind.RELEASE, "bank", sent + 1)
         (evidence,) = chain.proof(SENT | {"release": 1, "local_loss": 0})
         assert evidence.kinds == {"release": 1}
+
+
+class Spend(Fake):
+    name = "spend"
+    begun = ended = 0
+
+    def embedding_out(self, e, view):
+        return e + 1
+
+    def gradient_out(self, g, party, view):
+        return g + 1
+
+    def event(self, plan):
+        return GaussianRelease(2.0, plan)
+
+    def begin(self):
+        self.begun += 1
+
+    def end(self):
+        self.ended += 1
+
+
+@pytest.mark.parametrize("hook", ["embedding_out", "gradient_out"])
+def test_what_is_released_is_counted_up_to_the_plan_and_then_refused(hook):
+    chain = Chain("bank", [Spend()])
+    chain.setup(replace(context(), plan=ReleasePlan(training=2)))
+
+    def release(epoch):
+        if hook == "gradient_out":
+            return chain.gradient_out(torch.full((5, 3), epoch), "telco", replace(active_view(), epoch=epoch))
+        return chain.embedding_out(torch.full((5, 3), epoch), replace(passive_view(), epoch=epoch))
+
+    release(0.0)
+    release(0.0)  # the same content, as after a resume
+    (evidence,) = chain.proof(dict.fromkeys(SENT, 0))
+    assert evidence.metrics["releases"] == 1
+    release(1.0)
+    with pytest.raises(BudgetExceeded, match="bank: release 3 of a row"):
+        release(2.0)
+    chain.allow_repeats(1)
+    release(2.0)
+
+
+def test_a_protection_begins_once_the_account_has_room_and_ends_with_it():
+    spend = Spend()
+    chain = Chain("bank", [spend], BudgetConfig(epsilon=1e-3, delta=1e-5))
+    with pytest.raises(BudgetExceeded):
+        chain.setup(replace(context(), plan=ReleasePlan(training=2)))
+    assert spend.begun == 0
+    chain = Chain("bank", [spend])
+    chain.setup(replace(context(), plan=ReleasePlan(training=2)))
+    assert (spend.begun, spend.ended) == (1, 0)
+    chain.close_account()
+    assert (spend.begun, spend.ended) == (1, 1)
 
 
 @pytest.mark.parametrize("protection", [Clip, Push, Quiet])

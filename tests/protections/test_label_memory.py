@@ -3,14 +3,18 @@
 import math
 import shutil
 import stat
+from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from cutlayer.errors import CheckpointError, DataError
-from cutlayer.protections import build
+from cutlayer.durable import locked
+from cutlayer.errors import CheckpointError, DataError, RunFolderError
+from cutlayer.protections import build, label_memory
 from cutlayer.protections.label_memory import Drawn, LabelMemory
 from tests.protections.setup import KEY, context
 
@@ -217,3 +221,26 @@ def test_an_older_copy_of_the_memory_brings_no_generation_back(tmp_path):
     assert precision(first, second, changed) < 0.1
     with pytest.raises(CheckpointError, match="that the run was begun with"):
         train(tmp_path, "b", y, ids, "redraw")
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_training_waits_while_another_compares_its_labels_and_not_for_ever(tmp_path, monkeypatch, released):
+    ids, y, *_ = rows(count=50)
+    (tmp_path / "bank.key.labels").mkdir()
+    waited, seconds = [], count(step=25)
+    with ExitStack() as other:
+        other.enter_context(locked(tmp_path / "bank.key.labels" / "lock", "another training"))
+
+        def sleep(pause):
+            waited.append(pause)
+            if released:
+                other.close()
+
+        monkeypatch.setattr(label_memory, "time", SimpleNamespace(monotonic=lambda: next(seconds), sleep=sleep))
+        if released:
+            train(tmp_path, "a", y, ids)
+        else:
+            with pytest.raises(RunFolderError):
+                train(tmp_path, "a", y, ids)
+    assert len(waited) == (1 if released else 2)
+    assert all(0 < pause < 1 for pause in waited)

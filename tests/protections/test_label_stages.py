@@ -168,6 +168,7 @@ def job_of(privacy: dict[str, Any] | None = None, task: str = "binary", **option
 def test_what_stages_cannot_be_combined_with_is_refused() -> None:
     check_job(job_of())
     assert "at the start of epochs 1, 2" in " ".join(notes_of(job_of()))
+    assert "stages" not in " ".join(notes_of(job_of({"label_dp": REDRAW})))
     for options, reason in (
         ({"epochs": 1}, "expected one epoch or more for each stage of parties.bank.privacy.label_dp.stages: 2, got 1"),
         ({"epochs": "auto"}, "got train.epochs: auto, which stops early"),
