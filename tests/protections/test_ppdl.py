@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutlayer.kernels.sparse_vector import passing
+from cutlayer.protections import ppdl as module
 from cutlayer.protections.ppdl import _random_walks
 from tests.protections.setup import KEY, gradients, protection, view
 
@@ -77,6 +78,24 @@ def test_without_noise_to_speak_of_it_releases_what_reaches_tau():
     options = {"theta": 1.0, "scale": 1e-12, "gamma": 0.1, "tau": 0.01}
     sent = protection("ppdl", options).gradient_out(g, "telco", view())
     torch.testing.assert_close(sent, torch.tensor([[0.1, 0.0, 0.0, -0.1, 0.0, 0.02]]), rtol=0, atol=1e-9)
+
+
+def test_scores_thresholds_and_values_have_each_a_noise_of_its_own(monkeypatch):
+    """Scores get twice the scale, and what is released only the noise that decided nothing."""
+    noises = torch.tensor([0.25, 0.125, 0.75])[:, None]
+
+    def constant(key, nonce, shape):
+        return torch.full(shape, 0.125) if nonce == b"first" else noises.expand(shape)
+
+    monkeypatch.setattr(module, "standard_laplace", constant)
+    g = torch.tensor([[0.5, -0.2, 0.05]])
+    options = {"theta": 1.0, "scale": 0.5, "gamma": 1.0, "tau": 0.21}
+    # Scores: 0.54, 0.24 and 0.09, and 0.07 less with the other tau. Every threshold is 0.0625; values get 0.375.
+    sent = protection("ppdl", options).gradient_out(g, "telco", view())
+    torch.testing.assert_close(sent, g + 0.375)
+    high = protection("ppdl", options | {"tau": 0.28}).gradient_out(g, "telco", view())
+    assert int((high != 0).sum()) == 2
+    torch.testing.assert_close(high[high != 0], (g + 0.375)[high != 0])
 
 
 def test_scales_are_those_of_the_paper():
