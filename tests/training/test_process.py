@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from pyarrow import parquet
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import cutlayer
 from cutlayer import workers
@@ -177,6 +178,18 @@ def test_threads_of_a_run(
     with process.run_threads(wanted, batch, processes) as found:
         assert found == torch.get_num_threads() == threads
     assert torch.get_num_threads() == before
+
+
+def test_linear_algebra_of_a_run_has_one_thread() -> None:
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in ThreadpoolController().select(prefix="libscipy_openblas").info()]
+
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        with process.run_threads(3, 1):
+            assert threads() == [1] * len(before)
+        assert threads() == before
+    assert len(before) >= 2  # that of NumPy and that of SciPy
 
 
 @pytest.mark.usefixtures("unchanged")

@@ -58,12 +58,13 @@ def audit(
     from cutlayer.models import allowed_models
     from cutlayer.results.audit import PassiveAudit
     from cutlayer.training.folder import RunFolder
+    from cutlayer.training.process import one_blas_thread
 
     number = CANARIES if canaries is None else canaries
     folder = RunFolder.open(path)
     if served:
         raise typer.Exit(_served(folder, tuple(attack or ()), fail_above, allow_model, as_json=json))
-    with folder.locked("an audit"), allowed_models(*allow_model or ()):
+    with folder.locked("an audit"), allowed_models(*allow_model or ()), one_blas_thread():
         tested = check_guarantees(folder, number) if empirical_epsilon else None
         if tested is not None and folder.of_passive:
             PassiveAudit(guarantees=tuple(tested)).write(folder.path / "audit.json")
@@ -82,10 +83,11 @@ def _served(
     from cutlayer.report.sections.served import served_sections
     from cutlayer.report.terminal import print_section
     from cutlayer.serving.served_audit import audit_served
+    from cutlayer.training.process import one_blas_thread
 
     if limit is not None and not 0.5 < limit <= 1:
         raise ConfigError.expected("--fail-above in (0.5, 1]", limit, "0.5 is chance")
-    with folder.locked("an audit"), allowed_models(*models or ()):
+    with folder.locked("an audit"), allowed_models(*models or ()), one_blas_thread():
         result = audit_served(folder, with_attacks(load_job(folder.path / "job.yaml"), attacks))
         result.write(folder.path / "serving" / "audit.json")
     if as_json:

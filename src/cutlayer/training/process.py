@@ -1,4 +1,4 @@
-"""Process settings of a run: threads of the tensor library, random state, repeatable sums, reuse of freed memory."""
+"""Process settings of a run: threads, random state, repeatable sums, reuse of freed memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 @contextmanager
 def run_threads(wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int, processes: int = 1) -> Iterator[int]:
-    """Set the tensor library's threads for a run; restore them and its global random state afterwards.
+    """Set the threads of the tensor library and of `one_blas_thread` for a run; restore them and the random state.
 
     More threads than cores, in one process or in several, slow training to a few percent of its speed: workers that
     wait for each other wait busily, unless `OMP_WAIT_POLICY` was PASSIVE when the tensor library was loaded. The
@@ -48,10 +48,25 @@ def run_threads(wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with torch.random.fork_rng(devices=[]):
+        with one_blas_thread(), torch.random.fork_rng(devices=[]):
             yield threads
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Have the linear algebra of NumPy and SciPy use one thread for a while.
+
+    Their copy of OpenBLAS waits busily for its other threads, whatever `OMP_WAIT_POLICY` is. Where more processes want
+    to run than there are cores, such a thread is often not running: a step of L-BFGS on 200 rows, as attacks with known
+    labels take by the thousand, took 6.7 ms instead of 0.02. The matrices here are too small for two threads to help.
+    The tensor library has linear algebra of its own. The limit holds for what is loaded by then.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
+        yield
 
 
 @contextmanager
