@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from benchmarks.utility.datasets import NAMES, DataSet, load
 from benchmarks.utility.sides import ours, quiet, references
 
-METRICS = {"binary": "AUC", "multiclass": "accuracy", "regression": "R2"}
+METRICS = {"binary": "AUC", "multiclass": "accuracy", "regression": "R²"}
 
 
 class Row(NamedTuple):

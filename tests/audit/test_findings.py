@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from cutlayer.attacks.knowledge import Need, condition
 from cutlayer.audit import gates_of
 from cutlayer.audit.findings import CHECKS, Context, findings_of
 from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.completion import CompletionResult, VariantValue
+from cutlayer.results.features import FeatureResult
 from cutlayer.results.finding import Finding
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.leaks import Attempt, Baseline, LeakResult
@@ -48,7 +50,7 @@ def found(
         ModelUtility.of(RunId(RunKind.CHANCE), {"accuracy": chance}),
     )
     metrics = UtilityResult(metric="accuracy", rows=rows)
-    return [*findings_of(Context(metrics, tuple(evidence or ()), Audit(runs=runs, **more)))]
+    return [*findings_of(Context("bank", metrics, tuple(evidence or ()), Audit(runs=runs, **more)))]
 
 
 def evidence(changed: int, sent: int = 10) -> ProtectionResult:
@@ -157,6 +159,54 @@ def test_a_model_that_is_not_surely_above_chance_is_told(utility: tuple[float, f
 
 def test_a_protection_that_had_nothing_to_cover_is_not_blamed() -> None:
     assert found(evidence=[evidence(0, sent=0)]) == []
+
+
+def feature(**changed: Any) -> FeatureResult:
+    """A reconstruction of telco's columns by a party that knows 512 of its rows."""
+    values: dict[str, Any] = {"run": "this run", "party": "telco", "attack": "inversion", "release": "epoch 3"}
+    values |= {"known": 512, "rows": 400, "metric": "r2", "value": 0.9, "low": 0.85, "high": 0.95, "baseline": 0.0}
+    return FeatureResult(**values | {"knowledge": [Need.AUXILIARY_FEATURES]} | changed)
+
+
+@pytest.mark.parametrize(
+    ("triggers", "owner"),
+    [
+        ({"evidence": [evidence(0)]}, "bank"),
+        ({"evidence": [evidence(0).model_copy(update={"party": "telco"})]}, "telco"),
+        ({"guarantees": [guarantee(1.01).model_copy(update={"party": "telco"})]}, "telco"),
+        ({"features": [feature()]}, "telco"),
+        ({"skipped": {"telco/embedding/attribute": "usage has too few rows"}}, "telco"),
+        ({"skipped": {"telco/gradient/direction": "no positive"}}, "bank"),
+        ({"skipped": {"telco/embedding/of another version": "why"}}, "telco"),
+        ({"leaks": [leak_result(0.79)]}, "bank"),
+        ({"completions": [completed(0.61)]}, "bank"),
+        ({"utility": (0.52, 0.49, 0.5)}, ""),
+        ({"leaks": []}, ""),
+    ],
+)
+def test_a_finding_is_about_the_party_whose_labels_features_or_protection_it_names(
+    triggers: dict[str, Any], owner: str
+) -> None:
+    [finding] = found(**triggers)
+    assert finding.owner == owner
+
+
+def test_a_finding_says_what_the_attacker_knows_of_rows() -> None:
+    [exposed] = found([leak_result(0.79, knowledge=[Need.FEW_LABELS])])
+    assert "of the labels with up to 200 known labels; its own" in exposed.detail
+    [exposed] = found([leak_result(0.79, knowledge=[Need.POSITIVE_SHARE])])
+    assert "of the labels; its own" in exposed.detail
+    [rebuilt] = found(features=[feature()])
+    assert rebuilt.detail.startswith(
+        "inversion on the embeddings of telco (epoch 3), with 512 known rows, reaches R² 0.9"
+    )
+    [inferred] = found(features=[feature(metric="auc", column="usage")])
+    assert "reaches AUC 0.900 of usage" in inferred.detail
+
+
+def test_every_kind_of_knowledge_of_rows_has_a_few_words() -> None:
+    shares = {Need.POSITIVE_SHARE, Need.CLASS_SHARES, Need.AUXILIARY_LABELS}  # the last is of completions, which say it
+    assert {need for need in Need if condition([need])} == set(Need) - shares
 
 
 def test_errors_come_first_then_warnings_then_notes_by_code() -> None:

@@ -9,9 +9,11 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from cutlayer.attacks.knowledge import Need
 from cutlayer.report import Report, render_html
 from cutlayer.report.glance import glance, glances
 from cutlayer.report.headline import headline
+from cutlayer.report.sections import answers, verdict
 from cutlayer.report.story import print_story
 from tests.report.samples import binary
 
@@ -40,6 +42,39 @@ def test_the_sentence_says_what_the_leak_means(now: float, words: str) -> None:
     assert text.startswith("Without protection the partners can read every label; ")
     assert words in text
     assert "the model predicts as well (test AUC 0.904, undefended 0.913)" in text
+
+
+def knowing(report: Report, run: str, *needs: Need) -> Report:
+    """A report whose attacks on one run have this knowledge, and none the own columns to compare with."""
+    leaks = tuple(one.model_copy(update={"knowledge": needs}) if one.run == run else one for one in report.leaks)
+    return report.model_copy(update={"leaks": leaks, "baselines": ()})
+
+
+def test_the_sentence_says_which_labels_the_attacker_must_know() -> None:
+    report = with_leak(with_leak(changed(), "this run", 0.8), "undefended", 0.995)
+    few = knowing(report, "this run", Need.FEW_LABELS)
+    assert "with it they can guess labels far better than chance with up to 200 known labels, and" in headline(few)
+    assert "Without protection the partners can read every label;" in headline(few)
+    assert verdict(few).startswith("Worst leak 0.800, with up to 200 known labels")
+    assert "The attacker has up to 200 known labels." in next(
+        answer.text for answer in answers(few) if answer.question == "Worst leak"
+    )
+    # Another attack reads as much and knows no label.
+    (first, *others) = few.leaks
+    free = few.model_copy(update={"leaks": (first.model_copy(update={"knowledge": (), "leak": 0.79}), *others)})
+    assert first.run == "this run"
+    assert "far better than chance, and" in headline(free)
+    assert "known" not in headline(with_leak(few, "this run", 0.51))
+
+
+def test_the_sentence_says_which_rows_the_active_party_must_know() -> None:
+    report = changed()
+    features = tuple(
+        one.model_copy(update={"knowledge": (Need.AUXILIARY_FEATURES,), "known": 512}) for one in report.features
+    )
+    text = headline(report.model_copy(update={"features": features}))
+    assert re.search(r"; (but )?\w+, with 512 known rows, can rebuild ", text)
+    assert "known rows" not in headline(report)
 
 
 def test_a_loss_is_not_called_none() -> None:

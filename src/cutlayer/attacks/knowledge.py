@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -66,6 +66,34 @@ class Need(StrEnum):
         f"all parties' columns and labels of up to {SHADOW_ROWS:,} other rows of the population, and the models' "
         "design, initial weights and schedule"
     )
+
+
+_CONDITIONS = {
+    Need.KNOWN_POSITIVE: "one known positive row in each batch",
+    Need.HINTS: f"up to {HINTS} known positive rows in each batch",
+    Need.KNOWN_LABELS: f"up to {KNOWN_PER_CLASS} known labels of each class",
+    Need.ONE_PER_CLASS: "one known label of each class",
+    Need.FEW_LABELS: "up to 200 known labels",
+    Need.AUXILIARY_FEATURES: "{known:,} known rows",
+    Need.INITIAL_WEIGHTS: "{known:,} known rows and the initial weights",
+    Need.SIMULATOR: "{known:,} other rows with their labels",
+    Need.CANDIDATE_ROWS: "{known:,} other rows with their labels",
+    Need.SHADOW_ROWS: "{known:,} other rows with their labels",
+}
+
+
+def condition(knowledge: Iterable[str], known: int = 0) -> str:
+    """What an attacker must know of single rows, in a few words; empty where it needs to know none.
+
+    Args:
+        knowledge: Needs, as a result lists them; other texts are ignored.
+        known: Number of rows whose features the attacker knows.
+
+    >>> condition([Need.POSITIVE_SHARE, Need.FEW_LABELS]), condition([Need.AUXILIARY_FEATURES], 512), condition([])
+    ('up to 200 known labels', '512 known rows', '')
+    """
+    named = [text for need, text in _CONDITIONS.items() if need in [*knowledge]]
+    return " and ".join(named).format(known=known)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from cutlayer.attacks import REGISTRY as ATTACKS
+from cutlayer.attacks import FeatureAttack
+from cutlayer.attacks.knowledge import condition
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.results.audit import Audit
 from cutlayer.results.completion import CompletionResult, best
 from cutlayer.results.features import FeatureResult, strongest
 from cutlayer.results.finding import Finding, Severity
+from cutlayer.results.leaks import LeakResult
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import RunKind
 from cutlayer.results.utility import UtilityResult
@@ -29,14 +34,29 @@ class Context:
     """Results that findings are derived from.
 
     Attributes:
+        active: name of the active party.
         utility: held-out metrics of this run and its references.
         protections: Result of each protection.
         audit: attacks and tested guarantees; its own findings are not read.
     """
 
+    active: str
     utility: UtilityResult
     protections: tuple[ProtectionResult, ...]
     audit: Audit
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """One thing that a check found.
+
+    Attributes:
+        owner: Name of the party whose labels, features or protection it is about; empty where it is about the run.
+        detail: Measured values.
+    """
+
+    owner: str
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -48,73 +68,86 @@ class Check:
         severity: error, warning or note.
         title: Meaning of the code.
         remedy: Advice to the user.
-        find: yields the detail of each occurrence.
+        find: yields each occurrence.
     """
 
     code: str
     severity: Severity
     title: str
     remedy: str
-    find: Callable[[Context], Iterator[str]]
+    find: Callable[[Context], Iterator[Occurrence]]
 
 
 def findings_of(context: Context) -> tuple[Finding, ...]:
     """All findings of a run, errors first, then warnings, then notes."""
     order: tuple[Severity, ...] = ("error", "warning", "note")
     return tuple(
-        Finding(code=check.code, severity=check.severity, title=check.title, detail=detail, remedy=check.remedy)
+        Finding(
+            code=check.code,
+            severity=check.severity,
+            title=check.title,
+            detail=found.detail,
+            remedy=check.remedy,
+            owner=found.owner,
+        )
         for check in sorted(CHECKS, key=lambda check: (order.index(check.severity), check.code))
-        for detail in check.find(context)
+        for found in check.find(context)
     )
 
 
-def _idle(context: Context) -> Iterator[str]:
+def _idle(context: Context) -> Iterator[Occurrence]:
     for protection in context.protections:
         if protection.sent and not protection.changed:
-            yield (
+            yield Occurrence(
+                protection.party,
                 f"{protection.name} of {protection.party} covered all {protection.covered} {protection.unit}, and each "
-                "of them equals the undefended one"
+                "of them equals the undefended one",
             )
 
 
-def _powerless(context: Context) -> Iterator[str]:
+def _powerless(context: Context) -> Iterator[Occurrence]:
     undefended = context.audit.runs.get(RunKind.UNDEFENDED)
     for leak in undefended.leaks if undefended else ():
         if leak.low is not None and leak.low <= 0.5:
-            yield (
+            yield Occurrence(
+                context.active,
                 f"{leak.label} is at chance even on the undefended baseline (leak {leak.leak:.3f}, interval "
-                f"{leak.low:.3f} to {leak.high:.3f}); that it fails on the defended run proves nothing"
+                f"{leak.low:.3f} to {leak.high:.3f}); that it fails on the defended run proves nothing",
             )
 
 
-def _few_rows(context: Context) -> Iterator[str]:
+def _few_rows(context: Context) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     few = [leak for leak in own.leaks if min(leak.positives, leak.rows - leak.positives) < FEW_ROWS]
     for attempt in (*few, *own.undefined):
-        yield f"{attempt.label} scored {attempt.positives} positive of {attempt.rows} rows; its leak says little"
+        yield Occurrence(
+            context.active,
+            f"{attempt.label} scored {attempt.positives} positive of {attempt.rows} rows; its leak says little",
+        )
 
 
-def _no_better_than_chance(context: Context) -> Iterator[str]:
+def _no_better_than_chance(context: Context) -> Iterator[Occurrence]:
     utility = context.utility
     own, constant = utility.row(RunKind.THIS_RUN), utility.row(RunKind.CHANCE)
     value = own.metrics.get(utility.metric) if own else None
     floor = constant.metrics.get(utility.metric) if constant and utility.metric != "auc" else None
     floor = 0.5 if floor is None else floor
     if own and value is not None and (own.low is None or own.low <= floor):
-        yield (
-            f"held-out {utility.metric} {value:.3f} is not above {floor:.3f} beyond its interval; a model that learned "
-            "nothing has nothing to leak"
+        yield Occurrence(
+            "",
+            f"held-out {name_of(utility.metric)} {value:.3f} is not above {floor:.3f} beyond its interval; a model "
+            "that learned nothing has nothing to leak",
         )
 
 
-def _nothing(context: Context) -> Iterator[str]:
+def _nothing(context: Context) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     results = (own.leaks, own.undefined, _completions(context), _features(context))
     if not any(results):
-        yield "no attack ran on this run's messages; what leaked is unknown"
+        yield Occurrence("", "no attack ran on this run's messages; what leaked is unknown")
 
 
-def _exposed(context: Context) -> Iterator[str]:
+def _exposed(context: Context) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for party in dict.fromkeys(leak.party for leak in own.leaks):
         worst = max((leak for leak in own.leaks if leak.party == party), key=lambda leak: leak.leak)
@@ -123,23 +156,23 @@ def _exposed(context: Context) -> Iterator[str]:
         floor = max(columns or 0.5, (baseline.chance if baseline else None) or 0.5)
         if worst.low is not None and worst.low > floor + EXPOSED:
             against = "chance is 0.5" if columns is None else f"its own columns reach {columns:.3f}"
-            yield (
-                f"{worst.label} reads {worst.leak:.3f} ({worst.low:.3f} to {worst.high:.3f}) of the labels; {against}"
-            )
+            reach = f"{worst.leak:.3f} ({worst.low:.3f} to {worst.high:.3f})"
+            yield Occurrence(context.active, f"{worst.label} reads {reach} of the labels{_given(worst)}; {against}")
 
 
-def _below_own_columns(context: Context) -> Iterator[str]:
+def _below_own_columns(context: Context) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for baseline in own.baselines:
         leaks = [leak.leak for leak in own.leaks if leak.party == baseline.party]
         if leaks and baseline.own_columns is not None and max(leaks) < baseline.own_columns:
-            yield (
+            yield Occurrence(
+                context.active,
                 f"no attack on the messages of {baseline.party} reads more than {max(leaks):.3f}; the party's own "
-                f"columns reach {baseline.own_columns:.3f} ({baseline.model} on all labels)"
+                f"columns reach {baseline.own_columns:.3f} ({baseline.model} on all labels)",
             )
 
 
-def _hidden_from_one(context: Context) -> Iterator[str]:
+def _hidden_from_one(context: Context) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for name in own.protections:
         protection = PROTECTIONS.get(name)
@@ -149,49 +182,65 @@ def _hidden_from_one(context: Context) -> Iterator[str]:
                 aimed = [leak.leak for leak in leaks if leak.attack == attack]
                 worst = max(leaks, key=lambda leak: leak.leak, default=None)
                 if aimed and worst is not None and worst.leak > aimed[0] + HIDDEN:
-                    yield (
+                    yield Occurrence(
+                        context.active,
                         f"{name} was published against {attack}, which reads {aimed[0]:.3f} of the {message}s of "
-                        f"{party}; {worst.attack} reads {worst.leak:.3f} of the same messages"
+                        f"{party}; {worst.attack} reads {worst.leak:.3f} of the same messages{_given(worst)}",
                     )
 
 
-def _skipped(context: Context) -> Iterator[str]:
+def _skipped(context: Context) -> Iterator[Occurrence]:
     for label, reason in context.audit.runs[RunKind.THIS_RUN].skipped.items():
-        yield f"{label}: {reason}"
+        parts = label.split("/")
+        party, attack = parts[0], parts[-1]
+        # The reason may name a column of the attacked party.
+        of_labels = attack in ATTACKS and not issubclass(ATTACKS[attack], FeatureAttack)
+        yield Occurrence(context.active if of_labels else party, f"{label}: {reason}")
 
 
-def _completed(context: Context) -> Iterator[str]:
-    metric = context.utility.metric
+def _completed(context: Context) -> Iterator[Occurrence]:
+    metric = name_of(context.utility.metric)
     for result in _completions(context):
         own, scratch = best(result.variants), best(result.scratch)
         if result.gains and own and scratch:
             labels = f"{'all' if result.all_labels else 'only'} {result.labels:,} labels"
-            yield (
+            yield Occurrence(
+                context.active,
                 f"{result.attack} with {labels} makes the bottom model of {result.party} from {result.run} predict "
                 f"with {metric} {own.value:.3f} ({own.low:.3f} to {own.high:.3f}, the strongest of "
                 f"{len(result.variants)} variants, picked after the fact); from scratch on the same labels it reaches "
-                f"{scratch.value:.3f} ({scratch.low:.3f} to {scratch.high:.3f})"
+                f"{scratch.value:.3f} ({scratch.low:.3f} to {scratch.high:.3f})",
             )
 
 
-def _exceeded(context: Context) -> Iterator[str]:
+def _exceeded(context: Context) -> Iterator[Occurrence]:
     for test in context.audit.guarantees:
         if test.exceeded:
-            yield (
+            yield Occurrence(
+                test.party,
                 f"{test.canaries:,} canaries show that {test.protection} of {test.party} spends an epsilon of at least "
                 f"{test.lower_bound:.3g} at delta {test.delta:g} (confidence {100 * test.confidence:g} %); its ledger "
-                "has less"
+                "has less",
             )
 
 
-def _recovered(context: Context) -> Iterator[str]:
+def _recovered(context: Context) -> Iterator[Occurrence]:
     for result in strongest(_features(context)):
+        needed = condition(result.knowledge, result.known)
+        given = f", with {needed}," if needed else ""
         about = f" of {result.column}, the column inferred best" if result.column else ""
-        yield (
-            f"{result.attack} on the embeddings of {result.party} ({result.release}) reaches {result.metric.upper()} "
-            f"{result.value:.3f}{about} ({result.low:.3f} to {result.high:.3f}); without an embedding it is "
-            f"{result.baseline:.3f}"
+        yield Occurrence(
+            result.party,
+            f"{result.attack} on the embeddings of {result.party} ({result.release}){given} reaches "
+            f"{name_of(result.metric)} {result.value:.3f}{about} ({result.low:.3f} to {result.high:.3f}); without an "
+            f"embedding it is {result.baseline:.3f}",
         )
+
+
+def _given(leak: LeakResult) -> str:
+    """What the attacker must know of rows, to follow what it reads."""
+    needed = condition(leak.knowledge)
+    return f" with {needed}" if needed else ""
 
 
 def _completions(context: Context) -> list[CompletionResult]:

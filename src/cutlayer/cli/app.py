@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
+from cutlayer.cli.plain_text import spell_out
 from cutlayer.cli.signals import Received, stopped_by_signals
 from cutlayer.errors import CutlayerError, Interrupted
 from cutlayer.report.rounding import plain
@@ -86,6 +87,8 @@ def main() -> None:
     Exit codes: 0 good, 1 a gate failed or a protection was not applied, 2 bad input, 3 a peer was lost, 70 a fault of
     this program, 129 ended by SIGHUP, 130 by Ctrl-C, 143 by SIGTERM.
     """
+    for stream in (sys.stdout, sys.stderr):
+        spell_out(stream)
     code = _run(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -95,7 +95,7 @@ class TrainConfig(FrozenModel):
         split: Rows that are held out.
         early_stop: When to stop before the last epoch; without it all epochs are trained, unless `epochs` is `auto`.
         keep: Epoch that the run ends with: the best on validation rows, or the last.
-        best_by: What the best epoch is chosen by: the headline metric, the log loss (of a regression, R2), or `auto`:
+        best_by: What the best epoch is chosen by: the headline metric, the log loss (of a regression, R²), or `auto`:
             the loss where `epochs` is `auto` and classes have no weights, else the metric. Of epochs with equal metrics
             the one of the lowest log loss is the best.
         class_weight: `balanced` gives every class the same part in the loss; without it every row has.

@@ -60,7 +60,7 @@ def conclude_audit(
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
         sample=sample_of(job, summary.data.train),
     )
-    findings = findings_of(Context(summary.utility, summary.protections, audit))
+    findings = findings_of(Context(job.active, summary.utility, summary.protections, audit))
     gates = gates_of(job.parties[job.active].audit.fail_above.limits, own, audit.left_out)
     return audit.model_copy(update={"findings": findings, "gates": gates})
 

@@ -11,9 +11,10 @@ from cutlayer.report import charts
 from cutlayer.report.headline import SMALL, rebuilding, rebuilt
 from cutlayer.report.history import leak_domain
 from cutlayer.report.matrix import Matrix, matrix_of, strength
-from cutlayer.report.rounding import auc, metric, name_of
+from cutlayer.report.rounding import auc, metric
 from cutlayer.report.section import Block, Cell, Column, LegendEntry, Panel, Panels, Section, Table, number, table
 from cutlayer.report.svg import Axis, Scale, padded
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -27,7 +28,7 @@ class Glance:
         note: Its protections, or what it is.
         utility: Headline metric on the reported rows.
         leak: Worst leak of the labels; `None` where no message was attacked.
-        features: Largest R2 of a reconstruction of columns; `None` where none was tried.
+        features: Largest R² of a reconstruction of columns; `None` where none was tried.
         columns: What the columns of the party with the worst leak reveal without any message; `None` where unknown.
     """
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from cutlayer.attacks.knowledge import condition
 from cutlayer.report.matrix import Matrix, matrix_of
-from cutlayer.report.rounding import metric, name_of
+from cutlayer.report.rounding import metric
 from cutlayer.report.sections.protections import label_free_parties
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -33,7 +35,7 @@ def reading(leak: float) -> str:
 
 
 def rebuilding(r2: float) -> str:
-    """How much of the columns an R2 is.
+    """How much of the columns an R² is.
 
     >>> rebuilding(0.97), rebuilding(0.02)
     ('nearly all', 'next to nothing')
@@ -50,7 +52,7 @@ def headline(report: Report) -> str:
     now = _now(report, matrix, worst)
     sentence = f"the partners {now}"
     if before is not None:
-        sentence = f"without protection the partners {reading(before.leak)}; with it they {now}"
+        sentence = f"without protection the partners {_read(matrix, before)}; with it they {now}"
     sentence = f"{sentence[0].upper()}{sentence[1:]}{_price(report)}"
     return f"{sentence}{_features(report)}"
 
@@ -60,7 +62,16 @@ def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
         return "learn no more about labels than their own columns reveal"
     if matrix.excesses and max(matrix.excesses) <= SMALL:
         return "learn hardly more about labels than their own columns reveal"
-    return reading(worst.leak)
+    return _read(matrix, worst)
+
+
+def _read(matrix: Matrix, worst: LeakResult) -> str:
+    """What the worst leak of a run means, with what it takes to know of rows where attacks that know none do worse."""
+    words, needed = reading(worst.leak), condition(worst.knowledge)
+    free = [leak.leak for leak in matrix.cells.values() if leak.run == worst.run and not condition(leak.knowledge)]
+    if not needed or words in (reading(0.5), reading(max(free, default=0.5))):
+        return words
+    return f"{words} with {needed}"
 
 
 def _price(report: Report) -> str:
@@ -78,7 +89,7 @@ def _price(report: Report) -> str:
 
 
 def rebuilt(report: Report, run: str) -> FeatureResult | None:
-    """The reconstruction of a run with the largest R2; of equal ones that of the last release, not of their mean."""
+    """The reconstruction of a run with the largest R²; of equal ones that of the last release, not of their mean."""
     own = [result for result in report.features if result.run == run and result.metric == "r2"]
     defined = [result for result in own if result.value is not None]
     return max(defined, key=lambda result: result.value or 0.0, default=None)
@@ -90,5 +101,7 @@ def _features(report: Report) -> str:
         return ""
     active = next((party.name for party in report.parties if party.role == "active"), "the active party")
     words = rebuilding(worst.value)
-    can = f"{active} can rebuild {words} of the columns of {worst.party} (R\u00b2 {metric(worst.value)})"
+    needed = condition(worst.knowledge, worst.known)
+    who = f"{active}, with {needed}," if needed else active
+    can = f"{who} can rebuild {words} of the columns of {worst.party} (R\u00b2 {metric(worst.value)})"
     return f"; {'but ' if worst.value >= _REBUILT[-1][0] else ''}{can}"

@@ -93,7 +93,7 @@ def environment(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("auc", "metric", "name_of", "times", "count", "seconds", "date"):
+    for name in ("auc", "metric", "times", "count", "seconds", "date"):
         made.filters[name] = getattr(rounding, name)
     made.filters["kind"] = lambda value: type(value).__name__
     return made

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cutlayer.attacks.knowledge import condition
 from cutlayer.config import Job
 from cutlayer.errors import RunFolderError
 from cutlayer.report.markdown import escaped
@@ -17,17 +18,14 @@ from cutlayer.report.rounding import metric
 from cutlayer.results.audit import Audit, PassiveAudit
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
-from cutlayer.results.finding import Finding
 from cutlayer.results.leaks import LeakResult
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, Exported
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.version import __version__
-
-_OF_FEATURES, _OF_PROTECTIONS = ("CL107", "CL110"), ("CL101", "CL109")
-"""Codes of findings that may name a column, or a protection, of any party."""
 
 
 def model_card(job: Job, folder: RunFolder, model: PartyModel, architecture: Architecture, exported: Exported) -> str:
@@ -106,7 +104,7 @@ def _metrics(summary: Summary | None, *, active: bool) -> Iterator[str]:
     shown = row.metrics if active else {summary.utility.metric: row.metrics.get(summary.utility.metric)}
     yield f"Of the whole model, with all parties, on {count:,} {name}:"
     yield ""
-    yield from (f"- {escaped(key)} {metric(value)}" for key, value in shown.items())
+    yield from (f"- {escaped(name_of(key))} {metric(value)}" for key, value in shown.items())
 
 
 def _leaks(audit: Audit | PassiveAudit | None, party: str, *, active: bool) -> Iterator[str]:
@@ -116,21 +114,17 @@ def _leaks(audit: Audit | PassiveAudit | None, party: str, *, active: bool) -> I
         run = audit.runs.get(RunKind.THIS_RUN)
         for leak in _worst(run.leaks if run is not None else ()):
             where = f"labels, from {leak.message}s on the link of {escaped(leak.party)}"
-            yield f"- {where}: {metric(leak.leak)} ({leak.attack}; 0.5 is chance)"
+            needed = condition(leak.knowledge)
+            how = f"{leak.attack}, with {needed}" if needed else leak.attack
+            yield f"- {where}: {metric(leak.leak)} ({how}; 0.5 is chance)"
         yield from (
             f"- {finding.code} {escaped(finding.title)}: {escaped(finding.detail)}"
             for finding in audit.findings
-            if _may_know(finding, party)
+            # About no column and no protection of a passive party, which an audit of all parties here may name.
+            if finding.owner in ("", party)
         )
     elif not active:
         yield from (_feature(result) for result in audit.features if _is_own(result, party))
-
-
-def _may_know(finding: Finding, active: str) -> bool:
-    """Whether a finding is about no column and no protection of a passive party, in a run that had all parties here."""
-    if finding.code in _OF_PROTECTIONS:
-        return f" of {active} " in finding.detail
-    return finding.code not in _OF_FEATURES
 
 
 def _worst(leaks: tuple[LeakResult, ...]) -> list[LeakResult]:
@@ -148,7 +142,7 @@ def _is_own(result: FeatureResult, party: str) -> bool:
 
 def _feature(result: FeatureResult) -> str:
     column = f" of {escaped(result.column)}" if result.column else ""
-    value = f"{result.metric} {metric(result.value)}, without embeddings {metric(result.baseline)}"
+    value = f"{name_of(result.metric)} {metric(result.value)}, without embeddings {metric(result.baseline)}"
     return f"- features{column}, by {result.attack} ({escaped(result.release)}): {value}"
 
 
@@ -185,7 +179,7 @@ def _alone(summary: Summary | None, audit: Audit | PassiveAudit | None, party: s
     for row in rows:
         name = summary.utility.metric if summary is not None else ""
         absent = f"without {', '.join(map(escaped, row.absent))}" if row.absent else "with all parties"
-        yield f"- {absent}: {name} {metric(row.metrics.get(name))}"
+        yield f"- {absent}: {name_of(name)} {metric(row.metrics.get(name))}"
 
 
 def _care(party: str, model: PartyModel, *, active: bool) -> Iterator[str]:

@@ -6,11 +6,6 @@ import re
 from datetime import datetime
 
 NOT_AVAILABLE = "n/a"
-_NAMES = {"auc": "AUC", "r2": "R²", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "log_loss": "log loss"}
-_NAMES |= {"psnr": "PSNR", "ssim": "SSIM", "baseline_mse": "MSE without embedding", "majority": "majority share"}
-_NAMES["tpr_at_1_percent_fpr"] = "TPR at 1 % FPR"
-_NAMES |= {"gini": "Gini", "ks": "KS", "brier": "Brier score"}
-
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
@@ -189,15 +184,6 @@ def share(part: float, whole: float) -> str:
     if percent < 0.1:
         return "<0.1\u00a0%"
     return ">99.9\u00a0%" if 99.9 < percent < 100 else f"{percent:.1f}\u00a0%"
-
-
-def name_of(key: str) -> str:
-    """A metric's key as people write it.
-
-    >>> name_of("auc"), name_of("log_loss"), name_of("balanced_accuracy")
-    ('AUC', 'log loss', 'balanced accuracy')
-    """
-    return _NAMES.get(key, key.replace("_", " "))
 
 
 def times(number: int, noun: str) -> str:

@@ -11,9 +11,10 @@ from rich.text import Text
 
 from cutlayer.report.glance import glance
 from cutlayer.report.headline import headline
-from cutlayer.report.rounding import metric, name_of, plain, times
+from cutlayer.report.rounding import metric, plain, times
 from cutlayer.report.section import Table
 from cutlayer.report.terminal import rich_table
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 

@@ -15,7 +15,7 @@ class ColumnValue(FrozenModel):
 
     Attributes:
         column: name of the column.
-        value: R2 of a rebuilt column, AUC of an inferred one.
+        value: R² of a rebuilt column, AUC of an inferred one.
         baseline: the same metric of an attacker that saw no embedding.
         other_columns: the same metric of the same attack on the columns of all other parties in place of the embedding;
             `None` where these are elsewhere.

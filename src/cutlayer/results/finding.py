@@ -39,6 +39,8 @@ class Finding(FrozenModel):
         title: Meaning of the code.
         detail: Measured values behind the finding.
         remedy: Advice to the user.
+        owner: name of the party whose labels, features or protection it is about; empty where it is about the run as a
+            whole, `None` in an audit that did not record it.
     """
 
     code: str
@@ -46,3 +48,4 @@ class Finding(FrozenModel):
     title: str
     detail: str
     remedy: str
+    owner: str | None = None

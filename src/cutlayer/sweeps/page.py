@@ -5,9 +5,10 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from cutlayer.report.html import asset, environment
-from cutlayer.report.rounding import auc, interval, metric, name_of, times
+from cutlayer.report.rounding import auc, interval, metric, times
 from cutlayer.report.section import Cell, Column, Table, number, table
 from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded
+from cutlayer.results.metric_names import name_of
 from cutlayer.sweeps.result import UNCOUNTED, SweepResult
 from cutlayer.sweeps.space import format_value
 

@@ -81,9 +81,9 @@ def measure(result: object, case: Case, about: Mapping[str, Any], seed: int) -> 
 def measure_reconstruction(
     result: Reconstruction, known: Auxiliary, truth: tuple[Tensor, Tensor], about: Mapping[str, Any]
 ) -> FeatureResult:
-    """R2 and MSE of a reconstruction; the baseline is the mean of the auxiliary rows.
+    """R² and MSE of a reconstruction; the baseline is the mean of the auxiliary rows.
 
-    A column's R2 is one minus the squared error over the squared distance to the mean of the attacked rows; all entries
+    A column's R² is one minus the squared error over the squared distance to the mean of the attacked rows; all entries
     of a category, or of an image, together. The result's is the mean over the columns that vary.
     """
     columns = known.columns
@@ -177,7 +177,7 @@ def measure_membership(scores: Scores, member: Tensor, about: Mapping[str, Any],
 
 
 def _r2_interval(errors: Tensor, spread: Tensor) -> tuple[float, float]:
-    """Bootstrap 95 % interval of the mean R2 over columns; rows are redrawn, the mean of each column stays."""
+    """Bootstrap 95 % interval of the mean R² over columns; rows are redrawn, the mean of each column stays."""
     draw = np.random.default_rng(0)
     n = len(errors)
     ratios = []

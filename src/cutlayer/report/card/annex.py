@@ -9,8 +9,9 @@ from markupsafe import Markup
 
 from cutlayer.report.html import asset, environment
 from cutlayer.report.markdown import escaped, section_markdown
-from cutlayer.report.rounding import auc, count, interval, metric, name_of
+from cutlayer.report.rounding import auc, count, interval, metric
 from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Section, Table, number, table
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import CardField, Evidence, PrivacyCard
 
 BLANK = "for the controller"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cutlayer.report.rounding import metric, name_of
+from cutlayer.report.rounding import metric
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import Evidence, Threat
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind

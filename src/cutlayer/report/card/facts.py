@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from cutlayer.accounting import GaussianRelease
 from cutlayer.accounting.ledger import Total
-from cutlayer.report.rounding import amount, auc, count, metric, name_of, setting, size
+from cutlayer.report.rounding import amount, auc, count, metric, setting, size
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import Evidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from cutlayer.attacks.knowledge import condition
 from cutlayer.report.matrix import matrix_of
-from cutlayer.report.rounding import auc, excess, metric, name_of, times
+from cutlayer.report.rounding import auc, excess, metric, times
 from cutlayer.report.section import Answer, Section
 from cutlayer.report.sections.completion import completion
 from cutlayer.report.sections.departures import departures
@@ -16,6 +17,7 @@ from cutlayer.report.sections.quality import quality
 from cutlayer.report.sections.run import job, parties
 from cutlayer.report.sections.training import training
 from cutlayer.report.sections.utility import utility
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -53,8 +55,10 @@ def verdict(report: Report) -> str:
     if worst is None:
         return "No leak was measured in this run"
     label_free = worst.party in label_free_parties(report)
+    needed = condition(worst.knowledge)
     sentence = (
         f"Worst leak {auc(worst.leak)}"
+        + f", with {needed}" * bool(needed)
         + f", read from what {worst.party} computes from its own columns alone" * label_free
     )
     if report.left_out:
@@ -64,7 +68,7 @@ def verdict(report: Report) -> str:
     if baseline is not None:
         sentence += f" (undefended {auc(baseline.leak)})"
     elif not report.protections and not label_free:
-        sentence += ", with no protection"
+        sentence += " and no protection" if needed else ", with no protection"
     if matrix.excesses and not label_free:
         sentence += f", up to {excess(max(matrix.excesses))} above a party's own columns"
     utilities = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}

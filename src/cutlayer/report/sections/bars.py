@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cutlayer.report import charts
-from cutlayer.report.rounding import interval, metric, name_of
+from cutlayer.report.rounding import interval, metric
 from cutlayer.report.section import Bar, Bars
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from cutlayer.report.rounding import difference, interval, metric, name_of, times
+from cutlayer.report.rounding import difference, interval, metric, times
 from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
 from cutlayer.results.departure import AbsenceUtility
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 
 TITLE = "If parties leave"

@@ -6,7 +6,7 @@ import base64
 import binascii
 
 from cutlayer.report.png import png_uri
-from cutlayer.report.rounding import count, interval, metric, name_of
+from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import (
     Answer,
     Block,
@@ -24,6 +24,7 @@ from cutlayer.report.section import (
 )
 from cutlayer.report.sections.scope import glossary
 from cutlayer.results.features import FeatureResult, ImagePair
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cutlayer.attacks.knowledge import condition
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report import charts, rounding
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
@@ -254,6 +255,9 @@ def _answer(report: Report, matrix: Matrix) -> str:
         f"{worst.attack} on the {worst.message}s of {worst.party}, {when}: "
         f"{auc(worst.leak)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."
     )
+    needed = condition(worst.knowledge)
+    if needed:
+        text += f" The attacker has {needed}."
     columns = matrix.own_columns(worst)
     if columns is not None:
         text += f" The party's own columns reach {auc(columns)}."

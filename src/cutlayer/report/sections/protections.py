@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cutlayer.accounting import LabelFree
-from cutlayer.report.rounding import amount, count, metric, name_of, setting, share, times
+from cutlayer.report.rounding import amount, count, metric, setting, share, times
 from cutlayer.report.section import Answer, Block, Cell, Column, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.guarantee import GuaranteeTest
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.report import Report
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cutlayer.report import charts
-from cutlayer.report.rounding import count, metric, name_of, share
+from cutlayer.report.rounding import count, metric, share
 from cutlayer.report.section import Block, Column, Fold, Panel, Panels, Paragraph, Section, Table, number, table
 from cutlayer.report.svg import padded
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.quality import CalibrationBin, Confusion
 from cutlayer.results.report import Report
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutlayer.report.rounding import count, interval, metric, name_of
+from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import Cell, Section, number, table
 from cutlayer.results.leaks import LeakResult
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.served import ServedAudit
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from cutlayer.report import charts
 from cutlayer.report.history import legend, series_of, shown_epochs, targets_of
 from cutlayer.report.matrix import runs_of
-from cutlayer.report.rounding import auc, metric, name_of, rate, seconds, times
+from cutlayer.report.rounding import auc, metric, rate, seconds, times
 from cutlayer.report.section import Block, Column, Fold, Panel, Panels, Paragraph, Section, Table, number, table
 from cutlayer.report.svg import padded
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import EpochResult
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cutlayer.report.rounding import count, difference, interval, metric, name_of
+from cutlayer.report.rounding import count, difference, interval, metric
 from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 from cutlayer.results.utility import ModelUtility

@@ -10,8 +10,9 @@ from ruamel.yaml import YAML
 
 from cutlayer.config.load import absolute
 from cutlayer.durable import write_whole
-from cutlayer.report.rounding import auc, difference, excess, metric, name_of
+from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Table, number, table
+from cutlayer.results.metric_names import name_of
 from cutlayer.sweeps.recommend.candidates import Candidates
 from cutlayer.sweeps.recommend.result import Checked, Recommendation
 
