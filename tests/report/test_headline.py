@@ -65,6 +65,9 @@ def test_the_sentence_says_which_labels_the_attacker_must_know() -> None:
     assert first.run == "this run"
     assert "far better than chance, and" in headline(free)
     assert "known" not in headline(with_leak(few, "this run", 0.51))
+    # Of attacks that read the same to three digits the one that knows least is named.
+    equal = few.model_copy(update={"leaks": (first.model_copy(update={"knowledge": (), "leak": 0.7996}), *others)})
+    assert verdict(equal).startswith("Worst leak 0.800 (undefended")
 
 
 def test_the_sentence_says_which_rows_the_active_party_must_know() -> None:

@@ -13,7 +13,7 @@ from cutlayer.results.audit import Audit
 from cutlayer.results.completion import CompletionResult, best
 from cutlayer.results.features import FeatureResult, strongest
 from cutlayer.results.finding import Finding, Severity
-from cutlayer.results.leaks import LeakResult
+from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import RunKind
@@ -150,11 +150,11 @@ def _nothing(context: Context) -> Iterator[Occurrence]:
 def _exposed(context: Context) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for party in dict.fromkeys(leak.party for leak in own.leaks):
-        worst = max((leak for leak in own.leaks if leak.party == party), key=lambda leak: leak.leak)
+        worst = worst_of(leak for leak in own.leaks if leak.party == party)
         baseline = own.baseline(party)
         columns = baseline.own_columns if baseline else None
         floor = max(columns or 0.5, (baseline.chance if baseline else None) or 0.5)
-        if worst.low is not None and worst.low > floor + EXPOSED:
+        if worst is not None and worst.low is not None and worst.low > floor + EXPOSED:
             against = "chance is 0.5" if columns is None else f"its own columns reach {columns:.3f}"
             reach = f"{worst.leak:.3f} ({worst.low:.3f} to {worst.high:.3f})"
             yield Occurrence(context.active, f"{worst.label} reads {reach} of the labels{_given(worst)}; {against}")
@@ -180,7 +180,7 @@ def _hidden_from_one(context: Context) -> Iterator[Occurrence]:
             for party in dict.fromkeys(leak.party for leak in own.leaks):
                 leaks = [leak for leak in own.leaks if (leak.party, leak.message) == (party, message)]
                 aimed = [leak.leak for leak in leaks if leak.attack == attack]
-                worst = max(leaks, key=lambda leak: leak.leak, default=None)
+                worst = worst_of(leaks)
                 if aimed and worst is not None and worst.leak > aimed[0] + HIDDEN:
                     yield Occurrence(
                         context.active,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutlayer.results.leaks import Baseline, LeakResult
+from cutlayer.results.leaks import Baseline, LeakResult, worst_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -47,10 +47,10 @@ class Matrix:
         return self.cells.get((run, target))
 
     def worst(self, run: str, party: str = "", message: str = "") -> LeakResult | None:
-        """The cell of a run with the largest leak; of one party's messages of one kind where these are given."""
+        """`worst_of` the cells of a run; of one party's messages of one kind where these are given."""
         wanted = {run, party or None, message or None}
         own = [leak for leak in self.cells.values() if wanted - {None} <= {leak.run, leak.party, leak.message}]
-        return max(own, key=lambda leak: leak.leak, default=None)
+        return worst_of(own)
 
     @property
     def excesses(self) -> list[float]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import Field
 
+from cutlayer.attacks.knowledge import condition
 from cutlayer.config import FrozenModel
 from cutlayer.config.party import Role
 from cutlayer.results.number import Number
@@ -136,6 +137,11 @@ class LeakResult(Attempt):
     variant: str = ""
     true_positive_rate: Number = None
     departed_auc: Number = None
+
+
+def worst_of(leaks: Iterable[LeakResult]) -> LeakResult | None:
+    """The largest leak, to three digits; of equal ones one whose attacker knows nothing of single rows."""
+    return max(leaks, key=lambda leak: (round(leak.leak, 3), not condition(leak.knowledge), leak.leak), default=None)
 
 
 class LayerLeak(FrozenModel):
