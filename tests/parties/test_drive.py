@@ -67,3 +67,33 @@ def test_parties_that_all_wait_are_named(ends):
     with pytest.raises(ProtocolError, match="no message is in transit: bank for telco, telco for bank"):
         drive_together({"bank": counting(bank, closed), "telco": counting(telco, closed)})
     assert closed == [True, True]
+
+
+def leaving(port):
+    """Sends one message and returns."""
+    port.send(Kind.READY, fields={"order": "", "width": 1})
+    return "left"
+    yield
+
+
+def losing(port):
+    """Loses a peer of its own after the first message."""
+    yield port
+    raise PeerLost("lost shop: gone")
+
+
+def staying(port):
+    """Sends one message, and goes on without the peer that it waits for."""
+    port.send(Kind.READY, fields={"order": "", "width": 1})
+    try:
+        yield port
+    except PeerLost:
+        return "stayed"
+
+
+def test_a_party_that_is_lost_ends_the_run_unless_another_goes_on_without_it(ends):
+    bank, telco = ends
+    with pytest.raises(PeerLost, match="shop"):
+        drive_together({"bank": losing(bank), "telco": leaving(telco)})
+    bank, telco = link("bank", "telco", "run")
+    assert drive_together({"bank": losing(bank), "telco": staying(telco)}) == {"telco": "stayed"}
