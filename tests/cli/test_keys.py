@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -65,12 +66,15 @@ def test_the_walk_through(invited):
 def test_a_renewed_certificate_has_the_same_key_and_another_serial_number(invited):
     signed(invited)
     first = Credentials(files_in(Path("there/keys"), "telco")).current().certificate
-    assert invited.call("keys", "renew", "telco").code == 0
+    told = invited.call("keys", "renew", "telco")
+    assert told.code == 0
+    assert "send it to telco, for the folder keys there" in told.out
     shutil.move("telco.pem", "there/keys/telco.pem")
     second = Credentials(files_in(Path("there/keys"), "telco")).current().certificate
     assert first.public_key() == second.public_key()
     assert first.serial_number != second.serial_number
-    assert invited.call("keys", "renew", "bank").code == 0
+    told = invited.call("keys", "renew", "bank")
+    assert (told.code, "send it" in told.out) == (0, False)
     assert Credentials(files_in(Path("keys"), "bank")).current().certificate.serial_number != first.serial_number
 
 
@@ -81,7 +85,7 @@ def test_a_revoked_party_needs_an_invitation_and_a_new_key(invited):
     listed = x509.load_pem_x509_crl(Path("keys/crl.pem").read_bytes())
     assert [f"{entry.serial_number:x}" for entry in listed] == [serial]
     shutil.copy("keys/crl.pem", "there/keys/crl.pem")
-    with pytest.raises(TrustError, match="got one that is revoked"):
+    with pytest.raises(TrustError, match="got one that is revoked; ask for a new invitation, and remove"):
         Credentials(files_in(Path("there/keys"), "telco"))
     for verb in ("renew", "revoke"):
         assert invited.call("keys", verb, "telco").code == 2
@@ -96,6 +100,19 @@ def test_a_revoked_party_needs_an_invitation_and_a_new_key(invited):
     signed(invited)
     assert serials(invited, revoked=True) == [serial]
     Credentials(files_in(Path("there/keys"), "telco"))
+
+
+def test_the_list_names_what_has_expired(invited):
+    signed(invited)
+    assert "expired" not in invited.call("keys", "list").out
+    record = json.loads(Path("keys/issued.json").read_text())
+    record["issued"][-1]["until"] = "2001-01-01T00:00:00+00:00"
+    Path("keys/issued.json").write_text(json.dumps(record))
+    bank, telco = invited.call("keys", "list").out.splitlines()
+    assert bank.startswith("bank:")
+    assert not bank.endswith("expired")
+    assert telco.startswith("telco: until 2001")
+    assert telco.endswith(", expired")
 
 
 def test_one_serial_number_can_be_revoked_alone(invited):

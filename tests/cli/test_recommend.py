@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from cutlayer.sweeps import measure, worker
 from cutlayer.sweeps.recommend import halving
 from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer.sweeps.recommend.result import Limits, Measured, parse_guarantee
+from cutlayer.sweeps.recommend.wording import recommended_diff
 from cutlayer.sweeps.result import TrialMetrics
 from cutlayer.training.run_ledger import ledger_of
 
@@ -71,12 +73,39 @@ def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):
     assert told["epochs"] == sum(lengths)
     changed = [line for line in told["diff"].splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
     assert changed[0] == "-    privacy: {max_norm: null}"
-    assert [line[1:].strip() for line in changed[1:]] == ["privacy:", "label_dp:", "eps: 0.5"]
+    assert [line[1:].strip() for line in changed[1:]] == ["privacy: {label_dp: {eps: 0.5}}"]
     new = load_job(place.folder / "runs" / "job-recommend" / "recommended.yaml")
     check_job(new)
     assert new.parties["bank"].privacy == {"label_dp": {"eps": 0.5}}
     assert new.train.epochs == 9
     assert "epsilon 0.5" in told["statements"]["label_dp 0.5"][0]
+
+
+def diff_of(place, best):
+    result = SimpleNamespace(best=best, limits=Limits(0.6, None, 0.01))
+    diff = recommended_diff(result, place.file, place.folder)
+    (place.folder / "recommended.yaml").unlink()
+    return [line for line in diff.splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
+
+
+def test_what_the_job_states_already_is_tried_once_and_stays_as_it_is_written(place):
+    place.change(
+        {
+            "train": {"epochs": 2, "batch_size": 64, "release": "once"},
+            "parties.bank.privacy": {"label_free": None},
+            "parties.telco.features": {"numbers": {"quantiles": 10}},
+            "parties.telco.fit": {"kind": "sketch"},
+            "model.bottom": {"bank": {"kind": "mlp", "hidden": [4]}, "telco": {"kind": "linear", "width": 32}},
+        }
+    )
+    place.file.write_text(place.file.read_text().replace("privacy:", "privacy:  # of the labels\n     "))
+    candidates = Candidates(place.file, 2.0)
+    assert "label_free 32" not in candidates.by_name
+    assert candidates.left_out["label_free 32"] == "it is the job as configured"
+    assert diff_of(place, "as configured") == []
+    changed = diff_of(place, "label_free 64")
+    assert len(changed) == 2, changed
+    assert [line.replace("32", "64")[1:] for line in changed[:1]] == [line[1:] for line in changed[1:]]
 
 
 def test_luck_of_the_search_does_not_survive_fresh_seeds(place, stated):

@@ -20,6 +20,7 @@ from cutlayer.report import Report
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
 from cutlayer.report.card.evidence import evidence_of, learns_of
 from cutlayer.report.card.subgroups import subgroups_of
+from cutlayer.report.sections.scope import untried
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from tests import browser
@@ -76,6 +77,17 @@ def test_what_only_the_controller_knows_is_blank_and_the_rest_is_answered(card: 
         value is None for tier in card.registry.values() for value in tier.values()
     )
     assert {"tier_1", "tier_2", "tier_3"} == card.registry.keys()
+
+
+def test_a_threat_that_no_attack_was_for_is_in_what_is_not_shown(card: PrivacyCard) -> None:
+    stated = [line for line in card.not_shown if line.startswith("No attack of this run tried")]
+    assert stated == [
+        "No attack of this run tried: reconstruction of the columns of shop.",
+        "No attack of this run tried: model completion by a departed party.",
+    ]
+    report = Report.model_validate(binary()).model_copy(update={"features": ()})
+    passives = ", ".join(party.name for party in report.parties if party.role == "passive")
+    assert untried(report)[0] == f"reconstruction of the columns of {passives}"
 
 
 def test_columns_that_went_in_are_named(card: PrivacyCard) -> None:

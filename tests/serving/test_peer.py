@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc.aio
@@ -19,10 +20,12 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.grpc_link import FROM, TO, WIRE
 from cutlayer.channel.trail import Trail, read_lines
+from cutlayer.config import PrivateFile, validated
+from cutlayer.errors import PeerLost
 from cutlayer.serving.online.breaker import MAX_MISSES
 from cutlayer.serving.online.link import METHOD, SERVICE, message
-from cutlayer.serving.online.passive import PassiveService
-from cutlayer.serving.online.process import active_service
+from cutlayer.serving.online.passive import Answered, PassiveService
+from cutlayer.serving.online.process import active_service, listens_at
 from tests.serving.world import ACTIVE, PATIENCE, World, offline, passive, private, probabilities, world
 
 IDS = [3, 77, 12]
@@ -255,3 +258,37 @@ def test_a_message_that_breaks_the_protocol_ends_the_stream_and_not_the_passive_
             assert not served.tasks["telco"].done()
 
     asyncio.run(check())
+
+
+def test_the_address_of_the_service_goes_before_the_port_of_the_training() -> None:
+    job = SimpleNamespace(active="bank", parties={"bank": SimpleNamespace(address="bank.example:7070")})
+    trained = SimpleNamespace(job=job)
+
+    def listens(**given: object) -> str:
+        return listens_at(trained, validated(PrivateFile, given, "party"))  # type: ignore[arg-type]
+
+    assert listens(listen="0.0.0.0:7070", serve={"address": "0.0.0.0:7071"}) == "0.0.0.0:7071"
+    assert listens(listen="0.0.0.0:7070") == "0.0.0.0:7070"
+    assert listens() == "bank.example:7070"
+
+
+def test_an_outage_is_reported_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = object.__new__(PassiveService)
+    service.party, service.active, service.address, service.answered = "telco", "bank", "127.0.0.1:1", Answered()
+    outcomes = ["lost", "lost", "connected", "lost", "lost", "end"]
+
+    async def session() -> None:
+        outcome = outcomes.pop(0)
+        if outcome == "end":
+            raise asyncio.CancelledError
+        service.answered.connected = outcome == "connected"
+        if outcome == "lost":
+            raise PeerLost("nobody answers")
+
+    monkeypatch.setattr(service, "_session", session)
+    monkeypatch.setattr("cutlayer.serving.online.passive._BACKOFF", (0.0, 0.0))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(service.run())
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    told = "telco: no stream to bank at 127.0.0.1:1; trying again until it answers: nobody answers"
+    assert warnings == [told, told]

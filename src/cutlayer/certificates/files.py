@@ -157,7 +157,10 @@ def check_own(loaded: Loaded, now: datetime | None = None) -> None:
     identity_of(loaded.certificate)
     reason = out_of_date(loaded.certificate, now) or ("revoked" if loaded.is_revoked(loaded.certificate) else "")
     if reason:
-        raise TrustError.expected("a valid certificate of this party", f"one that is {reason}", "have it renewed")
+        remedy = "ask the party with the authority for cutlayer keys renew"
+        if reason == "revoked":
+            remedy = "ask for a new invitation, and remove this party's key before cutlayer keys request"
+        raise TrustError.expected("a valid certificate of this party", f"one that is {reason}", remedy)
     if not signed_by(loaded.chain, loaded.authorities):
         got = "self-signed" if _issued(loaded.certificate, loaded.chain[:1]) else "signed by another authority"
         raise TrustError.expected(

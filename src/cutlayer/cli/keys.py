@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,7 +145,7 @@ def sign(
 @keys.command()
 def renew(
     name: Name,
-    out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate; default: NAME.pem.")] = None,
     days: Days = None,
     folder: Folder = KEYS,
     as_json: Json = False,
@@ -154,7 +155,10 @@ def renew(
 
     path = out or (folder / f"{name}.pem" if (folder / f"{name}.key").exists() else Path(f"{name}.pem"))
     Authority(folder).renew(name, _checked_days(days), path)
-    _print(as_json, {"file": str(path)}, f"{path} replaces the certificate of {name}; the old one stays valid")
+    lines = [f"wrote {path}; the old certificate of {name} stays valid until it expires"]
+    if path.parent != folder:
+        lines.append(f"send it to {name}, for the folder {KEYS} there; a running party takes it up without a restart")
+    _print(as_json, {"file": str(path)}, *lines)
 
 
 @keys.command()
@@ -172,6 +176,7 @@ def revoke(
         {"revoked": serials, "file": str(folder / "crl.pem")},
         f"revoked {', '.join(serials)}; a running party here takes it up without a restart",
         f"send {folder / 'crl.pem'} to all partners, for their folder {KEYS}",
+        "a party that is to return needs a new key and a new invitation; a revoked certificate cannot be renewed",
     )
 
 
@@ -182,8 +187,15 @@ def list_(folder: Folder = KEYS, as_json: Json = False) -> None:
 
     shown = ("party", "serial", "until", "revoked")
     issued = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
-    lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{', revoked' * e['revoked']}" for e in issued]
+    lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{_state(e)}" for e in issued]
     _print(as_json, {"certificates": issued}, *lines)
+
+
+def _state(entry: Mapping[str, Any]) -> str:
+    """', revoked', ', expired', or nothing for a certificate that is valid."""
+    if entry["revoked"]:
+        return ", revoked"
+    return ", expired" if datetime.fromisoformat(entry["until"]) < datetime.now(UTC) else ""
 
 
 def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:

@@ -97,9 +97,12 @@ def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> 
     price = f"{count(result.trainings)} trainings of {count(result.epochs)} epochs in all, {seconds(result.seconds)}"
     console.print(Text(f"Price of this search: {price}. {UNCOUNTED}", "dim"))
     if diff:
-        console.print()
+        nearest = "" if result.chosen is not None else " of the nearest protection, which is not within the limits"
+        console.print(Text(f"\nChanges{nearest}:"))
         for line in diff.splitlines():
             style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
             console.print(Text(plain(line), style), soft_wrap=True)
         console.print()
+    elif result.best is not None:
+        console.print(Text("\nThe job file states this protection already: nothing to change.\n"))
     console.print(Text(f"{'job file':<11}", "dim") + Text(plain(str(folder / "recommended.yaml"))), soft_wrap=True)

@@ -17,6 +17,7 @@ from cutlayer.report.card.facts import Facts
 from cutlayer.report.card.frameworks import fields_of
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.sections import verdict
+from cutlayer.report.sections.scope import untried
 from cutlayer.results.privacy_card import PartyColumns, PrivacyCard
 from cutlayer.results.report import Report
 from cutlayer.training.folder import RunFolder
@@ -48,7 +49,8 @@ def build_card(path: Path) -> PrivacyCard:
     evidence, columns, subgroups = evidence_of(report), tuple(_columns(job, folder, report)), subgroups_of(job, folder)
     facts = Facts(report, evidence, columns, subgroups)
     left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."
-    missing = [f"Not run: {reason}" for reason in report.limits] + [left_out] * bool(report.left_out)
+    missing = [f"No attack of this run tried: {threat}." for threat in untried(report)]
+    missing += [f"Not run: {reason}" for reason in report.limits] + [left_out] * bool(report.left_out)
     return PrivacyCard(
         run=report.run.id,
         name=report.run.name,
@@ -87,7 +89,7 @@ def _registry(facts: Facts) -> dict[str, dict[str, str | None]]:
         "tier_1": {
             "data_curator": None,
             "intended_use": None,
-            "data_product": f"a model in parts at {facts.parties}",
+            "data_product": f"a model in parts: {facts.parties}",
             "publication_date": None,
         },
         "tier_2": {

@@ -141,7 +141,7 @@ def _label_sentence(each: Evidence, task: str) -> str:
     leak = each.value or 0.5
     rows = "two rows" if task == "regression" else "two rows with different labels"
     what = "which label is larger" if task == "regression" else "which has which label"
-    share = f"of {rows} it identifies {what} in {leak:.0%} of the cases, where a guess is right in 50 %"
+    share = f"of {rows} it identifies {what} in {leak:.0%} of the cases, where a guess is right in 50%"
     known = "" if each.naive is None else f"; its own columns alone give {each.naive:.0%}"
     if leak >= NEARLY_ALL:
         return f"{each.attacker} can infer the label of nearly every row of {each.owner}: {share}{known}."

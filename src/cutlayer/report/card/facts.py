@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutlayer.accounting import GaussianRelease
 from cutlayer.accounting.ledger import Total
-from cutlayer.report.rounding import amount, auc, count, metric, setting, size
+from cutlayer.report.rounding import amount, auc, count, metric, setting, size, times
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import Evidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
@@ -194,10 +194,8 @@ class Facts:
     def how(self) -> str:
         """Attacks that were run, and those that were not."""
         names = ", ".join(dict.fromkeys(each.attack for each in self.evidence))
-        left = len(self.report.limits) + len(self.report.left_out)
-        return (
-            f"{names or 'no attack'}, on the messages that were sent; {left} attacks could not be run or were left out"
-        )
+        left = times(len(self.report.limits) + len(self.report.left_out), "attack")
+        return f"{names or 'no attack'}, on the messages that were sent; not run or left out: {left}"
 
     def result(self, threat: Threat) -> str:
         """The strongest attack of a threat for each pair of parties."""

@@ -38,14 +38,20 @@ def _purpose(attack: type[object]) -> str:
     return " ".join((inspect.getdoc(attack) or "").partition("\n\n")[0].split())
 
 
-def unmeasured(report: Report) -> Answer:
-    """What the audit of this run did not try, so that silence about it is not read as safety."""
+def untried(report: Report) -> list[str]:
+    """The threats that no attack of this run's audit was for."""
     attacked = {result.party for result in report.features if result.run == RunKind.THIS_RUN}
     passive = [party.name for party in report.parties if party.role == "passive"]
     missing = [name for name in passive if name not in attacked]
     parts = [f"reconstruction of the columns of {', '.join(missing)}"] if missing else []
     if not any(result.run == RunKind.THIS_RUN for result in report.completions):
         parts.append("model completion by a departed party")
+    return parts
+
+
+def unmeasured(report: Report) -> Answer:
+    """What the audit of this run did not try, so that silence about it is not read as safety."""
+    parts = untried(report)
     if report.left_out:
         parts.append(f"{times(len(report.left_out), 'attack')} of the default catalogue")
     if report.limits:

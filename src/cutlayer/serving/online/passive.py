@@ -93,15 +93,23 @@ class PassiveService:
             ProtocolError: the active party refuses this one for good, or something else answers at the address.
             CutlayerError: a protection was not applied, or the release log cannot be written: nothing was sent.
         """
-        wait = _BACKOFF[0]
+        wait, reported = _BACKOFF[0], False
         while True:
+            reason = ""
             try:
                 await self._session()
             except PeerLost as lost:  # nobody shows a certificate at the address
-                logger.info("%s: %s", self.party, lost)
+                reason = str(lost)
             except grpc.aio.AioRpcError as lost:
                 self._check_end(lost.code(), lost.details() or "")
-                logger.info("%s: no stream to %s (%s)", self.party, self.active, lost.code().name)
+                reason = lost.code().name
+            if self.answered.connected:
+                reported = False
+            if reason:  # a warning once for each outage, not at every attempt
+                level = logging.INFO if reported else logging.WARNING
+                place = f"no stream to {self.active} at {self.address}"
+                logger.log(level, "%s: %s; trying again until it answers: %s", self.party, place, reason)
+                reported = True
             wait = _BACKOFF[0] if self.answered.connected else min(2 * wait, _BACKOFF[1])
             self.answered.connected = False
             await asyncio.sleep(wait)

@@ -66,6 +66,17 @@ def address_of(trained: TrainedParty, config: ServeConfig) -> str:
     return address
 
 
+def listens_at(trained: TrainedParty, private: PrivateFile) -> str:
+    """Where this active party listens: `serve.address`, else `listen` in place of its address in the job.
+
+    Raises:
+        ConfigError: none of them is stated.
+    """
+    if private.serve.address is None and private.listen is not None:
+        return private.listen
+    return address_of(trained, private.serve)
+
+
 async def serve_passive(
     trained: TrainedParty,
     private: PrivateFile,
@@ -218,7 +229,7 @@ async def active_service(
         versions.connect(peers)
         for path in paths:
             versions.load(path)
-        await peers.listen(private.listen or address_of(first, config))
+        await peers.listen(listens_at(first, private))
         if trail is not None:
             opened.callback(trail.close)
         opened.push_async_callback(peers.close)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,12 +61,14 @@ class Candidate:
         changes: What it writes into the job file, in order.
         epsilon: Largest total epsilon of a label towards a passive party; `None` where no theorem holds for one.
         statements: The ledger's totals for the labels, in words.
+        checked: Its job, with the whole audit.
     """
 
     name: str
     changes: tuple[Change, ...]
     epsilon: float | None
     statements: tuple[str, ...]
+    checked: Job = field(repr=False)
 
 
 class Candidates:
@@ -103,6 +105,10 @@ class Candidates:
                 if name == UNDEFENDED:
                     raise
                 self.left_out[name] = str(refused).splitlines()[0]
+                continue
+            if (present := named.get(CONFIGURED)) and name != CONFIGURED and named[name].checked == present.checked:
+                self.left_out[name] = "it is the job as configured"
+                del named[name]
         for name, candidate in list(named.items()):
             if self.guarantee is not None and name != UNDEFENDED and not self._guaranteed(candidate):
                 stated = "no theorem" if candidate.epsilon is None else f"epsilon {candidate.epsilon:g}"
@@ -154,7 +160,7 @@ class Candidates:
         covered = {receiver for total in totals if total.epsilon is not None for receiver in total.towards}
         epsilons = [total.epsilon for total in totals if total.epsilon is not None]
         epsilon = max(epsilons) if covered >= set(job.passives) else None
-        return Candidate(name, tuple(changes), epsilon, tuple(total.statement for total in totals))
+        return Candidate(name, tuple(changes), epsilon, tuple(total.statement for total in totals), job)
 
     def _checked(self, changes: Sequence[Change]) -> Job:
         job = validated(Job, with_changes(self._absolute, changes), "")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import io
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 
@@ -99,6 +101,9 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
         result: Recommendation with a best candidate.
         file: The job file, which stays as it is.
         out: Folder of `recommended.yaml`, in which paths are absolute.
+
+    Returns:
+        The diff; empty if the job file states the best candidate already, or if there is none.
     """
     if result.best is None:
         return ""
@@ -107,11 +112,27 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     yaml.width = 4096
     raw = yaml.load(file.read_text(encoding="utf-8"))
     candidates = Candidates(file, None if result.limits.guarantee is None else result.limits.guarantee)
-    changed = candidates.recommended(result.best, raw)
-    plain = absolute(candidates.recommended(result.best, candidates.raw), file.parent.resolve())
+    recommended = candidates.recommended(result.best, candidates.raw)
+    changed = _rewritten(raw, recommended)
+    plain = absolute(recommended, file.parent.resolve())
     write_whole(out / "recommended.yaml", _dumped(YAML(typ="safe", pure=True), plain), mode=0o644)
+    made = "nearest, not within the limits" if result.chosen is None else "recommended"
     before, after = (_dumped(yaml, values).splitlines() for values in (raw, changed))
-    return "\n".join(difflib.unified_diff(before, after, str(file), "recommended", lineterm="", n=1))
+    return "\n".join(difflib.unified_diff(before, after, str(file), made, lineterm="", n=1))
+
+
+def _rewritten(raw: Any, wanted: Any) -> Any:
+    """A copy of round-trip values that equals other values; what is equal already keeps its style and its comments."""
+    made = copy.deepcopy(raw)
+    for key in [key for key in made if key not in wanted]:
+        made.pop(key)
+    for key, value in wanted.items():
+        present = made.get(key)
+        if isinstance(present, dict) and present and isinstance(value, dict) and value:
+            made[key] = _rewritten(present, value)
+        elif key not in made or present != value:
+            made[key] = copy.deepcopy(value)
+    return made
 
 
 def _dumped(yaml: YAML, values: object) -> str:
