@@ -82,7 +82,7 @@ def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):
 
 
 def diff_of(place, best):
-    result = SimpleNamespace(best=best, limits=Limits(0.6, None, 0.01))
+    result = SimpleNamespace(best=best, chosen=best, limits=Limits(0.6, None, 0.01))
     diff = recommended_diff(result, place.file, place.folder)
     (place.folder / "recommended.yaml").unlink()
     return [line for line in diff.splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
