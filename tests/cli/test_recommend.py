@@ -161,7 +161,7 @@ def test_an_interrupted_search_goes_on(place, stated, monkeypatch):
 
 
 def test_a_guarantee_admits_only_what_a_theorem_covers(place):
-    place.change({"train.early_stop": {"patience": 1}, "parties.bank.privacy": {"label_dp": {"eps": 4.0}}})
+    place.change({"train.early_stop": {"patience": 1}, "parties.bank.privacy": {"label_dp": {"eps": 3.0}}})
     every, covered = Candidates(place.file, None), Candidates(place.file, 2.0)
     assert {"max_norm", "marvell 1", "label_dp 4", "as configured"} <= set(every.by_name)
     assert "label_free 32" in covered.by_name, "its job does not stop early, which depends on labels"

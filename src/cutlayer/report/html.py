@@ -17,6 +17,7 @@ from cutlayer.report.glance import glance
 from cutlayer.report.headline import headline
 from cutlayer.report.history import shown_epochs
 from cutlayer.report.sections import sections_of, verdict
+from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 
 MAX_EMBEDDED = 1_000_000
@@ -95,6 +96,7 @@ def environment(package: str) -> Environment:
     )
     for name in ("auc", "metric", "times", "count", "seconds", "date"):
         made.filters[name] = getattr(rounding, name)
+    made.filters["name_of"] = name_of
     made.filters["kind"] = lambda value: type(value).__name__
     return made
 
