@@ -219,3 +219,10 @@ def test_the_log_of_a_finished_run_is_found_without_a_marker(tmp_path):
     filled(tmp_path / "releases" / "other" / "run.jsonl")
     with pytest.raises(CheckpointError, match=r"got .*other/run.jsonl, .*rows/run.jsonl"):
         log_of_run(tmp_path)
+
+
+def test_a_line_that_was_written_before_is_read(path):
+    """The form of a line and its checksum: a log of an earlier version must not count as damaged."""
+    ended = '{"check":"d2345434383b74c8","entry":{"end":true}}'
+    filled(path).close()
+    assert path.read_text().splitlines()[-1] == ended

@@ -37,8 +37,7 @@ PAGE = ROOT / "CONTRIBUTING.md"
 
 
 @pytest.fixture
-def suite(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "tests")
+def suite() -> ModuleType:
     return importlib.import_module("tests.conformance.suite")
 
 

@@ -105,7 +105,7 @@ def test_columns_given_with_the_request_replace_those_of_the_store(plain: Path) 
             columns = {name: table.column(name).to_pylist() for name in ("income", "colour")}
             stored, given = await served.predict(ids), await served.predict(ids, columns=columns)
             np.testing.assert_allclose(probabilities(stored), probabilities(given), atol=1e-6)
-            changed = await served.predict(ids, columns={**columns, "income": [9.0, 9.0, 9.0]})
+            changed = await served.predict(ids, columns={**columns, "income": [9.0, -9.0, 90.0]})
             assert np.abs(probabilities(changed) - probabilities(stored)).max() > 1e-4
 
     asyncio.run(check())

@@ -351,6 +351,7 @@ def test_a_ledger_that_was_changed_is_refused(tmp_path: Path, two_lines: tuple[P
     OLDER[what](folder / NAME, two_lines[1])
     with pytest.raises(CheckpointError, match="restore the latest copy"):
         store.add(replace(line, run="c"), words, folder / "new.json", lambda others: None)
+    assert store.path.exists() == (what != "a removed file"), "a new ledger is not begun in its place"
     with pytest.raises(CheckpointError, match="restore the latest copy"):
         store.sharing(line, store.lines())
 
