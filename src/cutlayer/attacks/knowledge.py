@@ -92,7 +92,8 @@ def condition(knowledge: Iterable[str], known: int = 0) -> str:
     >>> condition([Need.POSITIVE_SHARE, Need.FEW_LABELS]), condition([Need.AUXILIARY_FEATURES], 512), condition([])
     ('up to 200 known labels', '512 known rows', '')
     """
-    named = [text for need, text in _CONDITIONS.items() if need in [*knowledge]]
+    known_kinds = {*knowledge}
+    named = [text for need, text in _CONDITIONS.items() if need in known_kinds]
     return " and ".join(named).format(known=known)
 
 

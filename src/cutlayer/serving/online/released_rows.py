@@ -172,9 +172,9 @@ class ReleasedRows:
             own, about, number, batch = _RECORD.unpack_from(body)
             if batch & _BEGINS:
                 # A batch that was begun, refused and begun again has the rows of the second time.
-                first = _BEGUN.unpack(about) == (0,)
-                known = [] if first else self._begun[number, batch ^ _BEGINS]
-                self._begun[number, batch ^ _BEGINS] = [*known, own]
+                if _BEGUN.unpack(about) == (0,):
+                    self._begun[number, batch ^ _BEGINS] = []
+                self._begun[number, batch ^ _BEGINS].append(own)
             else:
                 numbers = np.frombuffer(body, "<f4", self.width, _RECORD.size).copy()
                 self._hold(own, about, number, batch, torch.from_numpy(numbers))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -258,11 +258,12 @@ class OnlineReleases:
         If the log has a batch that the stored rows do not have, they are an older copy: which rows were released is
         lost, and the pass is not used again.
         """
-        lost = {number for number, batch in self._rows.begun if not self._finished(number, batch)}
+        begun = self._rows.begun.items()
+        lost = {number for (number, batch), ids in begun if not self._finished(number, batch, ids)}
         passes = {number: self._rows.batches(number) for number in self._rows.passes if number not in lost}
         return {number: batch for number, batch in passes.items() if not self._log.contents(self._slot(number, batch))}
 
-    def _finished(self, number: int, batch: int) -> bool:
+    def _finished(self, number: int, batch: int, ids: Sequence[bytes]) -> bool:
         """Store a batch that was begun and counted, and perhaps sent, by a process that was killed.
 
         The same content at the same slot has the same noise: what was sent, if it was, is sent again.
@@ -272,7 +273,6 @@ class OnlineReleases:
         """
         if not self._log.contents(self._slot(number, batch)):
             return True  # nothing of it was sent
-        ids = self._rows.begun[number, batch]
         rows = self.features.index.find(np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 16))
         if (rows == ABSENT).any():
             return False

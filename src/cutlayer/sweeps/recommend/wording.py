@@ -111,7 +111,7 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     yaml.preserve_quotes = True
     yaml.width = 4096
     raw = yaml.load(file.read_text(encoding="utf-8"))
-    candidates = Candidates(file, None if result.limits.guarantee is None else result.limits.guarantee)
+    candidates = Candidates(file, result.limits.guarantee)
     recommended = candidates.recommended(result.best, candidates.raw)
     changed = _rewritten(raw, recommended)
     plain = absolute(recommended, file.parent.resolve())
