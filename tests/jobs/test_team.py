@@ -110,6 +110,19 @@ def test_two_workers_equal_one(two_workers: dict[str, Site], one_worker: tuple[P
     assert outcome["evidence"][0]["metrics"] == expected["dp_embedding"].metrics
 
 
+def test_two_workers_train_and_record_an_unprotected_job_as_one(tmp_path: Path) -> None:
+    """The bottom model's updates show in what is released after them; the record is whole without a protection."""
+    job = raw_job(passives=1, audit={"rows": 10_000}, epochs=2, batch_size=45, workers=2, optimizer=SGD | {"lr": 0.5})
+    placed = lay_out(tmp_path / "two", job, tables(passives=1))
+    codes = ended({name: fork_workers(site, 2) for name, site in placed.items()})
+    assert codes == {name: [0, 0] for name in placed}
+    run(validated(Job, job, ""), tables(passives=1), tmp_path / "one", key=KEY)
+    ours, theirs = (released(folder, NOISY) for folder in (placed[ACTIVE].run, tmp_path / "one"))
+    assert len(ours) == len(theirs) == 2 * 5, "epochs, and batches"
+    for mine, yours in zip(ours, theirs, strict=True):
+        assert torch.allclose(mine, yours, rtol=1e-3, atol=1e-5)
+
+
 def test_no_noise_is_drawn_twice(two_workers: dict[str, Site], one_worker: tuple[Path, Watched]) -> None:
     """Rows of both workers embed as zeros: what was sent is noise alone. A worker with a key of its own would show."""
     ours, theirs = (released(folder, NOISY) for folder in (two_workers[ACTIVE].run, one_worker[0]))
