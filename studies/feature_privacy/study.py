@@ -129,7 +129,7 @@ class FeaturePrivacyStudy(Study):
             "references": references,
             "ledger": _total(folder.read_json("ledger.json"), data_set),
             "attacks": attack_results(audit.features),
-            "skipped": dict(audit.runs[RunKind.THIS_RUN].skipped),
+            "skipped": [skipped.model_dump() for skipped in audit.runs[RunKind.THIS_RUN].skipped],
             "pictures": _pictures(audit.features, data_set.parties[0]) if trial.seed == 1 else {},
             "diagnostics": _diagnostics(trial, folder, data_set),
         }

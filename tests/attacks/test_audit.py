@@ -196,6 +196,6 @@ def test_a_recorded_run_is_probed_afterwards(several_classes):
     assert probed.hard_accuracy > 0.8
     assert probed.knowledge == ("the labels of up to 100 rows of each class",)
     assert {layer.party for layer in report.layers} == {"bank", "telco"}
-    skipped = json.loads((path / "audit.json").read_text())["runs"]["this run"]["skipped"]
-    assert list(skipped) == ["telco/gradient/direct"]
-    assert "one column per logit" in skipped["telco/gradient/direct"]
+    [skipped] = json.loads((path / "audit.json").read_text())["runs"]["this run"]["skipped"]
+    assert (skipped["party"], skipped["message"], skipped["attack"]) == ("telco", "gradient", "direct")
+    assert "one column per logit" in skipped["reason"]

@@ -161,7 +161,7 @@ def test_between_organisations_the_reason_is_said(whole: tuple[Job, RunFolder], 
     done = audit_completions(job, {"this run": empty}, empty, attacks, task)
     assert done.results == []
     assert done.skipped.keys() == {f"{TELCO}/bottom model/{attack}" for attack in BOTH}
-    assert all("truth stays with its owner" in why for why in done.skipped.values())
+    assert all("truth stays with its owner" in skipped.reason for skipped in done.skipped.values())
 
 
 def test_nothing_is_completed_where_nothing_is_audited(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_between_organisations_membership_says_why_not(whole: tuple[Job, RunFold
     found = audit_features(job, {"this run": folder}, folder, None)
     assert {one.attack for one in found.results} == {"inversion", "exact", "attribute"}
     for name in ("membership", "lira"):
-        assert f"the top model and the labels are with {ACTIVE}" in found.skipped[f"{TELCO}/embedding/{name}"]
+        assert f"the top model and the labels are with {ACTIVE}" in found.skipped[f"{TELCO}/embedding/{name}"].reason
 
 
 def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(whole: tuple[Jo
     found = audit_features(
         job_of({"attacks": ["attribute"], "attribute": "salary"}), {"this run": folder}, folder, None
     )
-    assert f"{TELCO}_kind" in found.skipped[f"{TELCO}/embedding/attribute"]
-    assert "'salary'" in found.skipped[f"{TELCO}/embedding/attribute"]
+    assert f"{TELCO}_kind" in found.skipped[f"{TELCO}/embedding/attribute"].reason
+    assert "'salary'" in found.skipped[f"{TELCO}/embedding/attribute"].reason
     assert found.results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from cutlayer.attacks.knowledge import Need, condition
 from cutlayer.audit import gates_of
 from cutlayer.audit.findings import CHECKS, Context, findings_of
-from cutlayer.results.audit import Audit, RunAudit
+from cutlayer.results.audit import Audit, RunAudit, SkippedAttack
 from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.finding import Finding
@@ -31,7 +32,7 @@ def found(
     undefended: list[LeakResult] | None = None,
     evidence: list[ProtectionResult] | None = None,
     utility: tuple[float, float, float] = (0.8, 0.75, 0.5),
-    skipped: dict[str, str] | None = None,
+    skipped: Sequence[SkippedAttack] = (),
     protections: tuple[str, ...] = (),
     **more: Any,
 ) -> list[Finding]:
@@ -41,7 +42,7 @@ def found(
         baselines=[Baseline(party="p", own_columns=0.68, model="trees", chance=0.52)],
         leaks=[leak_result()] if leaks is None else leaks,
         undefined=undefined or (),
-        skipped=skipped or {},
+        skipped=skipped,
     )
     runs = {"this run": own} | ({} if undefended is None else {"undefended": RunAudit(leaks=undefended)})
     value, low, chance = utility
@@ -51,6 +52,10 @@ def found(
     )
     metrics = UtilityResult(metric="accuracy", rows=rows)
     return [*findings_of(Context("bank", metrics, tuple(evidence or ()), Audit(runs=runs, **more)))]
+
+
+def skipped(party: str, message: str = "", attack: str = "") -> SkippedAttack:
+    return SkippedAttack(party=party, message=message, attack=attack, reason="usage has too few rows")
 
 
 def evidence(changed: int, sent: int = 10) -> ProtectionResult:
@@ -124,7 +129,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"protections": ("max_norm",), "leaks": [leak_result(0.66), leak_result(0.7, attack="mixture")]},
     ),
     "CL113": ({"leaks": [leak_result(0.67)]}, {"leaks": [leak_result(0.69)]}),
-    "CL107": ({"skipped": {"p/gradient/direction": "no positive"}}, {"skipped": {}}),
+    "CL107": ({"skipped": [skipped("p", "gradient", "direction")]}, {"skipped": []}),
 }
 
 
@@ -175,9 +180,9 @@ def feature(**changed: Any) -> FeatureResult:
         ({"evidence": [evidence(0).model_copy(update={"party": "telco"})]}, "telco"),
         ({"guarantees": [guarantee(1.01).model_copy(update={"party": "telco"})]}, "telco"),
         ({"features": [feature()]}, "telco"),
-        ({"skipped": {"telco/embedding/attribute": "usage has too few rows"}}, "telco"),
-        ({"skipped": {"telco/gradient/direction": "no positive"}}, "bank"),
-        ({"skipped": {"telco/embedding/of another version": "why"}}, "telco"),
+        ({"skipped": [skipped("telco", "embedding", "attribute")]}, "telco"),
+        ({"skipped": [skipped("telco", "gradient", "direction")]}, "bank"),
+        ({"skipped": [skipped("telco/a", "embedding", "of another/version")]}, "telco/a"),
         ({"leaks": [leak_result(0.79)]}, "bank"),
         ({"completions": [completed(0.61)]}, "bank"),
         ({"utility": (0.52, 0.49, 0.5)}, ""),
@@ -213,7 +218,7 @@ def test_errors_come_first_then_warnings_then_notes_by_code() -> None:
     findings = found(
         [leak_result(0.7), leak_result(positives=3)],
         evidence=[evidence(0)],
-        skipped={"x": "y"},
+        skipped=[skipped("x")],
         undefended=[leak_result(0.5)],
     )
     assert codes(findings) == ["CL101", "CL102", "CL104", "CL107"]

@@ -99,8 +99,9 @@ def test_a_passive_party_audits_what_it_sent(apart, capsys):
         bank.kill()
     found = result.document()
     assert {one["attack"] for one in found["features"]} == {"inversion"}
-    assert list(found["skipped"]) == ["telco/embedding/membership"]
-    assert "bank" in found["skipped"]["telco/embedding/membership"]
+    [skipped] = found["skipped"]
+    assert (skipped["party"], skipped["message"], skipped["attack"]) == ("telco", "embedding", "membership")
+    assert "bank" in skipped["reason"]
     show_outcome(RunFolder.open(apart.folder / "runs" / "job-telco"), as_json=False)
     printed = capsys.readouterr().out
     for result in found["features"]:

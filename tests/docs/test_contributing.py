@@ -102,7 +102,7 @@ def test_a_job_runs_new_attacks_of_every_family(tmp_path: Path, monkeypatch: pyt
     assert {leak["attack"] for leak in audit["runs"]["this run"]["leaks"]} == {"nearest"}
     assert [one["attack"] for one in audit["completions"]] == ["nearest_mean"] * 2
     assert {one["attack"] for one in audit["features"]} == {"kernel_regression"}
-    assert audit["runs"]["this run"]["skipped"] == {}
+    assert audit["runs"]["this run"]["skipped"] == []
     report = build(folder.path)
     assert {one.attack for one in (*report.leaks, *report.completions, *report.features)} == {
         "nearest",
@@ -129,7 +129,9 @@ def test_an_attack_that_no_audit_can_run_is_skipped_with_the_reason(
     raw["parties"]["telco"]["audit"] = {"attacks": ["strange"], "rows": 200}
     options = Options(Keys(tmp_path, KEY), tables=tables(rows=240))
     folder = execute(validated(Job, raw, ""), tmp_path / "run", options, Progress())
-    reason = folder.read_json("audit.json")["runs"]["this run"]["skipped"]["telco/embedding/strange"]
+    [skipped] = folder.read_json("audit.json")["runs"]["this run"]["skipped"]
+    assert (skipped["party"], skipped["message"], skipped["attack"]) == ("telco", "embedding", "strange")
+    reason = skipped["reason"]
     assert ("got str" if fault == "result" else "got up to 10 positive rows") in reason
     assert any("strange" in limit for limit in build(folder.path).limits)
 

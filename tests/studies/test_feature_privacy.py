@@ -131,7 +131,7 @@ def measured(setting: str, accuracy: float, change: dict[str, Any], shift: float
         else LEDGER,
         "epoch_seconds": 1.0 + 0.05 * (setting != UNPROTECTED) + 0.1 * (setting == RESCALE),
         "attacks": {name: dict.fromkeys(("a", "b"), figures) for name, figures in told["attacks"].items()},
-        "skipped": {},
+        "skipped": [],
         "pictures": {},
         "diagnostics": dict.fromkeys(("a", "b"), told["diagnostics"]),
     }

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from cutlayer.attacks import Attack
 from cutlayer.config import FrozenModel
 from cutlayer.errors import Diverged, NotApplicable
+from cutlayer.results.audit import SkippedAttack
 
 R = TypeVar("R", bound=FrozenModel)
 
@@ -20,15 +21,17 @@ class AttackAudit(Generic[R]):
 
     Attributes:
         results: Typed results, in the order of the runs.
-        skipped: Why an attack could not be run, by `party/message/attack`.
+        skipped: Attacks that could not be run, by `party/message/attack`.
     """
 
     results: list[R] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, SkippedAttack] = field(default_factory=dict)
 
     def skip(self, party: str, attacks: Iterable[Attack[Any, Any]], reason: str) -> None:
         """Record why attacks on a party could not be run."""
-        self.skipped.update({f"{party}/{attack.reads[0]}/{attack.name}": reason for attack in attacks})
+        for attack in attacks:
+            skipped = SkippedAttack(party=party, message=attack.reads[0], attack=attack.name, reason=reason)
+            self.skipped[skipped.label] = skipped
 
     @contextmanager
     def skipping(self, party: str, attacks: Iterable[Attack[Any, Any]]) -> Iterator[None]:

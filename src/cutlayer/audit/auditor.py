@@ -21,7 +21,7 @@ from cutlayer.audit.known_labels import knowledge_of
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
-from cutlayer.results.audit import RunAudit
+from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.leaks import Attempt, LayerLeak, LeakResult
 from cutlayer.tasks import Task
 from cutlayer.training.trained import class_shares
@@ -46,9 +46,14 @@ class Cell:
     index: int = 0
 
     @property
+    def message(self) -> str:
+        """`gradient`, `embedding` or `layer:NAME`."""
+        return f"{self.target}:{self.layer}" if self.layer else str(self.target)
+
+    @property
     def label(self) -> str:
         """`party/gradient/norm`, or `party/layer:NAME/spectral`."""
-        return f"{self.party}/{self.target}{':' + self.layer if self.layer else ''}/{self.attack}"
+        return f"{self.party}/{self.message}/{self.attack}"
 
 
 @dataclass
@@ -97,7 +102,7 @@ class Auditor:
         self.truth = truth == 1 if task.kind == "binary" else truth
         self.shares = class_shares(self.truth[training], task)
         self.series: dict[Cell, Series] = {}
-        self.skipped: dict[str, str] = {}
+        self.skipped: dict[Cell, str] = {}
 
     def take(self, epoch: int, steps: Mapping[str, Sequence[Step]]) -> dict[str, float]:
         """Attack one epoch's sampled steps.
@@ -116,7 +121,7 @@ class Auditor:
             try:
                 scores = attack(view, knowledge)
             except NotApplicable as reason:
-                self.skipped[cell.label] = str(reason)
+                self.skipped[cell] = str(reason)
                 continue
             leak = leak_of(scores, self.truth)
             self.series.setdefault(cell, Series()).add(epoch, leak, scores)
@@ -175,7 +180,10 @@ class Auditor:
             leaks=tuple(leaks),
             layers=tuple(sorted(layers, key=lambda layer: layer.index)),
             undefined=tuple(undefined),
-            skipped=dict(self.skipped),
+            skipped=tuple(
+                SkippedAttack(party=cell.party, message=cell.message, attack=cell.attack, reason=reason)
+                for cell, reason in self.skipped.items()
+            ),
         )
 
     def _cells(self, steps: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Cell, LabelAttack, LabelView]]:

@@ -190,12 +190,10 @@ def _hidden_from_one(context: Context) -> Iterator[Occurrence]:
 
 
 def _skipped(context: Context) -> Iterator[Occurrence]:
-    for label, reason in context.audit.runs[RunKind.THIS_RUN].skipped.items():
-        parts = label.split("/")
-        party, attack = parts[0], parts[-1]
+    for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
-        of_labels = attack in ATTACKS and not issubclass(ATTACKS[attack], FeatureAttack)
-        yield Occurrence(context.active if of_labels else party, f"{label}: {reason}")
+        of_labels = skipped.attack in ATTACKS and not issubclass(ATTACKS[skipped.attack], FeatureAttack)
+        yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
 
 
 def _completed(context: Context) -> Iterator[Occurrence]:

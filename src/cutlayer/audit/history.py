@@ -25,7 +25,7 @@ from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.concordance import permuted_concordances
 from cutlayer.kernels.roc import true_positive_rate
-from cutlayer.results.audit import RunAudit
+from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.leaks import Attempt, Baseline, LabelCurve, LeakResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.trained import Run
@@ -58,8 +58,8 @@ def audit_history(
             "leaks": (*audit.leaks, *(leak for part in audits for leak in part.leaks)),
             "undefined": (*audit.undefined, *(attempt for part in audits for attempt in part.undefined)),
             "curves": tuple(curve for part in audits for curve in part.curves),
-            "skipped": {**audit.skipped, **{name: why for part in audits for name, why in part.skipped.items()}},
-            "unneeded": {name: why for part in audits for name, why in part.unneeded.items()},
+            "skipped": (*audit.skipped, *(attack for part in audits for attack in part.skipped)),
+            "unneeded": tuple(attack for part in audits for attack in part.unneeded),
             "baselines": tuple(baselines),
         }
     )
@@ -86,8 +86,8 @@ def audit_messages(
         leaks=tuple(made.leaks),
         undefined=tuple(made.undefined),
         curves=tuple(made.curves),
-        skipped=made.skipped,
-        unneeded=made.unneeded,
+        skipped=tuple(made.skipped),
+        unneeded=tuple(made.unneeded),
         baselines=(baseline,),
     )
 
@@ -101,8 +101,8 @@ class _PartyAudit:
         leaks: Leaks.
         undefined: Attacks whose leak is undefined, since the rows are of one class.
         curves: Leaks by the number of known labels.
-        skipped: Why attacks could not be run, by label.
-        unneeded: Why costly attacks were not run, by label.
+        skipped: Attacks that could not be run.
+        unneeded: Costly attacks that were not run.
         scored: All scores.
         inferring: Scores behind the leaks of attacks that know no label, by index of the leak; higher is positive.
     """
@@ -111,8 +111,8 @@ class _PartyAudit:
     leaks: list[LeakResult] = field(default_factory=list)
     undefined: list[Attempt] = field(default_factory=list)
     curves: list[LabelCurve] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
-    unneeded: dict[str, str] = field(default_factory=dict)
+    skipped: list[SkippedAttack] = field(default_factory=list)
+    unneeded: list[SkippedAttack] = field(default_factory=list)
     scored: list[Scores] = field(default_factory=list)
     inferring: dict[int, Scores] = field(default_factory=dict)
 
@@ -162,13 +162,14 @@ class _PartyAudit:
             for target in filter(crossed.__getitem__, attack.reads):
                 most = max((leak.leak for leak in (*before, *self.leaks) if leak.message == target), default=0.5)
                 if attack.costly and most > enough:
-                    self.unneeded[f"{party}/{target}/{attack.name}"] = f"another attack reads a leak of {most:.3f}"
+                    why = f"another attack reads a leak of {most:.3f}"
+                    self.unneeded.append(_not_run(party, target, attack, why))
                     continue
                 about: dict[str, object] = {"run": label, "party": party, "message": str(target), "attack": attack.name}
                 try:
                     self.add(run, view.on(target), attack, about | {"protections": protections})
                 except NotApplicable as reason:
-                    self.skipped[f"{party}/{target}/{attack.name}"] = str(reason)
+                    self.skipped.append(_not_run(party, target, attack, str(reason)))
 
     def depart(self, run: Run) -> None:
         """Train the party's own model on the labels inferred by the strongest attack on each kind of message."""
@@ -245,6 +246,10 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
         found = permuted_concordances(torch.stack([scores.values, *scores.also.values()]).double().numpy(), permuted)
         largest = np.fmax(largest, (0.5 + np.abs(found - 0.5)).max(axis=0))
     return float(largest.mean())
+
+
+def _not_run(party: str, target: str, attack: HistoryAttack, reason: str) -> SkippedAttack:
+    return SkippedAttack(party=party, message=str(target), attack=attack.name, reason=reason)
 
 
 def _enough(config: AuditConfig) -> float:

@@ -98,8 +98,8 @@ def _served(
             console.print(f"served rows of {name}: {rows:,}", highlight=False, markup=False)
         for section in served_sections(result):
             print_section(section, console)
-        for label, why in result.skipped.items():
-            console.print(f"  {label}: {why}", highlight=False, markup=False)
+        for attack in result.skipped:
+            console.print(f"  {attack.label}: {attack.reason}", highlight=False, markup=False)
     return GATE_FAILED if limit is not None and result.worst > limit else 0
 
 

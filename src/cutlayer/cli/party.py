@@ -142,5 +142,5 @@ def show_outcome(ran: RunFolder, *, as_json: bool) -> None:
         attack = f"{result.attack} {result.column}".strip()
         value = f"{result.metric} {metric(result.value)}, without embedding {metric(result.baseline)}"
         console.print(f"  {attack}, {result.release}: {value}", highlight=False, markup=False)
-    for label, why in audit.skipped.items():
-        console.print(f"  {label}: {why}", highlight=False, markup=False)
+    for skipped in audit.skipped:
+        console.print(f"  {skipped.label}: {skipped.reason}", highlight=False, markup=False)

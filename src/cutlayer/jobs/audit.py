@@ -51,7 +51,8 @@ def conclude_audit(
     compared = {label: own for label, own in folders.items() if label in shown}
     features = audit_features(job, compared, folder, task.classes)
     own = runs[RunKind.THIS_RUN]
-    own = own.model_copy(update={"skipped": {**own.skipped, **completed.skipped, **features.skipped}})
+    skipped = (*own.skipped, *completed.skipped.values(), *features.skipped.values())
+    own = own.model_copy(update={"skipped": skipped})
     audit = Audit(
         runs={**runs, RunKind.THIS_RUN: own},
         completions=tuple(completed.results),

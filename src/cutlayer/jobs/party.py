@@ -186,7 +186,7 @@ def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None
     folder.write_json("outcome.json", {"party": local.name, "device": described(local.device), **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     audit = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)
-    PassiveAudit(features=tuple(audit.results), skipped=audit.skipped).write(folder.path / "audit.json")
+    PassiveAudit(features=tuple(audit.results), skipped=tuple(audit.skipped.values())).write(folder.path / "audit.json")
 
 
 def _check_subgroups(job: Job, name: str) -> None:

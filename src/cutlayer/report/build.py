@@ -29,9 +29,9 @@ def build(path: Path) -> Report:
         layers=tuple(layer for run in audit.runs.values() for layer in run.layers),
         **{name: getattr(audit, name) for name in Conclusions.model_fields},
         limits=tuple(
-            f"{label}: {attack}: {why}"
+            f"{label}: {attack.label}: {attack.reason}"
             for label, run in audit.runs.items()
-            for attack, why in {**run.skipped, **run.unneeded}.items()
+            for attack in (*run.skipped, *run.unneeded)
         ),
         job=_job(folder.path / "job.yaml"),
     )

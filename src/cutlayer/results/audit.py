@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import Field
-
 from cutlayer.config import FrozenModel
 from cutlayer.results.completion import CompletionResult
 from cutlayer.results.document import Document
@@ -13,6 +11,28 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.finding import Finding, Gate
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.leaks import Attempt, Baseline, LabelCurve, LayerLeak, LeakResult
+
+
+class SkippedAttack(FrozenModel):
+    """An attack that was not run.
+
+    Attributes:
+        party: the attacked passive party, or the owner of the layer.
+        message: what the attack reads: `gradient`, `embedding`, `bottom model`, or `layer:NAME`; empty where it has no
+            name.
+        attack: name of the attack; empty where the reason concerns every attack on the message.
+        reason: why it was not run.
+    """
+
+    party: str
+    message: str = ""
+    attack: str = ""
+    reason: str
+
+    @property
+    def label(self) -> str:
+        """`party/message/attack`, without what is empty."""
+        return "/".join(part for part in (self.party, self.message, self.attack) if part)
 
 
 class RunAudit(FrozenModel):
@@ -23,8 +43,8 @@ class RunAudit(FrozenModel):
         leaks: leaks of messages at their worst epochs.
         layers: leaks of layers at their worst epochs.
         undefined: attacks on messages whose leak is undefined: no sampled batch held both classes.
-        skipped: attacks that could not be run, by label, with the reason.
-        unneeded: costly attacks that could have read hardly more, and failed no gate, by label, with the reason.
+        skipped: attacks that could not be run.
+        unneeded: costly attacks that could have read hardly more, and failed no gate.
         baselines: what the leaks of each passive party compare with.
         curves: leaks by the number of labels that the attacker knows.
     """
@@ -35,8 +55,8 @@ class RunAudit(FrozenModel):
     leaks: tuple[LeakResult, ...] = ()
     layers: tuple[LayerLeak, ...] = ()
     undefined: tuple[Attempt, ...] = ()
-    skipped: Mapping[str, str] = Field(default_factory=dict)
-    unneeded: Mapping[str, str] = Field(default_factory=dict)
+    skipped: tuple[SkippedAttack, ...] = ()
+    unneeded: tuple[SkippedAttack, ...] = ()
 
     def baseline(self, party: str) -> Baseline | None:
         """What the leaks of a party compare with, if it was measured."""
@@ -91,10 +111,10 @@ class PassiveAudit(Document):
 
     Attributes:
         features: attacks on its features.
-        skipped: attacks that could not be run, by label, with the reason.
+        skipped: attacks that could not be run.
         guarantees: guarantees that were tested with canaries.
     """
 
     features: tuple[FeatureResult, ...] = ()
-    skipped: Mapping[str, str] = Field(default_factory=dict)
+    skipped: tuple[SkippedAttack, ...] = ()
     guarantees: tuple[GuaranteeTest, ...] = ()

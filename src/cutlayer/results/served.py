@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from cutlayer.results.audit import SkippedAttack
 from cutlayer.results.document import Document
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import Attempt, Baseline, LeakResult
@@ -21,7 +22,7 @@ class ServedAudit(Document):
         undefined: Attacks whose leak is undefined.
         baselines: What the leaks of each passive party compare with; `own_columns` is that of the training.
         features: Attacks on features.
-        skipped: Attacks that could not be run, by label, with the reason.
+        skipped: Attacks that could not be run.
     """
 
     title: ClassVar[str] = "the audit of served embeddings"
@@ -31,7 +32,7 @@ class ServedAudit(Document):
     undefined: tuple[Attempt, ...] = ()
     baselines: tuple[Baseline, ...] = ()
     features: tuple[FeatureResult, ...] = ()
-    skipped: Mapping[str, str] = Field(default_factory=dict)
+    skipped: tuple[SkippedAttack, ...] = ()
 
     @property
     def worst(self) -> float:

@@ -28,7 +28,7 @@ from cutlayer.config import FeaturesConfig, Job
 from cutlayer.data.encoding import ColumnSpec
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import DataError, RunFolderError
-from cutlayer.results.audit import RunAudit
+from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import Baseline
 from cutlayer.results.run import RunKind
@@ -70,14 +70,13 @@ def audit_served(folder: RunFolder, job: Job) -> ServedAudit:
     if not rows:
         wanted = f"samples of served rows below {folder.path / 'serving'}"
         raise RunFolderError.expected(wanted, "none", "serve the run first, with serve.sample_rows above 0")
-    skipped = {name: why for audit in labels for name, why in audit.skipped.items()}
     return ServedAudit(
         rows=rows,
         leaks=tuple(leak for audit in labels for leak in audit.leaks),
         undefined=tuple(attempt for audit in labels for attempt in audit.undefined),
         baselines=tuple(baseline for audit in labels for baseline in audit.baselines),
         features=tuple(features.results),
-        skipped={**skipped, **features.skipped},
+        skipped=(*(attack for audit in labels for attack in audit.skipped), *features.skipped.values()),
     )
 
 
@@ -116,10 +115,10 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
     try:
         known, truth = _labels(trained, sample)
     except DataError as reason:
-        return RunAudit(skipped={f"{party}/embedding": _NO_TABLE.format(reason)})
+        return _none_of(party, _NO_TABLE.format(reason))
     rows, embeddings = torch.arange(len(truth)), sample.embeddings[torch.from_numpy(known)]
     if len(rows) < 2 or bool((truth == truth[0]).all()):
-        return RunAudit(skipped={f"{party}/embedding": "expected served rows with different labels, got none"})
+        return _none_of(party, "expected served rows with different labels, got none")
     run = _ServedRun(job, folder, trained.model.task, truth)
     auditor = Auditor(run.task, truth, rows, attacks.labels, job.active, job.train.seed)
     auditor.take(0, {job.active: [Step(0, 0, rows, embeddings={party: embeddings})]})
@@ -129,9 +128,14 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
     return RunAudit(
         leaks=(*single.leaks, *whole.leaks),
         undefined=(*single.undefined, *whole.undefined),
-        skipped={**single.skipped, **whole.skipped},
+        skipped=(*single.skipped, *whole.skipped),
         baselines=tuple(_with_columns(folder, baseline) for baseline in whole.baselines),
     )
+
+
+def _none_of(party: str, reason: str) -> RunAudit:
+    """The audit of embeddings that no attack on labels could read."""
+    return RunAudit(skipped=(SkippedAttack(party=party, message="embedding", reason=reason),))
 
 
 def _labels(trained: TrainedParty, sample: Served) -> tuple[npt.NDArray[np.int64], Tensor]:

@@ -56,6 +56,6 @@ def _worst(audit: RunAudit, leak: LeakKind) -> LeakResult:
     """The largest leak, which the report's headline shows too."""
     leaks = [result for result in audit.leaks if result.message in leak.messages]
     if not leaks:
-        why = "".join(f"; {label}: {reason}" for label, reason in audit.skipped.items())
+        why = "".join(f"; {attack.label}: {attack.reason}" for attack in audit.skipped)
         raise DataError(f"no leak of the {' or '.join(leak.messages)} messages was measured{why}")
     return max(leaks, key=lambda result: result.leak)
