@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from cutlayer.accounting import DPSGD, Entry, Event, Ledger, RandomizedResponse
+from cutlayer.attacks import REGISTRY
 from cutlayer.cli import app
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
@@ -19,6 +21,7 @@ from cutlayer.jobs.party import run_party
 from cutlayer.report import Report
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
 from cutlayer.report.card.evidence import evidence_of, learns_of
+from cutlayer.report.card.facts import Facts
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.sections.scope import untried
 from cutlayer.results.run import RunKind
@@ -88,6 +91,29 @@ def test_a_threat_that_no_attack_was_for_is_in_what_is_not_shown(card: PrivacyCa
     report = Report.model_validate(binary()).model_copy(update={"features": ()})
     passives = ", ".join(party.name for party in report.parties if party.role == "passive")
     assert untried(report)[0] == f"reconstruction of the columns of {passives}"
+
+
+def test_every_attack_is_explained_by_what_the_catalogue_says_of_it(card: PrivacyCard) -> None:
+    assert {each.attack: each.attack_does for each in card.evidence} == {
+        name: REGISTRY[name].purpose() for name in ("spectral", "inversion", "attribute")
+    }
+    text = html.unescape(annex_html(card))
+    assert all(each.attack_does in text for each in card.evidence)
+
+
+def test_a_run_without_protections_is_its_own_undefended_run(card: PrivacyCard) -> None:
+    assert not card.protected
+    assert annex_markdown(card).count("| this run |") == len(card.evidence)
+    assert "| this run |" not in annex_markdown(card.model_copy(update={"protected": True}))
+
+
+@pytest.mark.parametrize(("event", "drawn"), [(RandomizedResponse(1.0, 2), False), (DPSGD(1.0, 5), True)])
+def test_how_gaussian_noise_is_drawn_is_stated_where_there_is_some(event: Event, drawn: bool) -> None:
+    report = Report.model_validate(binary())
+    entry = Entry("label_dp", "bank", "labels", ("telco",), event)
+    report = report.model_copy(update={"ledger": Ledger(entries=(entry,))})
+    facts = Facts(report, (), (), ())
+    assert ("lattice" in facts.channels) is drawn
 
 
 def test_columns_that_went_in_are_named(card: PrivacyCard) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cutlayer.audit.findings import CHECKS
 from cutlayer.report import Report, render_html, write_html
 from cutlayer.report.section import Table
 from cutlayer.report.sections.run import parties
@@ -79,6 +80,7 @@ def test_every_word_is_written_on_the_page(report: Report) -> None:
     text = Page(render_html(report)).text
     words = [one.statement for one in report.protections] + [gate.where for gate in report.gates] + list(report.limits)
     words += [word for one in report.findings for word in (one.code, one.title, one.detail, one.remedy)]
+    words = [word.replace("`", "") for word in words]  # what stands in them is set as code
     words += [row.note for row in report.utility.rows] + [line.strip() for line in report.job.splitlines()]
     assert [word for word in words if " ".join(word.split()) not in text] == []
 
@@ -123,6 +125,23 @@ def test_names_cannot_break_the_page(hostile_report: Report) -> None:
     assert HOSTILE in page.text
     assert "{{ 7 * 7 }}" in page.text
     assert "\x1b" not in text
+
+
+def test_code_and_pages_of_the_documentation_are_set_as_code(report: Report) -> None:
+    remedies = {check.code: check.remedy for check in CHECKS}
+    finding = report.findings[0].model_copy(
+        update={"detail": "`<b>1</b>` and `docs/faq.md", "remedy": remedies["CL111"]}
+    )
+    page = render_html(report.model_copy(update={"findings": (finding,)}))
+    assert "<p><code>&lt;b&gt;1&lt;/b&gt;</code> and `<code>docs/faq.md</code></p>" in page
+    assert "<code>cutlayer list protections</code>" in page
+    assert "<code>docs/how-to/which-protection.md</code>" in page
+
+
+def test_every_page_that_a_remedy_names_exists() -> None:
+    named = [page for check in CHECKS for page in re.findall(r"docs/[\w/.-]+", check.remedy)]
+    assert named
+    assert [page for page in named if not (Path(__file__).parents[2] / page).is_file()] == []
 
 
 def test_a_leak_of_the_history_that_names_no_target_breaks_nothing(report: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar, final
 
@@ -78,6 +79,11 @@ class Attack(ABC, Generic[View, Result]):
     def in_auto(cls, kind: str) -> bool:
         """Whether `auto` includes the attack for this kind of task."""
         return kind in cls.tasks and (cls.live or kind in cls.live_tasks)
+
+    @classmethod
+    def purpose(cls) -> str:
+        """What the attack reads and does: the first paragraph of its docstring."""
+        return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
 
     @abstractmethod
     def run(self, view: View, knowledge: Knowledge) -> Result:

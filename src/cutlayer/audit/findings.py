@@ -15,6 +15,7 @@ from cutlayer.results.features import FeatureResult, strongest
 from cutlayer.results.finding import Finding, Severity
 from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.metric_names import name_of
+from cutlayer.results.number import decimals
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import RunKind
 from cutlayer.results.utility import UtilityResult
@@ -111,8 +112,8 @@ def _powerless(context: Context) -> Iterator[Occurrence]:
         if leak.low is not None and leak.low <= 0.5:
             yield Occurrence(
                 context.active,
-                f"{leak.label} is at chance even on the undefended baseline (leak {leak.leak:.3f}, interval "
-                f"{leak.low:.3f} to {leak.high:.3f}); that it fails on the defended run proves nothing",
+                f"{leak.label} is at chance even on the undefended baseline (leak {decimals(leak.leak)}, interval "
+                f"{decimals(leak.low)} to {decimals(leak.high)}); that it fails on the defended run proves nothing",
             )
 
 
@@ -135,8 +136,8 @@ def _no_better_than_chance(context: Context) -> Iterator[Occurrence]:
     if own and value is not None and (own.low is None or own.low <= floor):
         yield Occurrence(
             "",
-            f"held-out {name_of(utility.metric)} {value:.3f} is not above {floor:.3f} beyond its interval; a model "
-            "that learned nothing has nothing to leak",
+            f"held-out {name_of(utility.metric)} {decimals(value)} is not above {decimals(floor)} beyond its interval; "
+            "a model that learned nothing has nothing to leak",
         )
 
 
@@ -155,8 +156,8 @@ def _exposed(context: Context) -> Iterator[Occurrence]:
         columns = baseline.own_columns if baseline else None
         floor = max(columns or 0.5, (baseline.chance if baseline else None) or 0.5)
         if worst is not None and worst.low is not None and worst.low > floor + EXPOSED:
-            against = "chance is 0.5" if columns is None else f"its own columns reach {columns:.3f}"
-            reach = f"{worst.leak:.3f} ({worst.low:.3f} to {worst.high:.3f})"
+            against = "chance is 0.5" if columns is None else f"its own columns reach {decimals(columns)}"
+            reach = f"{decimals(worst.leak)} ({decimals(worst.low)} to {decimals(worst.high)})"
             yield Occurrence(context.active, f"{worst.label} reads {reach} of the labels{_given(worst)}; {against}")
 
 
@@ -167,8 +168,8 @@ def _below_own_columns(context: Context) -> Iterator[Occurrence]:
         if leaks and baseline.own_columns is not None and max(leaks) < baseline.own_columns:
             yield Occurrence(
                 context.active,
-                f"no attack on the messages of {baseline.party} reads more than {max(leaks):.3f}; the party's own "
-                f"columns reach {baseline.own_columns:.3f} ({baseline.model} on all labels)",
+                f"no attack on the messages of {baseline.party} reads more than {decimals(max(leaks))}; the party's "
+                f"own columns reach {decimals(baseline.own_columns)} ({baseline.model} on all labels)",
             )
 
 
@@ -184,8 +185,8 @@ def _hidden_from_one(context: Context) -> Iterator[Occurrence]:
                 if aimed and worst is not None and worst.leak > aimed[0] + HIDDEN:
                     yield Occurrence(
                         context.active,
-                        f"{name} was published against {attack}, which reads {aimed[0]:.3f} of the {message}s of "
-                        f"{party}; {worst.attack} reads {worst.leak:.3f} of the same messages{_given(worst)}",
+                        f"{name} was published against {attack}, which reads {decimals(aimed[0])} of the {message}s of "
+                        f"{party}; {worst.attack} reads {decimals(worst.leak)} of the same messages{_given(worst)}",
                     )
 
 
@@ -205,9 +206,9 @@ def _completed(context: Context) -> Iterator[Occurrence]:
             yield Occurrence(
                 context.active,
                 f"{result.attack} with {labels} makes the bottom model of {result.party} from {result.run} predict "
-                f"with {metric} {own.value:.3f} ({own.low:.3f} to {own.high:.3f}, the strongest of "
+                f"with {metric} {decimals(own.value)} ({decimals(own.low)} to {decimals(own.high)}, the strongest of "
                 f"{len(result.variants)} variants, picked after the fact); from scratch on the same labels it reaches "
-                f"{scratch.value:.3f} ({scratch.low:.3f} to {scratch.high:.3f})",
+                f"{decimals(scratch.value)} ({decimals(scratch.low)} to {decimals(scratch.high)})",
             )
 
 
@@ -226,12 +227,13 @@ def _recovered(context: Context) -> Iterator[Occurrence]:
     for result in strongest(_features(context)):
         needed = condition(result.knowledge, result.known)
         given = f", with {needed}," if needed else ""
+        bounds = f"({decimals(result.low)} to {decimals(result.high)})"
         about = f" of {result.column}, the column inferred best" if result.column else ""
         yield Occurrence(
             result.party,
             f"{result.attack} on the embeddings of {result.party} ({result.release}){given} reaches "
-            f"{name_of(result.metric)} {result.value:.3f}{about} ({result.low:.3f} to {result.high:.3f}); without an "
-            f"embedding it is {result.baseline:.3f}",
+            f"{name_of(result.metric)} {decimals(result.value)}{about} {bounds}; "
+            f"without an embedding it is {decimals(result.baseline)}",
         )
 
 
@@ -310,7 +312,7 @@ CHECKS = (
         "CL111",
         "warning",
         "labels are exposed",
-        "protect the labels; `cutlayer list protections` names the ways, docs/how-to/protect-labels compares them",
+        "protect the labels: `cutlayer list protections` names the ways, docs/how-to/which-protection.md compares them",
         _exposed,
     ),
     Check(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cutlayer.jobs.execute import Progress as Stages
 from cutlayer.parties.observer import EpochRecord
+from cutlayer.results.number import decimals
 from cutlayer.tasks import Task
 
 REFRESH_ROWS = 16_384
@@ -88,7 +89,7 @@ class TerminalProgress(Stages):
         """Move the bar, a few times a second at most."""
         self._rows += rows
         if self._rows - self._rows_shown >= REFRESH_ROWS:
-            self._advance(self._text or f"loss {loss:.3f}")
+            self._advance(self._text or f"loss {decimals(loss)}")
 
     def ended(self, record: EpochRecord) -> None:
         """Show the epoch's metrics."""
@@ -105,8 +106,8 @@ class TerminalProgress(Stages):
     def _metrics(self, record: EpochRecord) -> str:
         """Speed, loss, held-out metric and worst leak of an epoch; on a narrow terminal without the attack's name."""
         metric = self.task.metric
-        parts = [f"{record.rows_per_second / 1000:.0f}k rows/s", f"loss {record.loss:.3f}"]
-        parts.append(f"{metric if self.wide else _SHORT.get(metric, metric)} {record.metrics[metric]:.3f}")
+        parts = [f"{record.rows_per_second / 1000:.0f}k rows/s", f"loss {decimals(record.loss)}"]
+        parts.append(f"{metric if self.wide else _SHORT.get(metric, metric)} {decimals(record.metrics[metric])}")
         worst = max(record.leak.items(), key=lambda item: item[1], default=None)
         if worst:
             parts.append(f"leak {worst[1]:.3f}" + (f" ({worst[0].split('/')[-1]})" if self.wide else ""))

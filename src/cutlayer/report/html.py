@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -21,6 +22,7 @@ from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 
 MAX_EMBEDDED = 1_000_000
+_CODE = re.compile(r"(`[^`]+`|\bdocs/[\w/-]+\.md\b)")
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -97,8 +99,20 @@ def environment(package: str) -> Environment:
     for name in ("auc", "metric", "times", "count", "seconds", "date"):
         made.filters[name] = getattr(rounding, name)
     made.filters["name_of"] = name_of
+    made.filters["marked"] = marked
     made.filters["kind"] = lambda value: type(value).__name__
     return made
+
+
+def marked(text: str) -> Markup:
+    """Escaped text, in which what stands in backticks, or is the path of a page of the documentation, is set as code.
+
+    >>> marked("see `cutlayer list` and docs/faq.md"), marked("`<b>`")
+    (Markup('see <code>cutlayer list</code> and <code>docs/faq.md</code>'), Markup('<code>&lt;b&gt;</code>'))
+    """
+    parts = _CODE.split(rounding.plain(text))  # plain text, code, plain text, ...
+    template = Markup("<code>{}</code>")
+    return Markup("").join(template.format(part.strip("`")) if index % 2 else part for index, part in enumerate(parts))
 
 
 def asset(name: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+from cutlayer.results.number import decimals, minus
+
 NOT_AVAILABLE = "n/a"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
@@ -39,7 +41,9 @@ def interval(low: float | None, high: float | None) -> str:
 
 
 def metric(value: float | None) -> str:
-    """A metric or a loss: three decimals, fewer when large, two significant digits when tiny.
+    """A metric or a loss: three decimals, fewer when large, two significant digits when tiny, and a minus sign.
+
+    Only the exponent of a tiny number has a hyphen, as programs write and read it.
 
     >>> metric(0.91234), metric(1.0), metric(1234.56), metric(0.00001234), metric(-0.25)
     ('0.912', '1.000', '1,234.6', '1.2e-05', '−0.250')
@@ -50,19 +54,19 @@ def metric(value: float | None) -> str:
         text = f"{value:.1e}"
     else:
         text = f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"
-    return text.replace("-", "−", 1) if value < 0 else text
+    return minus(text)
 
 
 def apart(value: float | None, limit: float) -> tuple[str, str]:
     """A value and its limit with as many digits as show which is larger.
 
-    >>> apart(0.6004, 0.6), apart(0.6, 0.6), apart(None, 0.6)
-    (('0.6004', '0.6000'), ('0.600', '0.600'), ('n/a', '0.600'))
+    >>> apart(0.6004, 0.6), apart(0.6, 0.6), apart(-0.003, 0.0), apart(None, 0.6)
+    (('0.6004', '0.6000'), ('0.600', '0.600'), ('−0.003', '0.000'), ('n/a', '0.600'))
     """
     digits = 3
-    while value is not None and value != limit and digits < 12 and f"{value:.{digits}f}" == f"{limit:.{digits}f}":
+    while value is not None and value != limit and digits < 12 and decimals(value, digits) == decimals(limit, digits):
         digits += 1
-    return NOT_AVAILABLE if value is None else f"{value:.{digits}f}", f"{limit:.{digits}f}"
+    return NOT_AVAILABLE if value is None else decimals(value, digits), decimals(limit, digits)
 
 
 def difference(value: float) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from cutlayer.report.rounding import plain
+from cutlayer.results.number import minus
 
 MARKERS = (
     "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z",
@@ -177,7 +178,7 @@ def tick_texts(values: list[float]) -> list[str]:
     (['0.6', '0.8', '1.0'], ['2,000', '4,000'])
     """
     decimals = max((len(f"{value:.10f}".rstrip("0").partition(".")[2]) for value in values), default=0)
-    return [f"{value:,.{decimals}f}".replace("-", "−") for value in values]
+    return [minus(f"{value:,.{decimals}f}") for value in values]
 
 
 def padded(values: list[float], share: float = 0.06) -> tuple[float, float]:

@@ -43,6 +43,7 @@ class Evidence(FrozenModel):
         attacker: Party that attacks.
         subject: Message or model that it reads.
         attack: Name of the attack.
+        attack_does: What it reads and does, in a sentence; empty for an attack that is not known here.
         knowledge: What the attacker was given besides.
         metric: `leak` (max(AUC, 1 - AUC)), or another metric by name.
         value: What it reached.
@@ -52,7 +53,8 @@ class Evidence(FrozenModel):
         control_is: What the control is.
         naive: What is known without the system.
         naive_is: What the naive baseline is.
-        undefended: What the same attack reaches without any protection; `None` where that was not trained.
+        undefended: What the same attack reaches without any protection; `None` where that was not trained, and where
+            this run has none.
         rows: Number of attacked rows.
         strongest: Whether no attack of this threat on this party reaches more beyond its control: it counts.
     """
@@ -62,6 +64,7 @@ class Evidence(FrozenModel):
     attacker: str
     subject: str
     attack: str
+    attack_does: str = ""
     knowledge: tuple[str, ...] = ()
     metric: str
     value: Number
@@ -120,6 +123,7 @@ class PrivacyCard(Document):
         created: Start of the run, ISO 8601.
         cutlayer: Version of this package.
         statement: Worst leak and utility, in a sentence.
+        protected: Whether any protection acted in this run.
         learns: Who could learn what, in words.
         columns: The columns that went in, by party.
         evidence: Every attack with its control and its naive baseline.
@@ -138,6 +142,7 @@ class PrivacyCard(Document):
     created: str
     cutlayer: str
     statement: str
+    protected: bool
     learns: tuple[str, ...]
     columns: tuple[PartyColumns, ...]
     evidence: tuple[Evidence, ...]

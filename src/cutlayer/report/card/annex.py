@@ -80,13 +80,23 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             (number("Reached"), lambda each: Cell(f"{name_of(each.metric)} {_value(each, each.value)}", _bounds(each))),
             (number("Control"), lambda each: _value(each, each.control)),
             (number("Naive"), lambda each: _value(each, each.naive)),
-            (number("Undefended"), lambda each: _value(each, each.undefended)),
+            (number("Undefended"), lambda each: _value(each, each.undefended) if card.protected else "this run"),
             (number("Rows"), lambda each: "" if each.rows is None else count(each.rows)),
             own=lambda each: each.strongest,
             layout="stack",
         )
         if len(notes) > 1:
             yield Items(tuple(notes))
+    if card.evidence:
+        does = {each.attack: each for each in card.evidence}
+        yield table(
+            "What each attack does",
+            list(does.values()),
+            ("Attack", lambda each: each.attack),
+            (Column("What it does", "statement"), lambda each: each.attack_does or "not known to this version"),
+            (Column("What the attacker knows", "text"), lambda each: "; ".join(each.knowledge) or "only messages"),
+            layout="stack",
+        )
 
 
 def _value(each: Evidence, value: float | None) -> str:

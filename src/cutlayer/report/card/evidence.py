@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from cutlayer.attacks import REGISTRY
 from cutlayer.report.rounding import metric
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
@@ -22,6 +23,7 @@ def evidence_of(report: Report) -> tuple[Evidence, ...]:
     marked: list[Evidence] = []
     for group in dict.fromkeys((each.threat, each.owner, each.attacker) for each in attacks):
         own = [each for each in attacks if (each.threat, each.owner, each.attacker) == group]
+        own = [each.model_copy(update={"attack_does": _purpose(each.attack)}) for each in own]
         first = max(own, key=_beyond)
         marked.append(first.model_copy(update={"strongest": True}))
         marked += [each for each in own if each is not first]
@@ -32,6 +34,10 @@ def _beyond(each: Evidence) -> float:
     """What counts: a leak by itself, another metric beyond its control."""
     value = -1.0 if each.value is None else each.value
     return value if each.metric == "leak" else value - (each.control or 0.0)
+
+
+def _purpose(attack: str) -> str:
+    return REGISTRY[attack].purpose() if attack in REGISTRY else ""
 
 
 def _active(report: Report) -> str:

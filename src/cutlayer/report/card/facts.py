@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutlayer.accounting import GaussianRelease
+from cutlayer.accounting import DPSGD, GaussianRelease
 from cutlayer.accounting.ledger import Total
 from cutlayer.report.rounding import amount, auc, count, metric, setting, size, times
 from cutlayer.results.metric_names import name_of
@@ -162,9 +162,11 @@ class Facts:
     @property
     def channels(self) -> str:
         """Side channels and how they are met."""
+        gaussian = any(isinstance(entry.event, GaussianRelease | DPSGD) for entry in self.report.ledger.entries)
         return (
-            "Gaussian noise is on a lattice; times of messages and the number of epochs are visible to all parties; "
-            "settings that were chosen on the same rows are not in the account"
+            "Gaussian noise is on a lattice; " * gaussian
+            + "times of messages and the number of epochs are visible to all parties; "
+            + "settings that were chosen on the same rows are not in the account"
         )
 
     @property

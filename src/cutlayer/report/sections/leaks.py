@@ -51,7 +51,7 @@ def leaks(report: Report) -> Section:
         blocks = [
             Paragraph(_LEAD.format(_VALUES if report.task.kind == "regression" else _CLASSES), "lead"),
             *([Paragraph(report.sample)] if report.sample else []),
-            _strongest(matrix),
+            _strongest(matrix, report),
             _matrix(matrix),
             *_curves(report),
             *_panels(report),
@@ -60,7 +60,7 @@ def leaks(report: Report) -> Section:
         ]
         brief = [
             Paragraph("Strongest attack on each kind of message, 95 % interval below: 0.5 is chance, 1 every label"),
-            _strongest(matrix),
+            _strongest(matrix, report),
         ]
         if len(matrix.runs) > 1:
             brief += _by_run(matrix)
@@ -76,14 +76,16 @@ def leaks(report: Report) -> Section:
     return Section("leaks", "Leaks at the cut layer", tuple(blocks), brief, "Leaks", (answer, unmeasured(report)))
 
 
-def _strongest(matrix: Matrix) -> Table:
+def _strongest(matrix: Matrix, report: Report) -> Table:
     """The strongest attack on each kind of message of each party, and what its leak compares with."""
     pairs = list(dict.fromkeys((target.party, target.message) for target in matrix.targets))
     worst = {pair: leak for pair in pairs if (leak := matrix.worst(RunKind.THIS_RUN, *pair)) is not None}
 
     def undefended(pair: tuple[str, str]) -> str:
         baseline = matrix.worst(RunKind.UNDEFENDED, *pair)
-        return "n/a" if baseline is None else auc(baseline.leak)
+        if baseline is None:
+            return "n/a" if report.protections else str(RunKind.THIS_RUN)
+        return auc(baseline.leak)
 
     def excess(pair: tuple[str, str]) -> Cell:
         columns = matrix.own_columns(worst[pair])

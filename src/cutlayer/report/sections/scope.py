@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 
 from cutlayer.attacks import REGISTRY
@@ -25,17 +24,12 @@ def glossary(names: Iterable[str]) -> tuple[Fold, ...]:
         "The attacks by name",
         known,
         ("Attack", lambda entry: entry[0]),
-        (Column("What it does", "text"), lambda entry: _purpose(entry[1])),
+        (Column("What it does", "text"), lambda entry: entry[1].purpose()),
         (Column("What the attacker knows", "text"), lambda entry: "; ".join(sorted(entry[1].needs)) or "only messages"),
         (Column("Source", "text"), lambda entry: entry[1].reference),
         layout="stack",
     )
     return (Fold("What each attack does", (rows,)),)
-
-
-def _purpose(attack: type[object]) -> str:
-    """The first paragraph of an attack's docstring, which states what it does."""
-    return " ".join((inspect.getdoc(attack) or "").partition("\n\n")[0].split())
 
 
 def untried(report: Report) -> list[str]:
