@@ -35,6 +35,11 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
+def is_coded_text(kind: pa.DataType) -> bool:
+    """Whether this Arrow type is text that is coded by a dictionary."""
+    return bool(pa.types.is_dictionary(kind) and is_text(kind.value_type))
+
+
 def feature_names(
     known: Sequence[str], features: FeaturesConfig, where: str, reserved: Collection[str] = ()
 ) -> tuple[str, ...]:

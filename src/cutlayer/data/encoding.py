@@ -12,8 +12,8 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from cutlayer.config import FeaturesConfig, FrozenModel
-from cutlayer.data.categories import CategoryEncoder
-from cutlayer.data.columns import Kind, category_text, feature_names, kind_of, number_values
+from cutlayer.data.categories import MISSING, CategoryEncoder
+from cutlayer.data.columns import Kind, category_text, feature_names, is_coded_text, kind_of, number_values
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageEncoder, ImageSpec, images_of
 from cutlayer.data.numbers import NumberEncoder
@@ -294,10 +294,13 @@ def _coded(
 ) -> npt.NDArray[np.int32]:
     if isinstance(category, QuantileEncoder):
         return category.apply(finite(number_values(column, category.name, where), category.name, where, rows))
-    text = category_text(column, category.name, where)
-    if category.missing == "error" and text.null_count:
-        raise _missing(category.name, text.is_null().to_numpy(), where, rows, "categories.missing: code")
-    return category.apply(text)
+    if is_coded_text(column.type):
+        codes = category.apply_coded(column)
+    else:
+        codes = category.apply(category_text(column, category.name, where))
+    if category.missing == "error" and (codes == MISSING).any():
+        raise _missing(category.name, codes == MISSING, where, rows, "categories.missing: code")
+    return codes
 
 
 def _scaled(number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None) -> npt.NDArray[np.float32]:

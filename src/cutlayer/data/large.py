@@ -92,12 +92,17 @@ class LargeTable:
         else:
             self.schema = self._typed(list(names))
 
-    def chunks(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Batches of 131,072 rows at most, in the table's order; all columns by default."""
+    def chunks(self, names: Sequence[str] | None = None, coded: Collection[str] = ()) -> Iterator[pa.Table]:
+        """Batches of 131,072 rows at most, in the table's order.
+
+        Args:
+            names: Columns, all by default.
+            coded: Columns of text that may be coded by dictionaries, where this is faster.
+        """
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         if self._spool is not None:
             return (piece.select(schema.names).cast(schema) for piece in self._spool.pieces())
-        pieces = self._source.chunks(schema.names, CHUNK_ROWS, self._as_text)
+        pieces = self._source.coded_chunks(schema.names, CHUNK_ROWS, self._as_text, coded)
         return (_cast(piece, schema) for piece in pieces) if self._source.pieces_are_text else pieces
 
     def fingerprint(self) -> bytes:
@@ -161,6 +166,31 @@ class _Spool:
                     yield pa.Table.from_batches([batch])
 
 
+def common_batches(
+    table: LargeTable, names: Sequence[str], rows: npt.NDArray[np.int64], coded: Collection[str] = ()
+) -> Iterator[tuple[pa.Table, npt.NDArray[np.int64]]]:
+    """The common rows of a large table in its own order, in batches, and their positions in the common order, (n,).
+
+    Args:
+        table: The rows in the table's own order.
+        names: Columns.
+        rows: Row numbers in the table of the common rows, in the common order, int64 (m,).
+        coded: Columns of text that may be coded by dictionaries, where this is faster.
+    """
+    positions, first = row_array(int(rows.max()) + 1, np.int64), 0
+    positions.fill(-1)
+    for start, end in chunks_of(len(rows)):
+        positions[rows[start:end]] = np.arange(start, end)
+    for chunk in table.chunks(names, coded):
+        own = positions[first : first + chunk.num_rows]
+        first += chunk.num_rows
+        chunk, common = chunk.slice(0, len(own)), own >= 0
+        if common.all() and len(common):
+            yield chunk, own
+        elif common.any():
+            yield chunk.filter(pa.array(common)), own[common]
+
+
 class Arranged:
     """Rows of a large table in the common order, in files of consecutive rows that are sorted when they are read.
 
@@ -168,31 +198,37 @@ class Arranged:
     be another 40 MB to install, and all positions are known, so that nothing is left to be compared or hashed.
 
     Args:
-        table: The rows in the table's own order.
-        names: Columns.
-        rows: Row numbers in the table of the common rows, in the common order, int64 (m,).
-        folder: Existing folder for the files.
+        rows: Number of common rows.
+        folder: Folder for the files, made if it is absent.
         memory: Bytes that the rows of one file and their copy may take.
     """
 
-    def __init__(
-        self, table: LargeTable, names: Sequence[str], rows: npt.NDArray[np.int64], folder: Path, memory: int
-    ) -> None:
-        self._folder, self._rows = folder, len(rows)
-        self._size, writers = 0, dict[int, Any]()
-        positions, first = row_array(int(rows.max()) + 1, np.int64), 0
-        positions.fill(-1)
-        for start, end in chunks_of(len(rows)):
-            positions[rows[start:end]] = np.arange(start, end)
-        try:
-            for chunk in table.chunks(names):
-                self._size = self._size or _part_rows(chunk, len(rows), memory)
-                own = positions[first : first + chunk.num_rows]
-                first += chunk.num_rows
-                self._write(_plain(chunk.slice(0, len(own))), own, writers)
-        finally:
-            for writer in writers.values():
-                writer.close()
+    def __init__(self, rows: int, folder: Path, memory: int) -> None:
+        make_folder(folder)
+        self._folder, self._rows, self._memory = folder, rows, memory
+        self._size = 0
+        self._writers: dict[int, Any] = {}
+
+    def add(self, table: pa.Table, positions: npt.NDArray[np.int64]) -> None:
+        """Add rows, with their positions in the common order, int64 (n,)."""
+        self._size = self._size or _part_rows(table, self._rows, self._memory)
+        parts = (positions // self._size).astype(np.uint16)
+        order = np.argsort(parts, kind="stable")
+        sorted_rows = _plain(table).take(pa.array(order)).append_column(_POSITION, pa.array(positions[order]))
+        parts = parts[order]
+        edges = np.r_[np.flatnonzero(np.diff(parts, prepend=parts[:1] + 1)), len(parts)]
+        for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            number = int(parts[begin])
+            if number not in self._writers:
+                path = str(self._path(number))
+                self._writers[number] = ipc.new_stream(path, sorted_rows.schema, options=_options())
+            self._writers[number].write_table(sorted_rows.slice(begin, end - begin))
+
+    def close(self) -> None:
+        """End the writing."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
 
     def chunks(self, size: int = CHUNK_ROWS) -> Iterator[pa.Table]:
         """All rows in the common order, at most `size` at a time."""
@@ -204,31 +240,18 @@ class Arranged:
             for start in range(0, table.num_rows, size):
                 yield table.slice(start, size)
 
-    def chosen(self, rows: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
-        """Some of the rows, given by their positions, ascending, int64 (t,)."""
-        first = 0
-        for chunk in self.chunks():
-            begin, end = np.searchsorted(rows, [first, first + chunk.num_rows])
-            if end > begin:
-                yield chunk.take(pa.array(rows[begin:end] - first))
-            first += chunk.num_rows
-
-    def _write(self, chunk: pa.Table, positions: npt.NDArray[np.int64], writers: dict[int, Any]) -> None:
-        common = np.flatnonzero(positions >= 0)
-        order = common[np.argsort(positions[common] // self._size, kind="stable")]
-        if not len(order):
-            return
-        sorted_rows = chunk.take(pa.array(order)).append_column(_POSITION, pa.array(positions[order]))
-        parts = positions[order] // self._size
-        edges = np.r_[np.flatnonzero(np.diff(parts, prepend=-1)), len(parts)]
-        for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            number = int(parts[begin])
-            if number not in writers:
-                writers[number] = ipc.new_stream(str(self._path(number)), sorted_rows.schema, options=_options())
-            writers[number].write_table(sorted_rows.slice(begin, end - begin))
-
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:04d}.arrow"
+
+
+def chosen(chunks: Iterable[pa.Table], rows: npt.NDArray[np.int64]) -> Iterator[pa.Table]:
+    """Some of the rows of consecutive chunks, given by their positions, ascending, int64 (t,)."""
+    first = 0
+    for chunk in chunks:
+        begin, end = np.searchsorted(rows, [first, first + chunk.num_rows])
+        if end > begin:
+            yield chunk.take(pa.array(rows[begin:end] - first))
+        first += chunk.num_rows
 
 
 def joined(columns: Iterable[pa.ChunkedArray]) -> pa.ChunkedArray:

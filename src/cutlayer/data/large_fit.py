@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from cutlayer.config import CategoriesConfig, FeaturesConfig, NumbersConfig
 from cutlayer.data.categories import FIRST, CategoryEncoder, fnv1a
-from cutlayer.data.columns import category_text, feature_names, number_values
+from cutlayer.data.columns import category_text, feature_names, is_coded_text, number_values
 from cutlayer.data.encoding import CHUNK_ROWS, Encoder, FittedColumn, chosen_kind, finite, stated
 from cutlayer.data.faults import fault
 from cutlayer.data.numbers import NumberEncoder, quartile_scale, transformed
@@ -61,7 +61,8 @@ def fit_large(
     for batch in batches:
         for name, column in columns.items():
             if isinstance(column, CategoryCounts):
-                column.add(category_text(batch.column(name), name, where))
+                values = batch.column(name)
+                column.add(values if is_coded_text(values.type) else category_text(values, name, where))
             elif isinstance(column, NumberColumn):
                 column.add(batch.column(name))
     fitted: list[FittedColumn] = []
@@ -93,13 +94,38 @@ class CategoryCounts:
         self._waiting: list[pa.Table] = []
         self._sketch: npt.NDArray[np.int64] | None = None
         self._hashed = False
+        self._dictionary: pa.Array | None = None
+        self._tally = np.zeros(0, np.int64)
 
     def add(self, text: pa.ChunkedArray) -> None:
-        """Count further training rows, `large_string` (n,)."""
+        """Count further training rows (n,): `large_string`, or text that is coded by dictionaries."""
         if self._hashed:
             return
+        if is_coded_text(text.type):
+            for chunk in text.chunks:
+                self._add_coded(chunk)
+            return
         counts = pc.value_counts(text)
-        counted = pa.table({"values": counts.field("values"), "counts": counts.field("counts")})
+        self._add_counted(counts.field("values"), counts.field("counts"))
+
+    def _add_coded(self, chunk: pa.DictionaryArray) -> None:
+        """Rows with one dictionary are counted by their indices, before the values are looked at."""
+        if self._dictionary is None or not self._dictionary.equals(chunk.dictionary):
+            self._look_up()
+            self._dictionary = chunk.dictionary
+            self._tally = np.zeros(len(chunk.dictionary), np.int64)
+        self._tally += np.bincount(chunk.indices.drop_null().to_numpy(), minlength=len(self._tally))
+
+    def _look_up(self) -> None:
+        """Count the values of the dictionary that came last."""
+        if self._dictionary is not None and not self._hashed:
+            there = np.flatnonzero(self._tally)
+            values = self._dictionary.take(pa.array(there)).cast(pa.large_string())
+            self._dictionary = None
+            self._add_counted(values, pa.array(self._tally[there]))
+
+    def _add_counted(self, values: pa.Array, counts: pa.Array) -> None:
+        counted = pa.table({"values": values, "counts": counts})
         counted = counted.filter(pc.is_valid(counted.column("values")))
         if self._sketch is not None:
             self._add_to_sketch(counted)
@@ -111,6 +137,7 @@ class CategoryCounts:
 
     def encoder(self) -> CategoryEncoder:
         """The encoder of all rows so far."""
+        self._look_up()
         self._merge()
         config = self._config
         if self._hashed:

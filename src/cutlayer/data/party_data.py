@@ -16,6 +16,7 @@ from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import feature_names
+from cutlayer.data.common_columns import CommonColumns, feature_kinds
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.encoding import Encoder, together
 from cutlayer.data.faults import fault
@@ -31,7 +32,7 @@ from cutlayer.data.ids import (
     spaced,
 )
 from cutlayer.data.labels import Labels
-from cutlayer.data.large import MEMORY, SHARE, Arranged, LargeTable, joined, scratch_folder, taken
+from cutlayer.data.large import MEMORY, SHARE, LargeTable, chosen, joined, scratch_folder, taken
 from cutlayer.data.large_fit import fit_large
 from cutlayer.data.prepared import ENCODER, Prepared, checked_labels, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_profiles
@@ -207,31 +208,27 @@ class PartyTable:
         reusable = reusable_store(folder, fingerprint, self._memory) if folder and names else None
         store, encoder = reusable or (None, None)
         encoding = names if store is None else ()
-        columns = [*encoding, *(name for name in (self.label, self.weight) if name)]
-        if not columns:
+        if not encoding and not self.label and not self.weight:
             return Prepared(store, encoder, None, digests)
         where = f"{self.where} (rows in the common order)"
         rows = positions if self._table.kept is None else gathered(self._table.kept, positions)
         with scratch_folder(folder) as scratch:
-            arranged = Arranged(large, columns, rows, scratch, self._memory // SHARE)
+            kinds = feature_kinds(large.schema, encoding, self._features, self._encoder, where) if encoding else {}
+            others = [name for name in (self.label, self.weight) if name]
+            max_codes = self._features.categories.max_codes
+            common = CommonColumns(large, kinds, others, rows, scratch, self._memory // SHARE, max_codes)
             labels, weights = None, None
             if self.weight:
-                column = joined(chunk.column(self.weight) for chunk in arranged.chunks())
-                weights = row_weights(column, f"{where}: weight {self.weight!r}", training)
+                weights = row_weights(common.column(self.weight), f"{where}: weight {self.weight!r}", training)
             if self.label:
-                column = joined(chunk.column(self.label) for chunk in arranged.chunks())
-                labels = checked_labels(column, self._task, f"{where}: label {self.label!r}", training)
+                label = f"{where}: label {self.label!r}"
+                labels = checked_labels(common.column(self.label), self._task, label, training)
             if encoding:
                 schema = pa.schema([large.schema.field(name) for name in names])
                 encoder = self._encoder or fit_large(
-                    (chunk.select(list(names)) for chunk in arranged.chosen(training)),
-                    schema,
-                    self._features,
-                    where,
-                    scratch,
-                    self._memory,
+                    chosen(common.chunks(), training), schema, self._features, where, scratch, self._memory
                 )
-                chunks = (encoder.transform(chunk, where) for chunk in arranged.chunks())
+                chunks = (encoder.transform(chunk, where) for chunk in common.chunks())
                 texts = {ENCODER: encoder.to_json()}
                 target = folder or scratch / "store"
                 write_store(target, chunks, encoder.columns, len(positions), fingerprint, texts)

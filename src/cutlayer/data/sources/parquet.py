@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 import pyarrow as pa
 from pyarrow import parquet
 
-from cutlayer.data.sources.base import FileSource
+from cutlayer.data.sources.base import FileSource, without_views
 
 _SAMPLED_ROWS = 10_000
 
@@ -34,6 +34,22 @@ class ParquetSource(FileSource):
 
     def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
         """The same, `size` rows at a time."""
-        with parquet.ParquetFile(self.config.path, buffer_size=1 << 20, pre_buffer=False) as file:
+        return self._batches(names, size, ())
+
+    def coded_chunks(
+        self, names: Sequence[str], size: int, as_text: Collection[str], coded: Collection[str]
+    ) -> Iterator[pa.Table]:
+        """The same, `size` rows at a time, with the file's own dictionaries of text."""
+        for name in names:
+            self.require(name)
+        with self._readable():
+            schema = parquet.read_schema(self.config.path)
+            text = [name for name in coded if schema.field(name).type in (pa.string(), pa.large_string())]
+            for piece in self._batches(list(names), size, text):
+                yield without_views(piece, text)
+
+    def _batches(self, names: list[str], size: int, coded: Sequence[str]) -> Iterator[pa.Table]:
+        path = self.config.path
+        with parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(coded)) as file:
             for batch in file.iter_batches(batch_size=size, columns=names):
                 yield pa.Table.from_batches([batch]).select(names)
