@@ -55,7 +55,7 @@ def fit_large(
         elif kind == "category":
             columns[name] = CategoryCounts(name, features.categories)
         elif kind == "number":
-            columns[name] = NumberColumn(name, scratch / f"{index}.float64", where)
+            columns[name] = NumberColumn(name, scratch / f"{index}.float64", features.numbers, where)
         else:
             raise fault(where, "a table without images, in batches", f"images in {name!r}", "raise memory of the party")
     for batch in batches:
@@ -70,7 +70,7 @@ def fit_large(
         if isinstance(column, CategoryCounts):
             fitted.append(column.encoder())
         elif isinstance(column, NumberColumn):
-            fitted += column.encoders(features.numbers, memory)
+            fitted += column.encoders(memory)
         else:
             fitted += column
     return Encoder(encoders=tuple(fitted))
@@ -182,11 +182,14 @@ class NumberColumn:
     Args:
         name: Name of the column.
         path: File to write.
+        config: Transform, scale, what a missing number becomes, and number of quantiles.
         where: Name of the table, for messages.
     """
 
-    def __init__(self, name: str, path: Path, where: str) -> None:
-        self._name, self._path, self._where = name, path, where
+    def __init__(self, name: str, path: Path, config: NumbersConfig, where: str) -> None:
+        self._name, self._path, self._config, self._where = name, path, config, where
+        # Quantiles are those of the numbers themselves; else they are transformed once, on their way into the file.
+        self._early, self._late = ("none", config.transform) if config.quantiles else (config.transform, "none")
         self._rows = 0
 
     def add(self, column: pa.ChunkedArray) -> None:
@@ -197,15 +200,16 @@ class NumberColumn:
         """
         values = finite(number_values(column, self._name, self._where), self._name, self._where, None)
         with self._path.open("ab") as file:
-            file.write(values.data)
+            file.write(transformed(values, self._early).data)
         self._rows += len(values)
 
-    def encoders(self, config: NumbersConfig, memory: int) -> Iterator[FittedColumn]:
+    def encoders(self, memory: int) -> Iterator[FittedColumn]:
         """The encoder of the numbers, and that of their quantiles if these are asked for; the file is then removed.
 
         Raises:
             DataError: the numbers are too large to be scaled, or too many for a median, quartiles or quantiles.
         """
+        config = self._config
         if config.needs_order and 16 * self._rows > memory:
             got = f"16 bytes for each of {self._rows:,} training rows"
             raise fault(
@@ -215,7 +219,8 @@ class NumberColumn:
                 "raise memory",
             )
         whole = np.fromfile(self._path) if config.needs_order else None
-        yield _fitted_numbers(self._name, self._parts, self._rows, config, self._where, whole)
+        ordered = None if whole is None else transformed(whole, self._late)
+        yield _fitted_numbers(self._name, self._parts, self._rows, config, self._where, ordered)
         if config.quantiles and whole is not None:
             yield QuantileEncoder.fit(self._name, whole, config.quantiles)
         self._path.unlink()
@@ -223,16 +228,18 @@ class NumberColumn:
     def _parts(self) -> Iterator[Floats]:
         with self._path.open("rb") as file:
             while len(part := np.fromfile(file, count=CHUNK_ROWS)):
-                yield part
+                yield transformed(part, self._late)
 
 
 def _fitted_numbers(
-    name: str, parts: Callable[[], Iterator[Floats]], rows: int, config: NumbersConfig, where: str, whole: Floats | None
+    name: str,
+    values: Callable[[], Iterator[Floats]],
+    rows: int,
+    config: NumbersConfig,
+    where: str,
+    whole: Floats | None,
 ) -> NumberEncoder:
-    """As `NumberEncoder.fit`, from parts of the column."""
-
-    def values() -> Iterator[Floats]:
-        return (transformed(part, config.transform) for part in parts())
+    """As `NumberEncoder.fit`, from parts of the transformed column, and from all of it where its order is needed."""
 
     def filled() -> Iterator[Floats]:
         return (np.where(np.isnan(part), fill, part) for part in values())
@@ -241,8 +248,7 @@ def _fitted_numbers(
         fill, offset, width = 0.0, 0.0, 1.0
         present = sum(int((~np.isnan(part)).sum()) for part in values())
         if present and config.missing == "median" and whole is not None:
-            all_values = transformed(whole, config.transform)
-            fill = float(np.median(all_values[~np.isnan(all_values)]))
+            fill = float(np.median(whole[~np.isnan(whole)]))
         elif present and config.missing == "mean":
             fill = float(pairwise_sum((part[~np.isnan(part)] for part in values()), present) / present)
         if config.scale != "none" and rows:
@@ -254,8 +260,7 @@ def _fitted_numbers(
                 squares = pairwise_sum((np.square(part - offset) for part in filled()), rows)
                 width = math.sqrt(squares / rows)
             elif config.scale == "robust" and low != high and whole is not None:
-                numbers = transformed(whole, config.transform)
-                offset, width = quartile_scale(np.where(np.isnan(numbers), fill, numbers))
+                offset, width = quartile_scale(np.where(np.isnan(whole), fill, whole))
     return NumberEncoder.scaled(name, (fill, offset, width), config, where)
 
 

@@ -71,6 +71,11 @@ class PackedColumns:
         Raises:
             DataError: an error of `category_text` or `number_values`.
         """
+        step = max(self._memory // self._rows.dtype.itemsize, 1)  # fewer than a batch only of a very wide table
+        for start in range(0, len(positions), step):
+            self._add(table.slice(start, step), positions[start : start + step])
+
+    def _add(self, table: pa.Table, positions: _Positions) -> None:
         records = np.zeros(len(positions), self._rows.dtype)
         for name in self._numbers:
             records[self._fields[name]] = number_values(table.column(name), name, self._where)
@@ -135,7 +140,7 @@ class _Values:
             self._numbers = np.full(len(dictionary) + 1, _UNMAPPED, np.int32)
             self._numbers[-1] = _MISSING
         indices = pc.fill_null(chunk.indices.cast(pa.int64()), len(dictionary)).to_numpy()
-        codes = self._numbers[indices]
+        codes: npt.NDArray[np.int32] = self._numbers[indices]
         unmapped = codes == _UNMAPPED
         if unmapped.any():
             there = np.zeros(len(dictionary), np.bool_)
