@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from sklearn.metrics import roc_auc_score
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.roc import roc_auc, tie_groups
+from cutlayer.kernels.roc import macro_auc, permuted_macro_aucs, roc_auc, tie_groups
 
 tied = st.integers(2, 60).flatmap(
     lambda n: st.tuples(hnp.arrays(np.float64, n, elements=st.integers(-3, 3).map(float)), hnp.arrays(np.bool_, n))
@@ -71,3 +71,21 @@ def test_groups_count_equal_scores_together():
 def test_bad_input_is_refused(scores, truth, message):
     with pytest.raises(DataError, match=message):
         roc_auc(torch.tensor(scores), torch.tensor(truth))
+
+
+def test_permuted_macro_aucs_are_those_of_scikit_learn_for_each_class():
+    """Ties, infinities, other counts in every order, a class without rows, and an order of a single class."""
+    draw = np.random.default_rng(3)
+    scores = np.stack([draw.normal(size=80), draw.integers(4, size=80), draw.normal(size=80).round(1)], axis=1)
+    scores[:3, 0] = np.inf, -np.inf, -np.inf
+    orders = draw.choice(3, p=[0.6, 0.3, 0.1], size=(80, 6))
+    orders[:, 4] = orders[:, 4] > 0  # no row of class 2
+    orders[:, 5] = 1
+    finite = scores.clip(-9, 9)
+    wanted = [
+        np.mean([roc_auc_score(order == code, finite[:, code]) for code in np.unique(order)]) for order in orders.T[:5]
+    ]
+    found = permuted_macro_aucs(scores, orders)
+    np.testing.assert_allclose(found[:5], wanted, atol=1e-12)
+    assert np.isnan(found[5])
+    assert found[0] == pytest.approx(macro_auc(torch.from_numpy(scores), torch.from_numpy(orders[:, 0])), abs=1e-12)

@@ -24,7 +24,7 @@ from cutlayer.config import AuditConfig
 from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.concordance import permuted_concordances
-from cutlayer.kernels.roc import true_positive_rate
+from cutlayer.kernels.roc import permuted_macro_aucs, true_positive_rate
 from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.leaks import Attempt, Baseline, LabelCurve, LeakResult
 from cutlayer.results.run import RunKind
@@ -225,25 +225,32 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
     """Mean over permutations of the labels of the largest leak of all scores: what the catalogue reads of nothing.
 
     The largest of many AUCs, or concordances, is above 0.5 by chance alone; this is by how much. NaN where nothing was
-    scored, and in a task of many classes.
+    scored.
+
+    Each set of scores costs a sort, and `PERMUTATIONS` passes over its rows, whatever the number of classes.
 
     Args:
         scored: Scores of all attacks on one party.
-        truth: True labels by row, bool (N,), or the values of a regression, float (N,).
+        truth: True labels by row, bool (N,), class codes, int64 (N,), or the values of a regression, float (N,).
         seed: Seed of the permutations.
     """
-    inferring = [scores for scores in scored if scores.values.dim() == 1]
+    inferring = list(scored)
     if not inferring:
         return math.nan
     rows = torch.unique(torch.cat([scores.rows for scores in inferring]))
     draw = np.random.default_rng([seed, Stream.PERMUTED_LABELS])
-    codes = np.unique(truth[rows].numpy(), return_inverse=True)[1]
+    several = inferring[0].values.dim() == 2
+    codes = truth[rows].numpy() if several else np.unique(truth[rows].numpy(), return_inverse=True)[1]
     # One order of the labels for all scores: those of related attacks are wrong about the same rows.
     orders = np.stack([draw.permutation(codes) for _ in range(PERMUTATIONS)], axis=1)
     largest = np.full(PERMUTATIONS, math.nan)
     for scores in inferring:
         permuted = orders[torch.searchsorted(rows, scores.rows).numpy()]
-        found = permuted_concordances(torch.stack([scores.values, *scores.also.values()]).double().numpy(), permuted)
+        variants = torch.stack([scores.values, *scores.also.values()]).double().numpy()
+        if several:
+            found = np.stack([permuted_macro_aucs(values, permuted) for values in variants])
+        else:
+            found = permuted_concordances(variants, permuted)
         largest = np.fmax(largest, (0.5 + np.abs(found - 0.5)).max(axis=0))
     return float(largest.mean())
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import rankdata
 from torch import Tensor
 
 from cutlayer.errors import DataError
@@ -98,6 +99,35 @@ def macro_auc(scores: Tensor, codes: Tensor) -> float:
     aucs = [roc_auc(scores[:, code], codes == code) for code in range(scores.shape[1])]
     known = [auc for auc in aucs if not np.isnan(auc)]
     return float(np.mean(known)) if known else float("nan")
+
+
+def permuted_macro_aucs(scores: npt.NDArray[np.float64], orders: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Macro AUC of scores with the classes of the rows in several orders, as `macro_auc` has it for one.
+
+    Each column of the scores is sorted once; an order then takes one rank of each row, that of its class, whatever the
+    number of classes (the rank-sum statistic): O(n classes log n + n p).
+
+    Args:
+        scores: float (n, classes), column c higher meaning "class c"; infinities allowed, NaN not.
+        orders: Classes 0 to `classes` - 1 of the rows, each column in an order of its own, int64 (n, p).
+
+    Returns:
+        (p,), 0 to 1; NaN for a column whose rows are all of one class.
+
+    Reference: Mann and Whitney 1947, On a test of whether one of two random variables is stochastically larger than the
+    other (Ann. Math. Statist. 18).
+    """
+    rows, columns = orders.shape
+    classes = scores.shape[1]
+    cells = (orders + classes * np.arange(columns)).ravel()
+    of_class = np.take_along_axis(rankdata(scores, axis=0), orders, axis=1).ravel()
+    counts = np.bincount(cells, minlength=classes * columns).reshape(columns, classes)
+    sums = np.bincount(cells, weights=of_class, minlength=classes * columns).reshape(columns, classes)
+    pairs = counts * (rows - counts)
+    aucs = np.divide(sums - counts * (counts + 1) / 2, pairs, out=np.zeros_like(sums), where=pairs > 0)
+    known = (pairs > 0).sum(axis=1)
+    result: npt.NDArray[np.float64] = np.where(known > 0, aucs.sum(axis=1) / np.maximum(known, 1), np.nan)
+    return result
 
 
 def true_positive_rate(

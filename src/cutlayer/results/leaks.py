@@ -47,7 +47,7 @@ class Baseline(FrozenModel):
             its columns are elsewhere.
         model: name of the model that reaches it.
         chance: the largest leak of the attacks on the whole run where the labels, or the values of a regression, are
-            permuted, on average; `None` in a task of many classes.
+            permuted, on average; `None` where none of them ran.
     """
 
     party: str
