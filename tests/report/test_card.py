@@ -20,10 +20,12 @@ from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.party import run_party
 from cutlayer.report import Report
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
+from cutlayer.report.card.annex import MAX_NAMES
 from cutlayer.report.card.evidence import evidence_of, learns_of
 from cutlayer.report.card.facts import Facts
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.sections.scope import untried
+from cutlayer.results.privacy_card import Evidence
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from tests import browser
@@ -114,6 +116,45 @@ def test_how_gaussian_noise_is_drawn_is_stated_where_there_is_some(event: Event,
     report = report.model_copy(update={"ledger": Ledger(entries=(entry,))})
     facts = Facts(report, (), (), ())
     assert ("lattice" in facts.channels) is drawn
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (
+            "binary",
+            "of two rows with different labels it identifies which has which label in 99.7\u00a0% of the cases, where",
+        ),
+        ("multiclass", "which is of that class in 99.7\u00a0% of the cases, on average over the classes, where"),
+        ("regression", "of two rows it identifies which label is larger in 99.7\u00a0% of the cases, where"),
+    ],
+)
+def test_who_learns_labels_says_of_which_rows_and_with_what_knowledge(kind: str, words: str) -> None:
+    each = Evidence(
+        threat="label inference",
+        owner="bank",
+        attacker="telco",
+        subject="gradients",
+        attack="few_labels",
+        given="up to 200 known labels",
+        metric="leak",
+        value=0.9968,
+        control_is="",
+        naive=0.9996,
+        naive_is="",
+        strongest=True,
+    )
+    [sentence] = learns_of([each], kind)
+    assert sentence.startswith("telco, with up to 200 known labels, can infer the label of nearly every row of bank: ")
+    assert words in sentence
+    assert sentence.endswith("its own columns alone give >99.9\u00a0%.")
+
+
+def test_of_many_columns_only_the_first_are_on_the_page(card: PrivacyCard) -> None:
+    many = card.columns[0].model_copy(update={"used": tuple(f"c{index}" for index in range(MAX_NAMES + 2))})
+    text = html.unescape(annex_html(card.model_copy(update={"columns": (many,)})))
+    assert f"c{MAX_NAMES - 1}, and 2 more" in text
+    assert f"c{MAX_NAMES}" not in text
 
 
 def test_columns_that_went_in_are_named(card: PrivacyCard) -> None:

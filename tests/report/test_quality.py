@@ -43,6 +43,19 @@ def test_other_tasks_have_a_curve_with_titles_of_their_own(kind: str) -> None:
     assert title in str(panels.groups[0][1][0].svg)
     captions = [block.caption for block in section.blocks if isinstance(block, Table)]
     assert ("Confusion matrix, predicted: the likeliest class" in captions) == (kind == "multiclass")
+    brief = [block for block in section.brief if isinstance(block, Table) and "Confusion" in block.caption]
+    assert [cell.text for table in brief for cell in table.rows[0].cells] == ["a", "3", "0", "1"] * len(brief)
+    assert len(brief) == (kind == "multiclass")
+
+
+def test_a_matrix_of_many_classes_is_on_the_page_alone() -> None:
+    raw: dict[str, Any] = binary()
+    classes = [str(index) for index in range(11)]
+    raw["task"] = {"kind": "multiclass", "classes": classes, "positive_share": None}
+    raw["quality"]["confusions"] = [{"basis": "the likeliest class", "counts": [[1] * 11] * 11}]
+    section = section_of(Report.model_validate(raw), "quality")
+    assert any("Confusion" in block.caption for block in section.blocks if isinstance(block, Table))
+    assert not any("Confusion" in block.caption for block in section.brief if isinstance(block, Table))
 
 
 def test_a_report_of_an_earlier_run_has_no_such_section() -> None:

@@ -7,7 +7,7 @@ from cutlayer.report.section import Fold, Paragraph, Table
 from cutlayer.report.sections import answers, sections_of, verdict
 from cutlayer.report.sections.leaks import leaks
 from cutlayer.report.sections.scope import glossary
-from cutlayer.results.leaks import LeakResult
+from cutlayer.results.leaks import Baseline, LeakResult
 from tests.report.samples import binary, broken, multiclass, regression
 
 
@@ -153,3 +153,10 @@ def test_each_attack_is_explained_by_name(report: Report) -> None:
         "the share of positive rows",
     ]
     assert not glossary(["an attack of another version"])
+
+
+def test_a_leak_below_the_own_columns_is_not_above_them_by_less_than_nothing(report: Report) -> None:
+    worst = worst_of(report, "this run").leak
+    parties = {leak.party for leak in report.leaks}
+    baselines = tuple(Baseline(party=party, own_columns=worst + 0.0012, model="trees") for party in parties)
+    assert ", 0.001 below a party's own columns" in verdict(report.model_copy(update={"baselines": baselines}))

@@ -45,6 +45,7 @@ class Evidence(FrozenModel):
         attack: Name of the attack.
         attack_does: What it reads and does, in a sentence; empty for an attack that is not known here.
         knowledge: What the attacker was given besides.
+        given: What it must know of single rows, in a few words; empty where it needs to know none.
         metric: `leak` (max(AUC, 1 - AUC)), or another metric by name.
         value: What it reached.
         low: Lower bound of its 95 % interval.
@@ -66,6 +67,7 @@ class Evidence(FrozenModel):
     attack: str
     attack_does: str = ""
     knowledge: tuple[str, ...] = ()
+    given: str = ""
     metric: str
     value: Number
     low: Number = None

@@ -20,7 +20,7 @@ _ROUNDING = 1e-9
 
 
 class Spectral(LabelAttack):
-    """Score a row by its projection on the batch's top singular direction, signed so that positives are higher.
+    """Score a row by its projection on the batch's top singular direction, or in many classes by clusters on several.
 
     The batch is centred, v is its top right singular vector, s_i = <x_i - mean, v>. Optimal 1-D 2-means of s gives two
     clusters. The one whose size fits the known positive share is called positive; within 0.5 +- 0.005 it is the one of

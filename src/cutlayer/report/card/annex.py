@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from markupsafe import Markup
 
 from cutlayer.report.html import asset, environment
 from cutlayer.report.markdown import escaped, section_markdown
-from cutlayer.report.rounding import auc, count, interval, metric
+from cutlayer.report.rounding import auc, count, date, interval, metric
 from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import CardField, Evidence, PrivacyCard
 
 BLANK = "for the controller"
 NOT_SHOWN = "What this does not show"
+MAX_NAMES = 40
 _TERMS = (
-    "leak: max(AUC, 1 − AUC) of an attack's scores against the true labels; 0.5 is a guess, 1 is every label.",
+    "leak: max(AUC, 1 − AUC) of an attack's scores against the true labels; 0.5 is a guess, 1 is every label. With "
+    "more than two classes the AUC is the mean over the classes of one against the rest; of values it is the share of "
+    "pairs of rows that the scores order as the values do.",
     "control: what the same attack reaches without the secret or without the message; naive baseline: what is known "
     "without the system. An attack matters by what it reaches beyond both.",
     "strongest: of each threat, the attack that reaches most. It counts, not the mean of all.",
@@ -44,7 +47,10 @@ def annex_html(card: PrivacyCard) -> str:
 
 def annex_markdown(card: PrivacyCard) -> str:
     """The annex as Markdown."""
-    title, run = f"# Privacy annex of {escaped(card.name)}\n", f"Run {escaped(card.run)}, {escaped(card.created)}.\n"
+    title, run = (
+        f"# Privacy annex of {escaped(card.name)}\n",
+        f"Run {escaped(card.run)}, {escaped(date(card.created))}.\n",
+    )
     return "\n".join([title, f"**{escaped(card.statement)}**\n", run, *map(section_markdown, annex_sections(card))])
 
 
@@ -116,12 +122,19 @@ def _columns(card: PrivacyCard) -> Table:
         ("Party", lambda party: party.party),
         (
             Column("Columns", "text"),
-            lambda party: "not known here" if party.used is None else ", ".join(party.used) or "none",
+            lambda party: "not known here" if party.used is None else _names(party.used),
         ),
         (number("Columns of the table"), lambda party: "" if party.available is None else count(party.available)),
         (number("Rows"), lambda party: count(party.rows)),
         layout="stack",
     )
+
+
+def _names(columns: Sequence[str]) -> str:
+    """The columns by name; of many only the first, since `privacy_card.json` has all."""
+    more = len(columns) - MAX_NAMES
+    text = ", ".join(columns[:MAX_NAMES])
+    return f"{text}, and {count(more)} more, which privacy_card.json names" if more > 0 else text or "none"
 
 
 def _subgroups(card: PrivacyCard) -> Table:

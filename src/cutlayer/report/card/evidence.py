@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cutlayer.attacks import REGISTRY
-from cutlayer.report.rounding import metric
+from cutlayer.attacks.knowledge import condition
+from cutlayer.report.rounding import metric, share
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.metric_names import name_of
@@ -15,6 +16,16 @@ from cutlayer.results.run import RunKind
 
 NEARLY_ALL, MUCH, LITTLE = 0.95, 0.75, 0.55
 """Leaks from which the words change; the number is beside them."""
+_COMPARED = {
+    "binary": ("two rows with different labels", "which has which label", ""),
+    "multiclass": (
+        "a row of one class and a row of another",
+        "which is of that class",
+        ", on average over the classes",
+    ),
+    "regression": ("two rows", "which label is larger", ""),
+}
+"""What a leak is a share of, by the kind of the labels."""
 
 
 def evidence_of(report: Report) -> tuple[Evidence, ...]:
@@ -26,7 +37,7 @@ def evidence_of(report: Report) -> tuple[Evidence, ...]:
         own = [each.model_copy(update={"attack_does": _purpose(each.attack)}) for each in own]
         first = max(own, key=_beyond)
         marked.append(first.model_copy(update={"strongest": True}))
-        marked += [each for each in own if each is not first]
+        marked += sorted((each for each in own if each is not first), key=_beyond, reverse=True)
     return tuple(marked)
 
 
@@ -59,6 +70,7 @@ def _labels(report: Report) -> Iterator[Evidence]:
             subject=f"{leak.message}s, {'whole run' if leak.whole_run else f'epoch {leak.epoch}'}",
             attack=leak.attack,
             knowledge=leak.knowledge,
+            given=condition(leak.knowledge),
             metric="leak",
             value=leak.leak,
             low=leak.low,
@@ -88,6 +100,7 @@ def _features(report: Report) -> Iterator[Evidence]:
             subject=f"embeddings, {result.release}" + (f"; column {result.column}" if result.column else ""),
             attack=result.attack,
             knowledge=result.knowledge,
+            given=condition(result.knowledge, result.known),
             metric=result.metric,
             value=result.value,
             low=result.low,
@@ -145,14 +158,22 @@ def learns_of(evidence: Iterable[Evidence], task: str) -> tuple[str, ...]:
 
 def _label_sentence(each: Evidence, task: str) -> str:
     leak = each.value or 0.5
-    rows = "two rows" if task == "regression" else "two rows with different labels"
-    what = "which label is larger" if task == "regression" else "which has which label"
-    share = f"of {rows} it identifies {what} in {leak:.0%} of the cases, where a guess is right in 50%"
-    known = "" if each.naive is None else f"; its own columns alone give {each.naive:.0%}"
+    rows, what, over = _COMPARED[task]
+    found = (
+        f"of {rows} it identifies {what} in {share(leak, 1)} of the cases{over}, where a guess is right in 50\u00a0%"
+    )
+    known = "" if each.naive is None else f"; its own columns alone give {share(each.naive, 1)}"
     if leak >= NEARLY_ALL:
-        return f"{each.attacker} can infer the label of nearly every row of {each.owner}: {share}{known}."
-    words = "much" if leak >= MUCH else "something" if leak >= LITTLE else "next to nothing"
-    return f"{each.attacker} can learn {words} about the labels of {each.owner}: {share}{known}."
+        able = f"can infer the label of nearly every row of {each.owner}"
+    else:
+        words = "much" if leak >= MUCH else "something" if leak >= LITTLE else "next to nothing"
+        able = f"can learn {words} about the labels of {each.owner}"
+    return f"{_attacker(each)} {able}: {found}{known}."
+
+
+def _attacker(each: Evidence) -> str:
+    """Who attacks, and what it must know of single rows."""
+    return f"{each.attacker}, with {each.given}," if each.given else each.attacker
 
 
 def _feature_sentence(each: Evidence, _task: str) -> str:
@@ -161,14 +182,14 @@ def _feature_sentence(each: Evidence, _task: str) -> str:
     gains = each.low is not None and each.low > max(each.control or 0.0, -1.0 if each.naive is None else each.naive)
     able = "can learn more about the columns" if gains else "was not found to learn more about the columns"
     return (
-        f"{each.attacker} {able} of {each.owner} from its embeddings: {reached} ({each.attack}, {each.subject}); "
+        f"{_attacker(each)} {able} of {each.owner} from its embeddings: {reached} ({each.attack}, {each.subject}); "
         f"a constant answer gives {metric(each.control)}, other parties' columns {naive}."
     )
 
 
 def _member_sentence(each: Evidence, _task: str) -> str:
     return (
-        f"{each.attacker} can identify which rows of {each.owner} were trained on with AUC {metric(each.value)} "
+        f"{_attacker(each)} can identify which rows of {each.owner} were trained on with AUC {metric(each.value)} "
         f"({each.attack}); a guess is 0.500."
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutlayer.accounting import DPSGD, GaussianRelease
 from cutlayer.accounting.ledger import Total
-from cutlayer.report.rounding import amount, auc, count, metric, setting, size, times
+from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import Evidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
@@ -190,7 +190,9 @@ class Facts:
     def who(self) -> str:
         """Who tested, and when."""
         run = self.report.run
-        return f"Cutlayer {run.cutlayer} in run {run.id} of {run.created}; the person who ran it: for the controller"
+        return (
+            f"Cutlayer {run.cutlayer} in run {run.id} of {date(run.created)}; the person who ran it: for the controller"
+        )
 
     @property
     def how(self) -> str:

@@ -70,7 +70,9 @@ def verdict(report: Report) -> str:
     elif not report.protections and not label_free:
         sentence += " and no protection" if needed else ", with no protection"
     if matrix.excesses and not label_free:
-        sentence += f", up to {excess(max(matrix.excesses))} above a party's own columns"
+        largest = round(max(matrix.excesses), 3)
+        where = f"{auc(-largest)} below" if largest < 0 else f"up to {excess(largest)} above"
+        sentence += f", {where} a party's own columns"
     utilities = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}
     own, undefended = utilities.get(RunKind.THIS_RUN), utilities.get(RunKind.UNDEFENDED)
     if own is None:

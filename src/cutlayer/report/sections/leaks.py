@@ -100,6 +100,10 @@ def _strongest(matrix: Matrix, report: Report) -> Table:
         baseline = matrix.baselines.get(pair[0])
         return "n/a" if baseline is None else auc(baseline.chance)
 
+    binary = (
+        (number("Own model after leaving", page_only=True), departed),
+        (number("TPR at 1 % FPR", page_only=True), lambda pair: auc(worst[pair].true_positive_rate)),
+    )
     return table(
         "Strongest attack on each party's messages in this run, with 95\u00a0% intervals: 0.5 is chance, 1 every label",
         list(worst),
@@ -109,8 +113,7 @@ def _strongest(matrix: Matrix, report: Report) -> Table:
         (number("Undefended"), undefended),
         (number("Own columns"), lambda pair: auc(matrix.own_columns(worst[pair]))),
         (number("Excess"), excess),
-        (number("Own model after leaving", page_only=True), departed),
-        (number("TPR at 1 % FPR", page_only=True), lambda pair: auc(worst[pair].true_positive_rate)),
+        *(binary if report.task.kind == "binary" else ()),
         (number("Permuted labels", page_only=True), chance),
         layout="stack",
     )

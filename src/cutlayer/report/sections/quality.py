@@ -12,6 +12,8 @@ from cutlayer.results.metric_names import name_of
 from cutlayer.results.quality import CalibrationBin, Confusion
 from cutlayer.results.report import Report
 
+MAX_CLASSES = 10
+"""Classes whose confusion matrix fits a terminal."""
 _WHAT = {
     "gini": "2 AUC − 1: 0 is chance, 1 a perfect order",
     "ks": "Largest difference between the shares of positives and of negatives above one threshold",
@@ -40,7 +42,8 @@ def quality(report: Report) -> Section | None:
     blocks: list[Block] = [Paragraph(lead, "lead"), metrics, *_calibration(report)]
     blocks += [_confusion(matrix, report.task.classes) for matrix in measured.confusions]
     brief: list[Block] = [Paragraph(lead), metrics]
-    brief += [_confusion(matrix, report.task.classes) for matrix in measured.confusions[:1]]
+    if len(report.task.classes) <= MAX_CLASSES:
+        brief += [_confusion(matrix, report.task.classes, brief=True) for matrix in measured.confusions[:1]]
     return Section("quality", "Ranking, calibration and errors", blocks, brief, "Quality")
 
 
@@ -74,12 +77,14 @@ def _tip(group: CalibrationBin) -> str:
     return f"predicted {metric(group.predicted)}, observed {metric(group.observed)}, {count(group.rows)} rows"
 
 
-def _confusion(matrix: Confusion, classes: tuple[str, ...]) -> Table:
-    """Counts by true and predicted class, each with its share of the true class."""
+def _confusion(matrix: Confusion, classes: tuple[str, ...], *, brief: bool = False) -> Table:
+    """Counts by true and predicted class, each with its share of the true class; in brief only of two classes."""
     at = "" if matrix.threshold is None else f" from a probability of {metric(matrix.threshold)}"
     positive = f"{classes[1]!r} predicted{at}, {matrix.basis}" if at else f"predicted: {matrix.basis}"
 
     def cell(index: int) -> Callable[[tuple[str, tuple[int, ...]]], str]:
+        if brief and len(classes) > 2:
+            return lambda row: count(row[1][index])
         return lambda row: f"{count(row[1][index])} ({share(row[1][index], sum(row[1]))})"
 
     columns = [(number(name, "Predicted"), cell(index)) for index, name in enumerate(classes)]

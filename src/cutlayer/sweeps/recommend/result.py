@@ -181,3 +181,15 @@ def parse_guarantee(text: str | None) -> float | None:
     if name.strip() not in ("eps", "epsilon") or not 0 < eps < float("inf"):
         raise ConfigError.expected("--guarantee eps=NUMBER with a number above 0, such as eps=2", repr(text))
     return eps
+
+
+def by_reason(left_out: Mapping[str, str]) -> str:
+    """Candidates that were left out, those with the same reason together.
+
+    >>> by_reason({"marvell 1": "no theorem", "label_dp 1": "refused", "max_norm": "no theorem"})
+    'marvell 1, max_norm (no theorem); label_dp 1 (refused)'
+    """
+    names: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        names.setdefault(reason, []).append(name)
+    return "; ".join(f"{', '.join(those)} ({reason})" for reason, those in names.items())

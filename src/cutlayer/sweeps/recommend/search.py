@@ -17,7 +17,7 @@ from cutlayer.jobs.forecast import forecast
 from cutlayer.sweeps.leak_kind import LeakKind
 from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer.sweeps.recommend.halving import by_nearness, front, rungs, survivors
-from cutlayer.sweeps.recommend.result import Checked, Limits, Measured, Recommendation
+from cutlayer.sweeps.recommend.result import Checked, Limits, Measured, Recommendation, by_reason
 from cutlayer.sweeps.result import SweepResult, TrialMetrics
 from cutlayer.sweeps.search import Plan, identity_of
 from cutlayer.sweeps.space import Choices, Value, space_of
@@ -79,8 +79,7 @@ def recommend(request: Request, keys: Keys, progress: Progress) -> Recommendatio
     candidates = Candidates(request.file, request.limits.guarantee)
     names = list(candidates.by_name)
     if names == [UNDEFENDED]:
-        reasons = "; ".join(f"{name}: {why}" for name, why in candidates.left_out.items())
-        raise ConfigError(f"no protection fits the job and the guarantee ({reasons})")
+        raise ConfigError(f"no protection fits the job and the guarantee: {by_reason(candidates.left_out)}")
     forecast(candidates.job({"protection": UNDEFENDED}))
     request.out.mkdir(parents=True, exist_ok=True)
     return _Search(request, candidates, keys, progress).run(names)

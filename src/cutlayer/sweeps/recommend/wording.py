@@ -16,7 +16,7 @@ from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Table, number, table
 from cutlayer.results.metric_names import name_of
 from cutlayer.sweeps.recommend.candidates import Candidates
-from cutlayer.sweeps.recommend.result import Checked, Recommendation
+from cutlayer.sweeps.recommend.result import Checked, Recommendation, by_reason
 
 
 def verdict(result: Recommendation) -> str:
@@ -73,10 +73,7 @@ def _excess(value: float | None) -> str:
 
 def not_tried(result: Recommendation) -> str:
     """The candidates that were left out, by reason; empty where none was."""
-    names: dict[str, list[str]] = {}
-    for name, reason in result.left_out.items():
-        names.setdefault(reason, []).append(name)
-    return "; ".join(f"{', '.join(those)} ({reason})" for reason, those in names.items())
+    return by_reason(result.left_out)
 
 
 def check_table(result: Recommendation) -> Table:
