@@ -51,7 +51,7 @@ class DepartedParty:
     def untrained(self) -> DepartedView:
         """The same party with its initial bottom model."""
         with drawn_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
-            section, inputs = self.job.model.bottom_of(self.party), self.run.inputs(self.party)
+            section, inputs = self.job.bottom_of(self.party), self.run.inputs(self.party)
             bottom = build_bottom(section, inputs, precision=self.job.train.precision)
         return self._view(bottom, trained=False)
 

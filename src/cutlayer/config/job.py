@@ -20,7 +20,7 @@ TaskKind = Literal["binary", "multiclass", "regression"]
 Form = Literal["float16", "bfloat16", "int8"]
 Reference = Literal["centralised", "alone", "undefended", "each", "uncompressed", "retrained", "finetuned", "boosting"]
 
-BOTTOM: Mapping[str, Any] = {"kind": "mlp", "hidden": [64, 32]}
+BOTTOM: Mapping[str, Any] = {"kind": "auto", "hidden": [64, 32]}
 TOP: Mapping[str, Any] = {"kind": "mlp", "hidden": [32]}
 
 
@@ -55,7 +55,7 @@ class ModelConfig(FrozenModel):
         depth = raw.get("cut_depth") if isinstance(raw, Mapping) else None
         if type(depth) is not int or depth < 1:
             return raw
-        bottom, top = raw.get("bottom") or BOTTOM, raw.get("top") or TOP
+        bottom, top = raw.get("bottom") or {**BOTTOM, "kind": "mlp"}, raw.get("top") or TOP
         if not isinstance(bottom, Mapping) or not isinstance(top, Mapping):
             return raw
         bottom, top = moved_cut(bottom, top, depth)
@@ -135,6 +135,18 @@ class Job(FrozenModel):
     def keeps_best(self) -> bool:
         """Whether the run ends with its best epoch, which needs validation rows."""
         return self.train.keep == "best" and self.train.split.validation > 0
+
+    def bottom_of(self, party: str) -> Mapping[str, Any]:
+        """The section of one party's bottom model; `mlp` for `auto` where gradients do not train the model freely.
+
+        That is a passive party that releases once or has a `fit`, whose model the active party's gradients never reach,
+        and `dp_bottom`, which refuses dropout.
+        """
+        section, own = self.model.bottom_of(party), self.parties[party]
+        if not isinstance(section, Mapping) or section.get("kind") != "auto":
+            return section
+        untrained = own.role == "passive" and (self.train.releases_once(party) or own.fit is not None)
+        return {**section, "kind": "mlp"} if untrained or "dp_bottom" in own.protections else section
 
     @property
     def identities(self) -> dict[str, str]:

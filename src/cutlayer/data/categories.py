@@ -15,9 +15,18 @@ from pydantic import Field
 from cutlayer.config import CategoriesConfig, FrozenModel
 
 MISSING, UNKNOWN, FIRST = 0, 1, 2
+_MANY = 100
+"""Number of categories up to which each may have few rows."""
+_RARE = 10
+"""Rows of a category, on average, below which most categories are too rare to learn from."""
 
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
+
+
+def are_rare(categories: int, rows: int) -> bool:
+    """Whether most of so many categories are too rare to learn from, given so many rows."""
+    return categories > _MANY and rows < _RARE * categories
 
 
 class CategoryEncoder(FrozenModel):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from cutlayer.config import FeaturesConfig, FrozenModel
-from cutlayer.data.categories import MISSING, CategoryEncoder
+from cutlayer.data.categories import FIRST, MISSING, CategoryEncoder, are_rare
 from cutlayer.data.columns import Kind, category_text, feature_names, is_coded_text, kind_of, number_values
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageEncoder, ImageSpec, images_of
@@ -36,6 +36,7 @@ class ColumnSpec:
         category_names: Names of the categorical columns, in the order of the matrix.
         number_names: Names of the numeric columns, in the order of the matrix.
         image: Shape and scale of the image column; None if there is none.
+        has_rare_categories: Whether most categories of some column are too rare to learn from.
     """
 
     cardinalities: tuple[int, ...]
@@ -43,13 +44,15 @@ class ColumnSpec:
     category_names: tuple[str, ...] = ()
     number_names: tuple[str, ...] = ()
     image: ImageSpec | None = None
+    has_rare_categories: bool = False
 
     @property
     def inputs(self) -> Inputs:
         """Inputs of a bottom model over these columns: the pixels of the image are the last numbers."""
         if self.image is None:
-            return Inputs(self.cardinalities, self.numeric)
-        return Inputs(self.cardinalities, self.numeric + self.image.pixels, self.image.shape)
+            return Inputs(self.cardinalities, self.numeric, has_rare_categories=self.has_rare_categories)
+        numbers = self.numeric + self.image.pixels
+        return Inputs(self.cardinalities, numbers, self.image.shape, self.has_rare_categories)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +78,16 @@ class Encoded:
 
 
 class Encoder(FrozenModel):
-    """The fitted encoders of all of a party's feature columns, frozen."""
+    """The fitted encoders of all of a party's feature columns, frozen.
+
+    Attributes:
+        encoders: One for each column of the matrices that they make.
+        has_rare_categories: Whether most categories of some column are too rare to learn from.
+    """
 
     format: Literal["cutlayer-encoder-1"] = "cutlayer-encoder-1"
     encoders: tuple[Annotated[FittedColumn, Field(discriminator="kind")], ...]
+    has_rare_categories: bool = False
 
     @classmethod
     def fit(cls, table: pa.Table, features: FeaturesConfig, where: str, rows: Rows | None = None) -> Encoder:
@@ -101,7 +110,18 @@ class Encoder(FrozenModel):
         images = [encoder.name for encoder in fitted if isinstance(encoder, ImageEncoder)]
         if len(images) > 1:
             raise fault(where, "one image column", ", ".join(images), "leave the rest out with features.exclude")
-        return cls(encoders=fitted)
+        return cls.fitted(fitted, table.num_rows if rows is None else len(rows))
+
+    @classmethod
+    def fitted(cls, encoders: Sequence[FittedColumn], rows: int) -> Encoder:
+        """The encoder of fitted columns.
+
+        Args:
+            encoders: One for each column.
+            rows: Number of rows that they were fitted on.
+        """
+        counts = (encoder.cardinality - FIRST for encoder in encoders if isinstance(encoder, CategoryEncoder))
+        return cls(encoders=tuple(encoders), has_rare_categories=any(are_rare(count, rows) for count in counts))
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "encoder") -> Encoder:
@@ -149,6 +169,7 @@ class Encoder(FrozenModel):
             category_names=tuple(encoder.title for encoder in self.categories),
             number_names=tuple(encoder.name for encoder in self.numbers),
             image=self.image.spec if self.image else None,
+            has_rare_categories=self.has_rare_categories,
         )
 
     def transform(self, table: pa.Table, where: str, rows: Rows | None = None) -> Encoded:

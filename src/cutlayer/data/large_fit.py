@@ -58,7 +58,9 @@ def fit_large(
             columns[name] = NumberColumn(name, scratch / f"{index}.float64", features.numbers, where)
         else:
             raise fault(where, "a table without images, in batches", f"images in {name!r}", "raise memory of the party")
+    rows = 0
     for batch in batches:
+        rows += batch.num_rows
         for name, column in columns.items():
             if isinstance(column, CategoryCounts):
                 values = batch.column(name)
@@ -73,7 +75,7 @@ def fit_large(
             fitted += column.encoders(memory)
         else:
             fitted += column
-    return Encoder(encoders=tuple(fitted))
+    return Encoder.fitted(fitted, rows)
 
 
 class CategoryCounts:

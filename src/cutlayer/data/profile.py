@@ -11,13 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config import FeaturesConfig, FrozenModel
+from cutlayer.data.categories import are_rare
 from cutlayer.data.columns import Kind, decoded, is_text, kind_of, without_nan
 
 MANY = 20
 """Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""
 _ODD = 0.1
-_RARE = 10
-"""Rows of a category, on average, below which most categories are too rare to learn from."""
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}")
 _CODE_NAME = re.compile(r"(^|[_ .-])([a-ac-z]?id|code|zip|postcode)$|[a-z](Id|ID|Code)$", re.ASCII)
 """Names such as `uid`, `shop_id` and `movieId`; not `bid`."""
@@ -86,10 +85,10 @@ def _profile(
     distinct = pc.count_distinct(present).as_py()
     if not len(present):
         notes = ["it holds no value; exclude it"]
-    elif kind == "category" and not notes and distinct > 100 and len(present) < _RARE * distinct:
+    elif kind == "category" and not notes and are_rare(distinct, len(present)):
         notes = [
-            f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; set "
-            "categories.min_count, such as 5, or, where gradients are sent, model: {bottom: {kind: tabular}}"
+            f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; use a bottom "
+            "model of kind auto (the default) or tabular, or set categories.min_count, such as 5"
         ]
     elif distinct == 1 and len(values) > 1:
         notes = [f"every value is {_shown(present[0])}; exclude it"] if not values.null_count else notes

@@ -38,10 +38,18 @@ class _Index(FrozenModel):
     number_names: tuple[str, ...]
     image: ImageSpec | None = None
     fingerprint: str = ""
+    has_rare_categories: bool = False
 
     @property
     def columns(self) -> ColumnSpec:
-        return ColumnSpec(self.cardinalities, self.numeric, self.category_names, self.number_names, self.image)
+        return ColumnSpec(
+            self.cardinalities,
+            self.numeric,
+            self.category_names,
+            self.number_names,
+            self.image,
+            self.has_rare_categories,
+        )
 
 
 class Store:

@@ -36,7 +36,7 @@ def check_job(job: Job, only: str | None = None) -> None:
         NotApplicable: an attack or protection that does not fit the task.
         BudgetExceeded: the run would cost a party more than its budget.
     """
-    check_models({name: job.model.bottom_of(name) for name in job.parties}, job.model.top)
+    check_models({name: job.bottom_of(name) for name in job.parties}, job.model.top)
     for where, path in imports_of(job, only).items():
         check_allowed(path, where)
     check_release(job)
@@ -99,7 +99,7 @@ def imports_of(job: Job, only: str | None = None) -> dict[str, str]:
         job: Job with valid `model` sections.
         only: Only party whose models are built in this process; `None` where all are.
     """
-    built = {f"model.bottom ({name})": job.model.bottom_of(name) for name in job.parties if only in (None, name)}
+    built = {f"model.bottom ({name})": job.bottom_of(name) for name in job.parties if only in (None, name)}
     if only in (None, job.active):
         built["model.top"] = job.model.top
     return {where: path for where, section in built.items() if (path := imported_path(section)) is not None}
@@ -123,7 +123,7 @@ def check_release(job: Job) -> None:
     for name, party in job.parties.items():
         where = f"parties.{name}.fit"
         if name in job.passives and job.train.releases_once(name):
-            check_fit(party.fit, job.model.bottom_of(name), job.train.warmup_epochs, where)
+            check_fit(party.fit, job.bottom_of(name), job.train.warmup_epochs, where)
         elif party.fit is not None:
             remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
             raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.config.device import Precision
 from cutlayer.errors import ConfigError
+from cutlayer.models.auto import AutoBottomConfig, auto_bottom, resolved_section
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
 from cutlayer.models.consent import allowed_models, check_allowed, modules_of
@@ -38,6 +39,7 @@ __all__ = [
     "imported_path",
     "layers_of",
     "modules_of",
+    "resolved_section",
     "stated_width",
     "tapped",
 ]
@@ -60,6 +62,7 @@ class Kind(NamedTuple):
 
 
 BOTTOMS: Mapping[str, Kind] = {
+    "auto": Kind(AutoBottomConfig, auto_bottom, width=lambda section: section.hidden[-1]),
     "mlp": Kind(MlpBottomConfig, MlpBottom, width=lambda section: section.hidden[-1]),
     "wide_deep": Kind(WideDeepBottomConfig, WideDeepBottom, width=lambda section: section.hidden[-1] + section.wide),
     "linear": Kind(LinearBottomConfig, LinearBottom, width=lambda section: section.width),

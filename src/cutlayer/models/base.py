@@ -33,11 +33,13 @@ class Inputs:
         numbers: Number of numeric columns, the pixels of an image included.
         image: channels, height and width of the image whose pixels are the last of the numbers, channel by channel, row
             by row; None if there is no image.
+        has_rare_categories: Whether most categories of some column are too rare to learn from.
     """
 
     cardinalities: tuple[int, ...] = ()
     numbers: int = 0
     image: tuple[int, int, int] | None = None
+    has_rare_categories: bool = False
 
 
 class BottomModel(PreciseModel, ABC):

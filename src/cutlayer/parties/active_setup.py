@@ -81,7 +81,7 @@ class ActiveSetup:
         divided = not self.whole or local.team is not None
         modules: dict[str, nn.Module] = {}
         if self.store is not None:
-            section, where = model.bottom_of(local.name), f"model.bottom ({local.name})"
+            section, where = job.bottom_of(local.name), f"model.bottom ({local.name})"
             bottom = build_bottom(section, self.inputs, where, precision=job.train.precision)
             modules["bottom"], widths = bottom, {**widths, local.name: bottom.width}
             if divided:

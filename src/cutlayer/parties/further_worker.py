@@ -105,7 +105,7 @@ class FurtherWorker:
         return PassiveLanes(port, bottom, store, **self._common(nn.ModuleDict({"bottom": bottom}), tensors, plain))
 
     def _bottom(self, store: Store) -> BottomModel:
-        section, precision = self.job.model.bottom_of(self.name), self.job.train.precision
+        section, precision = self.job.bottom_of(self.name), self.job.train.precision
         return build_bottom(section, store.columns.inputs, "model.bottom", precision=precision)
 
     def _common(self, modules: nn.Module, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> dict[str, Any]:

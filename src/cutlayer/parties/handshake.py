@@ -264,7 +264,7 @@ def check_order(mine: str, theirs: Message) -> None:
 
 def _checked_width(width: int, peer: str, job: Job) -> int:
     """The width a peer states, before anything is allocated by it."""
-    stated = stated_width(job.model.bottom_of(peer))
+    stated = stated_width(job.bottom_of(peer))
     if stated not in (None, width) or not 1 <= width <= MAX_WIDTH:
         wanted = f"1 to {MAX_WIDTH:,}" if stated is None else f"{stated}, by model.bottom,"
         raise ProtocolError.expected(f"an embedding width of {wanted} at {peer}", width)

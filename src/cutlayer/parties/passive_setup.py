@@ -42,7 +42,7 @@ class PassiveSetup:
         self._job, self._local = job, local
         self.split, self.store = split, prepared.store
         self.inputs = self.store.columns.inputs
-        section, where = job.model.bottom_of(local.name), f"model.bottom ({local.name})"
+        section, where = job.bottom_of(local.name), f"model.bottom ({local.name})"
         bottom: BottomModel = build_bottom(section, self.inputs, where, precision=job.train.precision)
         # Before the first message about features: all protections assume that rows do not affect each other.
         local.chain.check_bottom(bottom, self.inputs)

@@ -19,7 +19,7 @@ from cutlayer.config.device import Precision
 from cutlayer.data.encoding import Encoder
 from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import RunFolderError
-from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
+from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top, resolved_section
 from cutlayer.results.document import Document
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.onnx_program import check_onnx, onnx_bytes, refused
@@ -205,7 +205,7 @@ def _architecture(job: Job, model: PartyModel) -> Architecture:
     if model.encoder is not None and model.bottom is not None:
         inputs = model.encoder.columns.inputs
         bottom = BottomArchitecture(
-            section=job.model.bottom_of(record.party),
+            section=resolved_section(job.bottom_of(record.party), inputs),
             cardinalities=inputs.cardinalities,
             numbers=inputs.numbers,
             image=inputs.image,

@@ -88,7 +88,7 @@ def _bottom(job: Job, folder: RunFolder, party: str, state: State) -> tuple[Enco
         encoder = Encoder.from_json(path.read_bytes(), f"{path}")
     except OSError as failure:
         raise RunFolderError.expected(f"the encoder of {party} at {path}", failure.strerror) from None
-    section, precision = job.model.bottom_of(party), job.train.precision
+    section, precision = job.bottom_of(party), job.train.precision
     bottom = build_bottom(section, encoder.columns.inputs, f"model.bottom ({party})", precision=precision)
     restore(bottom, "bottom", state)
     return encoder, bottom

@@ -36,7 +36,7 @@ class JointModel(nn.Module):
         self.stores, precision = stores, job.train.precision
 
         def bottom_of(name: str) -> BottomModel:
-            return build_bottom(job.model.bottom_of(name), stores[name].columns.inputs, precision=precision)
+            return build_bottom(job.bottom_of(name), stores[name].columns.inputs, precision=precision)
 
         bottoms: dict[str, BottomModel] = {}
         for name in stores:

@@ -81,7 +81,7 @@ class Run:
 
     def bottom(self, party: str) -> BottomModel:
         """The bottom model of one party, in evaluation mode."""
-        bottom = build_bottom(self.job.model.bottom_of(party), self.inputs(party), precision=self.job.train.precision)
+        bottom = build_bottom(self.job.bottom_of(party), self.inputs(party), precision=self.job.train.precision)
         self.restore(bottom, "bottom", party)
         return bottom
 

@@ -131,7 +131,7 @@ def white_box_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> 
     cases = release_cases(job, run, folder, party)
     with drawn_under(starting_keys(folder.path, [party])[party]):
         inputs = Store.open(folder.data(party)).columns.inputs
-        bottom = build_bottom(job.model.bottom_of(party), inputs, precision=job.train.precision)
+        bottom = build_bottom(job.bottom_of(party), inputs, precision=job.train.precision)
     return [replace(case, knowledge=replace(case.knowledge, initial_bottom=bottom)) for case in cases]
 
 

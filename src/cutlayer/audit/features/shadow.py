@@ -89,7 +89,7 @@ class ShadowRoom:
     def simulation(self, party: str) -> Simulation:
         """The active party's means to simulate a party's bottom model, for the attacked rows."""
         embeddings, _ = self._replayed
-        section, inputs = self.job.model.bottom_of(party), self.stores[party].columns.inputs
+        section, inputs = self.job.bottom_of(party), self.stores[party].columns.inputs
         top = self._final.joint.top.requires_grad_(False)
 
         def logits(simulated: Tensor, indices: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
         privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
         outcome = label_game(*label_votes(privacy, event.classes, job.train.max_epochs, canaries, key))
     elif isinstance(event, GaussianRelease):
-        width = build_bottom(job.model.bottom_of(entry.party), Run(job, folder).inputs(entry.party)).width
+        width = build_bottom(job.bottom_of(entry.party), Run(job, folder).inputs(entry.party)).width
         scores = embedding_scores(job, entry.party, entry.protection, event, width, canaries, key)
         outcome = gaussian_game(scores, entry.delta, event.releases.most)
     elif isinstance(event, DPSGD):

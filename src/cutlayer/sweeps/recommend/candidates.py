@@ -217,7 +217,7 @@ class Candidates:
         """Changes to a single release of a sketch, of which no message depends on a label."""
         job = self.base
         bottoms = {
-            name: {"kind": "linear", "width": width} if name in job.passives else dict(job.model.bottom_of(name))
+            name: {"kind": "linear", "width": width} if name in job.passives else dict(job.bottom_of(name))
             for name in job.parties
         }
         yield ("parties", job.active, "privacy", LABEL_FREE), None

@@ -1,0 +1,42 @@
+"""The `auto` kind: a bottom model by the columns that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cutlayer.config import FrozenModel
+from cutlayer.models.base import BottomModel, Inputs, Width
+from cutlayer.models.mlp import MlpBottom, MlpBottomConfig
+from cutlayer.models.tabular import TabularBottom, TabularBottomConfig
+
+
+class AutoBottomConfig(FrozenModel):
+    """`tabular` where most categories of some column are too rare to learn from, else `mlp`.
+
+    The embeddings of categories in `tabular` begin at zero, so that a category of few training rows adds little; those
+    of `mlp` begin at random. A job takes `mlp` where the bottom model is not trained by gradients of the active party
+    (`release: once`), has a `fit`, or is protected by `dp_bottom`, which refuses dropout.
+
+    Attributes:
+        hidden: widths of the layers; the last is the width of the cut.
+    """
+
+    kind: Literal["auto"] = "auto"
+    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
+
+
+def auto_bottom(config: AutoBottomConfig, inputs: Inputs) -> BottomModel:
+    """Build the bottom model of the kind that fits the columns."""
+    if inputs.has_rare_categories:
+        return TabularBottom(TabularBottomConfig(hidden=config.hidden), inputs)
+    return MlpBottom(MlpBottomConfig(hidden=config.hidden), inputs)
+
+
+def resolved_section(raw: Mapping[str, Any], inputs: Inputs) -> Mapping[str, Any]:
+    """The section of a bottom model, with the kind that `auto` stands for."""
+    if raw.get("kind") != "auto":
+        return raw
+    return {**raw, "kind": "tabular" if inputs.has_rare_categories else "mlp"}
