@@ -81,4 +81,6 @@ def test_it_is_the_default_but_where_the_cut_moves() -> None:
     del raw["model"]["bottom"]
     assert validated(Job, raw, "").bottom_of(PASSIVE) == {"kind": "auto", "hidden": [64, 32]}
     raw["model"]["cut_depth"] = 1
-    assert validated(Job, raw, "").bottom_of(PASSIVE) == {"kind": "mlp", "hidden": [64]}
+    for bottom in ({}, {"bottom": {"kind": "auto"}}):
+        raw["model"] |= bottom
+        assert validated(Job, raw, "").bottom_of(PASSIVE) == {"kind": "mlp", "hidden": [64]}

@@ -15,7 +15,8 @@ def moved_cut(bottom: Section, top: Section, depth: int) -> tuple[Section, Secti
     before all are joined. The function is the same; the passive parties hold less of it.
 
     Args:
-        bottom: Section of the bottom models: one, or one for each party, all of kind `mlp`.
+        bottom: Section of the bottom models: one, or one for each party, all of kind `mlp` or `auto`, which becomes
+            `mlp`.
         top: Section of the top model, of kind `mlp`.
         depth: Number of layers that move, 1 or more; one is left below the cut.
 
@@ -37,6 +38,8 @@ def moved_cut(bottom: Section, top: Section, depth: int) -> tuple[Section, Secti
     for name, section in sections.items():
         if not isinstance(section, Mapping):
             raise ValueError(f"cut_depth with a bottom model for each party, got {section!r}")
+        if section.get("kind") == "auto":
+            section = {**section, "kind": "mlp"}
         hidden = _movable(section, top, depth)
         moved[name] = {**section, "hidden": hidden[:-depth]}
         towers.add(tuple(hidden[-depth:]))

@@ -55,7 +55,7 @@ class ModelConfig(FrozenModel):
         depth = raw.get("cut_depth") if isinstance(raw, Mapping) else None
         if type(depth) is not int or depth < 1:
             return raw
-        bottom, top = raw.get("bottom") or {**BOTTOM, "kind": "mlp"}, raw.get("top") or TOP
+        bottom, top = raw.get("bottom") or BOTTOM, raw.get("top") or TOP
         if not isinstance(bottom, Mapping) or not isinstance(top, Mapping):
             return raw
         bottom, top = moved_cut(bottom, top, depth)
