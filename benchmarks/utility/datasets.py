@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +48,8 @@ class DataSet:
         """The same columns of fewer rows, drawn at random."""
         chosen = np.sort(np.random.default_rng(0).choice(len(self.labels), rows, replace=False))
         parts = {name: part.iloc[chosen].reset_index(drop=True) for name, part in self.parts.items()}
-        return replace(self, name=f"{self.name}, {rows:,} rows", parts=parts, labels=self.labels[chosen], seeds=seeds)
+        name = re.sub(r", [0-9,]+ rows$", "", self.name)
+        return replace(self, name=f"{name}, {rows:,} rows", parts=parts, labels=self.labels[chosen], seeds=seeds)
 
 
 def _divided(name: str, table: pd.DataFrame, label: str, own: int, seeds: int, task: TaskKind = "binary") -> DataSet:

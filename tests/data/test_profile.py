@@ -15,11 +15,16 @@ ROWS = 480
 
 
 def profiled(
-    column: object, features: FeaturesConfig | None = None, label: object = None, name: str = "x"
+    column: object,
+    features: FeaturesConfig | None = None,
+    label: object = None,
+    name: str = "x",
+    *,
+    rare_are_odd: bool = True,
 ) -> ColumnProfile:
     columns = {name: pa.array(column), "y": pa.array(label if label is not None else [0, 1] * (ROWS // 2))}
     table = PartyTable("bank", pa.table(columns), label="y", features=features)
-    return next(profile for profile in table.profiles("bank") if profile.name == name)
+    return next(profile for profile in table.profiles("bank", rare_are_odd=rare_are_odd) if profile.name == name)
 
 
 def numbers() -> list[float]:
@@ -98,6 +103,7 @@ def test_many_rare_categories() -> None:
     rare = [f"site {row % 200}" for row in range(ROWS)]
     assert "200 categories in 480 rows" in profiled(rare).notes[0]
     assert "min_count" in profiled(rare, FeaturesConfig(categorical=("x",))).notes[0]
+    assert not profiled(rare, rare_are_odd=False).notes, "the bottom model is made for them"
     assert not profiled([f"site {row % 40}" for row in range(ROWS)]).notes
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv as csv
 import pytest
 
 from cutlayer.config import Job
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.jobs.cautions import cautions_of
+from cutlayer.jobs.forecast import forecast
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job
 
@@ -60,3 +64,20 @@ def test_a_delta_above_one_in_all_rows() -> None:
     job = Job.model_validate(raw)
     assert any("delta 0.001 is above 1 / 3,200" in line for line in cautions(job))
     assert not any("delta" in line for line in cautions(job, training=900))
+
+
+def test_rare_categories_are_odd_where_the_model_is_not_made_for_them(tmp_path: Path) -> None:
+    ids = [f"c{row}" for row in range(600)]
+    tables = {
+        ACTIVE: {"label": [row * 7 % 3 % 2 for row in range(600)]},
+        PASSIVES[0]: {"shop": [f"s{i}" for i in range(200)] * 3},
+    }
+    raw = raw_job(active_features=False)
+    for party, columns in tables.items():
+        csv.write_csv(pa.table({"id": ids, **columns}), tmp_path / f"{party}.csv")
+        raw["parties"][party]["table"] = str(tmp_path / f"{party}.csv")
+    for kind, used, warned in (("auto", "tabular", False), ("mlp", "mlp", True)):
+        raw["model"]["bottom"] = {"kind": kind, "hidden": [8, 4]}
+        result = forecast(Job.model_validate(raw))
+        assert [party.bottom for party in result.parties] == [None, used]
+        assert any("too rare to learn from" in note for column in result.columns for note in column.notes) == warned

@@ -115,12 +115,13 @@ def _parties(result: Forecast) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("party", max_width=16, overflow="ellipsis", no_wrap=True)
     table.add_column("role", no_wrap=True)
-    for head in ("rows", "cat.", "num.", "cut", "weights", "sent/epoch", "on disk"):
+    for head in ("rows", "cat.", "num.", "model", "cut", "weights", "sent/epoch", "on disk"):
         table.add_column(head, justify="right", no_wrap=True)
     for party in result.parties:
         sent = f"{size(party.bytes_once)} once" if party.bytes_once else size(party.bytes_per_epoch)
-        counts = (str(party.categorical), str(party.numeric), str(party.width or "-"), f"{party.parameters:,}")
-        table.add_row(party.name, party.role, f"{party.rows:,}", *counts, sent, size(party.store_bytes))
+        columns = (str(party.categorical), str(party.numeric))
+        model = (party.bottom or "-", str(party.width or "-"), f"{party.parameters:,}")
+        table.add_row(party.name, party.role, f"{party.rows:,}", *columns, *model, sent, size(party.store_bytes))
     return table
 
 

@@ -151,14 +151,15 @@ class PartyTable:
         """
         return self._table.take(name, positions)
 
-    def profiles(self, party: str) -> tuple[ColumnProfile, ...]:
+    def profiles(self, party: str, *, rare_are_odd: bool) -> tuple[ColumnProfile, ...]:
         """What each column was taken for; of a table that is read in batches, by its first 131,072 rows.
 
         Args:
             party: Name of the owner.
+            rare_are_odd: Whether to note columns of rare categories, which some bottom models are made for.
         """
         table = next(self._table.batches())
-        return tuple(column_profiles(party, table, self._features, self.label, self.where))
+        return tuple(column_profiles(party, table, self._features, self.label, self.where, rare_are_odd=rare_are_odd))
 
     def values(self, name: str) -> pa.ChunkedArray:
         """Values of any column, in the table's own order.

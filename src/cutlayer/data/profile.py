@@ -52,7 +52,7 @@ class ColumnProfile(FrozenModel):
 
 
 def column_profiles(
-    party: str, table: pa.Table, features: FeaturesConfig, label: str | None, where: str
+    party: str, table: pa.Table, features: FeaturesConfig, label: str | None, where: str, *, rare_are_odd: bool = True
 ) -> Iterator[ColumnProfile]:
     """Profile the feature columns and the label of a party's own table.
 
@@ -62,20 +62,28 @@ def column_profiles(
         features: Columns that are features, their names written out.
         label: Name of the label column; `None` at a passive party.
         where: Name of the table, for error messages.
+        rare_are_odd: Whether to note columns of rare categories.
     """
     labels = None if label is None else table.column(label)
     stated = {*features.categorical, *features.vocabulary}
     for name in () if isinstance(features.include, str) else features.include:
         column = table.column(name)
         kind = "category" if name in stated else kind_of(name, column.type, where)
-        yield _profile(party, name, column, kind, labels, meant=name in stated)
+        yield _profile(party, name, column, kind, labels, meant=name in stated, rare_is_odd=rare_are_odd)
     if label is not None and labels is not None:
         kind = "number" if pa.types.is_floating(labels.type) else "category"
         yield _described(party, label, labels, kind, "label", ())
 
 
 def _profile(
-    party: str, name: str, column: pa.ChunkedArray, kind: Kind, labels: pa.ChunkedArray | None, *, meant: bool
+    party: str,
+    name: str,
+    column: pa.ChunkedArray,
+    kind: Kind,
+    labels: pa.ChunkedArray | None,
+    *,
+    meant: bool,
+    rare_is_odd: bool,
 ) -> ColumnProfile:
     if kind == "image":
         return _described(party, name, column, kind, "feature", ())
@@ -85,7 +93,7 @@ def _profile(
     distinct = pc.count_distinct(present).as_py()
     if not len(present):
         notes = ["it holds no value; exclude it"]
-    elif kind == "category" and not notes and are_rare(distinct, len(present)):
+    elif kind == "category" and rare_is_odd and not notes and are_rare(distinct, len(present)):
         notes = [
             f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; use a bottom "
             "model of kind auto (the default) or tabular, or set categories.min_count, such as 5"

@@ -25,7 +25,7 @@ from cutlayer.errors import DataError
 from cutlayer.jobs.cautions import cautions_of
 from cutlayer.jobs.check import check_job, imports_of, notes_of
 from cutlayer.kernels.packed_rows import row_bytes
-from cutlayer.models import tapped
+from cutlayer.models import resolved_section, suits_rare_categories, tapped
 from cutlayer.parties.device import described, device_of
 from cutlayer.parties.split import draw_split
 from cutlayer.tasks import Task
@@ -53,6 +53,7 @@ class PartyForecast(FrozenModel):
         rows: Number of rows of its own table.
         categorical: Number of categorical columns.
         numeric: Number of numeric columns, pixels included.
+        bottom: Kind of its bottom model, `auto` resolved; `None` without features.
         width: Number of columns of its embedding; `None` without features.
         parameters: Number of trained numbers.
         bytes_per_epoch: Bytes that it sends in an epoch: embeddings upwards, or cut gradients downwards.
@@ -66,6 +67,7 @@ class PartyForecast(FrozenModel):
     rows: int
     categorical: int
     numeric: int
+    bottom: str | None
     width: int | None
     parameters: int
     bytes_per_epoch: int
@@ -145,7 +147,11 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         {name: table.id_kind for name, table in tables.items()}, {name: table.rows for name, table in tables.items()}
     )
     check_id_rules({name: table.id_rule for name, table in tables.items()})
-    profiles = tuple(profile for name, table in tables.items() for profile in table.profiles(name))
+    profiles = tuple(
+        profile
+        for name, table in tables.items()
+        for profile in table.profiles(name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)))
+    )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
     positions = intersect({name: table.digests for name, table in tables.items()})
     sums = tuple(
@@ -253,6 +259,7 @@ def _party(
         rows=tables[name].rows,
         categorical=len(store.columns.cardinalities) if store else 0,
         numeric=store.columns.inputs.numbers if store else 0,
+        bottom=str(resolved_section(job.bottom_of(name), store.columns.inputs)["kind"]) if store else None,
         width=widths.get(name),
         parameters=sum(parameter.numel() for parameter in (*(bottom.parameters() if bottom else ()), *top)),
         bytes_per_epoch=upwards if role == "passive" else downwards,

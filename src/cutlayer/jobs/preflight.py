@@ -15,6 +15,7 @@ from cutlayer.errors import CutlayerError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.models import suits_rare_categories
 from cutlayer.parties.device import described, device_of
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.together import open_table
@@ -87,7 +88,7 @@ def _exposed(job: Job, name: str) -> str:
 def _columns(job: Job, name: str, cautions: list[Check]) -> str:
     """Rows of a party's table, and how its columns are read; adds what is odd about a column to the cautions."""
     table = open_table(job, name, {})
-    for column in table.profiles(name):
+    for column in table.profiles(name, rare_are_odd=not suits_rare_categories(job.bottom_of(name))):
         cautions += [Check(f"column {column.name}", note, caution=True) for note in column.notes]
     everything = np.arange(table.rows)
     store = table.prepare(everything, everything).store

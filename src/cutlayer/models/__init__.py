@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.config.device import Precision
 from cutlayer.errors import ConfigError
-from cutlayer.models.auto import AutoBottomConfig, auto_bottom, resolved_section
+from cutlayer.models.auto import AutoBottomConfig, auto_bottom, resolved_section, suits_rare_categories
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
 from cutlayer.models.consent import allowed_models, check_allowed, modules_of
@@ -41,6 +41,7 @@ __all__ = [
     "modules_of",
     "resolved_section",
     "stated_width",
+    "suits_rare_categories",
     "tapped",
 ]
 

@@ -35,6 +35,11 @@ def auto_bottom(config: AutoBottomConfig, inputs: Inputs) -> BottomModel:
     return MlpBottom(MlpBottomConfig(hidden=config.hidden), inputs)
 
 
+def suits_rare_categories(raw: Mapping[str, Any]) -> bool:
+    """Whether the bottom model of a section is made for columns of rare categories, where there are any."""
+    return isinstance(raw, Mapping) and raw.get("kind") in ("auto", "tabular")
+
+
 def resolved_section(raw: Mapping[str, Any], inputs: Inputs) -> Mapping[str, Any]:
     """The section of a bottom model, with the kind that `auto` stands for."""
     if raw.get("kind") != "auto":
