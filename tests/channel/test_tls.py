@@ -15,14 +15,16 @@ import grpc
 import pytest
 import torch
 
+from cutlayer.certificates import Credentials
 from cutlayer.certificates import files as certificate_files
-from cutlayer.channel import Kind
+from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink, connect
 from cutlayer.channel.grpc_link import FROM, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import serve
 from cutlayer.errors import PeerLost, ProtocolError, TrustError
+from cutlayer.parties.messages import check_present, close_reason
 from tests.channel.certificates import Federation
 
 HERE = "127.0.0.1:0"
@@ -181,8 +183,16 @@ def test_a_revoked_client_is_refused_without_a_restart(made):
             assert bank.receive(bank.ports["telco"]).kind == Kind.CLOSE
             telco.port.send(Kind.COMMITTED, epoch=0)
             made.authority.revoke("telco")
-            with pytest.raises(TrustError, match=r"the certificate of spiffe://loans/telco \(serial \w+\) is revoked"):
+            told = (
+                r"the certificate of spiffe://loans/telco \(serial \w+\) is revoked; invite the party again .*--resume"
+            )
+            with pytest.raises(TrustError, match=told) as refused:
                 bank.receive(bank.ports["telco"])
+            left = Message(
+                Kind.CLOSE, "bank", "telco", "run", -1, -1, 0, fields={"reason": close_reason(refused.value)}
+            )
+            with pytest.raises(ProtocolError, match="bank left: it does not accept a certificate any more; its output"):
+                check_present(left)
         with pytest.raises(
             ProtocolError, match=r"refused the link: the certificate of spiffe://loans/telco .* revoked"
         ):
@@ -335,6 +345,17 @@ def test_a_renewed_certificate_is_taken_up_at_the_end_of_an_epoch(made):
         assert [telco.receive(telco.port).fields["reason"] for _ in range(3)] == [f"down {n}" for n in range(3)]
         assert bank._certificates["telco"].serial_number != first
     assert [text for text in said if "connected again" in text]
+
+
+def test_a_new_revocation_list_is_not_reported_as_a_new_certificate(made):
+    said = []
+    credentials = Credentials(made.files("bank"), said.append)
+    made.authority.revoke("telco")
+    credentials.current()
+    assert said == ["the revocation list was replaced; certificates on it: 1"]
+    made.authority.renew("bank", 30, made.files("bank").cert)
+    credentials.current()
+    assert "this party's certificate is valid until" in said[1]
 
 
 def test_half_replaced_files_stay_without_effect(made):

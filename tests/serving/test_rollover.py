@@ -50,7 +50,10 @@ def test_a_callers_total_holds_after_a_restart_with_the_new_run(runs: Path) -> N
         asyncio.run(ask(run, ids, status))
 
 
-def test_no_answer_mixes_versions_while_they_are_switched(runs: Path) -> None:
+def test_no_answer_mixes_versions_while_they_are_switched(runs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def told_by_parties() -> list[str]:
+        return [text for text in (record.getMessage() for record in caplog.records) if "no stream to" in text]
+
     expected = {name: offline(runs / name, IDS) for name in ("old", "new")}
     assert np.abs(expected["old"] - expected["new"]).min() > 1e-4
 
@@ -80,8 +83,13 @@ def test_no_answer_mixes_versions_while_they_are_switched(runs: Path) -> None:
             await admin(served, "unload", 409, version=old)  # the current one
             await admin(served, "unload", version=new)
             await admin(served, "switch", 404, version=new)
+            served.active.peers.end_unloaded()
+            while len(served.active.peers.connected) > 2 or len(told_by_parties()) < 2:
+                await asyncio.sleep(0.01)
+            assert not (await served.predict(IDS))["degraded"]
 
     asyncio.run(check())
+    assert all("it has no run loaded that part " in text for text in told_by_parties())
 
 
 def test_a_half_of_another_training_is_not_connected(runs: Path) -> None:

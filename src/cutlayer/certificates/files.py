@@ -124,7 +124,13 @@ class Credentials:
                 self._notify(f"replaced certificate files are not used: {problem}")
             else:
                 self.problem = ""
-                if fresh != self._loaded:
+                if fresh.revoked != self._loaded.revoked:
+                    self._notify(f"the revocation list was replaced; certificates on it: {len(fresh.revoked)}")
+                if (fresh.authorities, fresh.chain, fresh.key) != (
+                    self._loaded.authorities,
+                    self._loaded.chain,
+                    self._loaded.key,
+                ):
                     until = f"{fresh.certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
                     self._notify(f"certificate files were replaced; this party's certificate is valid until {until}")
                 self._loaded = fresh

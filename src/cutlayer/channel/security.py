@@ -16,6 +16,8 @@ from cutlayer.certificates.probe import probe
 from cutlayer.channel.address import split_address
 from cutlayer.errors import TrustError
 
+_REVOKED = "invite the party again (cutlayer keys invite); with a new certificate a run goes on with --resume"
+_EXPIRED = "renew it (cutlayer keys renew); a run then goes on with --resume"
 _VERSION = b"TLSv1.3"
 HANDSHAKE = 10.0
 """Seconds that a TLS handshake may take."""
@@ -74,9 +76,9 @@ class Security:
         """
         if self.credentials.current().is_revoked(certificate):
             serial = f"{certificate.serial_number:x}"
-            raise TrustError(f"the certificate of {identity_of(certificate)} (serial {serial}) is revoked")
+            raise TrustError(f"the certificate of {identity_of(certificate)} (serial {serial}) is revoked; {_REVOKED}")
         if reason := out_of_date(certificate):
-            raise TrustError(f"the certificate of {identity_of(certificate)} is {reason}")
+            raise TrustError(f"the certificate of {identity_of(certificate)} is {reason}; {_EXPIRED}")
 
     def open_channel(
         self, address: str, peer: str, options: Sequence[tuple[str, Any]], timeout: float = HANDSHAKE

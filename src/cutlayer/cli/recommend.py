@@ -102,7 +102,9 @@ def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> 
         for line in diff.splitlines():
             style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
             console.print(Text(plain(line), style), soft_wrap=True)
-        console.print()
+        console.print(
+            Text("\nPut them into the job file: a job in another folder has another secret and ledger.\n", "dim")
+        )
     elif result.best is not None:
         console.print(Text("\nThe job file states this protection already: nothing to change.\n"))
     console.print(Text(f"{'job file':<11}", "dim") + Text(plain(str(folder / "recommended.yaml"))), soft_wrap=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.data.row_arrays import GrowingRows
-from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError
+from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError, TrustError
 from cutlayer.parties.numbers import check_received
 
 DONE = "done"
@@ -40,6 +40,10 @@ def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes
     return message
 
 
+_EXPLAINED = {TrustError.__name__: "it does not accept a certificate any more"}
+"""Reasons in words, by the kind of failure that a peer sent."""
+
+
 def check_present(message: Message) -> None:
     """Raise if the message reports that its sender stopped.
 
@@ -55,7 +59,7 @@ def check_present(message: Message) -> None:
         if error == PeerLost.__name__:
             why = f"it has lost {missing or 'another party'} itself"
             raise PeerLost(f"lost {message.sender}: {why}; resume when all are back")
-        raise ProtocolError(f"{message.sender} left: {reason}")
+        raise ProtocolError(f"{message.sender} left: {_EXPLAINED.get(error, reason)}; its output says why")
 
 
 def close_reason(failure: CutlayerError) -> str:

@@ -21,12 +21,12 @@ def plain(text: str) -> str:
 
 
 def auc(value: float | None) -> str:
-    """Three digits: a leak is rarely known better.
+    """Three digits: a leak, or a difference of two, is rarely known better.
 
-    >>> auc(0.55249), auc(None)
-    ('0.552', 'n/a')
+    >>> auc(0.55249), auc(-0.0004), auc(None)
+    ('0.552', '0.000', 'n/a')
     """
-    return NOT_AVAILABLE if value is None else f"{value:.3f}"
+    return decimals(value)
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -93,7 +93,7 @@ class PassiveService:
             ProtocolError: the active party refuses this one for good, or something else answers at the address.
             CutlayerError: a protection was not applied, or the release log cannot be written: nothing was sent.
         """
-        wait, reported = _BACKOFF[0], False
+        wait, reported = _BACKOFF[0], set[str]()
         while True:
             reason = ""
             try:
@@ -102,14 +102,14 @@ class PassiveService:
                 reason = str(lost)
             except grpc.aio.AioRpcError as lost:
                 self._check_end(lost.code(), lost.details() or "")
-                reason = lost.code().name
+                reason = self._why(lost.code())
             if self.answered.connected:
-                reported = False
-            if reason:  # a warning once for each outage, not at every attempt
-                level = logging.INFO if reported else logging.WARNING
+                reported.clear()
+            if reason:  # a warning once for each outage and reason, not at every attempt
+                level = logging.INFO if reason in reported else logging.WARNING
                 place = f"no stream to {self.active} at {self.address}"
                 logger.log(level, "%s: %s; trying again until it answers: %s", self.party, place, reason)
-                reported = True
+                reported.add(reason)
             wait = _BACKOFF[0] if self.answered.connected else min(2 * wait, _BACKOFF[1])
             self.answered.connected = False
             await asyncio.sleep(wait)
@@ -154,7 +154,10 @@ class PassiveService:
                     logger.warning("%s: the stream to %s was ended: %s", self.party, self.active, fault)
                     return
                 await call.write(frame)
-            self._check_end(await call.code(), await call.details())
+            code = await call.code()
+            self._check_end(code, await call.details())
+            if code is grpc.StatusCode.FAILED_PRECONDITION:
+                raise PeerLost(self._why(code))
         finally:
             call.cancel()
 
@@ -214,6 +217,12 @@ class PassiveService:
 
     def _message(self, kind: Kind, number: int, tensors: Any = None, fields: Any = None) -> Message:
         return message(kind, self.party, self.active, self.tag, number, tensors, fields)
+
+    def _why(self, code: grpc.StatusCode) -> str:
+        """Why there is no stream, in words where the part's operator can do something about it."""
+        if code is grpc.StatusCode.FAILED_PRECONDITION:
+            return f"it has no run loaded that part {self.tag} belongs to"
+        return str(code.name)
 
     def _check_end(self, code: grpc.StatusCode, why: str) -> None:
         """Raise where another attempt would be refused too."""

@@ -87,6 +87,12 @@ class Peers:
         await self._server.start()
         self.address = f"{address.rpartition(':')[0]}:{bound}"
 
+    def end_unloaded(self) -> None:
+        """End the streams of parts that no loaded run has; their parties say so, and try again."""
+        for (name, version), peer in list(self.connected.items()):
+            if self.width_of(name, version) is None:
+                peer.lost()
+
     async def close(self) -> None:
         """End all streams."""
         if self._server is not None:

@@ -112,7 +112,7 @@ async def serve_passive(
             sample = _sample(trained, config)
             service = PassiveService(releases, address, audit, _counting(features, drift), security, trail, sample)
             with _metrics(config, service, drift) as shown:
-                about = {"party": trained.party, "connects_to": address, "version": service.tag}
+                about = {"party": trained.party, "connects_to": address, "part": service.tag}
                 started({**about, "metrics": shown} if shown else about)
                 async with _synced(audit, lambda: () if sample is None else (sample,)):
                     await service.run()

@@ -16,6 +16,8 @@ from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
 
 R = TypeVar("R", bound=FrozenModel)
+_GRACE = 5.0
+"""Seconds, beside two deadlines, until the streams of an unloaded version end: more than a request takes."""
 
 
 class LoadRequest(FrozenModel):
@@ -104,6 +106,9 @@ class Rollover:
             self._versions.unload(request.version)
         except CutlayerError as failure:
             raise Refused(409, str(failure)) from None
+        # Requests under way keep their version, and its streams, until they are answered.
+        grace = _GRACE + 2 * self._versions.config.deadline_ms / 1000
+        asyncio.get_running_loop().call_later(grace, self._peers.end_unloaded)
         return {"unloaded": request.version}
 
     def _here(self, model: ServedModel, name: str) -> bool:

@@ -55,6 +55,7 @@ def _version(batcher: Batcher, peers: Peers) -> dict[str, Any]:
     return {
         "version": model.version,
         "run": model.trained.folder.path.name,
+        "parts": model.tags,
         "connected": [name for name in model.passives if peers.get(name, model.tags[name]) is not None],
         "batches": batcher.batches,
         "rows": batcher.batched_rows,

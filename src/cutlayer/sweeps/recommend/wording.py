@@ -85,7 +85,7 @@ def check_table(result: Recommendation) -> Table:
         ("Protection", lambda candidate: candidate.name),
         (number(f"test {name_of(result.metric)}"), lambda candidate: metric(candidate.utility)),
         (number("loss"), lambda candidate: f"{difference(candidate.loss)} ± {metric(candidate.loss_margin)}"),
-        (number(of), lambda candidate: f"{metric(candidate.leak)} ± {metric(candidate.leak_margin)}"),
+        (number(of), lambda candidate: f"{auc(candidate.leak)} ± {auc(candidate.leak_margin)}"),
         ("within limits", lambda candidate: "yes" if candidate.reached else "no"),
         own=lambda candidate: candidate.name == result.best,
     )
