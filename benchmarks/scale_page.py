@@ -91,6 +91,7 @@ def page(memory: str, conditions: str, sizes: list[Size], alignment: list[dict[s
         sums=sums,
         aligned=aligned,
         slope=f"{_slope(alignment):.2f}",
+        encode=", ".join(f"{size.stages['encode'].peak_mb - 390:.0f}" for size in ours),
     )
     return wrapped(text)
 
@@ -147,12 +148,12 @@ it: the system drops them when it needs room.
 
 ![Memory](figures/scale-memory.svg)
 
-Above the libraries' 390 MB, a batch that is encoded takes some 150 MB at any number of rows. Digests and the order of
+Above the libraries' 390 MB, encoding takes some {encode} MB at these numbers of rows. Digests and the order of
 the rows lie in mapped files where they are large. What grows are the labels, and what is predicted for the validation
 and test rows. See [how memory is bounded](../how-to/large-tables.md#memory).
 
-Encoding costs more per row at 10,000,000 rows than at fewer: at `memory: {memory}` the rows are put into order through
-512 files, and each batch of 131,072 rows adds some 250 rows to each file.
+Rows are put into order as rows of a fixed width, a category as the number of its value: 108 bytes for each row of the
+passive party. A column with more than four times `max_codes` values is ordered as text; this is not measured here.
 
 ## Alignment
 
