@@ -182,7 +182,7 @@ shuffle of all rows within the noise of four seeds (`tests/data/test_block_shuff
 
 ## Not measured
 
-- A hundred million rows.
+- pandas at a hundred million rows, which would need some 100 GB of memory.
 - A store that is larger than the machine's memory, and cold reads: files were in the system's cache.
 - Several repeats: each figure is of one run. Processor time hardly depends on what else runs; wall time does, and
   is in the results file.
