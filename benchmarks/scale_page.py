@@ -91,7 +91,8 @@ def page(memory: str, conditions: str, sizes: list[Size], alignment: list[dict[s
         sums=sums,
         aligned=aligned,
         slope=f"{_slope(alignment):.2f}",
-        encode=", ".join(f"{size.stages['encode'].peak_mb - 390:.0f}" for size in ours),
+        encode=f"{ours[-1].stages['encode'].peak_mb:,.0f}",
+        largest=f"{max(stage.peak_mb for stage in ours[-1].stages.values()):,.0f}",
     )
     return wrapped(text)
 
@@ -148,9 +149,10 @@ it: the system drops them when it needs room.
 
 ![Memory](figures/scale-memory.svg)
 
-Above the libraries' 390 MB, encoding takes some {encode} MB at these numbers of rows. Digests and the order of
-the rows lie in mapped files where they are large. What grows are the labels, and what is predicted for the validation
-and test rows. See [how memory is bounded](../how-to/large-tables.md#memory).
+The libraries take 390 MB of it. At the most rows encoding takes {encode} MB and the largest stage {largest} MB.
+
+Digests and the order of the rows lie in mapped files where they are large. What grows are the labels, and what is
+predicted for the validation and test rows. See [how memory is bounded](../how-to/large-tables.md#memory).
 
 Rows are put into order as rows of a fixed width, a category as the number of its value: 108 bytes for each row of the
 passive party. A column with more than four times `max_codes` values is ordered as text; this is not measured here.
