@@ -64,9 +64,9 @@ def test_check_shows_each_party_on_one_line_with_sizes_people_can_read(place):
     parties = {"bank": JOB["parties"]["bank"], name: JOB["parties"]["telco"]}
     place.write(changed({**JOB, "parties": parties}, {"train.batch_size": 128}))
     out = place.call("check", place.file).out
-    assert re.search(r"^party +role +rows +cat\. +num\. +cut +weights +sent/epoch +on disk$", out, re.M)
-    assert re.search(r"^bank +active +200 +0 +1 +4 +[\d,]+ +2\.56\skB +800\sB$", out, re.M)
-    assert re.search(r"^national_census… +passive +200 +1 +1 +4 +[\d,]+ +2\.88\skB +1\.60\skB$", out, re.M)
+    assert re.search(r"^party +role +rows +cat\. +num\. +model +cut +weights +sent/epoch +on disk$", out, re.M)
+    assert re.search(r"^bank +active +200 +0 +1 +mlp +4 +[\d,]+ +2\.56\skB +800\sB$", out, re.M)
+    assert re.search(r"^national_census… +passive +200 +1 +1 +mlp +4 +[\d,]+ +2\.88\skB +1\.60\skB$", out, re.M)
 
 
 def test_sizes():
