@@ -17,8 +17,8 @@ class AutoBottomConfig(FrozenModel):
     """`tabular` where most categories of some column are too rare to learn from, else `mlp`.
 
     The embeddings of categories in `tabular` begin at zero, so that a category of few training rows adds little; those
-    of `mlp` begin at random. A job takes `mlp` where the bottom model is not trained by gradients of the active party
-    (`release: once`), has a `fit`, or is protected by `dp_bottom`, which refuses dropout.
+    of `mlp` begin at random. A job takes `mlp` where gradients of the active party reach the bottom model in warm-up
+    epochs at most (`release: once`), where it has a `fit`, and under `dp_bottom`, which refuses dropout.
 
     Attributes:
         hidden: widths of the layers; the last is the width of the cut.
