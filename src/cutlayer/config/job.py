@@ -139,7 +139,7 @@ class Job(FrozenModel):
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The section of one party's bottom model; `mlp` for `auto` where gradients do not train the model freely.
 
-        That is a passive party that releases once or has a `fit`, whose model gradients reach in warm-up epochs at most,
+        That is a passive party that releases once or has a `fit`, whose model gradients reach at most in warm-up,
         and `dp_bottom`, which refuses dropout.
         """
         section, own = self.model.bottom_of(party), self.parties[party]
