@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from cutlayer.accounting import DPSGD, Entry, Event, Ledger, RandomizedResponse
+from cutlayer.accounting import DPSGD, Entry, Event, LabelFree, Ledger, NoFormalGuarantee, RandomizedResponse
 from cutlayer.attacks import REGISTRY
 from cutlayer.cli import app
 from cutlayer.config import Job, validated
@@ -107,6 +107,19 @@ def test_a_run_without_protections_is_its_own_undefended_run(card: PrivacyCard) 
     assert not card.protected
     assert annex_markdown(card).count("| this run |") == len(card.evidence)
     assert "| this run |" not in annex_markdown(card.model_copy(update={"protected": True}))
+
+
+@pytest.mark.parametrize("event", [LabelFree(), NoFormalGuarantee("the run stops early")])
+def test_a_release_without_labels_is_a_measure_though_it_changes_no_message(event: Event) -> None:
+    report = Report.model_validate(binary()).model_copy(update={"protections": (), "ledger": Ledger(())})
+    bare = Facts(report, (), (), ())
+    assert not bare.protected
+    assert (bare.mechanisms, bare.measures[:4]) == ("no protection", "none")
+    entry = Entry("label_free", "bank", "labels", ("telco",), event)
+    facts = Facts(report.model_copy(update={"ledger": Ledger((entry,))}), (), (), ())
+    assert facts.protected
+    for text in (facts.mechanisms, facts.measures):
+        assert text.startswith("bank: label_free (protects labels) towards telco")
 
 
 @pytest.mark.parametrize(("event", "drawn"), [(RandomizedResponse(1.0, 2), False), (DPSGD(1.0, 5), True)])

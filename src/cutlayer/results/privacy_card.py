@@ -125,7 +125,7 @@ class PrivacyCard(Document):
         created: Start of the run, ISO 8601.
         cutlayer: Version of this package.
         statement: Worst leak and utility, in a sentence.
-        protected: Whether any protection acted in this run.
+        protected: Whether any protection acted in this run, or no message to some party depended on a label.
         learns: Who could learn what, in words.
         columns: The columns that went in, by party.
         evidence: Every attack with its control and its naive baseline.

@@ -58,7 +58,7 @@ def build_card(path: Path) -> PrivacyCard:
         created=report.run.created,
         cutlayer=report.run.cutlayer,
         statement=f"{verdict(report)}.",
-        protected=bool(report.protections),
+        protected=facts.protected,
         learns=learns_of(evidence, report.task.kind),
         columns=columns,
         evidence=evidence,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cutlayer.accounting import DPSGD, GaussianRelease
 from cutlayer.accounting.ledger import Total
+from cutlayer.config.party import LABEL_FREE
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import Evidence, PartyColumns, SubgroupUtility, Threat
@@ -59,7 +60,7 @@ class Facts:
             )
             for part in self.report.protections
         ]
-        return "; ".join(made) or "no protection"
+        return "; ".join([*made, *self._label_free()]) or "no protection"
 
     @property
     def accountants(self) -> str:
@@ -184,7 +185,21 @@ class Facts:
     def measures(self) -> str:
         """Protections by owner, or none."""
         made = [f"{part.party}: {part.name} (protects {part.protects})" for part in self.report.protections]
-        return "; ".join(made) or "none beyond that rows and labels stay with their owners"
+        return "; ".join([*made, *self._label_free()]) or "none beyond that rows and labels stay with their owners"
+
+    @property
+    def protected(self) -> bool:
+        """Whether a protection acted, or no message to some party depends on a label."""
+        return bool(self.report.protections or self._label_free())
+
+    def _label_free(self) -> list[str]:
+        """Releases without labels, which change no message and so are no protection with evidence of its own."""
+        entries = (entry for entry in self.report.ledger.entries if entry.protection == LABEL_FREE)
+        return [
+            f"{entry.party}: {entry.protection} (protects {entry.protects}) towards {', '.join(entry.towards)}, "
+            "by a single release before training"
+            for entry in entries
+        ]
 
     @property
     def who(self) -> str:
