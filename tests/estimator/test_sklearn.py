@@ -42,10 +42,15 @@ def _in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
 
 
+def unmet(_: Any) -> dict[str, str]:
+    """A row of weight 2 is drawn into one batch, and two equal rows into two; and rows of weight 0 are held out too."""
+    return {"check_sample_weight_equivalence_on_dense_data": "batches and split are drawn by the number of rows"}
+
+
 @pytest.mark.slow
-@parametrize_with_checks([VerticalClassifier(**FAST), VerticalRegressor(**FAST)])
+@parametrize_with_checks([VerticalClassifier(**FAST), VerticalRegressor(**FAST)], expected_failed_checks=unmet)
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
-    """All of them; scikit-learn itself skips the one for arrays of other libraries, unless SCIPY_ARRAY_API is set."""
+    """All but `unmet`; scikit-learn skips the one for other arrays itself, unless SCIPY_ARRAY_API is set."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as the checks' own runner does
         check(estimator)

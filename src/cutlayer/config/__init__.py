@@ -4,7 +4,7 @@ from cutlayer.config.base import FrozenModel, registered, validated
 from cutlayer.config.ids import IdConfig
 from cutlayer.config.job import Job, ModelConfig
 from cutlayer.config.limits import LimitsConfig
-from cutlayer.config.party import AuditConfig, BudgetConfig, PartyConfig, PrivateFile, PrivatePart
+from cutlayer.config.party import AuditConfig, BudgetConfig, LabelFreeConfig, PartyConfig, PrivateFile, PrivatePart
 from cutlayer.config.serve import CallerConfig, HttpConfig, ServeConfig
 from cutlayer.config.table import CategoriesConfig, FeaturesConfig, NumbersConfig, TableConfig
 from cutlayer.config.train import EarlyStopConfig, OptimizerConfig, SplitConfig, TrainConfig
@@ -21,6 +21,7 @@ __all__ = [
     "HttpConfig",
     "IdConfig",
     "Job",
+    "LabelFreeConfig",
     "LimitsConfig",
     "ModelConfig",
     "NumbersConfig",

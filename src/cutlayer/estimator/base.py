@@ -25,8 +25,9 @@ from cutlayer.estimator.prediction import Evaluation, embed, encode
 from cutlayer.estimator.privacy import Protections
 from cutlayer.estimator.saved import classes_of, columns_of, parameters_of, read_record, save, write_record
 from cutlayer.estimator.scratch import Scratch
+from cutlayer.estimator.shown import shown
 from cutlayer.estimator.single_table import Columns, divide
-from cutlayer.estimator.tables import Tables, check_mapping, check_rows, labels_of, read, with_labels
+from cutlayer.estimator.tables import Tables, check_mapping, check_rows, labels_of, read, weights_of, with_labels
 from cutlayer.estimator.validation import checked, checked_key, value_errors
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
@@ -51,12 +52,17 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         columns: Columns | None = None,
         bottom: Mapping[str, Any] | None = None,
         top: Mapping[str, Any] | None = None,
+        features: Mapping[str, Mapping[str, Any]] | None = None,
         protections: Protections = (),
         attacks: Literal["auto"] | Sequence[str] = "auto",
         compare: Sequence[str] = (),
         epochs: Literal["auto"] | int = "auto",
         batch_size: Literal["auto"] | int = "auto",
         lr: float = 1e-3,
+        optimizer: Mapping[str, Any] | None = None,
+        class_weight: Literal["balanced"] | None = None,
+        release: str | Mapping[str, str] = "every_step",
+        bottom_fit: Mapping[str, Mapping[str, Any]] | None = None,
         patience: int | None = None,
         validation: float = 0.1,
         test: float = 0.1,
@@ -73,12 +79,17 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.columns = columns
         self.bottom = bottom
         self.top = top
+        self.features = features
         self.protections = protections
         self.attacks = attacks
         self.compare = compare
         self.epochs = epochs
         self.batch_size = batch_size
         self.lr = lr
+        self.optimizer = optimizer
+        self.class_weight = class_weight
+        self.release = release
+        self.bottom_fit = bottom_fit
         self.patience = patience
         self.validation = validation
         self.test = test
@@ -91,23 +102,26 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.key = key
         self.predictions = predictions
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on the parties' tables.
 
         Args:
             X: DataFrame or array of each party, by name; the i-th rows of all belong together. `None` is the table of
                 an active party that has labels alone. With `columns`, one DataFrame or array of all columns.
             y: Labels (n,), known to the active party alone.
+            sample_weight: Weights of the rows in the loss (n,), 0 or more, known to the active party alone. Metrics and
+                attacks count every row once.
 
         Raises:
             CutlayerError: bad input; says which party and what to do.
         """
         with value_errors():
             given, labels = self._inputs(X, y)
-            job = job_of(self, given, self._active(given), self._kind(labels))
+            weights = weights_of(sample_weight, len(labels))
+            job = job_of(self, given, self._active(given), self._kind(labels), weighted=weights is not None)
             tables = read(given, [name for name in job.parties if name != job.active or given[name] is not None])
             check_rows(tables, len(labels))
-            tables[job.active] = with_labels(tables.get(job.active), labels)
+            tables[job.active] = with_labels(tables.get(job.active), labels, weights)
             key, (out, scratch) = checked_key(self.key), self._out()
             with torch.random.fork_rng(devices=[]), self._consent():
                 keys = Keys(Path(self.secrets or out / "keys"), key)
@@ -173,7 +187,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, job: Job, folder: RunFolder, key: bytes | None, scratch: Scratch | None) -> None:
         """Take the results of a run."""
-        self.report_ = build(folder.path)
+        self.report_ = shown(build(folder.path))
         self.models_ = Models.load(job, folder)
         self.encoders_ = self.models_.encoders
         self.folder_, self.job_, self._supplied, self._scratch = folder, job, key, scratch
@@ -229,7 +243,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "folder_")
         with self._consent():
             audit_again(self.folder_, tuple(attacks))
-        self.report_ = build(self.folder_.path)
+        self.report_ = shown(build(self.folder_.path))
         return self.report_
 
     def evaluate(self, X: Any, y: Any, absent: Collection[str] = ()) -> Evaluation:

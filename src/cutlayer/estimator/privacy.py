@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cutlayer.config import FrozenModel
+from cutlayer.config import BudgetConfig, FrozenModel, LabelFreeConfig
+from cutlayer.config.party import BUDGET, LABEL_FREE
 from cutlayer.errors import ConfigError
 from cutlayer.protections import REGISTRY, Protection
 from cutlayer.protections.base import Side
 
 Protections = Sequence[FrozenModel] | Mapping[str, Sequence[FrozenModel]]
-"""Settings such as `LabelDPConfig(eps=1.0)`: a list, or lists by party."""
+"""Settings such as `LabelDPConfig(eps=1.0)`, a budget or `LabelFreeConfig()`: a list, or lists by party."""
 
 
 def privacy_of(protections: Protections, active: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -31,10 +32,10 @@ def privacy_of(protections: Protections, active: str, names: Sequence[str]) -> d
     for name, settings in _given(protections, active, names):
         if name not in wanted:
             raise ConfigError.expected(f"protections of {', '.join(names)}", name)
-        protection = _protection(settings)
-        if protection.name in wanted[name]:
-            raise ConfigError.expected(f"{name}: {protection.name} once", "it twice", "keep one of them")
-        wanted[name][protection.name] = settings.model_dump(exclude_unset=True)
+        key = _key(settings)
+        if key in wanted[name]:
+            raise ConfigError.expected(f"{name}: {key} once", "it twice", "keep one of them")
+        wanted[name][key] = settings.model_dump(exclude_unset=True)
     return wanted
 
 
@@ -46,9 +47,20 @@ def _given(protections: Protections, active: str, names: Sequence[str]) -> Itera
             got = type(some).__name__
             raise ConfigError.expected("protections in a list", got, "such as [LabelDPConfig(eps=1.0)]")
         for settings in some:
-            for_active = _protection(settings).side == Side.ACTIVE
+            if party is None and isinstance(settings, BudgetConfig):
+                remedy = f"such as protections={{{active!r}: [BudgetConfig(epsilon=2.0), ...]}}"
+                raise ConfigError.expected("a budget by party", "one in a plain list", remedy)
+            for_active = isinstance(settings, LabelFreeConfig) or (
+                not isinstance(settings, BudgetConfig) and _protection(settings).side == Side.ACTIVE
+            )
             owners = [name for name in names if for_active == (name == active)] if party is None else [party]
             yield from ((owner, settings) for owner in owners)
+
+
+def _key(settings: object) -> str:
+    """Key of `privacy` that these settings are of."""
+    conditions = {BudgetConfig: BUDGET, LabelFreeConfig: LABEL_FREE}
+    return next((key for kind, key in conditions.items() if type(settings) is kind), None) or _protection(settings).name
 
 
 def _protection(settings: object) -> type[Protection[Any]]:
@@ -56,6 +68,7 @@ def _protection(settings: object) -> type[Protection[Any]]:
     kinds = {kind.config: kind for kind in REGISTRY.values()}
     kind = next((kind for config, kind in kinds.items() if type(settings) is config), None)
     if kind is None:
-        known = ", ".join(sorted(config.__name__ for config in kinds))
+        configs: list[type[FrozenModel]] = [*kinds, BudgetConfig, LabelFreeConfig]
+        known = ", ".join(sorted(config.__name__ for config in configs))
         raise ConfigError.expected(f"a protection's settings ({known})", type(settings).__name__)
     return kind

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.accounting import MARKER, log_of_run
-from cutlayer.config import Job
+from cutlayer.config import BudgetConfig, Job, LabelFreeConfig
+from cutlayer.config.party import BUDGET, LABEL_FREE
 from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import RunFolderError
 from cutlayer.parties.split import SPLIT_FILE
@@ -33,6 +34,11 @@ _FILES = (
     "report.html",
     _ESTIMATOR,
 )
+_CONFIGS = {kind: protection.config for kind, protection in REGISTRY.items()} | {
+    BUDGET: BudgetConfig,
+    LABEL_FREE: LabelFreeConfig,
+}
+"""Settings of each key of `privacy`."""
 _OF_A_PARTY = ("model.json", SPLIT_FILE, "noise.key", "keys.fingerprint")
 
 
@@ -91,16 +97,26 @@ def parameters_of(job: Job) -> dict[str, Any]:
         "active": job.active,
         "bottom": dict(job.model.bottom),
         "top": dict(job.model.top),
-        "protections": {
-            name: [REGISTRY[kind].config(**(options or {})) for kind, options in party.protections.items()]
+        "features": {
+            name: settings
             for name, party in job.parties.items()
-            if party.protections
+            if (settings := party.features.model_dump(exclude_defaults=True))
+        }
+        or None,
+        "protections": {
+            name: [_CONFIGS[kind](**(options or {})) for kind, options in party.privacy.items()]
+            for name, party in job.parties.items()
+            if party.privacy
         },
         "attacks": job.parties[job.active].audit.attacks,
         "compare": tuple(job.compare),
         "epochs": train.epochs,
         "batch_size": train.batch_size,
         "lr": train.optimizer.lr,
+        "optimizer": train.optimizer.model_dump(exclude_defaults=True, exclude={"lr"}) or None,
+        "class_weight": train.class_weight,
+        "release": train.release if isinstance(train.release, str) else dict(train.release),
+        "bottom_fit": {name: dict(party.fit) for name, party in job.parties.items() if party.fit is not None} or None,
         "patience": train.early_stop.patience if train.early_stop else None,
         "validation": train.split.validation,
         "test": train.split.test,

@@ -12,18 +12,38 @@ import pyarrow as pa
 from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
 
-LABEL = "label"
+LABEL, WEIGHT = "label", "weight"
 Tables = Mapping[str, Any]
 
 
-def with_labels(table: pa.Table | None, labels: npt.NDArray[Any]) -> pa.Table:
-    """The active party's table with its labels in a column of their own."""
-    column = pa.array(labels)
-    if table is None:
-        return pa.table({LABEL: column})
-    if LABEL in table.column_names:
-        raise DataError(f"a feature of the active party is called {LABEL!r}; rename it")
-    return table.append_column(LABEL, column)
+def with_labels(
+    table: pa.Table | None, labels: npt.NDArray[Any], weights: npt.NDArray[np.float64] | None = None
+) -> pa.Table:
+    """The active party's table with its labels, and weights if there are any, in columns of their own."""
+    columns = {LABEL: pa.array(labels)} | ({} if weights is None else {WEIGHT: pa.array(weights)})
+    for name, column in columns.items():
+        if table is None:
+            table = pa.table({name: column})
+        elif name in table.column_names:
+            raise DataError(f"a feature of the active party is called {name!r}; rename it")
+        else:
+            table = table.append_column(name, column)
+    return table
+
+
+def weights_of(sample_weight: Any, rows: int) -> npt.NDArray[np.float64] | None:
+    """Weights (n,) of the rows in the loss, float64; `None` if all rows have the same."""
+    if sample_weight is None:
+        return None
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError.expected("sample_weight as numbers (n,)", type(sample_weight).__name__) from None
+    if weights.shape != (rows,):
+        raise DataError.expected(f"sample_weight as numbers ({rows},), one per row", f"shape {weights.shape}")
+    if not weights.any():
+        raise DataError.expected("a sample_weight above zero in some row", "zero in all")
+    return weights
 
 
 def labels_of(y: Any) -> npt.NDArray[Any]:

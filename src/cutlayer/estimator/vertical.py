@@ -25,14 +25,23 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             `Pipeline`, `CalibratedClassifierCV`) pass one table. `None` where `X` has a table for each party.
         bottom: bottom models as in a job file, for instance `{"kind": "mlp", "hidden": [64, 32]}`.
         top: top model as in a job file.
+        features: which columns of a party are features, and their encoding, by party as in a job file, for instance
+            `{"telco": {"numbers": {"scale": "robust"}}}`.
         protections: settings such as `LabelDPConfig(eps=1.0)`; each of a list goes to the side that it belongs to, a
-            mapping names the party.
+            mapping names the party. `BudgetConfig`, by party, limits what the rows of a party may cost, and
+            `LabelFreeConfig` demands that no message depends on a label.
         attacks: names of attacks, or `auto`.
         compare: baselines to train: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`,
             `boosting`.
         epochs: number of epochs at most; `auto` as in a job file.
         batch_size: number of rows of a step; `auto` as in a job file.
-        lr: learning rate of Adam.
+        lr: learning rate, of Adam unless `optimizer` names another kind.
+        optimizer: further settings of the optimiser as in a job file, for instance
+            `{"kind": "adamw", "weight_decay": 1e-4}`.
+        class_weight: `balanced` gives every class the same part in the loss.
+        release: `once` releases each row of the passive parties a single time, before training; by party if a mapping.
+        bottom_fit: fit of the bottom models of passive parties that release once, by party, for instance
+            `{"telco": {"kind": "sketch"}}`.
         patience: stop after so many epochs without a better one; `None` stops early only where `epochs` is `auto`.
         validation: share of the rows that choose the epoch.
         test: share of the rows that are reported.
@@ -51,7 +60,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             (`DPEmbeddingConfig`) is drawn for so many, and further calls are refused.
 
     Attributes:
-        report_: the run's `Report`.
+        report_: the run's `Report`; a notebook displays it as a page.
         classes_: as in scikit-learn.
         folder_: the run folder.
     """
