@@ -59,6 +59,12 @@ def test_weights_count_in_the_loss() -> None:
     assert (model.predict(X) == Y).mean() > 0.75
 
 
+def test_a_class_without_weight_trains_nothing() -> None:
+    model = classifier(epochs=12, validation=0.0, attacks=(), class_weight={0: 0.0}).fit(X, Y)
+    assert (model.predict(X) == 1).mean() > 0.95
+    assert model.job_.train.class_weight is None
+
+
 def test_a_budget_is_of_one_party() -> None:
     given = {"bank": [LabelDPConfig(eps=1.0), BudgetConfig(epsilon=0.5)]}
     with pytest.raises(CutlayerError, match="budget"):
@@ -75,6 +81,7 @@ def test_a_budget_is_of_one_party() -> None:
         ({"bottom_fit": {"shop": {"kind": "sketch"}}}, None, "fit"),
         ({"optimizer": {"knd": "sgd"}}, None, "unknown key; did you mean 'kind'"),
         ({"class_weight": "even"}, None, "balanced"),
+        ({"class_weight": {"yes": 2.0}}, None, "class_weight of 0, 1, got 'yes'; keys are labels of y"),
         ({}, [1.0, 2.0], r"sample_weight as numbers \(240,\), one per row, got shape \(2,\)"),
         ({}, ["many"] * ROWS, "sample_weight as numbers"),
         ({}, [-1.0] * ROWS, "weights of 0 or more"),

@@ -60,7 +60,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         batch_size: Literal["auto"] | int = "auto",
         lr: float = 1e-3,
         optimizer: Mapping[str, Any] | None = None,
-        class_weight: Literal["balanced"] | None = None,
+        class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
         release: str | Mapping[str, str] = "every_step",
         bottom_fit: Mapping[str, Mapping[str, Any]] | None = None,
         patience: int | None = None,
@@ -117,7 +117,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """
         with value_errors():
             given, labels = self._inputs(X, y)
-            weights = weights_of(sample_weight, len(labels))
+            weights = weights_of(sample_weight, labels, self.class_weight)
             job = job_of(self, given, self._active(given), self._kind(labels), weighted=weights is not None)
             tables = read(given, [name for name in job.parties if name != job.active or given[name] is not None])
             check_rows(tables, len(labels))

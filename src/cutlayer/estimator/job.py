@@ -55,7 +55,8 @@ def _train(estimator: Any) -> dict[str, Any]:
         "epochs": estimator.epochs,
         "batch_size": estimator.batch_size,
         "optimizer": {"kind": "adam", "lr": estimator.lr, **(estimator.optimizer or {})},
-        "class_weight": estimator.class_weight,
+        # Weights of single classes are in those of the rows.
+        "class_weight": None if isinstance(estimator.class_weight, Mapping) else estimator.class_weight,
         "release": estimator.release,
         "seed": estimator.seed,
         "threads": estimator.threads,

@@ -31,16 +31,31 @@ def with_labels(
     return table
 
 
-def weights_of(sample_weight: Any, rows: int) -> npt.NDArray[np.float64] | None:
-    """Weights (n,) of the rows in the loss, float64; `None` if all rows have the same."""
-    if sample_weight is None:
+def weights_of(sample_weight: Any, labels: npt.NDArray[Any], class_weight: object) -> npt.NDArray[np.float64] | None:
+    """Weights (n,) of the rows in the loss, float64; `None` if all rows have the same.
+
+    Args:
+        sample_weight: Weights of the rows (n,), or `None`.
+        labels: Labels (n,).
+        class_weight: Weight of each class by label, 1 where it has none; anything but a mapping changes nothing.
+
+    Raises:
+        DataError: no numbers, another number than of rows, no weight above 0, or a class that no row has.
+    """
+    if sample_weight is None and not isinstance(class_weight, Mapping):
         return None
     try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
+        weights = np.ones(len(labels)) if sample_weight is None else np.array(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
         raise DataError.expected("sample_weight as numbers (n,)", type(sample_weight).__name__) from None
-    if weights.shape != (rows,):
-        raise DataError.expected(f"sample_weight as numbers ({rows},), one per row", f"shape {weights.shape}")
+    if weights.shape != labels.shape:
+        raise DataError.expected(f"sample_weight as numbers ({len(labels)},), one per row", f"shape {weights.shape}")
+    if isinstance(class_weight, Mapping):
+        for label, weight in class_weight.items():
+            if not (rows := labels == label).any():
+                known = ", ".join(map(str, np.unique(labels)))
+                raise DataError.expected(f"class_weight of {known}", repr(label), "keys are labels of y")
+            weights[rows] *= weight
     if not weights.any():
         raise DataError.expected("a sample_weight above zero in some row", "zero in all")
     return weights

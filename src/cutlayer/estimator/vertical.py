@@ -38,7 +38,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         lr: learning rate, of Adam unless `optimizer` names another kind.
         optimizer: further settings of the optimiser as in a job file, for instance
             `{"kind": "adamw", "weight_decay": 1e-4}`.
-        class_weight: `balanced` gives every class the same part in the loss.
+        class_weight: `balanced` gives every class the same part in the loss; a mapping has the weight of each class, 1
+            where it has none, and multiplies `sample_weight`.
         release: `once` releases each row of the passive parties a single time, before training; by party if a mapping.
         bottom_fit: fit of the bottom models of passive parties that release once, by party, for instance
             `{"telco": {"kind": "sketch"}}`.
