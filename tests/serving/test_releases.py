@@ -32,13 +32,21 @@ def digests(*ids: object) -> np.ndarray:
     return np.concatenate([row_digests(pa.array([str(each)])) for each in ids])
 
 
-def releases(run: Path, max_ids: int | None = None, table: Path | None = None) -> OnlineReleases:
+def releases(run: Path, max_ids: int | None = None, table: Path | None = None, passes: int = 1) -> OnlineReleases:
     trained = TrainedParty.open(run, "telco")
     assert trained.model.encoder is not None
     given = None if table is None else TableConfig(path=table)
-    return OnlineReleases(
-        trained, FeatureStore.read(trained.job, "telco", trained.table(given), trained.model.encoder), max_ids
-    )
+    features = FeatureStore.read(trained.job, "telco", trained.table(given), trained.model.encoder)
+    return OnlineReleases(trained, features, max_ids, passes=passes)
+
+
+def changed_table(run: Path, path: Path, *ids: int) -> Path:
+    """The telco's table with another value of `calls` in the rows of some ids, or of all."""
+    table = pa.parquet.read_table(TrainedParty.open(run, "telco").job.parties["telco"].table.path)
+    keys, calls = table.column("id").to_pylist(), table.column("calls").to_pylist()
+    moved = [value + (not ids or key in ids) for key, value in zip(keys, calls, strict=True)]
+    pa.parquet.write_table(table.set_column(1, "calls", pa.array(moved)), path)
+    return path
 
 
 def batches_served(run: Path) -> list[tuple[int, int]]:
@@ -73,22 +81,32 @@ def test_releases_have_the_noise_of_the_plan(noisy: Path) -> None:
         assert 0.8 < float((sent - clipped).std()) / sigma < 1.2
 
 
-def test_changed_columns_take_another_pass_and_the_plan_ends_them(noisy: Path, tmp_path: Path) -> None:
+def test_no_answer_shows_whose_columns_have_changed(noisy: Path, tmp_path: Path) -> None:
+    """The row that changed is answered as the others: new numbers, or a refusal, for it alone would single it out."""
     with releases(noisy) as served:
+        first = served.release(digests(3, 4, 5)).embedding
+    with releases(noisy, table=changed_table(noisy, tmp_path / "changed.parquet", 4)) as served:
+        found = served.release(digests(3, 4, 5, 9))
+        assert found.status.tolist() == [Status.PRESENT] * 4
+        assert torch.equal(found.embedding[:3], first)
+    assert batches_served(noisy) == [(0, 0), (0, 1)]
+
+
+def test_another_pass_releases_every_row_again_and_the_plan_ends_them(tmp_path: Path) -> None:
+    noise = {"privacy": {"dp_embedding": {"clip": 1.0, "noise_multiplier": 2.0}}, "serving": 2}
+    run = train(tmp_path / "twice", parties={"telco": noise})
+    with releases(run) as served:
         first = served.release(digests(3, 4)).embedding
-    table = pa.parquet.read_table(TrainedParty.open(noisy, "telco").job.parties["telco"].table.path)
-    changed = table.set_column(1, "calls", pa.array([value + 1 for value in table.column("calls").to_pylist()]))
-    pa.parquet.write_table(changed, tmp_path / "changed.parquet")
-    with releases(noisy, table=tmp_path / "changed.parquet") as served:
-        found = served.release(digests(3, 9))
-        status, sent = found.status, found.embedding
-        assert status.tolist() == [Status.CAPPED, Status.PRESENT]  # one pass was planned: 9 is new in it, 3 is not
-        assert not sent[0].any()
-    with releases(noisy) as served:  # the old columns again
-        found = served.release(digests(3))
-        status, sent = found.status, found.embedding
-        assert status.tolist() == [Status.PRESENT]
-        assert torch.equal(sent, first[:1])
+    table = changed_table(run, tmp_path / "changed.parquet", 4)
+    for _ in range(2):  # a restart begins no further pass
+        with releases(run, table=table, passes=2) as served:
+            second = served.release(digests(3, 4)).embedding
+            assert not (second == first).any()  # of both rows, the one that has not changed too
+    with releases(run, table=table) as served:  # an earlier number does not go back
+        assert torch.equal(served.release(digests(3, 4)).embedding, second)
+    assert batches_served(run) == [(0, 0), (1, 0)]
+    with pytest.raises(ConfigError, match=r"serve\.passes up to 2"):
+        releases(run, passes=3)
 
 
 def test_another_spelling_of_an_id_is_no_other_row(noisy: Path) -> None:
@@ -213,10 +231,10 @@ def test_a_batch_that_was_begun_and_whose_rows_have_changed_ends_the_pass(
         monkeypatch.setattr(ReleasedRows, "add", lambda *_: None)
         served.release(digests(2))
         monkeypatch.undo()
-    table = pa.parquet.read_table(TrainedParty.open(noisy, "telco").job.parties["telco"].table.path)
-    changed = table.set_column(1, "calls", pa.array([value + 1 for value in table.column("calls").to_pylist()]))
-    for name, content in (("changed", changed), ("gone", table.slice(5))):
-        pa.parquet.write_table(content, tmp_path / f"{name}.parquet")
+    changed_table(noisy, tmp_path / "changed.parquet")
+    table = pa.parquet.read_table(tmp_path / "changed.parquet")
+    pa.parquet.write_table(table.slice(5), tmp_path / "gone.parquet")
+    for name in ("changed", "gone"):
         with releases(noisy, table=tmp_path / f"{name}.parquet") as served:
             assert served.release(digests(9)).status.tolist() == [Status.CAPPED]
     assert batches_served(noisy) == [(0, 0), (0, 1)]
@@ -229,7 +247,7 @@ def test_a_batch_that_was_refused_and_begun_again_has_the_rows_of_the_second_tim
     rows.begin(first, 0, 0)
     rows.begin(second, 0, 0)
     assert dict(ReleasedRows(path, 3).begun) == {(0, 0): second}
-    rows.add(second, [bytes(16)] * 3, 0, 0, torch.zeros(3, 3))
+    rows.add(second, 0, 0, torch.zeros(3, 3))
     again = ReleasedRows(path, 3)
     assert not rows.begun
     assert not again.begun
@@ -242,7 +260,7 @@ def test_a_torn_record_is_dropped_and_a_damaged_one_refused(tmp_path: Path) -> N
     path = tmp_path / "rows"
     rows = ReleasedRows(path, 3)
     sent = torch.arange(6.0).reshape(2, 3)
-    rows.add([b"a" * 16, b"b" * 16], [bytes(16)] * 2, 0, 0, sent)
+    rows.add([b"a" * 16, b"b" * 16], 0, 0, sent)
     whole = path.read_bytes()
     path.write_bytes(whole[:-5])
     again = ReleasedRows(path, 3)

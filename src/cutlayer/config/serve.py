@@ -11,6 +11,7 @@ from cutlayer.config.base import FrozenModel
 from cutlayer.config.names import FilePath
 from cutlayer.config.table import TableConfig
 
+MAX_PASSES = 1_000_000
 AbsentAnswer = Literal["auto", "zeros", "multi_head", "active_only"]
 
 
@@ -92,6 +93,9 @@ class ServeConfig(FrozenModel):
         runs: Folder whose run folders may be loaded while serving, at the active party.
         max_ids: Maximum number of different ids that a passive party answers about for a run, over all restarts,
             whether it has them or not; `None` for no limit but that of protections whose cost is counted.
+        passes: At a passive party whose protections act on embeddings: number of passes over the rows that have begun.
+            Each id is sent as it was released in the latest pass that has it, whatever its columns are now; one more
+            releases all ids again, from their present columns.
         sample_rows: Maximum number of served rows that the party records for `cutlayer audit --served`, of each passive
             party at the active one; 0 records none.
         metrics: `HOST:PORT` where a passive party shows its metrics (Prometheus), on the loopback; `None` for nowhere.
@@ -107,5 +111,6 @@ class ServeConfig(FrozenModel):
     absent: AbsentAnswer = "auto"
     runs: FilePath | None = None
     max_ids: int | None = Field(default=None, ge=0)
+    passes: int = Field(default=1, ge=1, le=MAX_PASSES)
     sample_rows: int = Field(default=4096, ge=0, le=65_536)
     metrics: str | None = None

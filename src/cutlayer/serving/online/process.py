@@ -107,7 +107,7 @@ async def serve_passive(
     features = FeatureStore.read(trained.job, trained.party, trained.table(config.table), trained.model.encoder)
     audit = AuditLog(audit_path(trained))
     try:
-        with OnlineReleases(trained, features, config.max_ids, key) as releases:
+        with OnlineReleases(trained, features, config.max_ids, key, passes=config.passes) as releases:
             drift = column_drift(trained)
             sample = _sample(trained, config)
             service = PassiveService(releases, address, audit, _counting(features, drift), security, trail, sample)

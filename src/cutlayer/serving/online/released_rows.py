@@ -21,10 +21,10 @@ from cutlayer.errors import CheckpointError
 _HEADER = struct.Struct("<8sII")
 _MAGIC = b"cutserv1"
 _RECORD = struct.Struct("<16s16sII")
-"""Digest of the id, digest of the row's columns, number of the pass, number of the batch; then the numbers, and a
-CRC-32 of all of it."""
+"""Digest of the id, 16 bytes that are zero, number of the pass, number of the batch; then the numbers, and a CRC-32 of
+all of it."""
 _BEGUN = struct.Struct("<I12x")
-"""In place of the digest of the columns, where a batch is begun: position of the row in it."""
+"""In place of the zeros, where a batch is begun: position of the row in it."""
 _BEGINS = 1 << 31
 """Bit of the number of the batch in a record that a batch is begun; its numbers are zeros."""
 _FIRST = 1024
@@ -34,8 +34,7 @@ class ReleasedRows:
     """An append-only file of released rows; each is on disk before it is sent.
 
     Noise that is drawn anew whenever a row is asked for averages out, and each draw costs privacy. So a row is released
-    once, and the same numbers answer every later request. A row whose columns have changed is another release, in the
-    next pass over the rows.
+    once in a pass, and the same numbers answer every later request.
 
     Args:
         path: Path of the file, made by the first release; `None` holds the rows in memory alone.
@@ -48,7 +47,6 @@ class ReleasedRows:
     def __init__(self, path: Path | None, width: int) -> None:
         self.path, self.width = path, width
         self._embeddings = torch.zeros(_FIRST, width)
-        self._columns: list[bytes] = []
         self._passes: list[int] = []
         self._next: dict[int, int] = {}
         self._begun: dict[tuple[int, int], list[bytes]] = {}
@@ -65,10 +63,6 @@ class ReleasedRows:
         raw = ids.tobytes()
         get = self._index.get
         return np.array([get(raw[i : i + 16], -1) for i in range(0, len(raw), 16)], dtype=np.int64)
-
-    def columns_of(self, index: int) -> bytes:
-        """Digest of the columns of a released row."""
-        return self._columns[index]
 
     def pass_of(self, index: int) -> int:
         """Number of the pass over the rows that a release belongs to, from 0."""
@@ -109,12 +103,11 @@ class ReleasedRows:
             self._append(self.path, b"".join(_sealed(record + nothing) for record in records))
         self._begun[number, batch] = list(ids)
 
-    def add(self, ids: list[bytes], columns: list[bytes], number: int, batch: int, sent: Tensor) -> None:
+    def add(self, ids: list[bytes], number: int, batch: int, sent: Tensor) -> None:
         """Record a batch of releases; returns once they are on disk.
 
         Args:
             ids: Digests of the ids, 16 bytes each.
-            columns: Digests of their columns, 16 bytes each.
             number: Number of the pass.
             batch: Number of the batch in its pass.
             sent: What is about to be sent, float32 (n, width).
@@ -124,20 +117,19 @@ class ReleasedRows:
             self._append(
                 self.path,
                 b"".join(
-                    _sealed(_RECORD.pack(own, about, number, batch) + rows[i].tobytes())
-                    for i, (own, about) in enumerate(zip(ids, columns, strict=True))
+                    _sealed(_RECORD.pack(own, bytes(16), number, batch) + rows[i].tobytes())
+                    for i, own in enumerate(ids)
                 ),
             )
-        for i, (own, about) in enumerate(zip(ids, columns, strict=True)):
-            self._hold(own, about, number, batch, sent[i])
+        for i, own in enumerate(ids):
+            self._hold(own, number, batch, sent[i])
         self._begun.pop((number, batch), None)
 
-    def _hold(self, own: bytes, about: bytes, number: int, batch: int, sent: Tensor) -> None:
-        index = len(self._columns)
+    def _hold(self, own: bytes, number: int, batch: int, sent: Tensor) -> None:
+        index = len(self._passes)
         if index == len(self._embeddings):
             self._embeddings = torch.cat([self._embeddings, torch.zeros_like(self._embeddings)])
         self._embeddings[index] = sent
-        self._columns.append(about)
         self._passes.append(number)
         self._next[number] = max(batch + 1, self._next.get(number, 0))
         self._index[own] = index
@@ -177,7 +169,7 @@ class ReleasedRows:
                 self._begun[number, batch ^ _BEGINS].append(own)
             else:
                 numbers = np.frombuffer(body, "<f4", self.width, _RECORD.size).copy()
-                self._hold(own, about, number, batch, torch.from_numpy(numbers))
+                self._hold(own, number, batch, torch.from_numpy(numbers))
                 stored[number, batch] += 1
             end += size + 4
         if end != len(raw):

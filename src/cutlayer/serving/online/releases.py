@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -59,10 +58,11 @@ class Released:
 class OnlineReleases:
     """Embeddings of a passive party by id, for predictions.
 
-    Where a protection acts on embeddings, each id is released once: its numbers are stored, and sent again whenever the
-    id is asked for. One pass over the rows, however many requests it takes, is one of the `serving` releases that the
-    party planned; a row whose columns have changed since takes another. A pass is counted in the run's release log
-    before anything of it is sent.
+    Where a protection acts on embeddings, each id is released once in a pass: its numbers are stored, and sent again
+    whenever the id is asked for, also if its columns have changed. New numbers for the changed rows alone would show
+    with certainty which ones these are. One pass over the rows, however many requests it takes, is one of the `serving`
+    releases that the party planned, and is counted in the run's release log before anything of it is sent. The party
+    decides when the next one begins, without regard to any row.
 
     To be used in a `with` block: it excludes other processes that release rows of the same run.
 
@@ -71,13 +71,20 @@ class OnlineReleases:
         features: Its columns by id.
         max_ids: Maximum number of different ids that are answered, unknown ones included; `None` for no such limit.
         supplied: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
+        passes: Number of passes that have begun; one more than before begins another.
 
     Raises:
-        ConfigError: releases are counted and none was planned for predictions.
+        ConfigError: releases are counted, and fewer were planned for predictions than there are passes.
     """
 
     def __init__(
-        self, trained: TrainedParty, features: FeatureStore, max_ids: int | None = None, supplied: bytes | None = None
+        self,
+        trained: TrainedParty,
+        features: FeatureStore,
+        max_ids: int | None = None,
+        supplied: bytes | None = None,
+        *,
+        passes: int = 1,
     ) -> None:
         bottom = trained.model.bottom
         if bottom is None:
@@ -94,11 +101,14 @@ class OnlineReleases:
                 "none",
                 f"train with `serving: 1` or more in the private part of {party}",
             )
+        if self.counted and passes > self.plan.serving:
+            wanted = f"serve.passes up to {self.plan.serving}, the releases of each row that {party} planned"
+            raise ConfigError.expected(wanted, passes)
         self._supplied, self._held = supplied, ExitStack()
         self._log = ReleaseLog()
         self._rows, self._asked = ReleasedRows(None, 0), ReleasedRows(None, 0)
         self._passes: dict[int, int] = {}
-        self._unchanged = set[int]()
+        self._begun, self._current = passes, 0
 
     def __enter__(self) -> OnlineReleases:
         folder = self.trained.folder.path / "serving" / self.trained.party
@@ -114,6 +124,8 @@ class OnlineReleases:
             self._set_up(own)
             self._rows = ReleasedRows(path, self.bottom.width)
         self._passes = self._passes_so_far()
+        stored = self._rows.passes
+        self._current = stored[self._begun - 1] if self._begun <= len(stored) else max(stored, default=-1) + 1
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -178,7 +190,7 @@ class OnlineReleases:
                 new[own] = None
             allowed.append(position)
         if new:
-            self._asked.add([*new], [bytes(16)] * len(new), 0, 0, torch.zeros(len(new), 0))
+            self._asked.add([*new], 0, 0, torch.zeros(len(new), 0))
         return np.array(allowed, dtype=np.int64)
 
     def _release_bare(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
@@ -187,32 +199,18 @@ class OnlineReleases:
 
     def _release_once(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
         """Protected embeddings: those of earlier releases again, and the rest in one batch for each pass."""
-        due: dict[int, dict[bytes, int]] = {}
+        new: dict[bytes, int] = {}
         for position, index in zip(known.tolist(), self._rows.find(ids[known]).tolist(), strict=True):
-            if index not in self._unchanged:
-                after = self._last_pass(index, int(rows[position]))
-                if after is not None:
-                    due.setdefault(after, {}).setdefault(ids[position].tobytes(), int(rows[position]))
-        refused = set[bytes]()
-        for after, new in due.items():
+            if index < 0 or self._rows.pass_of(index) < self._current:
+                new.setdefault(ids[position].tobytes(), int(rows[position]))
+        if new:
             try:
-                self._release_batch(self._pass_after(after), new)
+                self._release_batch(self._pass(), new)
             except BudgetExceeded:
-                refused |= new.keys()
-        if refused:
-            capped = np.array([ids[position].tobytes() in refused for position in known.tolist()])
-            status[known[capped]] = Status.CAPPED
-            known = known[~capped]
+                capped = self._rows.find(ids[known]) < 0  # what an earlier pass released is sent again
+                status[known[capped]] = Status.CAPPED
+                known = known[~capped]
         embedding[torch.from_numpy(known)] = self._rows.embeddings(self._rows.find(ids[known]))
-
-    def _last_pass(self, index: int, row: int) -> int | None:
-        """The pass that last released a row, -1 for none; `None` where that release is of the same columns."""
-        if index < 0:
-            return -1
-        if self._rows.columns_of(index) == self._columns(row):
-            self._unchanged.add(index)
-            return None
-        return self._rows.pass_of(index)
 
     def _release_batch(self, number: int, new: dict[bytes, int]) -> None:
         """Release rows in a pass that has not released them: protect, count and store them.
@@ -231,17 +229,17 @@ class OnlineReleases:
         released = self.chain.embedding_out(self._embed(rows), view)
         self._passes[number] = batch + 1
         self.chain.sending(Kind.EVALUATION, self.trained.job.active, released)
-        self._rows.add([*new], [self._columns(row) for row in new.values()], number, batch, released)
+        self._rows.add([*new], number, batch, released)
 
-    def _pass_after(self, number: int) -> int:
-        """The next pass of this service after another one, -1 for the first.
+    def _pass(self) -> int:
+        """The pass that rows are released in: the current one, or the next where it cannot be used.
 
         Raises:
             BudgetExceeded: all planned passes are in use.
         """
-        later = [mine for mine in self._passes if mine > number]
-        if later:
-            return min(later)
+        usable = [mine for mine in self._passes if mine >= self._current]
+        if usable:
+            return min(usable)
         used = {occasion.epoch for occasion in self._log.tally.highest if occasion.reason == Mode.SERVE.value}
         used |= self._passes.keys()
         if self.counted and len(used) >= self.plan.serving:
@@ -286,12 +284,6 @@ class OnlineReleases:
     def _slot(self, number: int, batch: int) -> Slot:
         occasion = Occasion("embedding", self.trained.job.active, Mode.SERVE.value, ANY_PART, number)
         return Slot(occasion, batch)
-
-    def _columns(self, row: int) -> bytes:
-        """Digest of the encoded columns of a row."""
-        codes, numbers = self.features.gather(np.array([row]))
-        content = codes.numpy().tobytes() + numbers.numpy().tobytes()
-        return blake2b(content, digest_size=16, person=b"served columns").digest()
 
     def _embed(self, rows: Tensor) -> Tensor:
         """The bottom model on rows of the store, int64 (m,) -> (m, width)."""
