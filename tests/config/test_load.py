@@ -194,6 +194,20 @@ def test_a_private_part_fills_in_one_party(tmp_path):
     assert public.parties["bank"].table is None, "the job given is left as it was"
 
 
+@pytest.mark.parametrize("of", ["name", "task", "parties"])
+def test_a_few_lines_of_aliases_do_not_stand_for_more_than_memory_holds(tmp_path, of):
+    """Of a partner's job a digest, a copy or an error would write them out."""
+    levels = ["- &a0 [x, x, x, x, x, x, x, x, x]"]
+    levels += [f"- &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 12)]
+    path = tmp_path / "job.yaml"
+    path.write_text(f"{of}:\n" + "\n".join(levels))
+    with pytest.raises(ConfigError, match="1,000,000 values"):
+        load_job(path)
+    path.write_text(f"{of}: &own [1, *own]")
+    with pytest.raises(ConfigError, match="1,000,000 values"):
+        load_job(path)
+
+
 def test_a_private_part_of_nobody():
     with pytest.raises(ConfigError, match=r"expected a party of the job \(bank, telco\), got shop"):
         with_private_part(Job.model_validate(plain()), "shop", PrivatePart())

@@ -131,6 +131,28 @@ def test_how_gaussian_noise_is_drawn_is_stated_where_there_is_some(event: Event,
     assert ("lattice" in facts.channels) is drawn
 
 
+def test_what_nothing_protects_is_named_beside_what_a_protection_covers_without_a_theorem() -> None:
+    report = Report.model_validate(binary())
+    first, *others = [party.name for party in report.parties if party.role == "passive"]
+    entry = Entry("nopeek", first, "features", ("bank",), NoFormalGuarantee("a penalty"))
+    facts = Facts(report.model_copy(update={"ledger": Ledger(entries=(entry,))}), (), (), ())
+    assert f"features of {first} towards bank: a penalty" in facts.unprotected
+    assert f"features of {', '.join(others)} towards bank: the ledger has no entry" in facts.unprotected
+    assert f"labels of bank towards {', '.join([first, *others])}: the ledger has no entry" in facts.unprotected
+
+
+@pytest.mark.parametrize(
+    ("traffic", "words"),
+    [({}, "receives cut gradients never"), ({"gradient": (0, 640)}, "receives cut gradients in the warm-up epochs")],
+)
+def test_a_party_that_releases_once_is_sent_gradients_in_warm_up_epochs(
+    traffic: dict[str, tuple[int, int]], words: str
+) -> None:
+    report = Report.model_validate(binary())
+    parties = [party.model_copy(update={"released_once": True, "traffic": traffic}) for party in report.parties]
+    assert words in Facts(report.model_copy(update={"parties": parties}), (), (), ()).trust
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [

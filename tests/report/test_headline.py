@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.attacks.knowledge import Need
 from cutlayer.report import Report, render_html
 from cutlayer.report.glance import glance, glances
@@ -48,6 +49,24 @@ def knowing(report: Report, run: str, *needs: Need) -> Report:
     """A report whose attacks on one run have this knowledge, and none the own columns to compare with."""
     leaks = tuple(one.model_copy(update={"knowledge": needs}) if one.run == run else one for one in report.leaks)
     return report.model_copy(update={"leaks": leaks, "baselines": ()})
+
+
+def test_the_sentence_is_about_every_partner() -> None:
+    """One that is sent no label, or reads no more than its columns, says nothing of another."""
+    report = changed()
+    free, *sent = [party.name for party in report.parties if party.role == "passive"]
+    entries = (Entry("label_free", "bank", "labels", (free,), LabelFree()),)
+    own = [one for one in report.leaks if one.run == "this run"]
+    leaks = tuple(one.model_copy(update={"leak": 0.86 if one.party == free else 0.8}) for one in own)
+    baselines = tuple(
+        one.model_copy(update={"own_columns": 0.86 if one.party == free else 0.55}) for one in report.baselines
+    )
+    report = report.model_copy(update={"leaks": leaks, "ledger": Ledger(entries=entries), "baselines": baselines})
+    assert "own columns reveal" not in headline(report)
+    unknown = tuple(one for one in baselines if one.party == free)
+    assert "own columns reveal" not in headline(report.model_copy(update={"baselines": unknown}))
+    both = (Entry("label_free", "bank", "labels", (free, *sent), LabelFree()),)
+    assert "learn no more" in headline(report.model_copy(update={"ledger": Ledger(entries=both)}))
 
 
 def test_the_sentence_says_which_labels_the_attacker_must_know() -> None:

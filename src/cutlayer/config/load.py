@@ -18,6 +18,9 @@ from cutlayer.config.lines import line_of
 from cutlayer.config.party import PartyConfig, PrivateFile, PrivatePart
 from cutlayer.errors import ConfigError
 
+MAX_VALUES = 1_000_000
+"""Maximum number of values in a file."""
+
 
 def load_job(path: Path) -> Job:
     """Read a job file; relative paths in it are relative to its folder.
@@ -102,10 +105,29 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError.expected("a job of a few levels", "one nested too deeply", "is it the right file?") from None
     except ValueError as fault:  # a date or number that YAML's grammar admits and its type does not
         raise ConfigError(f"not YAML: {str(fault)[:200]}; write it in quotes if it is text") from None
+    if _values_of(raw, {}) > MAX_VALUES:
+        got = "aliases (*name) that stand for more of them"
+        raise ConfigError.expected(f"up to {MAX_VALUES:,} values", got, "is it the right file?")
     if not isinstance(raw, dict):
         got = "nothing" if raw is None else "a list" if isinstance(raw, list) else f"{str(raw)[:40]!r}"
         raise ConfigError.expected("keys and values, such as parties:", got, "see cutlayer demo --copy for an example")
     return raw
+
+
+def _values_of(raw: Any, counted: dict[int, int]) -> int:
+    """Number of values with aliases written out: a few lines of aliases of aliases stand for more than memory holds.
+
+    Args:
+        raw: What was parsed.
+        counted: Numbers of values so far, by the identity of the list or mapping.
+    """
+    if not isinstance(raw, list | dict):
+        return 1
+    if id(raw) not in counted:
+        counted[id(raw)] = MAX_VALUES + 1  # of one that holds itself
+        within = raw.values() if isinstance(raw, dict) else raw
+        counted[id(raw)] = 1 + sum(_values_of(each, counted) for each in within)
+    return counted[id(raw)]
 
 
 def dump_job(job: Job) -> str:

@@ -120,7 +120,7 @@ def protection_results(job: Job, evidence: Iterable[Evidence]) -> tuple[Protecti
 def _protection(item: Evidence, protection: Protection[Any] | None, entry: Entry | None) -> ProtectionResult:
     evidence = {key: getattr(item, key) for key in ("party", "unit", "covered", "sent", "changed", "kinds", "metrics")}
     if protection is None or entry is None:
-        why = f"none that this party can check: {item.party} states its own evidence and keeps its settings to itself"
+        why = f"none that this party can check: {item.party} states its own evidence, and its ledger is its own"
         own = {"protects": "features", "reference": "", "formal": False, "statement": why}
     else:
         own = {

@@ -58,9 +58,14 @@ def headline(report: Report) -> str:
 
 
 def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
-    if worst.party in label_free_parties(report):
+    # The sentence is about all partners: each must be sent nothing that depends on a label, or have been compared.
+    passive = {party.name for party in report.parties if party.role == "passive"}
+    if passive <= {*label_free_parties(report)}:
         return "learn no more about labels than their own columns reveal"
-    if matrix.excesses and max(matrix.excesses) <= SMALL:
+    compared = {name for name, baseline in matrix.baselines.items() if baseline.own_columns is not None}
+    if {leak.party for leak in report.leaks if leak.run == RunKind.THIS_RUN} <= compared and (
+        max(matrix.excesses) <= SMALL
+    ):
         return "learn hardly more about labels than their own columns reveal"
     return _read(matrix, worst)
 

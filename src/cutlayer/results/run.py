@@ -182,7 +182,7 @@ class PartyInfo(FrozenModel):
         categorical: number of categorical columns; `None` where the party ran elsewhere.
         width: width of its embedding; `None` where it has none.
         parameters: number of model parameters; `None` where the party ran elsewhere.
-        released_once: whether it sent each row's embedding a single time, before training.
+        released_once: whether it sent each row's embedding a single time, before the epochs that use it.
         bytes_sent: bytes sent over all starts of the run.
         bytes_received: bytes received over all starts of the run.
         traffic: bytes of tensors sent and received by kind of message, over all starts of the run.

@@ -12,7 +12,7 @@ from cutlayer.report.rounding import amount, auc, count, date, metric, setting, 
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import Evidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
-from cutlayer.results.run import RunKind
+from cutlayer.results.run import PartyInfo, RunKind
 
 _NONE = "none: no theorem holds for any message of this run"
 
@@ -92,9 +92,18 @@ class Facts:
     @property
     def unprotected(self) -> str:
         """Assets that no theorem covers towards somebody."""
-        bare = [total for total in self.report.ledger.totals if total.epsilon is None]
+        totals = self.report.ledger.totals
+        bare = [total for total in totals if total.epsilon is None]
         names = [f"{total.protects} of {total.party} towards {', '.join(total.towards)}: {total.why}" for total in bare]
-        return "; ".join(names) or "embeddings, cut gradients and metrics that the ledger has no entry for"
+        passive = [party.name for party in self.report.parties if party.role == "passive"]
+        towards = {name for total in totals if total.protects == "labels" for name in total.towards}
+        owners = {total.party for total in totals if total.protects == "features"}
+        if labels := [name for name in passive if name not in towards]:
+            names.append(f"labels of {self.active} towards {', '.join(labels)}: the ledger has no entry")
+        if columns := [name for name in passive if name not in owners]:
+            names.append(f"features of {', '.join(columns)} towards {self.active}: the ledger has no entry")
+        held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
+        return "; ".join([*names, held_out])
 
     @property
     def software(self) -> str:
@@ -150,11 +159,7 @@ class Facts:
         sees = [
             f"{active} receives the embeddings of {', '.join(party.name for party in passives)}, and has the labels"
         ]
-        sees += [
-            f"{party.name} receives "
-            + ("no cut gradient" if party.released_once else "cut gradients of its embeddings")
-            for party in passives
-        ]
+        sees += [f"{party.name} receives {_received(party)}" for party in passives]
         return (
             "; ".join(sees)
             + ". No party is trusted with the rows of another; parties are assumed to follow the protocol"
@@ -276,6 +281,14 @@ class Facts:
     def active(self) -> str:
         """Name of the active party."""
         return next(party.name for party in self.report.parties if party.role == "active")
+
+
+def _received(party: PartyInfo) -> str:
+    """What a passive party was sent in training."""
+    if not party.released_once:
+        return "cut gradients of its embeddings"
+    warmed_up = party.traffic.get("gradient", (0, 0))[1] > 0
+    return f"cut gradients {'in the warm-up epochs alone' if warmed_up else 'never'}, since it releases each row once"
 
 
 def _named(each: Evidence) -> str:
