@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import Field, field_validator
@@ -19,6 +19,18 @@ class Wheel(FrozenModel):
     kind: Literal["spoke", "disc"] = "spoke"
 
 
+class Lamp(FrozenModel):
+    """Has no kinds."""
+
+    watt: float
+
+
+class Pole(FrozenModel):
+    """One of several with names of their own."""
+
+    width: int = 10
+
+
 class Bike(FrozenModel):
     """Outer."""
 
@@ -26,6 +38,9 @@ class Bike(FrozenModel):
     front: Wheel = Wheel()
     wheels: Mapping[str, Wheel] = Field(default_factory=dict)
     spares: tuple[Wheel, ...] = ()
+    bags: Mapping[str, Any] | None = None
+    lamp: Lamp | None = None
+    poles: Mapping[str, Pole] = Field(default_factory=dict)
     gears: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     load: float = Field(default=1.0, gt=0, description="a child is 20 kg")
     plate: str = Field(default="AB", min_length=2, max_length=3)
@@ -38,6 +53,9 @@ class Bike(FrozenModel):
         if name == "bad":
             raise ValueError("a name one can say; think again")
         return name
+
+
+KNOWN = "bags, front, gears, holes, lamp, load, name, plate, poles, spares, tube, wheels"
 
 
 def told(raw: object, where: str = "bike") -> list[str]:
@@ -63,7 +81,16 @@ def told(raw: object, where: str = "bike") -> list[str]:
             {"name": "x", "front": {"kind": "disk"}},
             "bike.front.kind: expected 'spoke' or 'disc', got 'disk'; did you mean 'disc'?",
         ),
-        ({"name": "x", "front": 5}, "bike.front: expected keys and values, got 5"),
+        ({"name": "x", "front": 5}, "bike.front: expected keys and values, got 5; such as {size: 20, kind: spoke}"),
+        ({"name": "x", "front": "disc"}, "bike.front: expected keys and values, got 'disc'; write {kind: disc}"),
+        ({"name": "x", "wheels": ["left"]}, "bike.wheels: expected keys and values, got ['left']; write {left: {}}"),
+        ({"name": "x", "bags": "red"}, "bike.bags: expected keys and values, got 'red'; write {kind: red}"),
+        ({"name": "x", "bags": 5}, "bike.bags: expected keys and values, got 5; write {key: value}"),
+        ({"name": "x", "lamp": "on"}, "bike.lamp: expected keys and values, got 'on'; its keys are watt"),
+        ({"name": "x", "lamp": 5}, "bike.lamp: expected keys and values, got 5; such as {watt: ...}"),
+        ({"name": "x", "watt": 5}, "bike.watt: unknown key; did you mean 'lamp.watt'?"),
+        ({"name": "x", "lamp": {"watt": 3, "plate": "A"}}, "bike.lamp.plate: unknown key; did you mean 'plate'?"),
+        ({"name": "x", "width": 5}, "bike.width: unknown key; did you mean 'poles.NAME.width'?"),
         ({"name": "x", "spares": {}}, "bike.spares: expected a list, got keys and values"),
         ({"name": "x", "spares": None}, "bike.spares: expected a list, got nothing"),
         ({"name": "x", "gears": 0}, "bike.gears: expected 'auto' or greater than or equal to 1, got 0"),
@@ -80,9 +107,9 @@ def told(raw: object, where: str = "bike") -> list[str]:
         ({"name": "x", 5: 1}, "bike.5: expected a name as text, got 5; put it in quotes"),
         (
             {"name": "x", "a.b\n": 1},
-            "bike.'a.b\\n': unknown key; known: front, gears, holes, load, name, plate, spares, tube, wheels",
+            f"bike.'a.b\\n': unknown key; known: {KNOWN}",
         ),
-        ([1], "bike: expected keys and values, got [1]"),
+        ([1], "bike: expected keys and values, got [1]; such as {name: ..., gears: auto}"),
     ],
 )
 def test_each_fault_is_one_sentence(raw, sentence):
@@ -91,14 +118,14 @@ def test_each_fault_is_one_sentence(raw, sentence):
 
 def test_unknown_keys_come_first_and_a_whole_is_not_blamed_for_its_part():
     assert told({"front": {"size": 1}, "forks": 1}) == [
-        "bike.forks: unknown key; known: front, gears, holes, load, name, plate, spares, tube, wheels",
+        f"bike.forks: unknown key; known: {KNOWN}",
         "bike.name: missing",
         "bike.front.size: expected greater than or equal to 10, got 1",
     ]
 
 
 def test_without_a_place_nothing_stands_before_the_sentence():
-    assert told([1], "") == ["expected keys and values, got [1]"]
+    assert told([1], "") == ["expected keys and values, got [1]; such as {name: ..., gears: auto}"]
     assert told({}, "") == ["name: missing"]
 
 

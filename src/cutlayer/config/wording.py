@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 _MAX_VALUE_LENGTH = 80
 _KEY = "[key]"
-_RENAMED = {"opening": "warmup_epochs"}
-"""Keys of earlier versions and their present names."""
+_RENAMED = {"opening": "warmup_epochs", "learning_rate": "lr"}
+"""Keys of earlier versions and of other programs, and their names here."""
+_ANY = "NAME"
+"""What stands for a name that a user chooses, such as that of a party, in a path."""
+_NEARER = 0.8
+"""Similarity from which a key of the same section is meant, and not one of the same name in another section."""
+_MAX_DEPTH = 4
+_EXAMPLE_KEYS = 2
+_FEW = 2
+"""Paths of which the first is named; of more none is clear."""
 _PLAIN = re.compile(r"[\w-][\w .-]*")
+_KEYS = "keys and values"
 _WANTED = {
-    "model_type": "keys and values",
-    "model_attributes_type": "keys and values",
-    "dict_type": "keys and values",
-    "mapping_type": "keys and values",
+    "model_type": _KEYS,
+    "model_attributes_type": _KEYS,
+    "dict_type": _KEYS,
+    "mapping_type": _KEYS,
     "tuple_type": "a list",
     "list_type": "a list",
     "string_type": "text",
@@ -89,15 +99,21 @@ def _sentence(
     colon = f"{name}: " if name else ""
     kinds = {fault["type"] for fault in faults}
     if "extra_forbidden" in kinds:
-        key = str(path[-1])
-        return f"{colon}unknown key{near_miss(_RENAMED.get(key, key), _keys_at(section, path[:-1]))}"
+        key, known = _RENAMED.get(str(path[-1]), str(path[-1])), _keys_at(section, path[:-1])
+        near = difflib.get_close_matches(key, known, n=1, cutoff=_NEARER)
+        elsewhere = "" if near else _elsewhere(section, path[:-1], key)
+        return f"{colon}unknown key{f'; did you mean {elsewhere!r}?' if elsewhere else near_miss(key, known)}"
     if "missing" in kinds:
         return f"{colon}missing"
     if "invalid_key" in kinds or (of_key and "string_type" in kinds):
         return f"{colon}expected a name as text, got {path[-1]!r}; put it in quotes"
     if of_key and "literal_error" in kinds:
         return f"{colon}unknown key{near_miss(str(path[-1]), _choices(faults))}"
-    return colon + _expected(faults, path[-1] if of_key else _value_at(raw, path), _advice(section, path))
+    got = path[-1] if of_key else _value_at(raw, path)
+    advice = _advice(section, path)
+    if not advice and any(_WANTED.get(kind) == _KEYS for kind in kinds):
+        advice = _form(section, path, got)
+    return colon + _expected(faults, got, advice)
 
 
 def _expected(faults: Sequence[Any], got: object, advice: str) -> str:
@@ -149,7 +165,7 @@ def _shown(value: object) -> str | None:
 
 def _kind(value: object) -> str:
     if isinstance(value, Mapping):
-        return "keys and values"
+        return _KEYS
     return "a list" if isinstance(value, list | tuple) else type(value).__name__
 
 
@@ -172,6 +188,68 @@ def _advice(section: type[BaseModel], path: Sequence[int | str]) -> str:
     return (field.description or "") if field else ""
 
 
+def _form(section: type[BaseModel], path: Sequence[int | str], got: object) -> str:
+    """How keys and values are written where something else stands; empty where none belong."""
+    annotation = _annotation_at(section, path)
+    named_freely = any(get_origin(kind) is Mapping for kind in (annotation, *get_args(annotation)))
+    holder, inner = None if named_freely else _section_at(section, path), _step(annotation, _ANY)
+    if holder is None and not named_freely:
+        return ""
+    names = got if isinstance(got, list) else [got]
+    named = bool(names) and all(isinstance(name, str) and _PLAIN.fullmatch(name) for name in names)
+    if named and holder is None and inner is not Any:
+        return f"write {{{', '.join(f'{name}: {{}}' for name in names)}}}"
+    if named and isinstance(got, str) and (holder is None or "kind" in holder.model_fields):
+        return f"write {{kind: {got}}}"
+    if holder is None:
+        return "write {key: value}"
+    shown = {key: _plain_default(field) for key, field in holder.model_fields.items()}
+    first = sorted((key for key in shown if shown[key]), key=lambda key: not holder.model_fields[key].is_required())
+    if named or not first:
+        return f"its keys are {', '.join(sorted(shown))}"
+    return f"such as {{{', '.join(f'{key}: {shown[key]}' for key in first[:_EXAMPLE_KEYS])}}}"
+
+
+def _plain_default(field: FieldInfo) -> str:
+    """A field's default as YAML, `...` for a required field; empty if the default is none or has parts."""
+    if field.is_required():
+        return "..."
+    default = field.get_default()
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default) if isinstance(default, int | float | str) else ""
+
+
+def _elsewhere(section: type[BaseModel], path: Sequence[int | str], key: str) -> str:
+    """Path of a key of this name in another section, that at `path` first, then all; empty without a clear one."""
+    for start in (tuple(map(str, path)), ()):
+        level: list[tuple[tuple[str, ...], Any]] = [(start, _annotation_at(section, start))]
+        for _ in range(_MAX_DEPTH):
+            level = [(inner, kind) for where, outer in level for inner, kind in _inner(where, outer)]
+            found = [where for where, _ in level if where[-1] == key]
+            if found:
+                return ".".join(found[0]) if len(found) <= _FEW else ""
+    return ""
+
+
+def _inner(where: tuple[str, ...], annotation: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Paths and types one level further inside."""
+    if get_origin(annotation) is Mapping:
+        kind = get_args(annotation)[1]
+        yield from (((*where, _ANY, *path[len(where) :]), inner) for path, inner in _inner(where, kind))
+        return
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from (((*where, key), field.annotation) for key, field in kind.model_fields.items())
+
+
+def _annotation_at(section: type[BaseModel], path: Sequence[int | str]) -> Any:
+    annotation: Any = section
+    for part in path:
+        annotation = _step(annotation, part)
+    return annotation
+
+
 def _keys_at(section: type[BaseModel], path: Sequence[int | str]) -> list[str]:
     """Known keys of the (nested) section that `path` leads to."""
     holder = _section_at(section, path)
@@ -179,9 +257,7 @@ def _keys_at(section: type[BaseModel], path: Sequence[int | str]) -> list[str]:
 
 
 def _section_at(section: type[BaseModel], path: Sequence[int | str]) -> type[BaseModel] | None:
-    annotation: Any = section
-    for part in path:
-        annotation = _step(annotation, part)
+    annotation = _annotation_at(section, path)
     kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
     return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
 
