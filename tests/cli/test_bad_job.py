@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cutlayer.jobs import preflight
 from tests.cli.jobs import JOB, Place, as_yaml
 
 BANK = "parties.bank"
@@ -268,9 +269,21 @@ def test_an_error_of_a_private_file_names_its_own_line(place):
     assert problem.startswith("telco.yaml:4: expected parties.telco.privacy.label_dp in the part of the active")
 
 
+def test_a_check_of_one_half_lists_what_each_column_is_taken_for(place, monkeypatch):
+    (place.folder / "telco.yaml").write_text("table: telco.csv\nid: id\n")
+    monkeypatch.setattr(preflight, "MAX_COLUMNS", 1)
+    told = place.call("check", place.file, "--as", "telco", "--local", "telco.yaml", "--json")
+    columns = [(check["name"], check["found"]) for check in told.document()["checks"] if "column" in check["name"]]
+    assert [name for name, _ in columns] == ["column usage", "columns"]
+    assert columns[0][1].startswith("double, taken for a number, ")
+    assert columns[1][1].startswith("1 more")
+
+
 def test_a_file_that_cannot_be_read(place):
     place.file.unlink()
     assert place.refused("job.yaml: cannot be read: No such file or directory").count("job.yaml") == 1
+    (place.folder / "jobs.yaml").touch()
+    place.refused("job.yaml: cannot be read: No such file or directory; did you mean 'jobs.yaml'?")
     place.file.mkdir()
     place.refused("job.yaml: cannot be read: Is a directory")
     place.file.rmdir()

@@ -230,6 +230,9 @@ def test_what_is_no_run_folder(place, verb):
     for path in (".", "nowhere", "bank.csv"):
         (place.folder / "job.yaml").unlink(missing_ok=True)
         refused(place, verb, path, told=f"expected a run folder at {path}, got none (no job.yaml in it)")
+    (place.folder / "runs" / "first").mkdir(parents=True)
+    (place.folder / "runs" / "first" / "job.yaml").touch()
+    refused(place, verb, "runs/frist", told="got none (no job.yaml in it); did you mean 'first'?")
 
 
 def test_an_audit_without_its_transcript(place, finished):

@@ -27,12 +27,17 @@ IDS = [
     (
         "telco",
         cells_set(0, lambda row: f"c{row}"),
-        "expected ids of one kind at all parties, got bank integer, telco text",
+        "expected ids of one kind at all parties, got bank integer",
     ),
     (
         "telco",
         cells_set(0, lambda row: f"0{row}"),
-        "expected ids of one kind at all parties, got bank integer, telco text",
+        "expected ids of one kind at all parties, got bank integer",
+    ),
+    (
+        "telco",
+        cells_set(0, {5: "5.0"}),
+        "write them the same way everywhere, leading zeros included: 7, 07 and 7.0 are three ids",
     ),
     (
         "telco",
@@ -133,6 +138,11 @@ COLUMNS = [
 def test_ids_that_cannot_be_matched(place, party, edit, message):
     place.rows(party, edit)
     place.refused(message)
+
+
+def test_ids_of_two_kinds_are_shown(place):
+    place.rows("telco", cells_set(0, {5: "5.0"}))
+    place.refused("got bank integer (such as '0'), telco text (such as '5.0'); write", verbs=("check",))
 
 
 @pytest.mark.parametrize(("changes", "edit", "message"), LABELS)

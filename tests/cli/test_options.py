@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version
 
 import pytest
@@ -234,9 +235,13 @@ def test_show_completion(place, monkeypatch):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_every_verb_has_an_example_with_options_that_exist(place, verb):
-    if verb in ("keys", "trail", "ledger"):
-        return
-    text = " ".join(place.call(*verb.split(), "--help").out.split())
-    example = text[text.index("Example: cutlayer ") :]
-    assert example.startswith(f"Example: cutlayer {verb} ")
-    assert {word for word in example.split() if word.startswith("--")} <= VERBS[verb]
+    group = next((group for group in app.registered_groups if group.name == verb), None)
+    inner = group.typer_instance.registered_commands if group and group.typer_instance else ()
+    for name in [f"{verb} {part.name or part.callback.__name__}" for part in inner] or [verb]:
+        text = " ".join(place.call(*name.split(), "--help").out.split())
+        example = text[text.index("Example: cutlayer ") :]
+        assert example.startswith(f"Example: cutlayer {name} ")
+        options = {word for word in example.split() if word.startswith("--")}
+        assert options <= (
+            VERBS[verb] if name == verb else set(re.findall(r"--[\w-]+", text[: text.index("Example:")]))
+        )

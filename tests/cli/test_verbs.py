@@ -287,7 +287,7 @@ def test_misuse_is_told_with_the_way_to_help(place):
         (["run"], "Missing argument", "cutlayer run"),
         (["run", "job.yaml", "--jsn"], "--json", "cutlayer run"),
         (["run", "job.yaml", "another.yaml"], "another.yaml", "cutlayer run"),
-        (["list", "protection"], "'protection' is not one of 'protections', 'attacks', 'models'", "cutlayer list"),
+        (["list", "protection"], "'attacks', 'models'; did you mean 'protections'?", "cutlayer list"),
         (["party", "job.yaml", "--as", "bank"], "--local", "cutlayer party"),
     ]:
         told = place.call(*arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -30,6 +31,9 @@ FREE_SPACE = (
     "free space there, for example the transcript and compare folders of runs that you have reported, or give another "
     "--out; then repeat the command, with --resume if the run folder holds a committed epoch"
 )
+
+_QUOTED = r"'([^']*)'"
+_CHOICE = re.compile(rf"Invalid value for .*: {_QUOTED} is not one of (.*)\.$")
 
 Misuse: type[Exception] = typer.BadParameter.__mro__[1]
 """Wrong options and arguments; the class has no public name of its own in all versions of typer."""
@@ -122,6 +126,10 @@ def _guarded(arguments: list[str], received: Received) -> int:
 
 def _misused(misuse: Any, as_json: bool) -> int:
     message = misuse.format_message().replace("Value error, ", "")
+    if choice := _CHOICE.match(message):
+        from cutlayer.config.wording import did_you_mean
+
+        message = f"{message.removesuffix('.')}{did_you_mean(choice[1], re.findall(_QUOTED, choice[2]))}"
     if not message:  # without a verb the help was shown
         return BAD_INPUT
     command = misuse.ctx.command_path if misuse.ctx else "cutlayer"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from cutlayer.config.base import validated
 from cutlayer.config.job import Job
 from cutlayer.config.lines import line_of
 from cutlayer.config.party import PartyConfig, PrivateFile, PrivatePart
+from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError
 
 MAX_VALUES = 1_000_000
@@ -91,7 +92,8 @@ def read_yaml(path: Path) -> Any:
     except UnicodeDecodeError:
         raise ConfigError.expected("text in UTF-8", "other bytes", "is it the right file?") from None
     except OSError as failure:
-        raise ConfigError(f"cannot be read: {failure.strerror}") from None
+        near = did_you_mean(path.name, _yaml_files(path.parent)) if isinstance(failure, FileNotFoundError) else ""
+        raise ConfigError(f"cannot be read: {failure.strerror}{near}") from None
     try:
         raw = YAML(typ="safe", pure=True).load(text)
     except DuplicateKeyError as twice:
@@ -146,6 +148,13 @@ def absolute(raw: Any, folder: Path) -> Any:
     if not isinstance(parties, Mapping):
         return raw
     return {**raw, "parties": {name: _absolute_party(party, folder) for name, party in parties.items()}}
+
+
+def _yaml_files(folder: Path) -> list[str]:
+    """Names of the YAML files of a folder; none if it is not readable."""
+    with suppress(OSError):
+        return sorted(path.name for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
+    return []
 
 
 def _absolute_party(party: Any, folder: Path) -> Any:

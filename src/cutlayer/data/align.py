@@ -58,20 +58,25 @@ def order_digest(digests_in_order: Digests) -> bytes:
     return blake2b(np.ascontiguousarray(digests_in_order).data, digest_size=DIGEST_BYTES).digest()
 
 
-def check_id_kinds(kinds: Mapping[str, str], rows: Mapping[str, int]) -> None:
+def check_id_kinds(
+    kinds: Mapping[str, str], rows: Mapping[str, int], examples: Mapping[str, str] | None = None
+) -> None:
     """Refuse parties whose ids are of different kinds.
 
     Args:
         kinds: `PartyTable.id_kind` of each party.
         rows: Number of rows of each party; row numbers as ids need tables of one length.
+        examples: An id of each party whose table is here, for the error.
 
     Raises:
         AlignmentError: kinds differ, or row numbers are used on tables of different lengths.
     """
     if len(set(kinds.values())) > 1:
-        got = ", ".join(f"{party} {kind}" for party, kind in kinds.items())
-        remedy = "write them the same way everywhere, leading zeros included"
-        if "row" in kinds.values():
+        numbered = "row" in kinds.values()
+        shown = {} if numbered else {party: f" (such as {text!r})" for party, text in (examples or {}).items()}
+        got = ", ".join(f"{party} {kind}{shown.get(party, '')}" for party, kind in kinds.items())
+        remedy = "write them the same way everywhere, leading zeros included: 7, 07 and 7.0 are three ids"
+        if numbered:
             remedy = "name an id column at every party, or at none"
         raise AlignmentError.expected("ids of one kind at all parties", got, remedy)
     if set(kinds.values()) == {"row"} and len(set(rows.values())) > 1:

@@ -23,6 +23,7 @@ IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]
 
 DIGEST_BYTES = 16
+WHOLE_NUMBER = r"^(0|-?[1-9][0-9]*)$"
 _SEPARATOR = "\x1f"
 """Between the columns of an id of several: the unit separator of ASCII, which no text may hold then."""
 _PUNCTUATION = r"[\s().\-/\x{2010}-\x{2015}\x{00a0}]"
@@ -88,7 +89,7 @@ def id_kind(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> IdKind:
 
 def kind_of(text: pa.ChunkedArray) -> IdKind:
     """The kind of canonical texts (n,); see `id_kind`."""
-    whole = pc.all(pc.match_substring_regex(text, r"^(0|-?[1-9][0-9]*)$")).as_py()
+    whole = pc.all(pc.match_substring_regex(text, WHOLE_NUMBER)).as_py()
     return "integer" if whole else "text"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from cutlayer.config import FeaturesConfig, IdConfig
@@ -21,6 +22,7 @@ from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.encoding import Encoder, together
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
+    WHOLE_NUMBER,
     Digests,
     IdKind,
     digests_of,
@@ -119,6 +121,16 @@ class PartyTable:
         if self._id is None or not self._ids:
             return pa.chunked_array([pa.array(np.arange(self._rows)).cast(pa.large_string())])
         return joined(id_texts(chunk, self._id, self.where) for chunk in self._table.batches(self._ids))
+
+    @property
+    def id_example(self) -> str:
+        """The first id as it is compared, of text the first that is no whole number; empty where rows are numbered."""
+        if self.id_kind == "row":
+            return ""
+        texts = self.id_texts()
+        plain = pc.match_substring_regex(texts, WHOLE_NUMBER)
+        first = pc.index(plain, self.id_kind == "integer").as_py()
+        return str(spaced(texts.slice(max(first, 0), 1))[0])
 
     @property
     def rows(self) -> int:

@@ -143,9 +143,9 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
 
 def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
     tables = {name: open_table(job, name, {}) for name in job.parties}
-    check_id_kinds(
-        {name: table.id_kind for name, table in tables.items()}, {name: table.rows for name, table in tables.items()}
-    )
+    kinds = {name: table.id_kind for name, table in tables.items()}
+    examples = {name: table.id_example for name, table in tables.items()} if len(set(kinds.values())) > 1 else {}
+    check_id_kinds(kinds, {name: table.rows for name, table in tables.items()}, examples)
     check_id_rules({name: table.id_rule for name, table in tables.items()})
     profiles = tuple(
         profile

@@ -11,6 +11,7 @@ from cutlayer.certificates import fingerprint, identity_of
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.security import Security
 from cutlayer.config import Job
+from cutlayer.data.profile import ColumnProfile
 from cutlayer.errors import CutlayerError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options
@@ -19,6 +20,9 @@ from cutlayer.models import suits_rare_categories
 from cutlayer.parties.device import described, device_of
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.together import open_table
+
+MAX_COLUMNS = 40
+"""Columns that a check of one half lists."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,12 @@ def check_half(job: Job, name: str) -> list[Check]:
     """
     checks = [_checked("job", lambda: _job(job, name))]
     cautions: list[Check] = []
-    checks += [_checked("table", lambda: _columns(job, name, cautions))]
+    columns: list[Check] = []
+    checks += [_checked("table", lambda: _columns(job, name, columns, cautions))]
     if not any(check.problem for check in checks):
-        checks += cautions
+        checks += columns[:MAX_COLUMNS] + cautions
+        if (more := len(columns) - MAX_COLUMNS) > 0:
+            checks.append(Check("columns", f"{more:,} more; those that are odd are named above"))
         totals = [total for total in ledger_of(job).totals if total.party == name]
         checks += [Check("guarantee", total.statement) for total in totals]
         if all(total.epsilon is None for total in totals):
@@ -85,10 +92,11 @@ def _exposed(job: Job, name: str) -> str:
     return f"none: {job.active} receives an embedding of every common row, and may rebuild columns of {name} from it"
 
 
-def _columns(job: Job, name: str, cautions: list[Check]) -> str:
-    """Rows of a party's table, and how its columns are read; adds what is odd about a column to the cautions."""
+def _columns(job: Job, name: str, columns: list[Check], cautions: list[Check]) -> str:
+    """Rows of a party's table; adds what each column is taken for to the columns, and what is odd to the cautions."""
     table = open_table(job, name, {})
     for column in table.profiles(name, rare_are_odd=not suits_rare_categories(job.bottom_of(name))):
+        columns.append(Check(f"column {column.name}", _taken_for(column)))
         cautions += [Check(f"column {column.name}", note, caution=True) for note in column.notes]
     everything = np.arange(table.rows)
     store = table.prepare(everything, everything).store
@@ -96,6 +104,12 @@ def _columns(job: Job, name: str, cautions: list[Check]) -> str:
         return f"{table.rows:,} rows, no features"
     categorical, numeric = len(store.columns.cardinalities), store.columns.inputs.numbers
     return f"{table.rows:,} rows; {categorical} categorical and {numeric} numeric columns after encoding"
+
+
+def _taken_for(column: ColumnProfile) -> str:
+    kind = "label" if column.role == "label" else column.kind
+    values = "" if column.distinct is None else f", {column.distinct:,} value{'s' * (column.distinct != 1)}"
+    return f"{column.type}, taken for a {kind}{values}, {column.missing:,} missing"
 
 
 def _job(job: Job, name: str) -> str:

@@ -15,6 +15,7 @@ from cutlayer.accounting import MARKER
 from cutlayer.checksum import seal, unseal
 from cutlayer.config import Job
 from cutlayer.config.load import dump_job, load_job
+from cutlayer.config.wording import did_you_mean
 from cutlayer.durable import append_line, locked, make_folder, write_whole
 from cutlayer.errors import CheckpointError, RunFolderError
 from cutlayer.parties.checkpoint import RELEASED
@@ -159,7 +160,8 @@ class RunFolder:
             RunFolderError: there is no run.
         """
         if not (path / _JOB).exists():
-            raise RunFolderError.expected(f"a run folder at {path}", "none (no job.yaml in it)")
+            near = did_you_mean(path.name, [run.parent.name for run in path.parent.glob(f"*/{_JOB}")])
+            raise RunFolderError.expected(f"a run folder at {path}", f"none (no job.yaml in it){near}")
         return cls(path)
 
     @property
