@@ -113,6 +113,18 @@ def test_early_stopping_sends_the_epoch_of_the_end_alone(tmp_path: Path, monkeyp
     assert {message[7]["best"] for message in (*ends[0], *ends[1])} == {True}
 
 
+@pytest.mark.parametrize("options", [{"keep": "last"}, {"split": {"test": 0.3, "validation": 0}}], ids=["last", "test"])
+def test_the_best_epoch_is_sent_only_where_a_run_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """It is a function of held-out labels, of the test rows too where there are no validation rows."""
+    job = label_free(release="every_step", epochs=6, **options)
+    for messages in both(job, tmp_path, monkeypatch):
+        assert [m[7] for m in messages if m[0] == Kind.EPOCH_END] == [
+            {"stop": end == 5, "best": True} for end in range(6)
+        ]
+
+
 def test_the_ledger_states_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = ledger_of(label_free())
     (entry,) = ledger.entries
