@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from cutlayer.accounting import DPSGD, Entry, Event, LabelFree, Ledger, NoFormalGuarantee, RandomizedResponse
@@ -25,6 +27,7 @@ from cutlayer.report.card.evidence import evidence_of, learns_of
 from cutlayer.report.card.facts import Facts
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.sections.scope import untried
+from cutlayer.report.story import print_story
 from cutlayer.results.privacy_card import Evidence
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
@@ -129,6 +132,18 @@ def test_how_gaussian_noise_is_drawn_is_stated_where_there_is_some(event: Event,
     report = report.model_copy(update={"ledger": Ledger(entries=(entry,))})
     facts = Facts(report, (), (), ())
     assert ("lattice" in facts.channels) is drawn
+
+
+def test_a_supplied_key_is_beside_every_epsilon() -> None:
+    report = Report.model_validate(binary())
+    ledger = Ledger(entries=(Entry("label_dp", "bank", "labels", ("telco",), RandomizedResponse(1.0, 2)),))
+    for supplied in (True, False):
+        run = report.run.model_copy(update={"reproducible_noise": supplied})
+        known = report.model_copy(update={"run": run, "ledger": ledger})
+        assert ("not private" in Facts(known, (), (), ()).epsilon) is supplied
+        console = Console(file=io.StringIO(), width=200)
+        print_story(known, console)
+        assert ("not private" in console.file.getvalue()) is supplied  # type: ignore[attr-defined]
 
 
 def test_what_nothing_protects_is_named_beside_what_a_protection_covers_without_a_theorem() -> None:

@@ -127,6 +127,8 @@ def test_the_card_of_each_part_says_what_its_party_may_know(run: Trained, export
     assert "dp\\_embedding" in cards["telco"]
     assert "by attribute" in cards["telco"]
     assert "shop had no protection" in cards["shop"]
+    # The key was supplied.
+    assert ["not private" in cards[name] for name in PARTIES] == [True, True, False]
     for name in ("telco", "shop"):
         # A defence is not revealed to the party it defends against, and neither are classes or columns.
         for secret in ("label", "unpaid", "norm", "balance", "accuracy"):

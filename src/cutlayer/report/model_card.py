@@ -15,6 +15,7 @@ from cutlayer.config import Job
 from cutlayer.errors import RunFolderError
 from cutlayer.report.markdown import escaped
 from cutlayer.report.rounding import metric
+from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.results.audit import Audit, PassiveAudit
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
@@ -25,6 +26,7 @@ from cutlayer.results.summary import Summary
 from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, Exported
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import noise_key_path
 from cutlayer.version import __version__
 
 
@@ -48,7 +50,7 @@ def model_card(job: Job, folder: RunFolder, model: PartyModel, architecture: Arc
         "Data": _data(model, summary),
         "Metrics": _metrics(summary, active=active),
         "Leaks found": _leaks(audit, party, active=active),
-        "Ledger": _ledger(folder, party),
+        "Ledger": _ledger(folder, party, summary),
         "What this part can do alone": _alone(summary, audit, party, active=active),
         "Handle with care": _care(party, model, active=active),
     }
@@ -146,7 +148,7 @@ def _feature(result: FeatureResult) -> str:
     return f"- features{column}, by {result.attack} ({escaped(result.release)}): {value}"
 
 
-def _ledger(folder: RunFolder, party: str) -> Iterator[str]:
+def _ledger(folder: RunFolder, party: str, summary: Summary | None) -> Iterator[str]:
     """The party's own entries: those of its peers are theirs to show."""
     try:
         entries: Any = folder.read_json("ledger.json")["entries"]
@@ -156,6 +158,10 @@ def _ledger(folder: RunFolder, party: str) -> Iterator[str]:
     if not own:
         yield f"{escaped(party)} had no protection: nothing bounds what its messages reveal."
     yield from (f"- {escaped(str(entry['protection']))}: {escaped(str(entry['statement']))}" for entry in own)
+    # The folder of a passive party has no summary; a key of the run's own is in it.
+    supplied = not noise_key_path(folder.path, party).exists() if summary is None else summary.run.reproducible_noise
+    if own and supplied:
+        yield f"- {REPRODUCIBLE}"
 
 
 def _alone(summary: Summary | None, audit: Audit | PassiveAudit | None, party: str, *, active: bool) -> Iterator[str]:

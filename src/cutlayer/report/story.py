@@ -13,6 +13,7 @@ from cutlayer.report.glance import glance
 from cutlayer.report.headline import headline
 from cutlayer.report.rounding import metric, plain, times
 from cutlayer.report.section import Table
+from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.report.terminal import rich_table
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
@@ -59,5 +60,6 @@ def _departures(report: Report) -> list[str]:
 def _proved(report: Report) -> list[str]:
     """The ledger's totals of this run, and those that its alternatives add."""
     own = [total.statement for total in report.ledger.totals]
+    caveat = [REPRODUCIBLE] * (report.run.reproducible_noise and bool(own))
     further = [(name, text) for name, texts in report.alternatives.items() for text in texts if text not in own]
-    return [*(f"{RunKind.THIS_RUN}: {text}" for text in own), *(f"{name}: {text}" for name, text in further)]
+    return [*(f"{RunKind.THIS_RUN}: {text}" for text in own), *(f"{name}: {text}" for name, text in further), *caveat]

@@ -17,6 +17,7 @@ from cutlayer.report.card.facts import Facts
 from cutlayer.report.card.frameworks import fields_of
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.sections import verdict
+from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.report.sections.scope import untried
 from cutlayer.results.privacy_card import PartyColumns, PrivacyCard
 from cutlayer.results.report import Report
@@ -51,6 +52,7 @@ def build_card(path: Path) -> PrivacyCard:
     left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."
     missing = [f"No attack of this run tried: {threat}." for threat in untried(report)]
     missing += [f"Not run: {reason}" for reason in report.limits] + [left_out] * bool(report.left_out)
+    supplied = [REPRODUCIBLE] * report.run.reproducible_noise
     return PrivacyCard(
         run=report.run.id,
         name=report.run.name,
@@ -65,7 +67,7 @@ def build_card(path: Path) -> PrivacyCard:
         subgroups=subgroups,
         fields=fields_of(facts),
         registry=_registry(facts),
-        not_shown=(*NOT_SHOWN, *missing),
+        not_shown=(*supplied, *NOT_SHOWN, *missing),
     )
 
 

@@ -9,6 +9,7 @@ from cutlayer.accounting import DPSGD, GaussianRelease
 from cutlayer.accounting.ledger import Total
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
+from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import Evidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
@@ -46,7 +47,9 @@ class Facts:
             + (f" at delta {total.delta:g}" if total.delta else ", pure")
             for total in self.formal
         ]
-        return "; ".join(totals) or _NONE
+        if not totals:
+            return _NONE
+        return "; ".join(totals) + (f". {REPRODUCIBLE}" if self.report.run.reproducible_noise else "")
 
     @property
     def mechanisms(self) -> str:

@@ -14,10 +14,11 @@ from cutlayer.results.report import Report
 
 _TESTED = "A lower bound from canaries, at the ledger's delta; one above the ledger's epsilon is a fault"
 _NONE = "None: everything crossed the cut layer as it was."
-_REPRODUCIBLE = (
+REPRODUCIBLE = (
     "Reproducible, not private: the noise key was supplied, so no statement about noise holds against a party that has "
     "the key."
 )
+"""What every page says of a run with a supplied key, next to what the ledger states."""
 
 
 def label_free_parties(report: Report) -> tuple[str, ...]:
@@ -72,7 +73,7 @@ def guarantees(report: Report) -> Section:
     proved = "; ".join(total.statement for total in totals if total.epsilon is not None)
     answers: tuple[Answer, ...] = (Answer("Formal guarantees", f"{proved or 'None'}. {open_to}".strip()),)
     if report.run.reproducible_noise:
-        blocks.append(Paragraph(_REPRODUCIBLE, "warn"))
+        blocks.append(Paragraph(REPRODUCIBLE, "warn"))
         text = "The noise key was supplied: this run is reproducible, not private. A party with the key can remove it."
         answers = (*answers, Answer("Noise", text, "bad"))
     brief = (Paragraph("Formal privacy cost of the whole run"), Items(tuple(total.statement for total in totals)))
