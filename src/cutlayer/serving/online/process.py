@@ -292,11 +292,14 @@ def _uvicorn(app: Any, config: ServeConfig) -> Any:
 
     import uvicorn
 
+    from cutlayer.serving.online.prompt import PromptProtocol
+
     http = config.http
     host, _, port = http.address.rpartition(":")
     return uvicorn.Server(
         uvicorn.Config(
             app,
+            http=PromptProtocol,
             host=host.strip("[]"),
             port=int(port),
             log_level="warning",
