@@ -20,13 +20,15 @@ from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.party import run_party
-from cutlayer.report import Report
+from cutlayer.report import Report, render_html
+from cutlayer.report.build import build
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
-from cutlayer.report.card.annex import MAX_NAMES
-from cutlayer.report.card.evidence import evidence_of, learns_of
 from cutlayer.report.card.facts import Facts
 from cutlayer.report.card.subgroups import subgroups_of
+from cutlayer.report.evidence import evidence_of, learns_of
+from cutlayer.report.sections.columns import MAX_NAMES
 from cutlayer.report.sections.scope import untried
+from cutlayer.report.sections.words import TERMS
 from cutlayer.report.story import print_story
 from cutlayer.results.privacy_card import Evidence
 from cutlayer.results.run import RunKind
@@ -242,6 +244,18 @@ def test_a_passive_party_s_subgroup_is_refused_between_organisations(run: Path, 
     raw["parties"]["telco"]["report"] = {"subgroups": ["age"]}
     with pytest.raises(ConfigError, match="the labels"):
         run_party(validated(Job, raw, "job"), "telco", tmp_path / "out", None, None, LinkOptions(trail=tmp_path))  # type: ignore[arg-type]
+
+
+def test_the_page_of_the_report_has_the_sentences_the_columns_and_the_terms(run: Path, card: PrivacyCard) -> None:
+    report = build(run)
+    assert report.columns == card.columns
+    assert all(party.used for party in card.columns if party.party != ACTIVE)
+    page = html.unescape(render_html(report))
+    for sentence in (*card.learns, *(name for party in card.columns for name in party.used or ()), *TERMS):
+        assert sentence in page
+    bare = render_html(report.model_copy(update={"leaks": (), "features": (), "completions": (), "columns": ()}))
+    assert "Who could learn what" not in bare
+    assert "The columns that went in" not in bare
 
 
 def test_the_verb_writes_the_files_and_the_schema_describes_them(run: Path) -> None:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from cutlayer.results.audit import Conclusions
 from cutlayer.results.leaks import Baseline, LabelCurve, LayerLeak, LeakResult
+from cutlayer.results.privacy_card import PartyColumns
 from cutlayer.results.run import EpochResult
 from cutlayer.results.summary import Summary
 
@@ -20,6 +21,7 @@ class Report(Summary, Conclusions):
         curves: leaks in this run by the number of labels that the attacker knows.
         layers: leaks of layers, in all runs.
         limits: attacks that could not be run, and why.
+        columns: the columns that went in, by party.
         job: the job as run, YAML.
     """
 
@@ -33,4 +35,5 @@ class Report(Summary, Conclusions):
     curves: tuple[LabelCurve, ...] = ()
     layers: tuple[LayerLeak, ...] = ()
     limits: tuple[str, ...] = ()
+    columns: tuple[PartyColumns, ...] = ()
     job: str = ""

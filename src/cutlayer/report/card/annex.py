@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from markupsafe import Markup
@@ -11,22 +11,13 @@ from cutlayer.report.html import asset, environment
 from cutlayer.report.markdown import escaped, section_markdown
 from cutlayer.report.rounding import auc, count, date, interval, metric
 from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Section, Table, number, table
+from cutlayer.report.sections.columns import columns_table
+from cutlayer.report.sections.words import TERMS
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import CardField, Evidence, PrivacyCard
 
 BLANK = "for the controller"
 NOT_SHOWN = "What this does not show"
-MAX_NAMES = 40
-_TERMS = (
-    "leak: max(AUC, 1 − AUC) of an attack's scores against the true labels; 0.5 is a guess, 1 is every label. With "
-    "more than two classes the AUC is the mean over the classes of one against the rest; of values it is the share of "
-    "pairs of rows that the scores order as the values do.",
-    "control: what the same attack reaches without the secret or without the message; naive baseline: what is known "
-    "without the system. An attack matters by what it reaches beyond both.",
-    "strongest: of each threat, the attack that reaches most. It counts, not the mean of all.",
-    "epsilon, delta: a formal guarantee, which a theorem gives. No measured number is one.",
-    "embedding, cut gradient: what a passive party sends, and what comes back.",
-)
 
 
 def annex_sections(card: PrivacyCard) -> list[Section]:
@@ -63,13 +54,15 @@ def _sections(card: PrivacyCard) -> Iterator[Section]:
     yield Section("learns", "Who could learn what", (Items(card.learns),))
     yield Section("not-shown", NOT_SHOWN, (Items(card.not_shown),))
     yield Section("attacks", "Every attack, its control and its naive baseline", tuple(_attacks(card)), nav="Attacks")
-    yield Section("columns", "The columns that went in", (_columns(card),), nav="Columns")
+    yield Section(
+        "columns", "The columns that went in", (columns_table(card.columns, "privacy_card.json"),), nav="Columns"
+    )
     if card.subgroups:
         yield Section("subgroups", "Utility by subgroup", (_subgroups(card),), nav="Subgroups")
     for index, framework in enumerate(dict.fromkeys(field.framework for field in card.fields)):
         yield Section(f"framework-{index}", framework, tuple(_fields(card, framework)))
     yield Section("registry", "Differential Privacy Deployments Registry", (_registry(card),), nav="Registry")
-    yield Section("terms", "Terms", (Items(_TERMS),))
+    yield Section("terms", "Terms", (Items(TERMS),))
 
 
 def _attacks(card: PrivacyCard) -> Iterator[Block]:
@@ -113,28 +106,6 @@ def _value(each: Evidence, value: float | None) -> str:
 
 def _bounds(each: Evidence) -> tuple[str, ...]:
     return () if each.low is None else (interval(each.low, each.high),)
-
-
-def _columns(card: PrivacyCard) -> Table:
-    return table(
-        "Columns by party",
-        card.columns,
-        ("Party", lambda party: party.party),
-        (
-            Column("Columns", "text"),
-            lambda party: "not known here" if party.used is None else _names(party.used),
-        ),
-        (number("Columns of the table"), lambda party: "" if party.available is None else count(party.available)),
-        (number("Rows"), lambda party: count(party.rows)),
-        layout="stack",
-    )
-
-
-def _names(columns: Sequence[str]) -> str:
-    """The columns by name; of many only the first, since `privacy_card.json` has all."""
-    more = len(columns) - MAX_NAMES
-    text = ", ".join(columns[:MAX_NAMES])
-    return f"{text}, and {count(more)} more, which privacy_card.json names" if more > 0 else text or "none"
 
 
 def _subgroups(card: PrivacyCard) -> Table:

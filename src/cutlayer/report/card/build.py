@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from cutlayer.config import Job
 from cutlayer.config.load import load_job
-from cutlayer.data.encoding import Encoder
-from cutlayer.data.sources import open_source
-from cutlayer.errors import CutlayerError, RunFolderError
+from cutlayer.errors import RunFolderError
 from cutlayer.report.build import build
-from cutlayer.report.card.evidence import evidence_of, learns_of
 from cutlayer.report.card.facts import Facts
 from cutlayer.report.card.frameworks import fields_of
 from cutlayer.report.card.subgroups import subgroups_of
+from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.sections import verdict
 from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.report.sections.scope import untried
-from cutlayer.results.privacy_card import PartyColumns, PrivacyCard
-from cutlayer.results.report import Report
+from cutlayer.results.privacy_card import PrivacyCard
 from cutlayer.training.folder import RunFolder
 
 NOT_SHOWN = (
@@ -47,7 +41,7 @@ def build_card(path: Path) -> PrivacyCard:
         wanted = "the run folder of the active party, which has the labels"
         raise RunFolderError.expected(wanted, f"that of a passive party at {path}")
     job, report = load_job(path / "job.yaml"), build(path)
-    evidence, columns, subgroups = evidence_of(report), tuple(_columns(job, folder, report)), subgroups_of(job, folder)
+    evidence, columns, subgroups = evidence_of(report), report.columns, subgroups_of(job, folder)
     facts = Facts(report, evidence, columns, subgroups)
     left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."
     missing = [f"No attack of this run tried: {threat}." for threat in untried(report)]
@@ -69,21 +63,6 @@ def build_card(path: Path) -> PrivacyCard:
         registry=_registry(facts),
         not_shown=(*supplied, *NOT_SHOWN, *missing),
     )
-
-
-def _columns(job: Job, folder: RunFolder, report: Report) -> Iterator[PartyColumns]:
-    """The columns that went in, by the encoders and tables that are readable here."""
-    for party in report.parties:
-        encoder, table = folder.data(party.name) / "encoder.json", job.parties[party.name].table
-        used: tuple[str, ...] | None = None
-        if encoder.exists():
-            used = Encoder.from_json(encoder.read_bytes(), str(encoder)).names
-        elif party.numeric is not None:
-            used = ()
-        available = None
-        with suppress(CutlayerError):  # the table has moved since
-            available = None if table is None else len(open_source(table, party.name).names)
-        yield PartyColumns(party=party.name, used=used, available=available, rows=party.rows_own)
 
 
 def _registry(facts: Facts) -> dict[str, dict[str, str | None]]:

@@ -17,6 +17,7 @@ from cutlayer.report.sections.quality import quality
 from cutlayer.report.sections.run import job, parties
 from cutlayer.report.sections.training import training
 from cutlayer.report.sections.utility import utility
+from cutlayer.report.sections.words import learns, terms
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
@@ -25,6 +26,7 @@ from cutlayer.results.run import RunKind
 def sections_of(report: Report) -> tuple[Section, ...]:
     """All sections of a report in the order of the page, without those that have nothing to show."""
     sections = (
+        learns(report),
         findings(report),
         utility(report),
         quality(report),
@@ -39,6 +41,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         training(report),
         parties(report),
         job(report),
+        terms(report),
     )
     return tuple(section for section in sections if section is not None)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutlayer.report.rounding import count, share, size, times
-from cutlayer.report.section import Block, Code, Column, Facts, Paragraph, Section, number, table
+from cutlayer.report.section import Block, Code, Column, Facts, Fold, Paragraph, Section, number, table
+from cutlayer.report.sections.columns import columns_table
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunInfo, TaskInfo
 
@@ -31,6 +32,8 @@ def parties(report: Report) -> Section:
         (number("received", "Traffic"), lambda party: size(party.bytes_received)),
     )
     blocks: tuple[Block, ...] = (Paragraph(lead, "lead"), listed)
+    if report.columns:
+        blocks += (Fold("The columns that went in", (columns_table(report.columns, "report.json"),)),)
     own = next((party for party in report.parties if party.role == "active"), None)
     if own is not None and own.traffic:
         blocks += (_traffic(own.traffic),)

@@ -52,7 +52,7 @@ def _purpose(attack: str) -> str:
 
 
 def _active(report: Report) -> str:
-    return next(party.name for party in report.parties if party.role == "active")
+    return next((party.name for party in report.parties if party.role == "active"), "the active party")
 
 
 def _labels(report: Report) -> Iterator[Evidence]:
