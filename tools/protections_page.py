@@ -96,7 +96,7 @@ def section(name: str, kind: type[Protection[Any]]) -> str:
         ("guarantee", joined(part(rest, "Guarantee"))),
         ("paper", kind.reference),
     ]
-    lines = [f"## `{name}` {{#{name}}}", "", joined(does), "", "| | |", "|---|---|"]
+    lines = [f"## `{name}` {{#{name}}}", "", joined(does), "", "| property | value |", "|---|---|"]
     lines += [f"| {word} | {cell(value)} |" for word, value in facts]
     settings = list(options(kind))
     if settings:

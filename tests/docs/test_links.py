@@ -44,6 +44,21 @@ def test_every_page_is_in_the_navigation() -> None:
     assert all(page.startswith("results/") for page in named - written)
 
 
+@pytest.mark.browser
+@pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
+def test_figures_cut_no_text() -> None:
+    """A page shows a figure as an image, which hides what lies beyond its edge."""
+    cut = """() => { const size = document.documentElement.viewBox.baseVal;
+      const right = box => size.width - box.x - box.width, below = box => size.height - box.y - box.height;
+      const inside = box => Math.min(box.x, box.y, right(box), below(box)) >= 0;
+      const texts = [...document.querySelectorAll("text")];
+      return texts.filter(text => !inside(text.getBBox())).map(text => text.textContent) }"""
+    with browser.browser() as opened:
+        for figure in sorted((ROOT / "docs" / "figures").glob("*.svg")):
+            with browser.page_of(opened, figure, 1280) as page:
+                assert page.evaluate(cut) == [], figure.name
+
+
 def test_the_site_uses_no_foreign_fonts() -> None:
     assert re.search(r"^  font: false$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
 
@@ -56,7 +71,12 @@ def test_the_site_builds(tmp_path: Path) -> None:
     )
     assert built.returncode == 0, built.stderr
     if browser.CHROMIUM is not None:
-        assert browser.violations(*(tmp_path / "site" / name / "index.html" for name in ("", "concepts"))) == []
+        assert (
+            browser.violations(
+                *(tmp_path / "site" / name / "index.html" for name in ("", "concepts", "reference/protections"))
+            )
+            == []
+        )
     page = (tmp_path / "site" / "reference" / "api" / "index.html").read_text(encoding="utf-8")
     assert all(
         f"cutlayer.{name}" in page for name in ("VerticalClassifier", "protections.label_dp", "attacks.label.spectral")
