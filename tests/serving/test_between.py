@@ -19,7 +19,7 @@ from cutlayer.channel import Kind, Message, Port, link, rows_digest
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_server import serve
 from cutlayer.config import LimitsConfig
-from cutlayer.errors import BudgetExceeded, CutlayerError, ProtocolError
+from cutlayer.errors import AlignmentError, BudgetExceeded, CutlayerError, ProtocolError
 from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.linked import driven
@@ -203,6 +203,24 @@ def _asks(port: Port, rows: Sequence[int], step: int = 0, part: str = PART, batc
 def test_an_active_party_gets_no_row_but_those_of_the_next_batch(noisy: Trained, requests: Any, message: str) -> None:
     with pytest.raises(ProtocolError, match=message):
         hostile(noisy, requests, 1)
+    assert serving(noisy, "telco").made == 0
+
+
+@pytest.mark.parametrize(("positions", "message"), [([3] * 90, "every position once"), ([-1, 5], "positions in 0")])
+def test_a_row_that_is_named_many_times_as_common_is_not_released(
+    noisy: Trained, monkeypatch: pytest.MonkeyPatch, positions: list[int], message: str
+) -> None:
+    """Each place would have noise of its own, whose mean leaves the row, and the account one release."""
+    given = tables(100, seed=8)
+
+    def named(digests: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        (row,) = digests["telco"][[3]]
+        bank = int(np.flatnonzero((digests["bank"] == row).all(1))[0])
+        return {"bank": np.full(len(positions), bank), "telco": np.array(positions)}
+
+    monkeypatch.setattr("cutlayer.parties.common_rows.intersect", named)
+    with pytest.raises(AlignmentError, match=message):
+        together(noisy, given, absent=["shop"])
     assert serving(noisy, "telco").made == 0
 
 

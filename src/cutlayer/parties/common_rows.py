@@ -12,7 +12,7 @@ import torch
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import LimitsConfig
-from cutlayer.data.align import Positions, intersect, nothing_in_common, order_digest
+from cutlayer.data.align import Positions, checked_positions, intersect, nothing_in_common, order_digest
 from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity
 from cutlayer.data.ids import DIGEST_BYTES
 from cutlayer.data.party_data import PartyTable
@@ -61,14 +61,21 @@ def rows_passive(
         rows: Number of rows that the active party stated.
         limits: Bounds on what a peer may make this party hold.
         alignment: How to align.
+
+    Raises:
+        AlignmentError: the active party named no row, one that there is not, or one twice.
+        ProtocolError: it broke the protocol.
     """
     if alignment.method == "psi":
         if table.id_kind == "row":
             return _row_numbers(table, [port.peer])
         return (yield from _psi_passive(table, port, rows, limits, alignment))
     send_in_chunks(port, Kind.IDS, "digests", torch.from_numpy(table.digests))
-    positions = yield from receive_chunks(port, Kind.ORDER, "positions", table.rows)
-    return CommonRows(positions.numpy(), {port.peer: len(positions)})
+    received = yield from receive_chunks(port, Kind.ORDER, "positions", table.rows)
+    # Here, for whatever follows: a row that is named twice would be released twice, with two draws of noise, and the
+    # account takes each row for one.
+    positions = checked_positions(received.numpy(), table.rows, f"the common rows that {port.peer} named")
+    return CommonRows(positions, {port.peer: len(positions)})
 
 
 def rows_active(
