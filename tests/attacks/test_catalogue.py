@@ -199,14 +199,16 @@ def test_auto_takes_what_fits_the_task():
     assert names_of(resolve("auto", "binary").labels) == ["norm", "direction", "spectral"]
     assert names_of(resolve("auto", "multiclass").labels) == ["spectral"]
     assert resolve("auto", "regression").labels == ()
-    assert names_of(resolve("auto", "regression").histories) == ["few_labels", "strong_probe", "regression_labels"]
-    assert names_of(resolve("quick", "regression").histories) == ["few_labels", "regression_labels"]
+    expected = ["few_labels", "mean_gradient", "strong_probe", "regression_labels"]
+    assert names_of(resolve("auto", "regression").histories) == expected
+    assert names_of(resolve("quick", "regression").histories) == ["few_labels", "mean_gradient", "regression_labels"]
     assert left_out("quick", "regression") == ("strong_probe",)
-    whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "bilinear", "aligned_match", "feature_prior"]
-    assert names_of(resolve("auto", "binary").histories) == [*whole_run, "few_labels", "similarity"]
-    assert names_of(resolve("auto", "multiclass").histories) == ["few_labels", "similarity"]
+    whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "mean_length", "bilinear", "aligned_match"]
+    known = ["feature_prior", "few_labels", "mean_gradient", "similarity"]
+    assert names_of(resolve("auto", "binary").histories) == whole_run + known
+    assert names_of(resolve("auto", "multiclass").histories) == ["few_labels", "mean_gradient", "similarity"]
     assert left_out("auto", "binary") == ()
-    assert left_out(["norm", "probe"], "multiclass") == ("spectral", "few_labels", "similarity")
+    assert left_out(["norm", "probe"], "multiclass") == ("spectral", "few_labels", "mean_gradient", "similarity")
 
 
 def test_full_takes_what_takes_longer_too():

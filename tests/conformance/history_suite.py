@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import pytest
@@ -19,7 +19,7 @@ from cutlayer.audit.known_labels import by_variant, strongest
 from cutlayer.errors import NotApplicable
 from cutlayer.tasks import Task
 
-from .history_world import ROWS, WIDTH, World, regression, undefended
+from .history_world import ROWS, WIDTH, World, regression, sparsified, undefended
 from .suite import last_bit_moved
 from .table import HistoryCase
 
@@ -36,7 +36,7 @@ def states_its_terms(attack: AttackClass, case: HistoryCase) -> None:
 
 def succeeds_undefended(attack: AttackClass, case: HistoryCase) -> None:
     """It reads the labels off an undefended run, whichever class is the rare one."""
-    for world in _worlds(attack):
+    for world in _worlds(attack, case):
         for target in case.succeeds:
             limit = case.limit(world.view.task.kind, target)
             assert strongest(_undefended_scores(attack, world, target), world.truth) > limit
@@ -44,7 +44,7 @@ def succeeds_undefended(attack: AttackClass, case: HistoryCase) -> None:
 
 def survives_an_invertible_map(attack: AttackClass, case: HistoryCase) -> None:
     """A defence that only rotates and rescales the messages, anew in every epoch, hides nothing from it."""
-    for world in _worlds(attack):
+    for world in _worlds(attack, case):
         turned = world.changed(_turned)
         for target in attack.reads:
             limit = case.limit(world.view.task.kind, target, mapped=True)
@@ -57,7 +57,7 @@ def is_near_chance_on_random_labels(attack: AttackClass, case: HistoryCase) -> N
     The AUC of a score has a standard deviation of 0.02 with so many rows of the rarest class. The mean of five folded
     ones is then about 0.516, and above 0.55 with a probability below 1e-9.
     """
-    for world in _worlds(attack):
+    for world in _worlds(attack, case):
         draws = [torch.randperm(ROWS, generator=torch.Generator().manual_seed(90 + draw)) for draw in range(5)]
         for target in attack.reads:
             scores = _undefended_scores(attack, world, target)
@@ -74,7 +74,7 @@ def learns_nothing_from_random_labels(attack: AttackClass, case: HistoryCase) ->
     """
     if not case.labels_known:
         return
-    for world in _worlds(attack):
+    for world in _worlds(attack, case):
         orders = [torch.randperm(ROWS, generator=torch.Generator().manual_seed(80 + draw)) for draw in range(3)]
         limit = 0.52 if world.view.task.kind == "regression" else 0.55
         for target in attack.reads:
@@ -86,7 +86,7 @@ def learns_nothing_from_random_labels(attack: AttackClass, case: HistoryCase) ->
 
 def returns_well_formed_scores(attack: AttackClass, case: HistoryCase) -> None:
     """Finite float64 scores of each row at most once, known rows left out, the same when asked again."""
-    for world in _worlds(attack):
+    for world in _worlds(attack, case):
         for target in attack.reads:
             scores, again = _undefended_scores(attack, world, target), _scores(attack, world, target)
             several = () if world.view.task.kind != "multiclass" else (len(world.view.task.classes),)
@@ -101,7 +101,7 @@ def returns_well_formed_scores(attack: AttackClass, case: HistoryCase) -> None:
 
 def refuses_what_it_lacks(attack: AttackClass, case: HistoryCase) -> None:
     """Missing knowledge, another task and missing messages are `NotApplicable`."""
-    world = _worlds(attack)[0]
+    world = _worlds(attack, case)[0]
     if attack.needs:
         with pytest.raises(NotApplicable, match=f"{attack.name} with knowledge of"):
             attack()(world.view, Knowledge())
@@ -124,7 +124,7 @@ def bears_dead_messages(attack: AttackClass, case: HistoryCase) -> None:
     def zero_rows(matrix: Tensor, epoch: int, message: str) -> Tensor:
         return matrix * (torch.arange(ROWS) % 3 != epoch % 3)[:, None]
 
-    for world, change in product(_worlds(attack), (first_epoch(0.0), first_epoch(float("nan")), zero_rows)):
+    for world, change in product(_worlds(attack, case), (first_epoch(0.0), first_epoch(float("nan")), zero_rows)):
         for target in attack.reads:
             scores = _scores(attack, world.changed(change), target)
             assert bool(scores.values.isfinite().all())
@@ -132,7 +132,7 @@ def bears_dead_messages(attack: AttackClass, case: HistoryCase) -> None:
 
 def scores_every_scale(attack: AttackClass, case: HistoryCase) -> None:
     """Messages near 1e-20 carry the same ranking."""
-    for world in _worlds(attack):
+    for world in _worlds(attack, case):
         tiny = world.changed(lambda matrix, epoch, message: matrix * 2.0**-70)
         for target in attack.reads:
             exact = strongest(_undefended_scores(attack, world, target), world.truth)
@@ -141,7 +141,7 @@ def scores_every_scale(attack: AttackClass, case: HistoryCase) -> None:
 
 def ignores_the_last_bit(attack: AttackClass, case: HistoryCase) -> None:
     """Messages moved by one unit in the last place, in tensors of another alignment, give the same leak."""
-    for world in _worlds(attack)[::2]:
+    for world in _worlds(attack, case)[::2]:
         moved = world.changed(lambda matrix, epoch, message: last_bit_moved(matrix))
         for target in attack.reads:
             exact = strongest(_undefended_scores(attack, world, target), world.truth)
@@ -162,8 +162,9 @@ HISTORY_CHECKS: tuple[Callable[[AttackClass, HistoryCase], None], ...] = (
 )
 
 
-def _worlds(attack: AttackClass) -> list[World]:
-    binary = [undefended(share) for share in (0.25, 0.75) if "binary" in attack.tasks]
+def _worlds(attack: AttackClass, case: HistoryCase) -> list[World]:
+    world = undefended if case.kept == 1 else partial(sparsified, kept=case.kept)
+    binary = [world(share) for share in (0.25, 0.75) if "binary" in attack.tasks]
     return (
         binary
         + [undefended(classes=3)] * ("multiclass" in attack.tasks)

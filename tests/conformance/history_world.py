@@ -14,6 +14,7 @@ from torch import Tensor
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.kernels.keep_top import keep_top
 from cutlayer.tasks import Task
 
 PARTY = "telco"
@@ -81,6 +82,25 @@ def undefended(share: float = 0.25, classes: int = 2) -> World:
     columns = sparse.csr_matrix((0.8 * means[codes] + torch.randn(ROWS, WIDTH, generator=draw)).numpy())
     task = Task("binary", ("0", "1")) if classes == 2 else Task("multiclass", tuple(map(str, range(classes))))
     return World(HistoryView(PARTY, task, epochs, kept, columns), truth, float((truth == 1).double().mean()))
+
+
+@cache
+def sparsified(share: float, kept: float) -> World:
+    """A top model that knows the share alone, so that rows of the rare class have the longer gradients, as sent sparse.
+
+    Args:
+        share: Share of the positives.
+        kept: Share of the entries, the largest of each epoch, that are sent.
+    """
+    world = undefended(share)
+    draw = torch.Generator().manual_seed(7)
+    residual = world.share - world.truth.float()
+    epochs = []
+    for epoch in world.view.epochs:
+        weights = torch.randn(WIDTH, generator=draw) + 0.5 * torch.randn(ROWS, WIDTH, generator=draw)
+        gradients = keep_top(residual[:, None] * weights / ROWS, round(kept * ROWS * WIDTH))
+        epochs.append(replace(epoch, gradients={PARTY: gradients}))
+    return replace(world, view=replace(world.view, epochs=epochs, _results={}))
 
 
 @cache

@@ -53,12 +53,14 @@ class HistoryCase:
         mapped: the same where messages are rotated and rescaled.
         values: what it must exceed in a regression, mapped or not, where that differs.
         labels_known: it knows labels of rows, which it must not score.
+        kept: the share of the entries, the largest, that its messages keep: the defence that it is written against.
     """
 
     succeeds: Mapping[Target, float] = field(default_factory=dict)
     mapped: float = 0.9
     values: Mapping[Target, float] = field(default_factory=dict)
     labels_known: bool = False
+    kept: float = 1.0
 
     def limit(self, kind: str, target: Target, *, mapped: bool = False) -> float:
         """The leak to exceed in a task of a kind."""
@@ -194,6 +196,7 @@ HISTORIES = {
     # Two Gaussians of other spreads overlap in the tails of the wider one; lengths tell the classes apart only partly.
     "mixture": HistoryCase({GRADIENT: 0.7}, mapped=0.7),
     "off_norm": HistoryCase({GRADIENT: 0.7}, mapped=0.65),
+    "mean_length": HistoryCase({GRADIENT: 0.9}, mapped=0.9, kept=0.02),
     "bilinear": HistoryCase({GRADIENT: 0.95}),
     # Its dummy top model reads and writes along the same directions, which the maps of both messages pull apart.
     "aligned_match": HistoryCase({GRADIENT: 0.95}, mapped=0.75),
@@ -203,6 +206,7 @@ HISTORIES = {
     "few_labels": HistoryCase(
         {GRADIENT: 0.95, EMBEDDING: 0.95}, values={GRADIENT: 0.95, EMBEDDING: 0.85}, labels_known=True
     ),
+    "mean_gradient": HistoryCase({GRADIENT: 0.95}, labels_known=True),
     "regression_labels": HistoryCase({GRADIENT: 0.9}, mapped=0.85),
     "strong_probe": HistoryCase(
         {GRADIENT: 0.95, EMBEDDING: 0.95}, values={GRADIENT: 0.95, EMBEDDING: 0.83}, labels_known=True

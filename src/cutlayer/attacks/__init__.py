@@ -30,6 +30,8 @@ from cutlayer.attacks.label.gradient_match import GradientMatch
 from cutlayer.attacks.label.hint import Hint
 from cutlayer.attacks.label.history import HistoryAttack
 from cutlayer.attacks.label.joint_spectral import JointSpectral
+from cutlayer.attacks.label.mean_gradient import MeanGradient
+from cutlayer.attacks.label.mean_length import MeanLength
 from cutlayer.attacks.label.mixture import Mixture
 from cutlayer.attacks.label.norm import Norm
 from cutlayer.attacks.label.off_norm import OffNorm
@@ -64,6 +66,8 @@ __all__ = [
     "JointSpectral",
     "LabelAttack",
     "Lira",
+    "MeanGradient",
+    "MeanLength",
     "Membership",
     "Mixture",
     "ModelCompletion",
@@ -92,11 +96,13 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     JointSpectral,
     Mixture,
     OffNorm,
+    MeanLength,
     Bilinear,
     AlignedMatch,
     Exploit,
     FeaturePrior,
     FewLabels,
+    MeanGradient,
     StrongProbe,
     Similarity,
     RegressionLabels,

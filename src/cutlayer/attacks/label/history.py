@@ -109,7 +109,7 @@ class Gradients:
         """Gather the gradients of these epochs."""
         present = torch.stack([(epoch.steps != NO_STEP) & matrix.any(dim=1) for epoch, matrix in sent], dim=1)
         least = max(MIN_BLOCK, 2 * sent[0][1].shape[1])
-        blocks = [_blocks(epoch.steps, present[:, number], least) for number, (epoch, _) in enumerate(sent)]
+        blocks = [rows_by_steps(epoch.steps, present[:, number], least) for number, (epoch, _) in enumerate(sent)]
         scaled = [_scaled(matrix, parts) for (_, matrix), parts in zip(sent, blocks, strict=True)]
         return cls(tuple(epoch.epoch for epoch, _ in sent), tuple(scaled), tuple(blocks), present)
 
@@ -179,8 +179,14 @@ def agreement(scores: Tensor) -> float:
     return float((moved.sum(dim=1).square().sum() - epochs) / (epochs * (epochs - 1)))
 
 
-def _blocks(steps: Tensor, present: Tensor, least: int) -> tuple[Tensor, ...]:
-    """Indices of the present rows by consecutive steps, each block of `least` rows at least where there are so many."""
+def rows_by_steps(steps: Tensor, present: Tensor, least: int = MIN_BLOCK) -> tuple[Tensor, ...]:
+    """Indices of the present rows by consecutive steps, each block of `least` rows at least where there are so many.
+
+    Args:
+        steps: Step of each row, int64 (n,).
+        present: Rows to gather, bool (n,).
+        least: Number of rows of a block.
+    """
     indices = present.nonzero().flatten()
     indices = indices[steps[indices].argsort(stable=True)]
     _, counts = torch.unique_consecutive(steps[indices], return_counts=True)
