@@ -12,7 +12,7 @@ from cutlayer.attacks.label.base import Target
 from cutlayer.attacks.label.bilinear import _products
 from cutlayer.attacks.label.blocks import Blocks
 from cutlayer.attacks.label.history import Gradients, HistoryView, unit_variance
-from cutlayer.attacks.label.joint_spectral import _rounds, _started
+from cutlayer.attacks.label.joint_spectral import _rounds, _started, joint_scores
 from cutlayer.attacks.label.off_norm import squared_lengths
 from cutlayer.attacks.label.similarity import _by_class
 from cutlayer.attacks.label.spectra import Spectra, spectra
@@ -108,6 +108,14 @@ def test_rounds_are_those_of_single_blocks(view: HistoryView, whole: bool) -> No
                 updated[part, epoch] = unit_variance(rows @ direction / torch.linalg.vector_norm(direction))
         expected = updated
     torch.testing.assert_close(_rounds(view, 0.3, whole=whole), expected, rtol=0, atol=2e-3)
+
+
+def test_one_epoch_has_the_directions_of_its_batches_first(view: HistoryView) -> None:
+    single = HistoryView(PARTY, view.task, view.epochs[:1])
+    first, second = joint_scores(single, 0.3)
+    assert torch.equal(first, _rounds(single, 0.3, whole=False))
+    assert torch.equal(second, _rounds(single, 0.3, whole=True))
+    assert not torch.equal(first, second)
 
 
 @pytest.mark.parametrize("rank", [2, 6, WIDTH])

@@ -23,6 +23,7 @@ from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.attacks.label.spectra import Spectra, spectra
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.spectral import gram
 
 ROUNDS = 3
 RIDGE = 20.0
@@ -157,7 +158,7 @@ def _whitened_embeddings(view: HistoryView) -> dict[int, Tensor]:
 
 def _whitened(x: Tensor) -> Tensor:
     rows = (x - x.mean(dim=0)).double()
-    spectrum = Spectra.of((rows.T @ rows)[None], torch.tensor([len(rows)]))
+    spectrum = Spectra.of(gram(rows)[None], torch.tensor([len(rows)]))
     variances, directions = spectrum.variances[0], spectrum.directions[0]
     return _unit_coordinates(
         rows, variances[:_EMBEDDING_DIRECTIONS], directions[:, :_EMBEDDING_DIRECTIONS], _CLIP_EMBEDDING

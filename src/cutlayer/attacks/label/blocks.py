@@ -74,7 +74,8 @@ class Blocks:
 
     def deviations(self, centred: Tensor) -> Tensor:
         """Standard deviation of each block of centred values (b, m), (b, 1)."""
-        return torch.linalg.vector_norm(centred, dim=1, keepdim=True) / self._counts.sqrt()
+        lengths: Tensor = torch.linalg.vector_norm(centred, dim=1, keepdim=True)
+        return lengths / self._counts.sqrt()
 
     def _covers(self, rows: int) -> bool:
         """Whether there is one block, of so many rows in their order."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cutlayer.attacks.base import Attack
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.attacks.label.base import Scores, Target, is_finite
+from cutlayer.attacks.label.base import Scores, Target, is_finite, nonzero_rows
 from cutlayer.attacks.label.spectral import positive_is_upper
 from cutlayer.channel.followed import NO_STEP, FollowedEpoch
 from cutlayer.errors import NotApplicable
@@ -114,7 +114,7 @@ class Gradients:
     @classmethod
     def of(cls, sent: Sequence[tuple[FollowedEpoch, Tensor]]) -> Gradients:
         """Gather the gradients of these epochs."""
-        present = torch.stack([(epoch.steps != NO_STEP) & matrix.any(dim=1) for epoch, matrix in sent], dim=1)
+        present = torch.stack([(epoch.steps != NO_STEP) & nonzero_rows(matrix) for epoch, matrix in sent], dim=1)
         least = max(MIN_BLOCK, 2 * sent[0][1].shape[1])
         blocks = [_blocks(epoch.steps, present[:, number], least) for number, (epoch, _) in enumerate(sent)]
         scaled = [_scaled(matrix, parts) for (_, matrix), parts in zip(sent, blocks, strict=True)]

@@ -54,7 +54,8 @@ def joint_scores(view: HistoryView, share: float) -> tuple[Tensor, Tensor]:
     """Scores by epoch, float64 (n, epochs), with directions of batches and of epochs: those that agree more first."""
 
     def compute() -> tuple[Tensor, Tensor]:
-        first, second = sorted((_rounds(view, share, whole=whole) for whole in (False, True)), key=agreement)[::-1]
+        variants = [_rounds(view, share, whole=whole) for whole in (False, True)]
+        first, second = sorted(variants, key=agreement, reverse=True)  # blocks first where there is one epoch
         return first, second
 
     return view.once("joint_spectral", compute)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores, Target, nonzero_rows
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.errors import NotApplicable
 
@@ -49,7 +49,7 @@ class Similarity(HistoryAttack):
         sums: dict[str, Tensor] = {}
         seen = torch.zeros(len(view.rows), dtype=torch.bool)
         for _, matrix in view.matrices(view.target):
-            present = matrix.any(dim=1)
+            present = nonzero_rows(matrix)
             usable = present[known]
             if set(labels[usable].tolist()) < set(labels.tolist()):
                 continue

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks.label.history import Gradients, HistoryView
+from cutlayer.kernels.spectral import gram
 
 MAX_WIDTH = 512
 """Columns above which an attack that needs the first direction alone finds it faster by itself."""
@@ -61,8 +62,7 @@ def _moments(gradients: Gradients) -> list[Tensor]:
     for matrix, parts in zip(gradients.matrices, gradients.blocks, strict=True):
         moments = matrix.new_zeros((len(parts), matrix.shape[1], matrix.shape[1]), dtype=torch.float64)
         for number, part in enumerate(parts):
-            rows = matrix[part].double()
-            torch.mm(rows.T, rows, out=moments[number])
+            moments[number] = gram(matrix[part].double())
         made.append(moments)
     return made
 
