@@ -208,8 +208,9 @@ def _scaled(matrix: Tensor, blocks: Sequence[Tensor]) -> Tensor:
     scaled = torch.zeros(matrix.shape)
     for part in blocks:
         block = matrix[part]
-        block = block.div_(float(block.abs().max()) or 1.0)  # first, so that squares near 1e-30 do not vanish
-        block -= block[0].clone()  # before the mean, so that equal rows give exact zeros
+        if bool((block == block[0]).all()):
+            continue  # their mean is rounded, and what is left would be scaled up
+        block.div_(float(block.abs().max()) or 1.0)  # first, so that squares near 1e-30 do not vanish
         block -= block.mean(dim=0)
-        scaled[part] = block.div_(float(torch.linalg.vector_norm(block)) / len(part) ** 0.5 or 1.0)
+        scaled[part] = block.div_(float(block.square().sum(dim=1).mean().sqrt()) or 1.0)
     return scaled
