@@ -148,9 +148,9 @@ def _decomposed(moved: Tensor, directions: int) -> Tensor:
     """From the covariance (d, d), or the Gram matrix (n, n) where it is smaller, in float64."""
     n, d = moved.shape
     if d <= n:
-        top: Tensor = torch.linalg.eigh(gram(moved).double()).eigenvectors[:, -directions:].flip(1)
+        top: Tensor = torch.linalg.eigh((moved.T @ moved).double()).eigenvectors[:, -directions:].flip(1)
         return (moved @ top.to(moved.dtype)).double()
-    values, vectors = torch.linalg.eigh(gram(moved.T).double())
+    values, vectors = torch.linalg.eigh((moved @ moved.T).double())
     along: Tensor = vectors * values.clamp_min(0).sqrt()
     return along[:, -directions:].flip(1)
 
