@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,8 @@ class Auditor:
             except NotApplicable as reason:
                 self.skipped[cell] = str(reason)
                 continue
-            leak = leak_of(scores, self.truth)
+            # Of a layer only the leak is reported.
+            leak = leak_of(replace(scores, hard=None) if cell.target is Target.LAYER else scores, self.truth)
             self.series.setdefault(cell, Series()).add(epoch, leak, scores)
             if cell.target is not Target.LAYER:
                 leaks[cell.label] = leak.value

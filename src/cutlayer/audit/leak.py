@@ -84,14 +84,14 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
         return _regression_leak(scores, actual)
     several = scores.values.dim() == 2
     parts = _parts(scores)
-    values = [_auc(scores.values[part], actual[part]) for part in parts]
+    values = _part_aucs(scores, actual)
     known = [value for value in values if not np.isnan(value)]
     hard = scores.hard
     counts = torch.bincount(actual, minlength=scores.values.shape[1]) if several else None
     renamed = _renamed(scores, actual, hard, parts) if several and hard is not None else None
     return Leak(
         batch_auc=float(np.mean(known)) if known else float("nan"),
-        pooled_auc=_auc(scores.values, actual),
+        pooled_auc=values[0] if len(parts) == 1 else _auc(scores.values, actual),
         rows=len(actual),
         positives=int(actual.sum() if counts is None else counts.min()),
         batches=len(known),
@@ -142,7 +142,7 @@ def leak_interval(
     if not counts.any():
         return float("nan"), float("nan")
     means = np.where(both, stacked, 0.0).sum(axis=0)[counts > 0] / counts[counts > 0]
-    if leak_of(scores, truth).batch_auc < 0.5:
+    if np.nanmean(_part_aucs(scores, actual)) < 0.5:
         means = 1 - means
     tail = (1 - level) / 2
     low, high = (np.quantile(means, [tail, 1 - tail]) + shift).clip(0.5, 1.0)
@@ -154,6 +154,11 @@ def _regression_leak(scores: Scores, actual: Tensor) -> Leak:
     others = {name: concordance(values, actual) for name, values in scores.also.items()}
     above = int((actual > actual.median()).sum()) if len(actual) else 0
     return Leak(value, value, len(actual), above, int(not np.isnan(value)), other_aucs=others)
+
+
+def _part_aucs(scores: Scores, actual: Tensor) -> list[float]:
+    """AUC of each sampled step; NaN for one that holds a single class."""
+    return [_auc(scores.values[part], actual[part]) for part in _parts(scores)]
 
 
 def _auc(values: Tensor, actual: Tensor) -> float:

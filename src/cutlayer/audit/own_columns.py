@@ -19,6 +19,7 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.leak import leak_of
 from cutlayer.data.store import Store
 from cutlayer.data.streams import Stream
+from cutlayer.kernels.roc import auc_difference
 
 MIN_ROWS = 10
 """Rows that a category has at least to get a column of its own."""
@@ -30,10 +31,9 @@ FOLDS = 3
 RIDGE = 30.0
 TREES, TREE_RATE = 60, 0.2
 """Trees of the boosted model, and their learning rate: within 0.001 of the AUC of 100 at 0.1, in half the time."""
-
-
-CLEARLY = 0.005
-"""AUC of one fold by which the trees are behind when their other folds are not fitted any more."""
+CLEARLY, ERRORS = 0.005, 4.0
+"""AUC of one fold, or its standard errors, by which the trees are behind when their other folds are not fitted: from
+either one on, the better model is the linear one."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def predict_from_columns(
     model = _trees(len(store.columns.cardinalities), codes.shape[1], classes)
     boosted = _CrossFit(model, codes, actual.numpy(), fold, classes)
     boosted.fit(0)
-    if boosted.auc(rows, truth, 0) < linear.auc(rows, truth, 0) - CLEARLY:
+    if _behind(boosted, linear, rows, truth):
         return first
     boosted.fit(*range(1, FOLDS))
     second = OwnColumns(boosted.auc(rows, truth), "boosted trees")
@@ -143,6 +143,16 @@ class _CrossFit:
         own = torch.from_numpy(np.full(len(self.fold), True) if fold is None else self.fold == fold)
         values = torch.from_numpy(self.scores if self.classes > 2 else self.scores[:, -1])[own]
         return leak_of(Scores(rows[own], values, torch.zeros(len(values), dtype=torch.int64)), truth).pooled_auc
+
+
+def _behind(boosted: _CrossFit, linear: _CrossFit, rows: Tensor, truth: Tensor) -> bool:
+    """Whether the trees are clearly worse in the first fold."""
+    lost, enough = linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0), CLEARLY
+    if linear.classes == 2:
+        own = linear.fold == 0
+        error = auc_difference(linear.scores[own, 1], boosted.scores[own, 1], truth[rows].numpy()[own] == 1)[1]
+        enough = min(CLEARLY, ERRORS * error)
+    return lost > enough
 
 
 def _trees(

@@ -60,6 +60,17 @@ def project_on_top(x: Tensor, directions: int) -> Tensor:
     return (moved @ _iterated(moved, directions)).double().mul_(scale)
 
 
+def gram(x: Tensor) -> Tensor:
+    """Products x' x of the columns of x (n, d), (d, d), without a graph.
+
+    On the processor by NumPy, which computes half of this product, since it is symmetric.
+    """
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        return x.T @ x
+    rows = x.detach().numpy()
+    return torch.from_numpy(rows.T @ rows)
+
+
 def _centred(x: Tensor) -> tuple[Tensor, float]:
     """The rows minus their mean, divided by their largest absolute value, and that value.
 
@@ -81,25 +92,25 @@ def _direction(moved: Tensor, scale: float) -> Tensor:
     if min(n, d) > _MAX_EIGH:
         top = _krylov(moved)
     elif d <= n:
-        top = _last_eigenvector(moved.T @ moved, moved)
+        top = _last_eigenvector(gram(moved), moved)
     else:
-        top = moved.T @ _last_eigenvector(moved @ moved.T, moved.T)
+        top = moved.T @ _last_eigenvector(gram(moved.T), moved.T)
     top /= torch.linalg.vector_norm(top)
     # LAPACK leaves the sign open; fixing it keeps repeated audits equal.
     return top if bool(top[top.abs().argmax()] > 0) else -top
 
 
-def _last_eigenvector(gram: Tensor, factor: Tensor) -> Tensor:
-    """Eigenvector of the largest eigenvalue of `gram` = factor.T @ factor, in float64.
+def _last_eigenvector(products: Tensor, factor: Tensor) -> Tensor:
+    """Eigenvector of the largest eigenvalue of `products` = factor.T @ factor, in float64.
 
     LAPACK's float32 routine did not converge on a covariance of nearly collinear gradients; the Krylov iteration does
     not decompose it.
     """
     try:
-        vectors: Tensor = torch.linalg.eigh(gram.double()).eigenvectors
+        vectors: Tensor = torch.linalg.eigh(products.double()).eigenvectors
     except RuntimeError:  # torch's LinAlgError is one
         return _krylov(factor)
-    return vectors[:, -1].to(gram.dtype)
+    return vectors[:, -1].to(products.dtype)
 
 
 def _krylov(moved: Tensor) -> Tensor:

@@ -40,12 +40,16 @@ def merge_ties(values: Tensor, scale: Tensor | float = 0.0) -> Tensor:
         return values.double()
     columns = values.detach().double().reshape(len(values), -1).numpy()
     sizes = np.broadcast_to(np.asarray(scale, dtype=np.float64), len(columns))
-    merged = [_merged(column, RESOLUTION * np.maximum(np.abs(column), sizes)) for column in columns.T]
+    by_row = bool((sizes != sizes[0]).any())
+    merged = [_merged(column, RESOLUTION * np.maximum(np.abs(column), sizes), by_row) for column in columns.T]
     return torch.from_numpy(np.stack(merged, axis=1).reshape(tuple(values.shape)))
 
 
-def _merged(values: npt.NDArray[np.float64], tolerance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    order = np.argsort(values, kind="stable")
+def _merged(
+    values: npt.NDArray[np.float64], tolerance: npt.NDArray[np.float64], by_row: bool
+) -> npt.NDArray[np.float64]:
+    """Values (n,) without ties; the order of equal values matters where their tolerances differ, `by_row`."""
+    order = np.argsort(values, kind="stable" if by_row else None)
     ordered, tolerance = values[order], tolerance[order]
     apart = np.diff(ordered) > np.maximum(tolerance[1:], tolerance[:-1])
     lowest = _lowest(ordered, apart)

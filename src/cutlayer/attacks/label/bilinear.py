@@ -12,7 +12,6 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.blocks import Blocks, nonzero
 from cutlayer.attacks.label.history import (
-    Gradients,
     HistoryAttack,
     HistoryView,
     agreement,
@@ -22,10 +21,13 @@ from cutlayer.attacks.label.history import (
 )
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
+from cutlayer.attacks.label.spectra import Spectra, spectra
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.spectral import gram
 
 ROUNDS = 3
 RIDGE = 20.0
+_GRADIENT_DIRECTIONS, _EMBEDDING_DIRECTIONS = 12, 6
 _FEW_ROWS = 2000  # blocks below this size get fewer products
 _CLIP_GRADIENT, _CLIP_EMBEDDING = 6.0, 5.0
 _MIN_CORRELATION = 1e-3  # a block that is not fitted at all counts next to nothing
@@ -57,19 +59,17 @@ class Bilinear(HistoryAttack):
             NotApplicable: No epoch has both gradients and embeddings.
         """
         share, seen = knowledge.share, view.gradients.seen
-        variants = [
-            _regressed(view, blocks, share) for blocks in (view.gradients.blocks, view.gradients.whole_epochs())
-        ]
+        variants = [_regressed(view, share, whole=whole) for whole in (False, True)]
         best, other = sorted(variants, key=agreement, reverse=True)
         mean, other_mean = (oriented(scores.sum(dim=1), share) for scores in (best, other))
         mixture = log_odds(best, seen, share)
         return run_scores(view, mean, seen, mixture=mixture, other_blocks=other_mean)
 
 
-def _regressed(view: HistoryView, blocks: Sequence[Sequence[Tensor]], share: float) -> Tensor:
-    """Scores by epoch, float64 (n, epochs), with a regression for each block."""
-    gradients = view.gradients
-    products = _products(view, gradients, blocks)
+def _regressed(view: HistoryView, share: float, *, whole: bool) -> Tensor:
+    """Scores by epoch, float64 (n, epochs), with a regression for each epoch, or for each block of it."""
+    blocks = view.gradients.whole_epochs() if whole else view.gradients.blocks
+    products = _products(view, blocks, whole=whole)
     scores = joint_scores(view, share)[0]
     fits = [(epoch, _TwoFolds.of(products[epoch], parts)) for epoch, parts in enumerate(blocks) if parts]
     for _ in range(ROUNDS):
@@ -124,30 +124,49 @@ class _TwoFolds:
         return self.group.scatter(fitted / nonzero(spread) * strength, len(targets))
 
 
-def _products(view: HistoryView, gradients: Gradients, blocks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+def _products(view: HistoryView, blocks: Sequence[Sequence[Tensor]], *, whole: bool) -> list[Tensor]:
     """Whitened directions of g and their products with those of e, float32 (n, features) by epoch."""
-    embeddings = {epoch.epoch: matrix for epoch, matrix in view.matrices(Target.EMBEDDING)}
+    gradients = view.gradients
+    embeddings = _whitened_embeddings(view)
     if missing := set(gradients.epochs) - set(embeddings):
         wanted = "the embeddings of every epoch with gradients"
         raise NotApplicable.expected(wanted, f"none of epoch {min(missing) + 1}")
     largest = max(len(part) for parts in blocks for part in parts)
-    of_gradient, of_embedding = (6, 4) if largest < _FEW_ROWS else (12, 6)
+    of_gradient, of_embedding = (6, 4) if largest < _FEW_ROWS else (_GRADIENT_DIRECTIONS, _EMBEDDING_DIRECTIONS)
     made = []
-    for number, parts in enumerate(blocks):
-        own = _whitened(embeddings[gradients.epochs[number]], of_embedding, _CLIP_EMBEDDING)
+    for number, (parts, spectrum) in enumerate(zip(blocks, spectra(view, whole=whole), strict=True)):
+        own = embeddings[gradients.epochs[number]][:, :of_embedding]
         features = torch.zeros(len(own), of_gradient * (1 + own.shape[1]))
-        for part in parts:
-            top = _whitened(gradients.matrices[number][part], of_gradient, _CLIP_GRADIENT)
+        variances, directions = spectrum.variances[:, :of_gradient], spectrum.directions[:, :, :of_gradient]
+        for block, part in enumerate(parts):
+            rows = gradients.matrices[number][part].double()
+            top = _unit_coordinates(rows, variances[block], directions[block], _CLIP_GRADIENT)
             both = torch.cat([top, (top[:, :, None] * own[part][:, None, :]).flatten(1)], dim=1)
             features[part, : both.shape[1]] = both
         made.append(features)
     return made
 
 
-def _whitened(x: Tensor, directions: int, limit: float) -> Tensor:
-    """Coordinates along the top directions, of unit variance and clipped, float32 (n, at most `directions`)."""
-    moved = (x - x.mean(dim=0)).double()
-    values, vectors = torch.linalg.eigh(moved.T @ moved / len(moved))
-    spread = values[-directions:].flip(0).clamp_min(1e-12 * float(values[-1])).sqrt()
-    along: Tensor = (moved @ vectors[:, -directions:].flip(1)) / (spread + torch.finfo(torch.float64).tiny)
+def _whitened_embeddings(view: HistoryView) -> dict[int, Tensor]:
+    """The embeddings along their top directions, of unit variance and clipped, float32 (n, directions) by epoch."""
+
+    def compute() -> dict[int, Tensor]:
+        return {epoch.epoch: _whitened(matrix) for epoch, matrix in view.matrices(Target.EMBEDDING)}
+
+    return view.once("whitened embeddings", compute)
+
+
+def _whitened(x: Tensor) -> Tensor:
+    rows = (x - x.mean(dim=0)).double()
+    spectrum = Spectra.of(gram(rows)[None], torch.tensor([len(rows)]))
+    variances, directions = spectrum.variances[0], spectrum.directions[0]
+    return _unit_coordinates(
+        rows, variances[:_EMBEDDING_DIRECTIONS], directions[:, :_EMBEDDING_DIRECTIONS], _CLIP_EMBEDDING
+    )
+
+
+def _unit_coordinates(rows: Tensor, variances: Tensor, directions: Tensor, limit: float) -> Tensor:
+    """Coordinates of centred rows (n, d) along directions (d, k), of unit variance and clipped, float32 (n, k)."""
+    spread = variances.clamp_min(1e-12 * float(variances[0])).sqrt()
+    along: Tensor = (rows @ directions) / (spread + torch.finfo(torch.float64).tiny)
     return along.clamp(-limit, limit).float()

@@ -72,7 +72,8 @@ class FewLabels(HistoryAttack):
         known, labels = known[seen[known]], labels[seen[known]]
         if not len(known):
             raise NotApplicable.expected(f"{view.target}s of a row whose label is known", "none")
-        variants = {"": inputs, "squares": np.concatenate([inputs, inputs**2], axis=1), **both_messages(view)}
+        squares = view.once(("squares", view.target), lambda: np.concatenate([inputs, inputs**2], axis=1))
+        variants = {"": inputs, "squares": squares, **both_messages(view)}
         scores = {name: fit_and_read(x, known, labels, view.task) for name, x in variants.items()}
         return run_scores(view, scores.pop(""), unknown, **scores)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cutlayer.attacks.base import Attack
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.attacks.label.base import Scores, Target, is_finite
+from cutlayer.attacks.label.base import Scores, Target, is_finite, nonzero_rows
 from cutlayer.attacks.label.spectral import positive_is_upper
 from cutlayer.channel.followed import NO_STEP, FollowedEpoch
 from cutlayer.errors import NotApplicable
@@ -55,12 +55,15 @@ class HistoryView:
 
     def matrices(self, target: Target) -> list[tuple[FollowedEpoch, Tensor]]:
         """The epochs in which such messages crossed, with their matrices (n, d); finite ones alone."""
-        listed = []
-        for epoch in self.epochs:
-            matrices = epoch.embeddings if target is Target.EMBEDDING else epoch.gradients
-            if self.party in matrices and is_finite(matrices[self.party]):
-                listed.append((epoch, matrices[self.party]))
-        return listed
+
+        def compute() -> list[tuple[FollowedEpoch, Tensor]]:
+            messages = [
+                (epoch, epoch.embeddings if target is Target.EMBEDDING else epoch.gradients) for epoch in self.epochs
+            ]
+            crossed = [(epoch, matrices[self.party]) for epoch, matrices in messages if self.party in matrices]
+            return [(epoch, matrix) for epoch, matrix in crossed if is_finite(matrix)]
+
+        return self.once(("matrices", target), compute)
 
     def on(self, target: Target) -> HistoryView:
         """The same view with another target; both share what is computed once."""
@@ -73,10 +76,14 @@ class HistoryView:
         Raises:
             NotApplicable: There is none.
         """
-        sent = [(epoch, matrix) for epoch, matrix in self.matrices(Target.GRADIENT) if bool(matrix.any())]
-        if not sent:
-            raise NotApplicable.expected("cut gradients that are not all zero", "none")
-        return self.once("gradients", lambda: Gradients.of(sent))
+
+        def compute() -> Gradients:
+            sent = [(epoch, matrix) for epoch, matrix in self.matrices(Target.GRADIENT) if bool(matrix.any())]
+            if not sent:
+                raise NotApplicable.expected("cut gradients that are not all zero", "none")
+            return Gradients.of(sent)
+
+        return self.once("gradients", compute)
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The result of `compute`, computed once for all attacks on this view."""
@@ -107,7 +114,7 @@ class Gradients:
     @classmethod
     def of(cls, sent: Sequence[tuple[FollowedEpoch, Tensor]]) -> Gradients:
         """Gather the gradients of these epochs."""
-        present = torch.stack([(epoch.steps != NO_STEP) & matrix.any(dim=1) for epoch, matrix in sent], dim=1)
+        present = torch.stack([(epoch.steps != NO_STEP) & nonzero_rows(matrix) for epoch, matrix in sent], dim=1)
         least = max(MIN_BLOCK, 2 * sent[0][1].shape[1])
         blocks = [rows_by_steps(epoch.steps, present[:, number], least) for number, (epoch, _) in enumerate(sent)]
         scaled = [_scaled(matrix, parts) for (_, matrix), parts in zip(sent, blocks, strict=True)]
@@ -207,7 +214,9 @@ def _scaled(matrix: Tensor, blocks: Sequence[Tensor]) -> Tensor:
     scaled = torch.zeros(matrix.shape)
     for part in blocks:
         block = matrix[part]
-        block = block / (float(block.abs().max()) or 1.0)  # first, so that squares near 1e-30 do not vanish
-        block = block - block.mean(dim=0)
-        scaled[part] = block / (float(block.square().sum(dim=1).mean().sqrt()) or 1.0)
+        if bool((block == block[0]).all()):
+            continue  # their mean is rounded, and what is left would be scaled up
+        block.div_(float(block.abs().max()) or 1.0)  # first, so that squares near 1e-30 do not vanish
+        block -= block.mean(dim=0)
+        scaled[part] = block.div_(float(block.square().sum(dim=1).mean().sqrt()) or 1.0)
     return scaled

@@ -11,7 +11,6 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.blocks import Blocks, nonzero
 from cutlayer.attacks.label.history import (
-    Gradients,
     HistoryAttack,
     HistoryView,
     agreement,
@@ -19,6 +18,7 @@ from cutlayer.attacks.label.history import (
     run_scores,
     unit_variance,
 )
+from cutlayer.attacks.label.spectra import MAX_WIDTH, spectra
 from cutlayer.kernels.spectral import project
 
 ROUNDS = 10
@@ -54,33 +54,28 @@ def joint_scores(view: HistoryView, share: float) -> tuple[Tensor, Tensor]:
     """Scores by epoch, float64 (n, epochs), with directions of batches and of epochs: those that agree more first."""
 
     def compute() -> tuple[Tensor, Tensor]:
-        gradients = view.gradients
-        variants = [_rounds(gradients, blocks, share) for blocks in (gradients.blocks, gradients.whole_epochs())]
-        first, second = sorted(variants, key=agreement, reverse=True)
+        variants = [_rounds(view, share, whole=whole) for whole in (False, True)]
+        first, second = sorted(variants, key=agreement, reverse=True)  # blocks first where there is one epoch
         return first, second
 
     return view.once("joint_spectral", compute)
 
 
-def _rounds(gradients: Gradients, blocks: Sequence[Sequence[Tensor]], share: float) -> Tensor:
-    scores = torch.zeros(gradients.present.shape, dtype=torch.float64)
-    for epoch, parts in enumerate(blocks):
-        for part in parts:
-            scores[part, epoch] = oriented(unit_variance(project(gradients.matrices[epoch][part])), share)
-        if epoch and float(scores[:, epoch] @ scores[:, 0]) < 0:
-            scores[:, epoch] *= -1
+def _rounds(view: HistoryView, share: float, *, whole: bool) -> Tensor:
+    """Scores by epoch, float64 (n, epochs), with a direction for each epoch, or for each block of it."""
+    gradients = view.gradients
+    blocks = gradients.whole_epochs() if whole else gradients.blocks
+    scores = _started(view, blocks, share, whole=whole)
     if scores.shape[1] == 1:
         return scores
     groups = [(epoch, Blocks.of(parts)) for epoch, parts in enumerate(blocks) if parts]
-    matrices = [group.gather(gradients.matrices[epoch]) for epoch, group in groups]
+    matrices = [group.prepared(gradients.matrices[epoch]) for epoch, group in groups]
     for _ in range(ROUNDS):
         total = scores.sum(dim=1)
         updated = torch.zeros_like(scores)
         for (epoch, group), matrix in zip(groups, matrices, strict=True):
             rest = group.centred(group.gather(total - scores[:, epoch]))
-            direction = matrix.mT @ rest.float()[:, :, None]
-            direction /= nonzero(torch.linalg.vector_norm(direction, dim=1, keepdim=True))
-            along = (matrix @ direction)[:, :, 0].double()
+            along = group.along(matrix, (rest / nonzero(group.deviations(rest))).float()).double()
             along /= nonzero(group.deviations(group.centred(along)))
             updated[:, epoch] = group.scatter(along, len(scores))
         moved = float(torch.linalg.vector_norm(updated - scores) / nonzero(torch.linalg.vector_norm(updated)))
@@ -88,3 +83,25 @@ def _rounds(gradients: Gradients, blocks: Sequence[Sequence[Tensor]], share: flo
         if moved < _CONVERGED:
             break
     return scores
+
+
+def _started(view: HistoryView, blocks: Sequence[Sequence[Tensor]], share: float, *, whole: bool) -> Tensor:
+    """Scores along the top singular direction of each block, float64 (n, epochs), the epochs with one sign."""
+    gradients = view.gradients
+    scores = torch.zeros(gradients.present.shape, dtype=torch.float64)
+    for epoch, parts in enumerate(blocks):
+        matrix = gradients.matrices[epoch]
+        tops = top_directions(view, epoch, whole=whole) if matrix.shape[1] <= MAX_WIDTH else None
+        for number, part in enumerate(parts):
+            along = project(matrix[part]) if tops is None else (matrix[part] @ tops[number]).double()
+            scores[part, epoch] = oriented(unit_variance(along - along.mean()), share)
+        if epoch and float(scores[:, epoch] @ scores[:, 0]) < 0:
+            scores[:, epoch] *= -1
+    return scores
+
+
+def top_directions(view: HistoryView, epoch: int, *, whole: bool) -> Tensor:
+    """The direction of most variance of each block of an epoch, its largest coordinate positive, float32 (b, d)."""
+    tops = spectra(view, whole=whole)[epoch].directions[:, :, 0]
+    largest = tops.gather(1, tops.abs().argmax(dim=1, keepdim=True))
+    return torch.where(largest > 0, tops, -tops).float()

@@ -8,9 +8,11 @@ from torch import Tensor
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.blocks import Blocks
-from cutlayer.attacks.label.history import Gradients, HistoryAttack, HistoryView, run_scores
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
+from cutlayer.attacks.label.spectra import Spectra, spectra
 
 MAX_DIRECTIONS = 4
+_VARYING = 1e-9  # of the largest variance; a direction with less is rounding
 _FLOOR = 1e-9  # relative to the block's root mean square length, so that an exact zero has a logarithm
 
 
@@ -30,38 +32,49 @@ class OffNorm(HistoryAttack):
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows."""
-        gradients = view.gradients
-        variants = _averaged(gradients)
-        return run_scores(view, variants.pop("off_1"), gradients.seen, **variants)
+        variants = _averaged(view)
+        return run_scores(view, variants.pop("off_1"), view.gradients.seen, **variants)
 
 
-def _averaged(gradients: Gradients) -> dict[str, Tensor]:
+def _averaged(view: HistoryView) -> dict[str, Tensor]:
     """Means over the epochs of the centred log-lengths, by variant, float64 (n,)."""
+    gradients = view.gradients
     width = gradients.matrices[0].shape[1]
     removed = range(min(MAX_DIRECTIONS + 1, max(width, 1)))
     names = [f"off_{count}" for count in removed] + ["radius"]
     names += ["off_1"] if "off_1" not in names else []
     sums = {name: torch.zeros(len(gradients.present), dtype=torch.float64) for name in names}
-    for matrix, parts in zip(gradients.matrices, gradients.blocks, strict=True):
+    by_epoch = zip(gradients.matrices, gradients.blocks, spectra(view, whole=False), strict=True)
+    for matrix, parts, spectrum in by_epoch:
         if parts:
             group = Blocks.of(parts)
-            for name, squares in _squared_lengths(group, matrix, len(removed)).items():
+            for name, squares in squared_lengths(group.gather(matrix).double(), spectrum, len(removed)).items():
                 sums[name] += group.scatter(group.centred(squares.clamp_min(_FLOOR**2).log()), len(matrix))
     counts = gradients.present.sum(dim=1).clamp_min(1)
     return {name: total / counts for name, total in sums.items()}
 
 
-def _squared_lengths(group: Blocks, matrix: Tensor, variants: int) -> dict[str, Tensor]:
-    """Squared lengths (b, m) of centred rows (n, d) off the top directions of their block, and Mahalanobis lengths."""
-    rows = group.gather(matrix).double()
-    values, vectors = torch.linalg.eigh(rows.mT @ rows / group.real.sum(dim=1)[:, None, None])
-    along = (rows @ vectors.flip(2)).square()
-    left = along.sum(dim=2)
-    lengths = {"off_0": left}
-    for count in range(1, variants):
-        left = left - along[:, :, count - 1]
-        lengths[f"off_{count}"] = left.clamp_min(0.0)
-    variances = values.flip(1)
-    inverse = torch.where(variances > 1e-9 * variances[:, :1], 1 / variances, 0.0)
-    lengths["radius"] = (along @ inverse[:, :, None])[:, :, 0]
+def squared_lengths(rows: Tensor, spectrum: Spectra, variants: int) -> dict[str, Tensor]:
+    """Squared lengths (b, m) of rows off the top directions of their block, and Mahalanobis lengths.
+
+    Rows are projected on the directions that vary alone; what is left off all of these is their length minus that.
+
+    Args:
+        rows: Centred rows of each block, float64 (b, m, d).
+        spectrum: Variances and directions of these rows.
+        variants: Number of variants off 0, 1, ... directions, at most d.
+    """
+    varying = spectrum.variances > _VARYING * spectrum.variances[:, :1]
+    kept = min(max(int(varying.sum(dim=1).max()), variants), rows.shape[2])
+    along = (rows @ spectrum.directions[:, :, :kept]).square_()
+    inverse = torch.where(varying, 1 / spectrum.variances, 0.0)[:, :kept]
+    weights = torch.stack([torch.ones_like(inverse), inverse], dim=2)
+    weights[:, : variants - 1, 0] = 0.0
+    left, radius = (along @ weights).unbind(dim=2)
+    lengths = {"off_0": rows.square().sum(dim=2), "radius": radius}
+    if kept < rows.shape[2]:
+        left = left + (lengths["off_0"] - along.sum(dim=2)).clamp_min_(0.0)
+    for count in range(variants - 1, 0, -1):
+        lengths[f"off_{count}"] = left
+        left = left + along[:, :, count - 1]
     return lengths

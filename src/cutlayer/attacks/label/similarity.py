@@ -7,11 +7,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores, Target, nonzero_rows
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.errors import NotApplicable
 
 ROUNDS = 10
+_ABSENT = -2.0  # below every cosine
 
 
 class Similarity(HistoryAttack):
@@ -48,7 +49,7 @@ class Similarity(HistoryAttack):
         sums: dict[str, Tensor] = {}
         seen = torch.zeros(len(view.rows), dtype=torch.bool)
         for _, matrix in view.matrices(view.target):
-            present = matrix.any(dim=1)
+            present = nonzero_rows(matrix)
             usable = present[known]
             if set(labels[usable].tolist()) < set(labels.tolist()):
                 continue
@@ -64,24 +65,26 @@ class Similarity(HistoryAttack):
 
 def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, target: Target) -> dict[str, Tensor]:
     """Scores for each class (n, classes) by variant; a class without a known row scores lowest."""
-    matrix = matrix / (float(matrix.abs().max()) or 1.0)
+    low, high = matrix.aminmax()
+    matrix = matrix / (max(float(high), -float(low)) or 1.0)
     matrix = matrix - matrix.mean(dim=0) if target is Target.EMBEDDING else matrix
     unit = functional.normalize(matrix, dim=1)
-    absent = torch.full((len(matrix), classes), -2.0)
-    means, centres = absent.clone(), torch.zeros(classes, matrix.shape[1])
-    distance = absent.clone()
-    for code in sorted(set(labels.tolist())):
+    distance, centres = torch.full((len(matrix), classes), _ABSENT), torch.zeros(classes, matrix.shape[1])
+    named = sorted(set(labels.tolist()))
+    for code in named:
         own = known[labels == code]
         centres[code] = functional.normalize(unit[own].mean(dim=0), dim=0)
-        means[:, code] = unit @ centres[code]
         gap = torch.linalg.vector_norm(matrix - matrix[own].mean(dim=0), dim=1)
         distance[:, code] = -gap / (float(gap.mean()) or 1.0)
-    before = None
+    cosines = unit @ centres.T
+    means, before = torch.full_like(distance, _ABSENT), None
+    means[:, named] = cosines[:, named]
     for _ in range(ROUNDS):
-        nearest = (unit @ centres.T).argmax(dim=1)
+        nearest = cosines.argmax(dim=1)
         if before is not None and torch.equal(nearest, before):
             break  # the centres are the same again
         before = nearest
         sums = functional.one_hot(nearest, classes).float().T @ unit
         centres = torch.where(sums.any(dim=1, keepdim=True), functional.normalize(sums, dim=1), centres)
-    return {"cosine": means, "distance": distance, "clusters": unit @ centres.T}
+        cosines = unit @ centres.T
+    return {"cosine": means, "distance": distance, "clusters": cosines}

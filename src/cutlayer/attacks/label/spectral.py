@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -47,15 +48,17 @@ class Spectral(LabelAttack):
         """Score each sampled step on its own."""
         if view.task.kind == "multiclass":
             return step_by_step(view, lambda matrix, _: guess_classes(matrix, knowledge.shares))
-        return step_by_step(view, lambda matrix, _: guess(matrix, knowledge.share))
+        made = partial(guess, positive_share=knowledge.share, absolute=view.target is not Target.LAYER)
+        return step_by_step(view, lambda matrix, _: made(matrix))
 
 
-def guess(x: Tensor, positive_share: float) -> Guess:
+def guess(x: Tensor, positive_share: float, *, absolute: bool = True) -> Guess:
     """Oriented projections, hard labels and absolute projections of one batch.
 
     Args:
         x: Gradients or embeddings, float (n, d).
         positive_share: Share of positive rows, in (0, 1).
+        absolute: Whether to return absolute projections too, which the results of a layer have no place for.
     """
     scale = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
     s = merge_ties(project(x), scale)  # before clustering: rows equal up to rounding belong together
@@ -64,7 +67,7 @@ def guess(x: Tensor, positive_share: float) -> Guess:
     return Guess(
         values=s if fits else -s,
         hard=upper if fits else ~upper,
-        also={"absolute": s.abs()},
+        also={"absolute": s.abs()} if absolute else {},
         scale=scale,
     )
 
