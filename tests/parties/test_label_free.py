@@ -137,6 +137,11 @@ def test_the_ledger_states_it(monkeypatch: pytest.MonkeyPatch) -> None:
     (stopped,) = ledger_of(label_free(early_stop=EARLY)).entries
     assert isinstance(stopped.event, NoFormalGuarantee)
     assert "early stopping" in stopped.statement
+    ordered, split = ledger_of(label_free(split={"by": "income", "test": 0.3, "validation": 0})).entries
+    assert ordered.event == LabelFree(split_by="income")
+    assert "zero" not in ordered.statement
+    assert "'income', which orders the split" in ordered.statement
+    assert (split.protects, split.towards) == ("features", (TELCO, SHOP))
     (half,) = ledger_of(label_free(release={TELCO: "once"})).entries
     assert half.towards == (TELCO,)
     assert not ledger_of(label_free(release="every_step")).entries

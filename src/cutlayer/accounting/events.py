@@ -95,7 +95,13 @@ class LabelFree:
 
     The receivers release each row once, and are sent no gradient, so that what they hold and send is a function of
     their own columns and keys. The times at which messages are sent are not covered.
+
+    Attributes:
+        split_by: Column of the active party that orders the split, which the receivers are sent: they learn which rows
+            have its largest values, and so of the labels what that column shows. `None` for a split by chance.
     """
+
+    split_by: str | None = None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,11 @@ LABEL_FREE = (
     "no message depends on a label, so the excess of any attack over the receiver's own features is zero by "
     "construction (each row is released once, before training, and no gradient is sent; timing is not covered)"
 )
+LABEL_FREE_ORDERED = (
+    "no message depends on a label but through {column}, which orders the split: the receivers are sent which rows have "
+    "its largest values, and can infer of the labels what these show beside their own features (each row is released "
+    "once, before training, and no gradient is sent; timing is not covered)"
+)
 STOP_BIT = (
     "the epoch at which early stopping ends the run depends on labels, and is the only message that does; with "
     "train.epochs stated and no train.early_stop there is none"
@@ -44,8 +49,10 @@ def of_event(event: Event) -> str:
             return _release(event)
         case DPSGD():
             return _training(event)
-        case LabelFree():
+        case LabelFree(split_by=None):
             return LABEL_FREE
+        case LabelFree():
+            return LABEL_FREE_ORDERED.format(column=repr(event.split_by))
         case NoFormalGuarantee():
             return f"none, empirical: {event.why}"
 
