@@ -29,6 +29,7 @@ from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_server import serve
 from cutlayer.channel.security import Security
 from cutlayer.errors import PeerLost
+from cutlayer.training.process import keep_freed_memory
 
 PARTIES = ("bank", "telco")
 SIZES = {"32 KiB": (64, 128, 200), "4 MiB": (8192, 128, 12)}
@@ -73,6 +74,7 @@ class RoundTrips:
 
 def wire(repeats: int) -> RoundTrips:
     """Time both sides in turn, block by block."""
+    keep_freed_memory()  # in all four processes, as the command line does
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
         folder = Path(scratch)
         make_certificates(folder, *PARTIES)
@@ -142,6 +144,7 @@ def _linked(folder: Path) -> Iterator[Callable[[str], float]]:
 
 
 def _serve_link(pipe: Connection, folder: str) -> None:
+    keep_freed_memory()
     torch.set_num_threads(1)
     with serve(
         "127.0.0.1:0", *PARTIES[:1], PARTIES[1:], "run", security=security_for(Path(folder), PARTIES[0], *PARTIES)
@@ -181,6 +184,7 @@ def _streamed(folder: Path) -> Iterator[Callable[[str], float]]:
 
 
 def _serve_stream(pipe: Connection, folder: str) -> None:
+    keep_freed_memory()
     server = grpc.server(ThreadPoolExecutor(1), options=_OPTIONS)
     echo = grpc.stream_stream_rpc_method_handler(_echo)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench", {"Echo": echo}),))

@@ -34,6 +34,8 @@ def split_frame(parts: Iterable[Part]) -> tuple[bytes, ...]:
     """The chunks of a frame that is given in parts; each byte is copied once."""
     views = [memoryview(part).cast("B") for part in parts if len(part)]
     total = sum(map(len, views))
+    if total <= CHUNK_BYTES:
+        return (b"".join([_START_HEAD.pack(_START, total), *views]),)
     pieces = _sliced(views)
     first = b"".join([_START_HEAD.pack(_START, total), *next(pieces, [])])
     return (first, *(b"".join([_MORE_HEAD.pack(_MORE), *piece]) for piece in pieces))

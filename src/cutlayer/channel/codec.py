@@ -14,8 +14,7 @@ import math
 import reprlib
 import struct
 import sys
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +52,7 @@ _MAX_ENTRIES = 16
 
 Raw = bytes | bytearray | memoryview
 _NOTHING = memoryview(b"")
+_BIG_ENDIAN = sys.byteorder == "big"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +96,21 @@ def encode_parts(message: Message, limits: Limits = DEFAULT_LIMITS, *, checksum:
         ProtocolError: the frame would be larger than the receiver takes, or holds a number or text that msgpack cannot.
     """
     tensors = [message.tensors[name] for name in SHAPES[message.kind].tensors]
-    parts = {name: getattr(message, name) for name in _PARTS}
-    parts["kind"] = message.kind.value
-    parts["fields"] = dict(message.fields)
-    parts["tensors"] = [
-        [name, DTYPES[tensor.dtype], list(tensor.shape), tensor.nbytes]
-        for name, tensor in zip(SHAPES[message.kind].tensors, tensors, strict=True)
-    ]
+    parts = {
+        "kind": message.kind.value,
+        "sender": message.sender,
+        "receiver": message.receiver,
+        "run": message.run,
+        "epoch": message.epoch,
+        "step": message.step,
+        "sequence": message.sequence,
+        "rows": message.rows,
+        "tensors": [
+            [name, DTYPES[tensor.dtype], list(tensor.shape), tensor.nbytes]
+            for name, tensor in zip(SHAPES[message.kind].tensors, tensors, strict=True)
+        ],
+        "fields": dict(message.fields),
+    }
     try:
         envelope: bytes = msgpack.packb(parts)
     except (ValueError, TypeError, OverflowError) as unfit:
@@ -144,34 +152,37 @@ class _Reader:
     """Reads the parts of a frame as if they were joined."""
 
     def __init__(self, parts: Sequence[Raw]) -> None:
-        self._parts = deque(memoryview(part) for part in parts if len(part))
+        self._parts = [memoryview(part) for part in parts if len(part)]
+        self._index = self._start = 0
         self.left = sum(map(len, self._parts))
 
     def take(self, size: int) -> memoryview:
         """The next bytes; copied only if they are in several parts."""
-        pieces = list(self._pieces(size))
-        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        part = self._parts[self._index][self._start :] if size else _NOTHING
+        if len(part) <= size:  # this part ends here, or before
+            joined = memoryview(bytearray(size))
+            self.copy_into(joined)
+            return joined
+        self._start += size
+        self.left -= size
+        return part[:size]
 
     def copy_into(self, target: memoryview) -> None:
         """Fill a target with the next bytes."""
-        start = 0
-        for piece in self._pieces(len(target)):
-            target[start : start + len(piece)] = piece
-            start += len(piece)
+        self.left -= len(target)
+        while len(target):
+            part = self._parts[self._index]
+            copied = min(len(target), len(part) - self._start)
+            target[:copied] = part[self._start : self._start + copied]
+            target = target[copied:]
+            self._start += copied
+            if self._start == len(part):
+                self._index, self._start = self._index + 1, 0
 
     def rest(self) -> list[memoryview]:
         """What is left, which stays to be read."""
-        return list(self._parts)
-
-    def _pieces(self, size: int) -> Iterator[memoryview]:
-        self.left -= size
-        while size:
-            part = self._parts.popleft()
-            if len(part) > size:
-                self._parts.appendleft(part[size:])
-                part = part[:size]
-            size -= len(part)
-            yield part
+        left = self._parts[self._index :]
+        return [left[0][self._start :], *left[1:]] if left else []
 
 
 def _checksum(length: int, body: Iterable[Raw]) -> int:
@@ -180,16 +191,18 @@ def _checksum(length: int, body: Iterable[Raw]) -> int:
 
 def _numbers(tensor: Tensor) -> memoryview:
     """The tensor's own memory, in the byte order of the wire."""
-    array: Any = tensor.numpy(force=True).astype(DTYPES[tensor.dtype], copy=False)
-    return memoryview(array.reshape(-1)).cast("B") if array.size else _NOTHING
+    array: Any = tensor.numpy(force=True)
+    if _BIG_ENDIAN:
+        array = array.astype(DTYPES[tensor.dtype])
+    return memoryview(array).cast("B") if array.size else _NOTHING
 
 
 def _tensor(reader: _Reader, dtype: torch.dtype, shape: list[int]) -> Tensor:
     tensor = torch.empty(shape, dtype=dtype)
-    if tensor.numel():
-        raw: Any = tensor.numpy().reshape(-1)
+    if 0 not in shape:
+        raw: Any = tensor.numpy()
         reader.copy_into(memoryview(raw).cast("B"))
-        if sys.byteorder == "big":
+        if _BIG_ENDIAN:
             raw.byteswap(inplace=True)
     return tensor
 

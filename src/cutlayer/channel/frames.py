@@ -12,7 +12,7 @@ from cutlayer.channel.chunks import Frame, acknowledgement
 MAX_FRAMES = 16_384
 """Maximum number of frames in a queue: empty frames have no bytes, but each object takes about 100."""
 
-ACK_BYTES, ACK_FRAMES = 2**18, 64
+ACK_BYTES, ACK_FRAMES = 2**20, 64
 """A receiver acknowledges once this many bytes or frames are new. A sender may always have more on its way."""
 
 

@@ -44,6 +44,8 @@ class Kind(StrEnum):
     PROBE = "probe"  # online: asks a party that did not answer in time whether it answers again
     ALIVE = "alive"  # online: the answer to a probe
 
+    __hash__ = str.__hash__  # that of an enumeration is not compiled, and a message looks its kind up a dozen times
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -172,13 +174,18 @@ class Message:
     @property
     def description(self) -> str:
         """Kind, epoch and step, for error messages."""
-        where = [f"{name} {value}" for name, value in (("epoch", self.epoch), ("step", self.step)) if value >= 0]
-        return f"{self.kind} of {', '.join(where)}" if where else str(self.kind)
+        return described(self.kind, self.epoch, self.step)
 
     @property
     def nbytes(self) -> int:
         """Size of the tensors, in bytes."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+def described(kind: Kind, epoch: int, step: int) -> str:
+    """Kind, epoch and step of a message; -1 is left out."""
+    where = [f"{name} {value}" for name, value in (("epoch", epoch), ("step", step)) if value >= 0]
+    return f"{kind} of {', '.join(where)}" if where else str(kind)
 
 
 def rows_digest(rows: Tensor) -> bytes:

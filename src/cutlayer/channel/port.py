@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel.compression import Compression
-from cutlayer.channel.message import PACKABLE, Kind, Message, Scalar
+from cutlayer.channel.message import PACKABLE, Kind, Message, Scalar, described
 from cutlayer.errors import ProtocolError
 
 
@@ -40,7 +40,7 @@ class Port:
         self.sent: Counter[Kind] = Counter()
         self.compression: Compression | None = None
         self.traffic: tuple[Counter[Kind], Counter[Kind]] = (Counter(), Counter())
-        self.heard_last = ""
+        self._heard: tuple[Kind, int, int] | None = None
         self._next_out = 0
         self._next_in = 0
 
@@ -74,6 +74,11 @@ class Port:
         self.traffic[0][kind] += crossing.nbytes
         self.transmit(crossing)
         return message if crossing is message else self._read(crossing)
+
+    @property
+    def heard_last(self) -> str:
+        """Kind, epoch and step of the last message that arrived; empty if none has."""
+        return described(*self._heard) if self._heard else ""
 
     @property
     def bytes_sent(self) -> int:
@@ -115,7 +120,7 @@ class Port:
         read = self._read(message.checked())
         self._next_in += 1
         self.traffic[1][message.kind] += message.nbytes
-        self.heard_last = message.description
+        self._heard = message.kind, message.epoch, message.step
         self.arrived.append(read)
 
 
