@@ -124,6 +124,15 @@ def test_check_says_what_the_run_then_has(place):
     assert [line.split(":")[0] for line in told["guarantees"]] == ["label_dp", "max_norm"]
 
 
+def test_check_counts_the_columns_of_the_table_and_not_the_quantiles_of_a_number(place):
+    place.change({"parties.telco.features": {"include": ["usage", "plan"], "numbers": {"quantiles": 10}}})
+    told = place.call("check", place.file)
+    assert told.code == 0
+    head, *rows = [line.split() for line in told.out[told.out.index("party ") :].splitlines()]
+    assert head[3:5] == ["cat.", "num."]
+    assert next(row for row in rows if row[:1] == ["telco"])[3:5] == ["1", "1"]
+
+
 def test_check_leaves_nothing(place):
     told = place.call("check", place.file)
     assert told.code == 0

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from cutlayer.accounting import DPSGD, Entry, Event, LabelFree, Ledger, NoFormalGuarantee, RandomizedResponse
 from cutlayer.attacks import REGISTRY
+from cutlayer.attacks.knowledge import Need
 from cutlayer.cli import app
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
@@ -26,6 +27,8 @@ from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_
 from cutlayer.report.card.facts import Facts
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
+from cutlayer.report.grading import rebuilding
+from cutlayer.report.headline import headline
 from cutlayer.report.sections.columns import MAX_NAMES
 from cutlayer.report.sections.scope import untried
 from cutlayer.report.sections.words import TERMS
@@ -160,7 +163,10 @@ def test_what_nothing_protects_is_named_beside_what_a_protection_covers_without_
 
 @pytest.mark.parametrize(
     ("traffic", "words"),
-    [({}, "receives cut gradients never"), ({"gradient": (0, 640)}, "receives cut gradients in the warm-up epochs")],
+    [
+        ({}, "receives no cut gradients, since"),
+        ({"gradient": (0, 640)}, "receives cut gradients in the warm-up epochs"),
+    ],
 )
 def test_a_party_that_releases_once_is_sent_gradients_in_warm_up_epochs(
     traffic: dict[str, tuple[int, int]], words: str
@@ -175,14 +181,21 @@ def test_a_party_that_releases_once_is_sent_gradients_in_warm_up_epochs(
     [
         (
             "binary",
-            "of two rows with different labels it identifies which has which label in 99.7\u00a0% of the cases, where",
+            "it tells which of two rows with different labels has which label in 99.7\u00a0% of the cases, its own",
         ),
-        ("multiclass", "which is of that class in 99.7\u00a0% of the cases, on average over the classes, where"),
-        ("regression", "of two rows it identifies which label is larger in 99.7\u00a0% of the cases, where"),
+        ("multiclass", "another is of that class in 99.7\u00a0% of the cases, on average over the classes, its own"),
+        ("regression", "it tells which of two rows has the larger label in 99.7\u00a0% of the cases, its own"),
     ],
 )
 def test_who_learns_labels_says_of_which_rows_and_with_what_knowledge(kind: str, words: str) -> None:
-    each = Evidence(
+    [sentence] = learns_of([_label_leak(0.9968, 0.77)], kind)
+    assert sentence.startswith("telco, with up to 200 known labels, can read every label of bank: ")
+    assert words in sentence
+    assert sentence.endswith("its own columns alone in 77.0\u00a0%; a guess is right in 50\u00a0%.")
+
+
+def _label_leak(value: float, naive: float | None) -> Evidence:
+    return Evidence(
         threat="label inference",
         owner="bank",
         attacker="telco",
@@ -190,16 +203,49 @@ def test_who_learns_labels_says_of_which_rows_and_with_what_knowledge(kind: str,
         attack="few_labels",
         given="up to 200 known labels",
         metric="leak",
-        value=0.9968,
+        value=value,
         control_is="",
-        naive=0.9996,
+        naive=naive,
         naive_is="",
         strongest=True,
     )
-    [sentence] = learns_of([each], kind)
-    assert sentence.startswith("telco, with up to 200 known labels, can infer the label of nearly every row of bank: ")
-    assert words in sentence
-    assert sentence.endswith("its own columns alone give >99.9\u00a0%.")
+
+
+@pytest.mark.parametrize(
+    ("value", "naive", "label_free", "words"),
+    [
+        (0.768, 0.773, ("telco",), "telco learns nothing about the labels of bank from the messages: an attack with"),
+        (0.768, None, ("telco",), "telco learns nothing about the labels of bank from the messages: an attack with"),
+        (0.768, 0.773, (), "telco was found to learn no more about the labels of bank than its own columns reveal: "),
+        (0.768, 0.76, (), "telco was found to learn hardly more about the labels of bank than its own columns reveal"),
+        (0.768, 0.7, (), "telco, with up to 200 known labels, can guess labels of bank far better than chance: "),
+        (0.52, None, (), "telco, with up to 200 known labels, cannot infer labels of bank better than chance: "),
+    ],
+)
+def test_what_the_own_columns_reveal_is_no_leak_of_messages(
+    value: float, naive: float | None, label_free: tuple[str, ...], words: str
+) -> None:
+    [sentence] = learns_of([_label_leak(value, naive)], "binary", label_free)
+    assert sentence.startswith(words)
+    assert "much" not in sentence
+    assert naive is None or f"its own columns alone in {100 * naive:.1f}\u00a0%" in sentence
+
+
+@pytest.mark.parametrize("r2", [0.02, 0.2, 0.5, 0.7, 0.95])
+def test_the_sentence_on_columns_grades_as_the_sentence_at_the_top(r2: float) -> None:
+    report = Report.model_validate(binary())
+    (first, *_) = (one for one in report.features if one.run == RunKind.THIS_RUN and one.metric == "r2")
+    known = {"knowledge": (Need.AUXILIARY_FEATURES,), "known": 512, "baseline": 0.0, "other_columns": 0.0}
+    own = first.model_copy(update={"value": r2, "low": r2 - 0.01, "high": r2 + 0.01, **known})
+    report = report.model_copy(update={"features": (own,)})
+    can = f"bank, with 512 known rows, can rebuild {rebuilding(r2)} of the columns of {own.party}"
+    evidence = evidence_of(report)
+    assert can in headline(report)
+    assert any(sentence.startswith(can) for sentence in learns_of(evidence, "binary"))
+    (each,) = (each for each in evidence if each.threat == "reconstruction")
+    assert each.knowledge == ("the features of 512 rows whose embeddings were sent",)
+    weak = each.model_copy(update={"naive": 0.99})
+    assert ", no more than without them: " in " ".join(learns_of([weak], "binary"))
 
 
 def test_of_many_columns_only_the_first_are_on_the_page(card: PrivacyCard) -> None:
@@ -212,7 +258,7 @@ def test_of_many_columns_only_the_first_are_on_the_page(card: PrivacyCard) -> No
 def test_columns_that_went_in_are_named(card: PrivacyCard) -> None:
     by_party = {party.party: party for party in card.columns}
     assert by_party["telco"].used == ("calls", "age")
-    assert (by_party[ACTIVE].used, by_party[ACTIVE].available) == (("income", "colour"), 4)
+    assert (by_party[ACTIVE].used, by_party[ACTIVE].available) == (("income", "colour"), 2), "without id and label"
 
 
 def test_subgroups_add_up_and_small_ones_are_not_shown(run: Path, card: PrivacyCard) -> None:
@@ -262,12 +308,15 @@ def test_the_verb_writes_the_files_and_the_schema_describes_them(run: Path) -> N
     call = CliRunner().invoke
     shown = call(app, ["report", str(run), "--for", "dpia"])
     assert shown.exit_code == 0, shown.output
-    assert "which has which label" in " ".join(shown.output.split())
+    assert "has which label" in " ".join(shown.output.split())
+    top = f"{headline(build(run))}."
+    assert top in " ".join(shown.output.split())
     written = PrivacyCard.read(run / "privacy_card.json")
     assert json.loads(call(app, ["report", str(run), "--for", "dpia", "--json"]).output)["run"] == written.run
     schema = json.loads(call(app, ["schema", "privacy-card"]).output)
     assert written.model_dump(mode="json").keys() <= schema["properties"].keys()
-    assert (run / "privacy_annex.html").exists()
+    assert written.statement == top
+    assert f"<h1>{html.escape(top)}</h1>" in (run / "privacy_annex.html").read_text()
     markdown = (run / "privacy_annex.md").read_text()
     assert "What this does not show" in markdown
     assert call(app, ["report", str(run), "--for", "dpia", "--markdown"]).output == markdown

@@ -7,11 +7,12 @@ import zlib
 
 import pytest
 
+from cutlayer.attacks.knowledge import Need
 from cutlayer.report import Report, render_html
 from cutlayer.report.png import png
 from cutlayer.report.rounding import interval, metric
 from cutlayer.report.sections import answers
-from tests.report.reading import Page, markdown_of, markdown_rows, section_of
+from tests.report.reading import Page, cells_of, markdown_of, markdown_rows, section_of, table_of
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed
 
@@ -92,6 +93,22 @@ def test_the_sentence_names_the_figure_farthest_above(report: Report) -> None:
     assert f"{part.attack} on the embeddings of {part.party}" in said
     assert metric(part.value) in said
     assert said in Page(render_html(report)).text
+
+
+def test_known_rows_are_counted_and_apart_from_the_attacked_ones(report: Report) -> None:
+    (run, other), needs = ("this run", "undefended"), (Need.AUXILIARY_FEATURES,)
+    part = report.features[0]
+    own = [part.model_copy(update={"run": name, "known": 512, "knowledge": needs}) for name in (run, other)]
+    page = Page(render_html(report.model_copy(update={"features": tuple(own)}))).text
+    assert f"{part.attack} knows the features of 512 rows whose embeddings were sent. " in page
+    assert "up to 1,000 rows" not in page.partition("What each attack does")[0]
+    differing = (own[0], own[1].model_copy(update={"known": 400}))
+    page = Page(render_html(report.model_copy(update={"features": differing}))).text
+    assert f"{part.attack} knows the features of 512 rows whose embeddings were sent (this run)." in page
+    assert f"{part.attack} knows the features of 400 rows whose embeddings were sent (undefended)." in page
+    assert [*filter(None, cells_of(table_of(report, "features"), "Attacked"))] == [
+        f"{x.rows:,}" for x in report.features
+    ]
 
 
 def test_the_terminal_has_every_line(report: Report) -> None:

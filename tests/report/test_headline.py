@@ -99,6 +99,29 @@ def test_the_sentence_says_which_rows_the_active_party_must_know() -> None:
     assert "known rows" not in headline(report)
 
 
+def test_the_known_rows_of_a_result_that_another_version_wrote_are_named_too() -> None:
+    report, text = changed(), "the features of up to 1,000 training rows"
+    features = tuple(one.model_copy(update={"knowledge": (text,), "known": 512}) for one in report.features)
+    assert ", with 512 known rows, can rebuild " in headline(report.model_copy(update={"features": features}))
+
+
+def test_a_mark_that_another_would_hide_is_larger_than_it(report: Report) -> None:
+    """Two runs with nearly the same values: both remain visible, this run on top."""
+    runs = ("this run", "undefended")
+    rows = tuple(
+        row.model_copy(update={"metrics": {"auc": 0.9}}) if row.name in runs else row for row in report.utility.rows
+    )
+    same = with_leak(with_leak(report, "this run", 0.8), "undefended", 0.801)
+    same = same.model_copy(update={"utility": report.utility.model_copy(update={"rows": rows})})
+    picture = re.findall(r"<svg class=\"chart\".*?</svg>", render_html(same), re.S)[0]
+    sizes = {
+        int(style): float(size)
+        for style, size in re.findall(r'class="mark s(\d)" transform="[^"]*scale\((.*?)\)', picture)
+    }
+    assert sizes[1] > 1.5 * sizes[0]
+    assert picture.index('class="mark s1"') < picture.index('class="mark s0"')
+
+
 def test_a_loss_is_not_called_none() -> None:
     report = changed()
     rows = [

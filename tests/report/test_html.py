@@ -222,3 +222,9 @@ def test_the_traffic_of_the_active_party_is_listed_by_kind_the_largest_first(rep
     (listed,) = (each for each in parties(report).blocks if isinstance(each, Table) and "by kind" in each.caption)
     assert [row.cells[0].text for row in listed.rows] == ["embedding", "gradient", "evaluation"]
     assert [cell.text for cell in listed.rows[0].cells[1:]] == ["0\u00a0B", "81.9\u00a0MB"]
+
+
+def test_the_table_of_all_metrics_is_stacked_on_a_phone(report: Report) -> None:
+    page = render_html(report)
+    head, _, _ = page.partition("<caption><span>All metrics on the test rows</span></caption>")
+    assert head.rindex('<table class="stack"') == head.rindex("<table")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 
 from cutlayer.report import Report, render_markdown
+from cutlayer.report.markdown import escaped
 from cutlayer.report.rounding import auc, interval
 from tests.report.reading import markdown_of, markdown_rows
 from tests.report.samples import regression
@@ -29,6 +30,13 @@ def test_a_pair_that_was_not_attacked_is_said(report: Report) -> None:
     undefended = [leak for leak in report.leaks if leak.run == "undefended" and leak.message == "embedding"]
     left = tuple(leak for leak in report.leaks if leak not in undefended)
     assert "| not run |" in render_markdown(report.model_copy(update={"leaks": left}))
+
+
+def test_what_to_do_stands_apart_from_what_was_found(report: Report) -> None:
+    text = markdown_of(report, "findings")
+    for finding in report.findings:
+        detail, remedy = (escaped(part.rstrip(".")) for part in (finding.detail, finding.remedy))
+        assert f"{detail}. What to do: {remedy}." in text if remedy else f"{detail}.\n" in text
 
 
 def test_no_leak_is_said() -> None:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.report import Report
+from cutlayer.report.evidence import evidence_of
+from cutlayer.report.releases import release_of
 from cutlayer.report.rounding import auc, metric
 from cutlayer.report.section import Fold, Paragraph, Table
 from cutlayer.report.sections import answers, sections_of, verdict
 from cutlayer.report.sections.leaks import leaks
 from cutlayer.report.sections.scope import glossary
 from cutlayer.results.leaks import Baseline, LeakResult
+from tests.report.reading import markdown_of
 from tests.report.samples import binary, broken, multiclass, regression
 
 
@@ -126,12 +129,61 @@ def test_the_guarantee_is_answered_with_what_it_does_not_cover(report: Report) -
     passive = [party.name for party in report.parties if party.role == "passive"]
     entry = Entry("label_free", "bank", "labels", (passive[0],), LabelFree())
     text = answer(report.model_copy(update={"ledger": Ledger((entry,))}), "Formal guarantees")
-    assert text.startswith(f"the labels of the training rows of bank, towards {passive[0]}: epsilon 0 per row. ")
+    assert text.startswith(f"The labels of the training rows of bank, towards {passive[0]}: epsilon 0 per row. ")
     columns = f"the columns of {', '.join(passive)}."
     others = f"the labels towards {', '.join(passive[1:])} or " if passive[1:] else ""
     assert text.endswith(f"This report states no guarantee for {others}{columns}")
     nothing = answer(report.model_copy(update={"ledger": Ledger(())}), "Formal guarantees")
     assert nothing.startswith(f"None. This report states no guarantee for the labels towards {', '.join(passive)} or ")
+
+
+def test_the_guarantees_of_the_alternatives_are_in_the_answer_the_terminal_and_markdown(report: Report) -> None:
+    stated = {"private columns": ("the features of census, towards bank: epsilon 8",)}
+    other = report.model_copy(update={"alternatives": stated, "ledger": Ledger(())})
+    words = "private columns: the features of census, towards bank: epsilon 8"
+    assert answer(other, "Formal guarantees").endswith(f". Alternative {words}.")
+    assert f"- {words}" in markdown_of(other, "guarantees")
+    assert markdown_of(report.model_copy(update={"ledger": Ledger(())}), "guarantees") == ""
+
+
+def test_one_party_sends_and_several_send(report: Report) -> None:
+    for names, words in ((("census",), "what census sends."), (("census", "employer"), "census and employer send.")):
+        entry = Entry("label_free", "bank", "labels", names, LabelFree())
+        free = report.model_copy(update={"ledger": Ledger((entry,)), "protections": ()})
+        assert answer(free, "Protections").endswith(words)
+
+
+def test_attacks_that_were_not_run_are_counted_in_good_english(report: Report) -> None:
+    for limits, words in (
+        (("a",), "1 attack that could not be run or was not"),
+        (("a", "b"), "2 attacks that could not"),
+    ):
+        assert words in answer(report.model_copy(update={"limits": limits}), "Not measured")
+    assert "run or were not needed" in answer(report.model_copy(update={"limits": ("a", "b")}), "Not measured")
+
+
+def once(report: Report, *, traffic: dict[str, tuple[int, int]]) -> Report:
+    """All passive parties release once, as the condition of the active one demands; few labels are known."""
+    parties = [
+        party.model_copy(update={"released_once": party.role == "passive", "traffic": traffic})
+        for party in report.parties
+    ]
+    passive = tuple(party.name for party in report.parties if party.role == "passive")
+    entry = Entry("label_free", "bank", "labels", passive, LabelFree())
+    leaks = tuple(leak for leak in report.leaks if leak.message == "embedding" or leak.run == "undefended")
+    return report.model_copy(update={"parties": tuple(parties), "ledger": Ledger((entry,)), "leaks": leaks})
+
+
+def test_what_was_released_once_has_no_epoch(report: Report) -> None:
+    free = once(report, traffic={"release": (10, 0)})
+    worst = worst_of(free, "this run")
+    assert f"{worst.attack} on the embeddings of {worst.party}, the only release: " in answer(free, "Worst leak")
+    for leak in free.leaks:
+        assert (release_of(free, leak) == "the only release") is (leak.run != "undefended")
+    labels = [each for each in evidence_of(free) if each.threat == "label inference"]
+    assert {each.subject for each in labels} == {"embeddings, the only release"}
+    warmed = once(report, traffic={"gradient": (0, 10)})
+    assert "epoch" in answer(warmed, "Worst leak")
 
 
 def test_a_difference_that_rounds_to_nothing_is_equal(report: Report) -> None:

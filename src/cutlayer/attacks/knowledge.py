@@ -49,10 +49,12 @@ class Need(StrEnum):
         f"the labels of about {AUXILIARY} training rows, or {AUXILIARY_PER_CLASS} of each class if more; then of all"
     )
 
-    AUXILIARY_FEATURES = f"the features of up to {AUXILIARY_ROWS:,} training rows, half of the sampled ones at most"
+    AUXILIARY_FEATURES = (
+        f"the features of up to {AUXILIARY_ROWS:,} rows whose embeddings were sent, half of the sampled ones at most"
+    )
     INITIAL_WEIGHTS = (
-        f"the features of up to {AUXILIARY_ROWS:,} training rows, half of the sampled ones at most, and the bottom "
-        "model's design and initial weights"
+        f"the features of up to {AUXILIARY_ROWS:,} rows whose embeddings were sent, half of the sampled ones at most, "
+        "and the bottom model's design and initial weights"
     )
     SIMULATOR = (
         f"the features and labels of up to {AUXILIARY_ROWS:,} other rows of the population, without their embeddings, "
@@ -82,6 +84,39 @@ _CONDITIONS = {
 }
 
 
+_FEATURES = f"the features of up to {AUXILIARY_ROWS:,} "
+_COUNTED: Mapping[str, list[tuple[str, str]]] = {
+    need: [(f"up to {most:,}", "{known:,}"), (", half of the sampled ones at most", "")]
+    for need, most in (
+        (Need.AUXILIARY_FEATURES, AUXILIARY_ROWS),
+        (Need.INITIAL_WEIGHTS, AUXILIARY_ROWS),
+        (Need.SIMULATOR, AUXILIARY_ROWS),
+        (Need.CANDIDATE_ROWS, SHADOW_ROWS),
+        (Need.SHADOW_ROWS, SHADOW_ROWS),
+    )
+}
+"""Where the text of a need has a maximum number of rows, in place of which a result has its own."""
+
+
+def counted(knowledge: Iterable[str], known: int) -> tuple[str, ...]:
+    """What an attacker knew, with the number of rows that it knew in place of their maximum.
+
+    Args:
+        knowledge: Needs, as a result lists them; other texts stay as they are.
+        known: Number of rows whose features the attacker knew.
+
+    >>> counted([Need.AUXILIARY_FEATURES, Need.POSITIVE_SHARE], 512)
+    ('the features of 512 rows whose embeddings were sent', 'the share of positive rows')
+    """
+    return tuple(_with_count(text, known) for text in knowledge)
+
+
+def _with_count(text: str, known: int) -> str:
+    for general, own in _COUNTED.get(text, ()):
+        text = text.replace(general, own.format(known=known))
+    return str(text)
+
+
 def condition(knowledge: Iterable[str], known: int = 0) -> str:
     """What an attacker must know of single rows, in a few words; empty where it needs to know none.
 
@@ -94,6 +129,8 @@ def condition(knowledge: Iterable[str], known: int = 0) -> str:
     """
     known_kinds = {*knowledge}
     named = [text for need, text in _CONDITIONS.items() if need in known_kinds]
+    if not named and any(text.startswith(_FEATURES) for text in known_kinds):
+        named = ["{known:,} known rows"]  # the result of another version, which words its need otherwise
     return " and ".join(named).format(known=known)
 
 

@@ -117,9 +117,13 @@ def _parties(result: Forecast) -> Table:
     table.add_column("role", no_wrap=True)
     for head in ("rows", "cat.", "num.", "model", "cut", "weights", "sent/epoch", "on disk"):
         table.add_column(head, justify="right", no_wrap=True)
+    # Of the table as it is: the quantiles of a number are one more encoded input, and no column.
+    categories = Counter(
+        column.party for column in result.columns if (column.role, column.kind) == ("feature", "category")
+    )
     for party in result.parties:
         sent = f"{size(party.bytes_once)} once" if party.bytes_once else size(party.bytes_per_epoch)
-        columns = (str(party.categorical), str(party.numeric))
+        columns = (str(categories[party.name]), str(party.numeric))
         model = (party.bottom or "-", str(party.width or "-"), f"{party.parameters:,}")
         table.add_row(party.name, party.role, f"{party.rows:,}", *columns, *model, sent, size(party.store_bytes))
     return table

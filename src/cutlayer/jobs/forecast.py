@@ -51,8 +51,8 @@ class PartyForecast(FrozenModel):
         name: Name of the party.
         role: `active` or `passive`.
         rows: Number of rows of its own table.
-        categorical: Number of categorical columns.
-        numeric: Number of numeric columns, pixels included.
+        categorical: Number of categorical inputs after encoding; the quantiles of a number are one.
+        numeric: Number of numeric inputs after encoding, pixels included.
         bottom: Kind of its bottom model, `auto` resolved; `None` without features.
         width: Number of columns of its embedding; `None` without features.
         parameters: Number of trained numbers.

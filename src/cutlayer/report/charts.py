@@ -7,6 +7,7 @@ variables, so that they follow dark mode and print. One chart is a few kilobytes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from cutlayer.report.svg import MARKERS, Axis, Scale, axes, element, marker, who
 WIDTH = 280
 SCATTER = (52.0, WIDTH - 12.0)
 """Pixels of the horizontal axis of a scatter."""
+MARK, HIDING = 1.7, 8.0
+"""Size of a mark of a scatter, and pixels between two marks below which one hides most of the other."""
 MARKED, MAX_LAYERS = 24, 1000
 """Numbers of epochs and of layers up to which every point has a mark."""
 STYLES = len(MARKERS)
@@ -81,9 +84,27 @@ def scatter(
         label: Description for screen readers.
     """
     y = Scale(*domain, 190, 8)
-    parts = [axes(x, Axis(y, y_title))]
-    parts += [marker(style, x.scale(across), y(up), tip, size=1.7) for style, across, up, tip in reversed(points)]
+    places = [(x.scale(across), y(up)) for _, across, up, _ in points]
+    sizes = _sizes(places)
+    marks = [
+        marker(style, *place, tip, size=size)
+        for (style, *_, tip), place, size in zip(points, places, sizes, strict=True)
+    ]
+    parts = [axes(x, Axis(y, y_title)), *reversed(marks)]
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 232", role="img", aria_label=label)
+
+
+def _sizes(places: Sequence[tuple[float, float]]) -> list[float]:
+    """Sizes of marks of which the first is on top: one that others would hide is larger than they are.
+
+    >>> _sizes([(10.0, 10.0), (50.0, 10.0), (11.0, 10.0)])
+    [1.7, 1.7, 2.9]
+    """
+    sizes: list[float] = []
+    for index, place in enumerate(places):
+        above = [size for other, size in zip(places[:index], sizes, strict=True) if math.dist(place, other) < HIDING]
+        sizes.append(round(max(above) + 1.2, 1) if above else MARK)
+    return sizes
 
 
 def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain: tuple[float, float]) -> Markup:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from cutlayer.attacks import REGISTRY
-from cutlayer.attacks.knowledge import condition
+from cutlayer.attacks.knowledge import condition, counted
+from cutlayer.report.grading import SMALL, reading, rebuilding
+from cutlayer.report.releases import ONLY, release_of
 from cutlayer.report.rounding import metric, share
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
@@ -14,16 +16,13 @@ from cutlayer.results.privacy_card import Evidence, Threat
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
-NEARLY_ALL, MUCH, LITTLE = 0.95, 0.75, 0.55
-"""Leaks from which the words change; the number is beside them."""
 _COMPARED = {
-    "binary": ("two rows with different labels", "which has which label", ""),
+    "binary": ("which of two rows with different labels has which label", ""),
     "multiclass": (
-        "a row of one class and a row of another",
-        "which is of that class",
+        "which of a row of one class and a row of another is of that class",
         ", on average over the classes",
     ),
-    "regression": ("two rows", "which label is larger", ""),
+    "regression": ("which of two rows has the larger label", ""),
 }
 """What a leak is a share of, by the kind of the labels."""
 
@@ -34,7 +33,7 @@ def evidence_of(report: Report) -> tuple[Evidence, ...]:
     marked: list[Evidence] = []
     for group in dict.fromkeys((each.threat, each.owner, each.attacker) for each in attacks):
         own = [each for each in attacks if (each.threat, each.owner, each.attacker) == group]
-        own = [each.model_copy(update={"attack_does": _purpose(each.attack)}) for each in own]
+        own = [each.model_copy(update={"attack_does": _purpose(each)}) for each in own]
         first = max(own, key=_beyond)
         marked.append(first.model_copy(update={"strongest": True}))
         marked += sorted((each for each in own if each is not first), key=_beyond, reverse=True)
@@ -47,8 +46,13 @@ def _beyond(each: Evidence) -> float:
     return value if each.metric == "leak" else value - (each.control or 0.0)
 
 
-def _purpose(attack: str) -> str:
-    return REGISTRY[attack].purpose() if attack in REGISTRY else ""
+def _purpose(each: Evidence) -> str:
+    """What the attack does; where rows were released once, no mean over epochs is of several releases."""
+    if each.attack not in REGISTRY:
+        return ""
+    purpose = REGISTRY[each.attack].purpose()
+    once = "epochs" in purpose and each.subject.endswith(ONLY)
+    return f"{purpose} Here each row has one release, which every epoch uses." if once else purpose
 
 
 def _active(report: Report) -> str:
@@ -67,7 +71,7 @@ def _labels(report: Report) -> Iterator[Evidence]:
             threat="label inference",
             owner=active,
             attacker=leak.party,
-            subject=f"{leak.message}s, {'whole run' if leak.whole_run else f'epoch {leak.epoch}'}",
+            subject=f"{leak.message}s, {release_of(report, leak)}",
             attack=leak.attack,
             knowledge=leak.knowledge,
             given=condition(leak.knowledge),
@@ -99,7 +103,7 @@ def _features(report: Report) -> Iterator[Evidence]:
             attacker=active,
             subject=f"embeddings, {result.release}" + (f"; column {result.column}" if result.column else ""),
             attack=result.attack,
-            knowledge=result.knowledge,
+            knowledge=counted(result.knowledge, result.known),
             given=condition(result.knowledge, result.known),
             metric=result.metric,
             value=result.value,
@@ -146,29 +150,49 @@ def _completions(report: Report) -> Iterator[Evidence]:
         )
 
 
-def learns_of(evidence: Iterable[Evidence], task: str) -> tuple[str, ...]:
+def learns_of(evidence: Iterable[Evidence], task: str, label_free: Collection[str] = ()) -> tuple[str, ...]:
     """Who could learn what, by the strongest attack of each threat.
 
     Args:
         evidence: All attacks.
         task: Kind of the labels.
+        label_free: Parties that are sent no message which depends on a label.
     """
-    return tuple(_SENTENCES[each.threat](each, task) for each in evidence if each.strongest and each.value is not None)
-
-
-def _label_sentence(each: Evidence, task: str) -> str:
-    leak = each.value or 0.5
-    rows, what, over = _COMPARED[task]
-    found = (
-        f"of {rows} it identifies {what} in {share(leak, 1)} of the cases{over}, where a guess is right in 50\u00a0%"
+    counting = [each for each in evidence if each.strongest and each.value is not None]
+    return tuple(
+        _label_sentence(each, task, is_label_free=each.attacker in label_free)
+        if each.threat == "label inference"
+        else _SENTENCES[each.threat](each)
+        for each in counting
     )
-    known = "" if each.naive is None else f"; its own columns alone give {share(each.naive, 1)}"
-    if leak >= NEARLY_ALL:
-        able = f"can infer the label of nearly every row of {each.owner}"
-    else:
-        words = "much" if leak >= MUCH else "something" if leak >= LITTLE else "next to nothing"
-        able = f"can learn {words} about the labels of {each.owner}"
-    return f"{_attacker(each)} {able}: {found}{known}."
+
+
+def _label_sentence(each: Evidence, task: str, *, is_label_free: bool) -> str:
+    """What an attacker reads of labels, beside what it would know without any message."""
+    leak = each.value or 0.5
+    what, over = _COMPARED[task]
+    found = f"tells {what} in {share(leak, 1)} of the cases{over}"
+    given = f" with {each.given}" if each.given else ""
+    if each.naive is not None and (is_label_free or leak - each.naive <= SMALL):
+        return (
+            f"{each.attacker} {_no_more(each, leak - each.naive, is_label_free=is_label_free)}: an attack{given} "
+            f"{found}, its own columns alone in {share(each.naive, 1)}; a guess is right in 50\u00a0%."
+        )
+    if is_label_free:
+        return (
+            f"{each.attacker} learns nothing about the labels of {each.owner} from the messages: an attack{given} "
+            f"{found}, by what {each.attacker} computes from its own columns alone; a guess is right in 50\u00a0%."
+        )
+    known = "" if each.naive is None else f", its own columns alone in {share(each.naive, 1)}"
+    return f"{_attacker(each)} {reading(leak, each.owner)}: it {found}{known}; a guess is right in 50\u00a0%."
+
+
+def _no_more(each: Evidence, excess: float, *, is_label_free: bool) -> str:
+    """That messages add nothing: proved where none depends on a label, else as far as the attacks that were run."""
+    if is_label_free:
+        return f"learns nothing about the labels of {each.owner} from the messages"
+    words = "no" if excess <= 0 else "hardly"
+    return f"was found to learn {words} more about the labels of {each.owner} than its own columns reveal"
 
 
 def _attacker(each: Evidence) -> str:
@@ -176,25 +200,38 @@ def _attacker(each: Evidence) -> str:
     return f"{each.attacker}, with {each.given}," if each.given else each.attacker
 
 
-def _feature_sentence(each: Evidence, _task: str) -> str:
-    reached = f"{name_of(each.metric)} {metric(each.value)}"
+def _rebuilt_sentence(each: Evidence) -> str:
+    able = f"can rebuild {rebuilding(each.value or 0.0)} of the columns of {each.owner} from its embeddings"
+    return f"{_attacker(each)} {able}{'' if _gains(each) else ', no more than without them'}: {_reached(each)}."
+
+
+def _inferred_sentence(each: Evidence) -> str:
+    able = "can infer" if _gains(each) else "was not found to infer"
+    columns = f"a column of {each.owner} from its embeddings better than without them"
+    return f"{_attacker(each)} {able} {columns}: {_reached(each)}."
+
+
+def _gains(each: Evidence) -> bool:
+    """Whether the whole interval is above the control and the naive baseline."""
+    return each.low is not None and each.low > max(each.control or 0.0, -1.0 if each.naive is None else each.naive)
+
+
+def _reached(each: Evidence) -> str:
     naive = "not measured here" if each.naive is None else metric(each.naive)
-    gains = each.low is not None and each.low > max(each.control or 0.0, -1.0 if each.naive is None else each.naive)
-    able = "can learn more about the columns" if gains else "was not found to learn more about the columns"
     return (
-        f"{_attacker(each)} {able} of {each.owner} from its embeddings: {reached} ({each.attack}, {each.subject}); "
-        f"a constant answer gives {metric(each.control)}, other parties' columns {naive}."
+        f"{name_of(each.metric)} {metric(each.value)} ({each.attack}, {each.subject}); "
+        f"a constant answer gives {metric(each.control)}, other parties' columns {naive}"
     )
 
 
-def _member_sentence(each: Evidence, _task: str) -> str:
+def _member_sentence(each: Evidence) -> str:
     return (
         f"{_attacker(each)} can identify which rows of {each.owner} were trained on with AUC {metric(each.value)} "
         f"({each.attack}); a guess is 0.500."
     )
 
 
-def _completion_sentence(each: Evidence, _task: str) -> str:
+def _completion_sentence(each: Evidence) -> str:
     return (
         f"After leaving, {each.attacker} can predict alone with {name_of(each.metric)} {metric(each.value)} "
         f"({each.subject}); an untrained model on the same labels reaches {metric(each.control)}."
@@ -202,9 +239,8 @@ def _completion_sentence(each: Evidence, _task: str) -> str:
 
 
 _SENTENCES = {
-    "label inference": _label_sentence,
-    "reconstruction": _feature_sentence,
-    "attribute inference": _feature_sentence,
+    "reconstruction": _rebuilt_sentence,
+    "attribute inference": _inferred_sentence,
     "membership": _member_sentence,
     "model completion": _completion_sentence,
 }

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from cutlayer.report import charts
-from cutlayer.report.headline import SMALL, rebuilding, rebuilt
+from cutlayer.report.grading import SMALL, rebuilding
+from cutlayer.report.headline import rebuilt
 from cutlayer.report.history import leak_domain
 from cutlayer.report.matrix import Matrix, matrix_of, strength
 from cutlayer.report.rounding import auc, metric

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import condition
+from cutlayer.report.grading import SMALL, is_rebuilt, reading, rebuilding
 from cutlayer.report.matrix import Matrix, matrix_of
 from cutlayer.report.rounding import metric
 from cutlayer.report.sections.protections import label_free_parties
@@ -11,36 +12,6 @@ from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
-
-SMALL = 0.02
-"""Excess of a leak over a party's own columns, and loss of a metric, up to which a sentence calls it none."""
-
-_READ = (
-    (0.99, "can read every label"),
-    (0.9, "can infer nearly every label"),
-    (0.75, "can guess labels far better than chance"),
-    (0.6, "can guess labels better than chance"),
-    (0.55, "can guess labels slightly better than chance"),
-)
-_REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (0.1, "a little"))
-
-
-def reading(leak: float) -> str:
-    """What a leak means.
-
-    >>> reading(1.0), reading(0.83), reading(0.51)
-    ('can read every label', 'can guess labels far better than chance', 'cannot infer labels better than chance')
-    """
-    return next((words for limit, words in _READ if leak >= limit), "cannot infer labels better than chance")
-
-
-def rebuilding(r2: float) -> str:
-    """How much of the columns an R² is.
-
-    >>> rebuilding(0.97), rebuilding(0.02)
-    ('nearly all', 'next to nothing')
-    """
-    return next((words for limit, words in _REBUILT if r2 >= limit), "next to nothing")
 
 
 def headline(report: Report) -> str:
@@ -109,4 +80,4 @@ def _features(report: Report) -> str:
     needed = condition(worst.knowledge, worst.known)
     who = f"{active}, with {needed}," if needed else active
     can = f"{who} can rebuild {words} of the columns of {worst.party} (R\u00b2 {metric(worst.value)})"
-    return f"; {'but ' if worst.value >= _REBUILT[-1][0] else ''}{can}"
+    return f"; {'but ' if is_rebuilt(worst.value) else ''}{can}"

@@ -57,8 +57,9 @@ def _cell(cell: Cell) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    text = f"{finding.code} {finding.title}. {finding.detail} {finding.remedy}"
-    return f"- **{finding.severity}** {escaped(text.rstrip())}"
+    parts = (f"{finding.code} {finding.title}", finding.detail, f"What to do: {finding.remedy}" * bool(finding.remedy))
+    text = " ".join(f"{part.rstrip().rstrip('.')}." for part in parts if part.strip())
+    return f"- **{finding.severity}** {escaped(text)}"
 
 
 def escaped(text: str) -> str:

@@ -105,7 +105,7 @@ class PartyColumns(FrozenModel):
     Attributes:
         party: Name of the party.
         used: Names of the columns; `None` where the party ran elsewhere.
-        available: Number of columns of its table; `None` where that is not readable here.
+        available: Number of columns of its table without id and label; `None` where that is not readable here.
         rows: Number of rows of its table.
     """
 
@@ -124,7 +124,8 @@ class PrivacyCard(Document):
         job_digest: Digest of what the parties agreed on.
         created: Start of the run, ISO 8601.
         cutlayer: Version of this package.
-        statement: Worst leak and utility, in a sentence.
+        statement: What partners could learn and what that costs: the sentence at the top of the report.
+        figures: Worst leak and utility, each with that of the undefended run; empty in a card without them.
         protected: Whether any protection acted in this run, or no message to some party depended on a label.
         learns: Who could learn what, in words.
         columns: The columns that went in, by party.
@@ -144,6 +145,7 @@ class PrivacyCard(Document):
     created: str
     cutlayer: str
     statement: str
+    figures: str = ""
     protected: bool
     learns: tuple[str, ...]
     columns: tuple[PartyColumns, ...]

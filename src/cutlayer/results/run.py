@@ -178,8 +178,9 @@ class PartyInfo(FrozenModel):
         name: name in the job.
         role: active or passive.
         rows_own: rows of its own table, before alignment.
-        numeric: number of numeric columns; `None` where the party ran elsewhere.
-        categorical: number of categorical columns; `None` where the party ran elsewhere.
+        numeric: number of numeric inputs after encoding; `None` where the party ran elsewhere.
+        categorical: number of categorical inputs after encoding, of which the quantiles of a number are one; `None`
+            where the party ran elsewhere.
         width: width of its embedding; `None` where it has none.
         parameters: number of model parameters; `None` where the party ran elsewhere.
         released_once: whether it sent each row's embedding a single time, before the epochs that use it.

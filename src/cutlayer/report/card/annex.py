@@ -42,7 +42,9 @@ def annex_markdown(card: PrivacyCard) -> str:
         f"# Privacy annex of {escaped(card.name)}\n",
         f"Run {escaped(card.run)}, {escaped(date(card.created))}.\n",
     )
-    return "\n".join([title, f"**{escaped(card.statement)}**\n", run, *map(section_markdown, annex_sections(card))])
+    figures = [f"{escaped(card.figures)}\n"] * bool(card.figures)
+    top = [title, f"**{escaped(card.statement)}**\n", *figures, run]
+    return "\n".join([*top, *map(section_markdown, annex_sections(card))])
 
 
 def _whole(section: Section) -> Section:
@@ -80,7 +82,7 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             (number("Control"), lambda each: _value(each, each.control)),
             (number("Naive"), lambda each: _value(each, each.naive)),
             (number("Undefended"), lambda each: _value(each, each.undefended) if card.protected else "this run"),
-            (number("Rows"), lambda each: "" if each.rows is None else count(each.rows)),
+            (number("Attacked rows"), lambda each: "" if each.rows is None else count(each.rows)),
             own=lambda each: each.strongest,
             layout="stack",
         )
@@ -88,12 +90,16 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             yield Items(tuple(notes))
     if card.evidence:
         does = {each.attack: each for each in card.evidence}
+        knows = {
+            attack: dict.fromkeys(text for each in card.evidence if each.attack == attack for text in each.knowledge)
+            for attack in does
+        }
         yield table(
             "What each attack does",
             list(does.values()),
             ("Attack", lambda each: each.attack),
             (Column("What it does", "statement"), lambda each: each.attack_does or "not known to this version"),
-            (Column("What the attacker knows", "text"), lambda each: "; ".join(each.knowledge) or "only messages"),
+            (Column("What the attacker knows", "text"), lambda each: "; ".join(knows[each.attack]) or "only messages"),
             layout="stack",
         )
 

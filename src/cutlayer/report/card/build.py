@@ -11,8 +11,9 @@ from cutlayer.report.card.facts import Facts
 from cutlayer.report.card.frameworks import fields_of
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
+from cutlayer.report.headline import headline
 from cutlayer.report.sections import verdict
-from cutlayer.report.sections.protections import REPRODUCIBLE
+from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties
 from cutlayer.report.sections.scope import untried
 from cutlayer.results.privacy_card import PrivacyCard
 from cutlayer.training.folder import RunFolder
@@ -53,9 +54,10 @@ def build_card(path: Path) -> PrivacyCard:
         job_digest=report.run.job_digest,
         created=report.run.created,
         cutlayer=report.run.cutlayer,
-        statement=f"{verdict(report)}.",
+        statement=f"{headline(report)}.",
+        figures=f"{verdict(report)}.",
         protected=facts.protected,
-        learns=learns_of(evidence, report.task.kind),
+        learns=learns_of(evidence, report.task.kind, label_free_parties(report)),
         columns=columns,
         evidence=evidence,
         subgroups=subgroups,

@@ -185,7 +185,8 @@ class Facts:
         for party in self.columns:
             used = "not known here" if party.used is None else str(len(party.used))
             parts.append(
-                f"{party.party}: {used}" + ("" if party.available is None else f" of {party.available} columns")
+                f"{party.party}: {used}"
+                + ("" if party.available is None else f" of {party.available} columns besides id and label")
             )
         return "; ".join(parts)
 
@@ -290,8 +291,9 @@ def _received(party: PartyInfo) -> str:
     """What a passive party was sent in training."""
     if not party.released_once:
         return "cut gradients of its embeddings"
-    warmed_up = party.traffic.get("gradient", (0, 0))[1] > 0
-    return f"cut gradients {'in the warm-up epochs alone' if warmed_up else 'never'}, since it releases each row once"
+    if party.traffic.get("gradient", (0, 0))[1] > 0:
+        return "cut gradients in the warm-up epochs alone, since after them it releases each row once"
+    return "no cut gradients, since it releases each row once"
 
 
 def _named(each: Evidence) -> str:

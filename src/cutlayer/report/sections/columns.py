@@ -26,7 +26,10 @@ def columns_table(columns: Sequence[PartyColumns], file: str) -> Table:
             Column("Columns", "text"),
             lambda party: "not known here" if party.used is None else _names(party.used, file),
         ),
-        (number("Columns of the table"), lambda party: "" if party.available is None else count(party.available)),
+        (
+            Column("Columns available", "number", note="besides id and label"),
+            lambda party: "" if party.available is None else count(party.available),
+        ),
         (number("Rows"), lambda party: count(party.rows)),
         layout="stack",
     )

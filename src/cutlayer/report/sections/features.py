@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator, Sequence
 
+from cutlayer.attacks.knowledge import counted
 from cutlayer.report.png import png_uri
 from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import (
@@ -44,8 +46,7 @@ def features(report: Report) -> Section | None:
     results = report.features
     if not results:
         return None
-    knowledge = dict.fromkeys(f"{result.attack} knows {'; '.join(result.knowledge)}." for result in results)
-    blocks: list[Block] = [Paragraph(_LEAD, "lead"), Items(tuple(knowledge)), _table(report)]
+    blocks: list[Block] = [Paragraph(_LEAD, "lead"), Items(tuple(_knowledge(results))), _table(report)]
     for result in results:
         if result.pictures:
             title = f"{_title(result)}: the best, median and worst reconstruction"
@@ -56,6 +57,18 @@ def features(report: Report) -> Section | None:
     blocks += glossary(result.attack for result in results)
     brief = (Paragraph(_BRIEF), _table(report))
     return Section("features", TITLE, blocks, brief, "Feature leakage", _answers(report))
+
+
+def _knowledge(results: Sequence[FeatureResult]) -> Iterator[str]:
+    """What each attack knew, with the runs in which it knew so many rows where these differ."""
+    for attack in dict.fromkeys(result.attack for result in results):
+        runs: dict[str, dict[str, None]] = {}
+        for result in results:
+            if result.attack == attack:
+                runs.setdefault("; ".join(counted(result.knowledge, result.known)), {})[result.run] = None
+        for text, names in runs.items():
+            where = f" ({', '.join(names)})" if len(runs) > 1 else ""
+            yield f"{attack} knows {text or 'only messages'}{where}."
 
 
 def _table(report: Report) -> Table:
@@ -74,8 +87,8 @@ def _table(report: Report) -> Table:
         (number("Reached"), lambda result: Cell(metric(result.value), (interval(result.low, result.high),))),
         (number("Without embedding"), lambda result: metric(result.baseline)),
         (number("Other columns"), lambda result: metric(result.other_columns)),
-        (number("Known rows", page_only=True), lambda result: count(result.known)),
-        (number("Rows"), lambda result: count(result.rows)),
+        (Column("Known", "number", note="rows", page_only=True), lambda result: count(result.known)),
+        (Column("Attacked", "number", note="rows"), lambda result: count(result.rows)),
         (Column("Further metrics", page_only=True), further),
         own=lambda result: result.run == RunKind.THIS_RUN,
     )
@@ -124,5 +137,5 @@ def _answers(report: Report) -> tuple[Answer, ...]:
         f"{metric(result.value)}{column}; without an embedding {metric(result.baseline)}."
     )
     if result.knowledge:
-        text += f" The attacker knows {'; '.join(result.knowledge)}."
+        text += f" The attacker knows {'; '.join(counted(result.knowledge, result.known))}."
     return (Answer("Feature leakage", text),)

@@ -9,6 +9,7 @@ from cutlayer.config.party import LABEL_FREE
 from cutlayer.report import charts, rounding
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
 from cutlayer.report.matrix import Matrix, Target, covers_chance, matrix_of, strength, target_of
+from cutlayer.report.releases import ONLY, is_only_release, release_of
 from cutlayer.report.rounding import auc, count, interval, times
 from cutlayer.report.section import (
     Answer,
@@ -47,12 +48,12 @@ def leaks(report: Report) -> Section:
     blocks: list[Block] = [Paragraph("No attack was run on this job's messages.")]
     brief: list[Block] = [Paragraph("No leak was measured."), Items(report.limits)]
     if matrix.targets:
-        values = tuple(_values(matrix, run) for run in matrix.runs)
+        values = tuple(_values(report, matrix, run) for run in matrix.runs)
         blocks = [
             Paragraph(_LEAD.format(_VALUES if report.task.kind == "regression" else _CLASSES), "lead"),
             *([Paragraph(report.sample)] if report.sample else []),
             _strongest(matrix, report),
-            _matrix(matrix),
+            _matrix(report, matrix),
             *_curves(report),
             *_panels(report),
             Fold("Every value of the matrix", values),
@@ -133,7 +134,7 @@ def _cell(leak: LeakResult, *notes: str) -> Cell:
     return Cell(auc(leak.leak), (interval(leak.low, leak.high), *notes), tone=f"h{strength(leak.leak)}")
 
 
-def _matrix(matrix: Matrix) -> Table:
+def _matrix(report: Report, matrix: Matrix) -> Table:
     """A row for each attack on a message, a column for each run."""
     worst = matrix.worst(RunKind.THIS_RUN)
 
@@ -141,9 +142,7 @@ def _matrix(matrix: Matrix) -> Table:
         leak = matrix.cell(run, target)
         if leak is None:
             return _absent(matrix, run, target.message)
-        when = ("whole run" if leak.whole_run else f"epoch {leak.epoch}") + (
-            ", ≈ chance" if covers_chance(leak) else ""
-        )
+        when = release_of(report, leak) + (", ≈ chance" if covers_chance(leak) else "")
         if leak is not worst:
             return _cell(leak, when)
         cell = _cell(leak, when, "worst of run")
@@ -222,7 +221,10 @@ def _panels(report: Report) -> list[Panels]:
     return [Panels(titled, drawn, "Leak per epoch")] if titled else []
 
 
-def _values(matrix: Matrix, run: str) -> Table:
+def _values(report: Report, matrix: Matrix, run: str) -> Table:
+    def epoch(leak: LeakResult) -> str:
+        return ONLY if is_only_release(report, leak) else str(leak.epoch)
+
     def other_aucs(leak: LeakResult) -> Cell:
         return Cell(", ".join(map(auc, leak.other_aucs.values())) or "n/a", tuple(leak.other_aucs))
 
@@ -233,7 +235,7 @@ def _values(matrix: Matrix, run: str) -> Table:
         (Column("Attack", groups=("",)), lambda leak: Cell(leak.attack, (f"{leak.message}, {leak.party}",))),
         (number("leak", "Leak"), lambda leak: auc(leak.leak)),
         (number("95\u00a0% interval", "Leak"), lambda leak: interval(leak.low, leak.high)),
-        (number("epoch", "Worst epoch"), lambda leak: str(leak.epoch)),
+        (number("epoch", "Worst epoch"), epoch),
         (number("of", "Worst epoch"), lambda leak: str(leak.epochs_seen)),
         (number("batch mean", "Other AUC"), lambda leak: auc(leak.batch_auc)),
         (number("pooled", "Other AUC"), lambda leak: auc(leak.pooled_auc)),
@@ -256,6 +258,7 @@ def _answer(report: Report, matrix: Matrix) -> str:
         return f"Nothing was measured: {report.limits[0] if report.limits else 'no attack was run.'}"
     epochs = times(worst.epochs_seen, "epoch")
     when = f"over {epochs}" if worst.whole_run else f"at the worst of {epochs} (epoch {worst.epoch})"
+    when = ONLY if is_only_release(report, worst) else when
     text = (
         f"{worst.attack} on the {worst.message}s of {worst.party}, {when}: "
         f"{auc(worst.leak)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."

@@ -29,8 +29,19 @@ def label_free_parties(report: Report) -> tuple[str, ...]:
 
 def _none(report: Report) -> str:
     if names := label_free_parties(report):
-        return f"No message to {', '.join(names)} depends on a label. No protection changes what they send."
+        send = "sends" if len(names) == 1 else "send"
+        return f"No message to {', '.join(names)} depends on a label. No protection changes what {_all(names)} {send}."
     return _NONE
+
+
+def _all(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> _all(["telco"]), _all(["shop", "telco", "census"])
+    ('telco', 'shop, telco and census')
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def protections(report: Report) -> Section:
@@ -71,13 +82,18 @@ def guarantees(report: Report) -> Section:
     if further:
         blocks.append(Items(tuple(further), "What the ledger states of the alternatives"))
     proved = "; ".join(total.statement for total in totals if total.epsilon is not None)
-    answers: tuple[Answer, ...] = (Answer("Formal guarantees", f"{proved or 'None'}. {open_to}".strip()),)
+    sentences = [f"{proved[:1].upper()}{proved[1:]}." if proved else "None.", open_to]
+    sentences += [f"Alternative {text}." for text in further]
+    answers: tuple[Answer, ...] = (Answer("Formal guarantees", " ".join(filter(None, sentences))),)
     if report.run.reproducible_noise:
         blocks.append(Paragraph(REPRODUCIBLE, "warn"))
         text = "The noise key was supplied: this run is reproducible, not private. A party with the key can remove it."
         answers = (*answers, Answer("Noise", text, "bad"))
-    brief = (Paragraph("Formal privacy cost of the whole run"), Items(tuple(total.statement for total in totals)))
-    return Section("guarantees", "Formal guarantees", blocks, brief if totals else (), "Guarantees", answers)
+    stated = Items(tuple(total.statement for total in totals))
+    brief: list[Block] = [Paragraph("Formal privacy cost of the whole run"), stated] if totals else []
+    if further:
+        brief += [Paragraph("The same of its alternatives"), Items(tuple(further))]
+    return Section("guarantees", "Formal guarantees", blocks, brief, "Guarantees", answers)
 
 
 def _unproved(report: Report) -> str:

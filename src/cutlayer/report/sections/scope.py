@@ -49,7 +49,8 @@ def unmeasured(report: Report) -> Answer:
     if report.left_out:
         parts.append(f"{times(len(report.left_out), 'attack')} of the default catalogue")
     if report.limits:
-        parts.append(f"{times(len(report.limits), 'attack')} that could not be run or were not needed (see Leaks)")
+        were = "was" if len(report.limits) == 1 else "were"
+        parts.append(f"{times(len(report.limits), 'attack')} that could not be run or {were} not needed (see Leaks)")
     named = f"{'; '.join(parts)}, and " if parts else ""
     text = f"{named}attacks that are not known today."
     return Answer("Not measured", f"{text[0].upper()}{text[1:]}")

@@ -53,6 +53,7 @@ def _table(report: Report) -> Table:
         *further,
         (Column("What it is", "text", page_only=True), lambda model: model.note),
         own=_is_own,
+        layout="stack",
     )
 
 

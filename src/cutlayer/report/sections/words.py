@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.section import Items, Paragraph, Section
+from cutlayer.report.sections.protections import label_free_parties
 from cutlayer.results.report import Report
 
 TERMS = (
@@ -27,7 +28,7 @@ _OF_THE_PAGE = (
 
 def learns(report: Report) -> Section | None:
     """The strongest attack of each threat as a sentence; nothing where no attack was run."""
-    sentences = learns_of(evidence_of(report), report.task.kind)
+    sentences = learns_of(evidence_of(report), report.task.kind, label_free_parties(report))
     if not sentences:
         return None
     lead = Paragraph("By the strongest attack of each threat that was run. What no attack tried is not here.", "lead")

@@ -1,0 +1,49 @@
+"""What a figure means in words: one scale for the sentence at the top and for every sentence below it."""
+
+from __future__ import annotations
+
+SMALL = 0.02
+"""Excess of a leak over a party's own columns, and loss of a metric, up to which a sentence calls it none."""
+
+_READ = (
+    (0.99, "can read every label{}"),
+    (0.9, "can infer nearly every label{}"),
+    (0.75, "can guess labels{} far better than chance"),
+    (0.6, "can guess labels{} better than chance"),
+    (0.55, "can guess labels{} slightly better than chance"),
+)
+_REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (0.1, "a little"))
+
+
+def reading(leak: float, owner: str = "") -> str:
+    """What a leak means.
+
+    Args:
+        leak: The leak, 0.5 (chance) to 1.
+        owner: Party whose labels they are, where the sentence names it.
+
+    >>> reading(1.0), reading(0.83), reading(0.51)
+    ('can read every label', 'can guess labels far better than chance', 'cannot infer labels better than chance')
+    >>> reading(0.83, "bank")
+    'can guess labels of bank far better than chance'
+    """
+    words = next((words for limit, words in _READ if leak >= limit), "cannot infer labels{} better than chance")
+    return words.format(f" of {owner}" if owner else "")
+
+
+def rebuilding(r2: float) -> str:
+    """How much of the columns an R² is.
+
+    >>> rebuilding(0.97), rebuilding(0.02)
+    ('nearly all', 'next to nothing')
+    """
+    return next((words for limit, words in _REBUILT if r2 >= limit), "next to nothing")
+
+
+def is_rebuilt(r2: float) -> bool:
+    """Whether a reconstruction with this R² is of more than next to nothing.
+
+    >>> is_rebuilt(0.1), is_rebuilt(0.02)
+    (True, False)
+    """
+    return r2 >= _REBUILT[-1][0]
