@@ -96,6 +96,7 @@ CASES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"task": "regression", "label": "amount", "weight": "weight"},
     ),
     "drawn labels": ({}, {"privacy": {"label_dp": {"eps": 1.0}}}),
+    "labels drawn in stages": ({}, {"privacy": {"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}}),
 }
 
 

@@ -22,6 +22,11 @@ def empty_rows(rows: int, like: Tensor) -> Tensor:
     return torch.from_numpy(row_array(rows * width, np.uint8)).view(like.dtype).view(rows, *like.shape[1:])
 
 
+def filled_rows(rows: int, width: int, fill: float, dtype: torch.dtype) -> Tensor:
+    """A matrix (rows, width) of one value."""
+    return empty_rows(rows, torch.empty(0, width, dtype=dtype)).fill_(fill)
+
+
 def rows_of(values: Tensor, rows: Tensor) -> Tensor:
     """`values[rows]` of two tensors on the CPU.
 
@@ -76,6 +81,6 @@ def doubles(values: Tensor) -> Tensor:
 
 
 def copied(values: Tensor) -> Tensor:
-    """A copy of a vector."""
+    """A copy of a tensor on the CPU."""
     plain = values.numpy()
-    return torch.from_numpy(computed(len(values), plain.dtype, lambda part: plain[part]))
+    return torch.from_numpy(computed(len(values), plain.dtype, lambda part: plain[part], plain.shape[1:]))
