@@ -47,7 +47,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
-    if sum(tensor.nbytes for tensor in tensors.values()) >= row_arrays.LARGE_BYTES:
+    large = sum(tensor.nbytes for tensor in tensors.values()) >= row_arrays.LARGE_BYTES
+    if large and all(tensor.dtype in _DTYPES for tensor in tensors.values()):
         _write_large(path, {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, header)
         return
     owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
