@@ -33,6 +33,7 @@ from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.pairs import Comparison, compare
 from benchmarks.predict import PredictSpeeds, predict_speeds
 from benchmarks.psi import Intersections, intersections
+from benchmarks.row_memory import RowMemories, row_memory
 from benchmarks.scale import Scaling, scale_rows
 from benchmarks.scale_alignment import Intersections as Alignments
 from benchmarks.scale_alignment import scale_alignment
@@ -175,6 +176,10 @@ def _scale_alignment(_table: str, rows: int, _repeats: int) -> Alignments:
     return scale_alignment(rows)
 
 
+def _row_memory(_table: str, rows: int, _repeats: int) -> RowMemories:
+    return row_memory(rows)
+
+
 Result = (
     Alignments
     | Comparison
@@ -191,6 +196,7 @@ Result = (
     | Overheads
     | PredictSpeeds
     | RoundTrips
+    | RowMemories
     | Scaling
     | ServingSpeeds
     | StepCosts
@@ -254,6 +260,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         "time and memory of aligning from 100,000 rows to --rows; goal 0.95 to 1.1",
         _scale_alignment,
     ),
+    "row_memory": ("memory of the parts of a run that have an entry for each of --rows rows", _row_memory),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 

@@ -64,6 +64,8 @@ class Size:
         rows_per_second: Training rows per second of processor time of the epoch.
         resident_mb: Largest resident memory of the process, with the pages of mapped files.
         bytes: Sizes of report, audit, recorded messages and the labels beside them.
+        between_mb: Largest anonymous memory outside of the stages, as while models and protections are set up; `None`
+            where it was not measured.
     """
 
     rows: int
@@ -72,6 +74,7 @@ class Size:
     rows_per_second: float
     resident_mb: float
     bytes: dict[str, int] = field(default_factory=dict)
+    between_mb: float | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.stages: dict[str, Stage] = {}
+        self.between_mb = 0.0
         self._open: list[str] = []
         self._since = time.process_time(), time.perf_counter()
         self._over = threading.Event()
@@ -206,9 +210,12 @@ class Meter:
 
     def _sample(self) -> None:
         while not self._over.wait(_SAMPLE_SECONDS):
-            if self._open:
-                own = self.stages[self._open[-1]]
-                own.peak_mb = max(own.peak_mb, memory_mb("RssAnon"))
+            now, innermost = memory_mb("RssAnon"), self._open[-1:]
+            if innermost:
+                own = self.stages[innermost[0]]
+                own.peak_mb = max(own.peak_mb, now)
+            else:
+                self.between_mb = max(self.between_mb, now)
 
 
 def memory_mb(kind: str) -> float:
@@ -258,7 +265,8 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
         "labels": sum(path.stat().st_size for path in (run / "transcript").rglob("truth.safetensors")),
     }
     stages = {name: meter.stages[name] for name in STAGES}
-    return Size(rows, "cutlayer", stages, clock.rows / stages["train"].seconds, memory_mb("VmHWM"), sizes)
+    rate = clock.rows / stages["train"].seconds
+    return Size(rows, "cutlayer", stages, rate, memory_mb("VmHWM"), sizes, meter.between_mb)
 
 
 class _Clock:

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from cutlayer import checksum
+from cutlayer import checksum, row_arrays
 from cutlayer.data.encoding import ColumnSpec, Encoded
 from cutlayer.data.store import Store, write_store
 from cutlayer.errors import DataError
@@ -47,6 +47,30 @@ def test_tensors_come_back(tmp_path: Path) -> None:
     assert equal(tensors)
     assert header == HEADER
     assert equal({name: t for name, t in load_file(tmp_path / "x").items() if name != "turned"}), "plain safetensors"
+
+
+def test_large_tensors_are_written_in_the_same_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(0)
+    tensors = {
+        "wide": torch.rand(3, 5, generator=draw, dtype=torch.float64),
+        "codes": torch.arange(7),
+        "words": torch.from_numpy(np.arange(3, dtype=np.uint64)),
+        "flags": torch.tensor([True, False, True]),
+        "bytes": torch.arange(5, dtype=torch.uint8),
+        "half": torch.rand(3, generator=draw).to(torch.bfloat16),
+        "none": torch.zeros(0, 4),
+        "part": torch.arange(12).view(3, 4)[:, 1:3],
+    }
+    write_tensors(tmp_path / "library", tensors, {"kind": "a"})
+    monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1)
+    write_tensors(tmp_path / "streamed", tensors, {"kind": "a"})
+    assert (tmp_path / "streamed").stat().st_mode & 0o777 == 0o600
+    own, expected = (read_tensors(tmp_path / name) for name in ("streamed", "library"))
+    assert own[1] == expected[1] == {"kind": "a"}
+    assert own[0].keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert own[0][name].dtype == expected[0][name].dtype == tensor.dtype
+        assert torch.equal(own[0][name], tensor)
 
 
 def test_every_flipped_bit_of_a_tensor_file_is_refused_or_without_effect(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,13 @@ from sklearn import metrics
 from torch import Tensor
 from torch.nn import functional
 
+from cutlayer import row_arrays
 from cutlayer.config.job import TaskKind
 from cutlayer.errors import Diverged
 from cutlayer.kernels.forward_correction import forward_corrected_loss, informative_loss
+from cutlayer.kernels.held_out_metrics import Ranking, accuracy, log_loss, r2_and_mae
+from cutlayer.kernels.row_tensors import doubles, where_equal
+from cutlayer.row_arrays import chunks_of, computed
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,8 @@ class Task:
         """The task with its target scale taken from the training labels (n,)."""
         if kind != "regression":
             return cls(kind, classes)
-        spread = float(training.double().std(correction=0))
-        return cls(kind, classes, float(training.double().mean()), spread or 1.0)
+        targets = doubles(training)
+        return cls(kind, classes, float(targets.mean()), float(targets.std(correction=0)) or 1.0)
 
     def balanced(self, training: Tensor) -> Task:
         """The task with weights by which every class has the same part in the loss.
@@ -128,6 +133,15 @@ class Task:
         positive = torch.sigmoid(logits.squeeze(1))
         return torch.stack([1 - positive, positive], dim=1)
 
+    def predicted(self, logits: Tensor) -> npt.NDArray[np.float64]:
+        """As `predict`, of the logits in float64, as a `row_array`."""
+
+        def piece(part: slice) -> npt.NDArray[np.float64]:
+            values: npt.NDArray[np.float64] = self.predict(logits[part].double()).numpy()
+            return values
+
+        return computed(len(logits), np.float64, piece, () if self.kind == "regression" else (len(self.classes),))
+
     def evaluate(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
         """Metrics on held-out rows with their true labels, computed by scikit-learn.
 
@@ -136,10 +150,11 @@ class Task:
         Raises:
             Diverged: a logit is not finite.
         """
-        if not bool(logits.isfinite().all()):
+        if not all(bool(logits[start:end].isfinite().all()) for start, end in chunks_of(len(logits))):
             raise Diverged("training diverged: the model's outputs are not finite; lower train.optimizer.lr")
-        truth = labels.numpy()
-        predicted = self.predict(logits.double()).numpy()
+        truth, predicted = labels.numpy(), self.predicted(logits)
+        if len(truth) > row_arrays.CHUNK_ROWS:
+            return self._evaluate_many(truth, predicted)
         if self.kind == "regression":
             return {
                 "r2": float(metrics.r2_score(truth, predicted)) if len(truth) > 1 else float("nan"),
@@ -159,3 +174,22 @@ class Task:
         if len(np.unique(truth)) < len(self.classes):
             return float("nan")
         return float(metrics.roc_auc_score(truth, predicted, multi_class="ovr"))
+
+    def _evaluate_many(self, truth: npt.NDArray[Any], predicted: npt.NDArray[np.float64]) -> Mapping[str, float]:
+        """The same, of more rows than fit into memory."""
+        if self.kind == "regression":
+            r2, mae = r2_and_mae(truth, predicted)
+            return {"r2": r2, "mae": mae}
+        codes = range(1, 2) if len(self.classes) == 2 else range(len(self.classes))
+        aucs = [_auc_of_many(predicted[:, code], where_equal(torch.from_numpy(truth), code).numpy()) for code in codes]
+        return {
+            "auc": float(np.average(aucs)),
+            "log_loss": log_loss(truth, predicted),
+            "accuracy": accuracy(truth, predicted),
+        }
+
+
+def _auc_of_many(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> float:
+    """AUC of a class; NaN where the rows do not hold it, or nothing else."""
+    count = np.count_nonzero(positive)
+    return Ranking.of(scores, positive).auc() if 0 < count < len(positive) else float("nan")

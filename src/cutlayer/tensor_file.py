@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from cutlayer import row_arrays
 from cutlayer.checksum import KEY, crc32
-from cutlayer.durable import replace_whole
+from cutlayer.durable import create, replace_whole
 
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.uint64: "U64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""Types as the format names them."""
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 
@@ -30,6 +47,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
+    large = sum(tensor.nbytes for tensor in tensors.values()) >= row_arrays.LARGE_BYTES
+    if large and all(tensor.dtype in _DTYPES for tensor in tensors.values()):
+        _write_large(path, {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, header)
+        return
     owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
     def write(partial: Path) -> None:
@@ -40,6 +61,34 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
         partial.chmod(0o600)
 
     replace_whole(path, write)
+
+
+def _write_large(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
+    """The same without a copy of the tensors in memory, which the library makes."""
+    replace_whole(path, lambda partial: stream_tensors(partial, tensors, {**header, KEY: _checksum(tensors, header)}))
+
+
+def stream_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write the format of safetensors without a copy of the tensors in memory.
+
+    Args:
+        path: Path of the file, which is not synced.
+        tensors: Contiguous tensors on the CPU, by name.
+        metadata: Texts by name.
+    """
+    content: dict[str, Any] = {"__metadata__": dict(metadata)}
+    # The format has the tensors one after the other, those of wide types first, so that each is aligned.
+    ordered, end = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])), 0
+    for name, tensor in ordered:
+        offsets = [end, end := end + tensor.nbytes]
+        content[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
+    text = json.dumps(content).encode()
+    text += b" " * (-len(text) % 8)
+    with create(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for _, tensor in ordered:
+            if tensor.numel():
+                file.write(_bytes_of(tensor))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -71,7 +120,11 @@ def _parts(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Iterator
         tensor = tensors[name]
         yield repr((name, str(tensor.dtype), tuple(tensor.shape))).encode()
         if tensor.numel():
-            yield tensor.reshape(-1).view(torch.uint8).numpy().data
+            yield _bytes_of(tensor)
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def _system_error(failure: SafetensorError, path: Path) -> OSError:

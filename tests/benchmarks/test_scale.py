@@ -42,6 +42,15 @@ def test_time_goes_to_the_innermost_stage() -> None:
     assert meter.stages["train"].peak_mb > 1
 
 
+def test_memory_between_stages_is_measured_too() -> None:
+    meter = Meter()
+    with meter.running():
+        while not meter.between_mb:
+            pass
+    assert meter.between_mb > 1
+    assert not meter.stages
+
+
 def test_slopes_are_those_of_the_times() -> None:
     def size(rows: int, power: float) -> Size:
         stages = {name: Stage((rows / 1e5) ** power) for name in scale_page.STAGES}

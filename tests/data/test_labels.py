@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import numpy as np
@@ -8,7 +9,8 @@ import pyarrow as pa
 import pytest
 import torch
 
-from cutlayer.data.labels import check_training_labels, encode_labels
+from cutlayer.config.job import TaskKind
+from cutlayer.data.labels import check_training_labels, encode_label_pieces, encode_labels
 from cutlayer.errors import DataError
 
 
@@ -78,6 +80,32 @@ def test_bad_labels(values: object, task: str, says: str) -> None:
     with pytest.raises(DataError) as caught:
         encode_labels(chunked(values), task, "labels")  # type: ignore[arg-type]
     assert says in str(caught.value)
+
+    parts = pa.array(values)
+    with pytest.raises(DataError) as caught:
+        encode_label_pieces(pieces(parts, 1), task, "labels")  # type: ignore[arg-type]
+    assert says in str(caught.value)
+
+
+def pieces(values: pa.Array, size: int) -> Callable[[], Iterator[pa.ChunkedArray]]:
+    return lambda: (pa.chunked_array([values.slice(start, size)]) for start in range(0, len(values), size))
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (pa.array([10, 9, 2, 9, 10]), "multiclass"),
+        (pa.array(["yes", "no", "no", "yes", "yes"]), "binary"),
+        (pa.array(["no", "yes", "yes", "no", "no"]).dictionary_encode(), "binary"),
+        (pa.array([0.5, 2.0, 0.5, 1e9, 3.0]), "regression"),
+    ],
+)
+def test_labels_in_pieces_are_those_of_the_whole_column(values: pa.Array, task: TaskKind) -> None:
+    whole = encode_labels(pa.chunked_array([values]), task)
+    parts = encode_label_pieces(pieces(values, 2), task)
+    assert (parts.classes, parts.kind) == (whole.classes, whole.kind)
+    assert parts.values.dtype == whole.values.dtype
+    assert torch.equal(parts.values, whole.values)
 
 
 def test_the_row_named_is_the_tables_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from cutlayer import row_arrays
+from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.config import Job, validated
 from cutlayer.data import large, party_data, shuffling
+from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.parties.observer import Observer
+from cutlayer.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, Trained, open_table, train_together
 
@@ -25,23 +30,43 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, draw = tmp_path_factory.mktemp("tables"), np.random.default_rng(0)
     x = draw.normal(size=(ROWS, 3))
     order = draw.permutation(ROWS)[:800]
-    bank = {"id": np.arange(ROWS), "label": (x.sum(axis=1) > 0).astype(int), "a": x[:, 0]}
+    bank = {
+        "id": np.arange(ROWS),
+        "label": (x.sum(axis=1) > 0).astype(int),
+        "grade": np.array(["low", "middle", "high"])[np.digitize(x.sum(axis=1), [-1, 1])],
+        "amount": x.sum(axis=1) + draw.normal(size=ROWS),
+        "weight": draw.random(ROWS),
+        "year": draw.integers(2000, 2020, ROWS),
+        "a": x[:, 0],
+    }
     shop = {"id": order, "b": x[order, 1], "c": np.array(["p", "q", "r"])[(x[order, 2] > 0).astype(int)]}
     for name, columns in {"bank": bank, "shop": shop}.items():
         parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
     return folder
 
 
-def trained(tables: Path, folder: Path, shuffle: str) -> Trained:
+def large_job(tables: Path, train: Mapping[str, Any], task: str = "binary", **active: Any) -> Job:
     raw: dict[str, Any] = {
         "parties": {
-            "bank": {"role": "active", "table": str(tables / "bank.parquet"), "id": "id", "label": "label"},
+            "bank": {
+                "role": "active",
+                "table": str(tables / "bank.parquet"),
+                "id": "id",
+                "label": "label",
+                "features": {"include": ["a"]},
+                **active,
+            },
             "shop": {"role": "passive", "table": str(tables / "shop.parquet"), "id": "id"},
         },
         "model": {"bottom": {"kind": "mlp", "hidden": [4]}, "top": {"kind": "mlp", "hidden": []}},
-        "train": {"epochs": 2, "batch_size": 64, "threads": 1, "shuffle": shuffle},
+        "train": {"epochs": 2, "batch_size": 64, "threads": 1, **train},
+        "task": task,
     }
-    job = validated(Job, raw, "large")
+    return validated(Job, raw, "large")
+
+
+def trained(tables: Path, folder: Path, shuffle: str) -> Trained:
+    job = large_job(tables, {"shuffle": shuffle})
     opened = {name: open_table(job, name, {}) for name in job.parties}
     run = RunFolder.create(folder, resume=False)
     return train_together(job, run, opened, Keys(folder, bytes(32)), Observer())
@@ -61,3 +86,55 @@ def test_losses_and_predictions_are_the_same_to_the_last_bit(
     assert batched.active.step_losses == whole.active.step_losses
     assert torch.equal(batched.active.logits, whole.active.logits)
     assert batched.active.ids.to_pylist() == whole.active.ids.to_pylist()
+
+
+CASES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a binary label": ({}, {}),
+    "classes, stratified": ({"split": {"stratify": True}}, {"task": "multiclass", "label": "grade"}),
+    "a weighted regression, split by year": (
+        {"split": {"by": "year"}},
+        {"task": "regression", "label": "amount", "weight": "weight"},
+    ),
+    "drawn labels": ({}, {"privacy": {"label_dp": {"eps": 1.0}}}),
+    "labels drawn in stages": ({}, {"privacy": {"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_whose_rows_lie_in_files_leaves_the_same_results(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    train, active = CASES[case]
+    job, keys = large_job(tables, train, **active), tmp_path / "keys"
+    keys.mkdir()
+    whole = execute(job, tmp_path / "whole", Options(Keys(keys, bytes(32))), Progress())
+    monkeypatch.setattr(large, "SHARE", 2**40)
+    monkeypatch.setattr(large, "CHUNK_ROWS", 100)
+    monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1)
+    monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 50)
+    in_files = execute(job, tmp_path / "files", Options(Keys(keys, bytes(32))), Progress())
+    one, other = (parquet.read_table(folder.path / "predictions.parquet") for folder in (whole, in_files))
+    assert other.equals(one)
+    expected, truth = (read_tensors(run.transcript("bank") / "truth.safetensors")[0] for run in (whole, in_files))
+    assert all(torch.equal(truth[name], tensor) for name, tensor in expected.items())
+    for metric, value in whole.summary.utility.rows[0].metrics.items():
+        assert in_files.summary.utility.rows[0].metrics[metric] == pytest.approx(value, rel=1e-12)
+    assert in_files.audit.runs["this run"].leaks == whole.audit.runs["this run"].leaks
+    assert in_files.summary.ledger == whole.summary.ledger
+
+
+def test_a_run_that_counts_and_remembers_continues_what_was_written_in_files(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Label memory and ledger of all runs have one form, wherever the rows lay that were written."""
+    job, keys = large_job(tables, {}, privacy={"label_dp": {"eps": 1.0}}), tmp_path / "keys"
+    keys.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(row_arrays, "LARGE_BYTES", 1)
+        patched.setattr(row_arrays, "CHUNK_ROWS", 50)
+        first = execute(job, tmp_path / "first", Options(Keys(keys)), Progress())
+    second = execute(job, tmp_path / "second", Options(Keys(keys)), Progress())
+    drawn = [run.summary.protections[0].metrics["labels_flipped"] for run in (first, second)]
+    assert drawn[0] == drawn[1] > 0
+    assert [line.party for line in RunStore(keys / NAME).lines()].count("bank") == 2
+    assert first.summary.ledger == second.summary.ledger

@@ -24,6 +24,7 @@ from cutlayer.accounting.ledger import Ledger
 from cutlayer.checksum import seal, unseal
 from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import CheckpointError, ConfigError
+from cutlayer.row_arrays import chunks_of, computed
 
 NAME = "ledger.sqlite"
 """Name of the file in the folder of a party's secret."""
@@ -77,12 +78,22 @@ class RunLine:
 
 def row_words(digests: npt.NDArray[np.uint8]) -> Words:
     """What the ledger stores of the rows' ids: the first 8 bytes of each digest (n, 16), ascending, uint64 (n,)."""
-    return np.sort(np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0]).astype(np.uint64)
+
+    def piece(part: slice) -> Words:
+        words: Words = np.ascontiguousarray(digests[part, :8]).view("<u8")[:, 0].astype(np.uint64)
+        return words
+
+    ascending = computed(len(digests), np.uint64, piece)
+    ascending.sort()
+    return ascending
 
 
 def rows_digest(words: Words) -> str:
     """Digest of a set of rows, from `row_words`."""
-    return blake2b(words.astype("<u8").tobytes(), digest_size=16, person=b"ledger rows").hexdigest()
+    hashed = blake2b(digest_size=16, person=b"ledger rows")
+    for start, end in chunks_of(len(words)):
+        hashed.update(words[start:end].astype("<u8").data)
+    return hashed.hexdigest()
 
 
 class RunStore:
@@ -182,8 +193,18 @@ class RunStore:
         entry = json.dumps({**asdict(line), "ledger": line.ledger.to_json(), "time": _now()}, sort_keys=True)
         last = _last(database)
         number = int(last["number"]) + 1
-        database.execute("INSERT OR IGNORE INTO rows VALUES (?, ?)", (line.rows, words.astype("<u8").tobytes()))
+        self._append_rows(database, line.rows, words)
         database.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entry, _chained(last["hash"], number, entry)))
+
+    def _append_rows(self, database: sqlite3.Connection, digest: str, words: Words) -> None:
+        """Store a set of rows, some at a time, unless it is there."""
+        insert = "INSERT OR IGNORE INTO rows VALUES (?, zeroblob(?))"
+        if not database.execute(insert, (digest, 8 * len(words))).rowcount:
+            return
+        place = database.execute("SELECT rowid FROM rows WHERE digest = ?", (digest,)).fetchone()[0]
+        with database.blobopen("rows", "words", place) as stored:
+            for start, end in chunks_of(len(words)):
+                stored.write(words[start:end].astype("<u8").tobytes())
 
     def _checked(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
@@ -230,13 +251,23 @@ class RunStore:
         stored = self._words(database, digest)
         if not len(stored):
             return False
-        indices = np.minimum(np.searchsorted(stored, words), len(stored) - 1)
-        return bool((stored[indices] == words).any())
+        for start, end in chunks_of(len(words)):
+            own = words[start:end]
+            if (stored[np.minimum(np.searchsorted(stored, own), len(stored) - 1)] == own).any():
+                return True
+        return False
 
     def _words(self, database: sqlite3.Connection, digest: str) -> Words:
         """A stored set of rows."""
-        row = database.execute("SELECT words FROM rows WHERE digest = ?", (digest,)).fetchone()
-        stored: Words = np.frombuffer(row[0] if row else b"", "<u8").astype(np.uint64)
+        row = database.execute("SELECT rowid FROM rows WHERE digest = ?", (digest,)).fetchone()
+        stored: Words = np.zeros(0, np.uint64)
+        if row is not None:
+            with database.blobopen("rows", "words", row[0], readonly=True) as blob:
+                stored = computed(
+                    len(blob) // 8,
+                    np.uint64,
+                    lambda part: np.frombuffer(blob.read(8 * (part.stop - part.start)), "<u8"),
+                )
         if rows_digest(stored) != digest:
             raise CheckpointError(f"{self.path} is damaged: the ids of a run's rows; {_RESTORE}")
         return stored

@@ -21,6 +21,7 @@ from cutlayer.audit.known_labels import knowledge_of
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.row_tensors import rows_of, where_equal
 from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.leaks import Attempt, LayerLeak, LeakResult
 from cutlayer.tasks import Task
@@ -99,8 +100,8 @@ class Auditor:
         self, task: Task, truth: Tensor, training: Tensor, attacks: Sequence[LabelAttack], active: str, seed: int
     ) -> None:
         self.task, self.attacks, self.active, self.seed = task, attacks, active, seed
-        self.truth = truth == 1 if task.kind == "binary" else truth
-        self.shares = class_shares(self.truth[training], task)
+        self.truth = where_equal(truth, 1) if task.kind == "binary" else truth
+        self.shares = class_shares(rows_of(self.truth, training), task)
         self.series: dict[Cell, Series] = {}
         self.skipped: dict[Cell, str] = {}
 

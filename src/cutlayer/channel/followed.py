@@ -13,6 +13,7 @@ from torch import Tensor
 from cutlayer.channel.transcript import ENTRY_BYTES, Sampling
 from cutlayer.durable import make_folder
 from cutlayer.errors import DataError
+from cutlayer.row_arrays import computed
 from cutlayer.tensor_file import read_tensors, write_tensors
 
 NO_STEP = -1
@@ -49,8 +50,9 @@ def draw_followed(training: Tensor, count: int, seed: int) -> Tensor:
     Returns:
         Row numbers, int64, ascending.
     """
-    chosen = np.random.default_rng(seed).permutation(len(training))[:count]
-    return training[torch.from_numpy(chosen)].sort().values
+    order = computed(len(training), np.int64, lambda part: np.arange(part.start, part.stop))
+    np.random.default_rng(seed).shuffle(order)  # as `permutation` of the number of rows, in its place
+    return training[torch.from_numpy(order[:count])].sort().values
 
 
 class Follower:

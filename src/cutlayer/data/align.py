@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from cutlayer.data.digest_shares import DigestShares, share_bits
 from cutlayer.data.ids import DIGEST_BYTES, Digests
-from cutlayer.data.row_arrays import row_array
 from cutlayer.errors import AlignmentError
+from cutlayer.row_arrays import chunks_of, row_array
 
 Positions = npt.NDArray[np.int64]
 
@@ -119,9 +119,11 @@ def checked_positions(positions: Positions, rows: int, where: str) -> Positions:
         raise AlignmentError.expected(
             f"{where}: positions in 0..{rows - 1}", f"{positions.min()}..{positions.max()}", "align again"
         )
-    seen = np.zeros(rows, dtype=bool)
-    seen[positions] = True
-    if seen.sum() != len(positions):
+    seen = row_array(rows, np.bool_)
+    seen.fill(False)
+    for start, end in chunks_of(len(positions)):
+        seen[positions[start:end]] = True
+    if np.count_nonzero(seen) != len(positions):
         raise AlignmentError.expected(f"{where}: every position once", "a repeated one", "align again")
     return positions.astype(np.int64, copy=False)
 

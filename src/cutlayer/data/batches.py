@@ -13,6 +13,7 @@ from torch import Tensor
 from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import Stream
 from cutlayer.errors import DataError
+from cutlayer.row_arrays import gathered
 
 
 class Schedule:
@@ -83,7 +84,7 @@ class Schedule:
         """The training rows in the order of the epoch, some at a time."""
         n, key = len(self._rows), (self._seed, Stream.BATCHES, number)
         orders = iter((permutation(n, *key),)) if self._shuffle == "rows" else block_windows(n, *key)
-        return (self._rows[torch.from_numpy(order)] for order in orders)
+        return (torch.from_numpy(gathered(self._rows.numpy(), order)) for order in orders)
 
 
 def with_next(batches: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]:

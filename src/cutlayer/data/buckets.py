@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cutlayer.data.align import Positions, intersect
 from cutlayer.data.ids import Digests
 from cutlayer.errors import AlignmentError
+from cutlayer.row_arrays import computed
 
 BUCKET_ROWS = 1 << 17
 """Maximum mean number of rows of a bucket: about 25 MB of memory, and some seconds of work for two cores."""
@@ -68,7 +69,11 @@ class Buckets:
         self.order: Positions = intersect({where: digests})[where] if len(digests) else np.zeros(0, dtype=np.int64)
         self.bits, self.capacity = bits, bucket_capacity(stated, bits)
         self._digests = digests
-        leading = np.ascontiguousarray(digests[:, :4]).view(">u4")[:, 0][self.order].astype(np.uint64)
+        leading = computed(
+            len(digests),
+            np.uint64,
+            lambda part: np.ascontiguousarray(digests[self.order[part], :4]).view(">u4")[:, 0],
+        )
         edges = np.arange(2**bits + 1, dtype=np.uint64) << np.uint64(32 - bits)
         self._edges: Positions = np.searchsorted(leading, edges).astype(np.int64)
         largest = int(np.diff(self._edges).max())

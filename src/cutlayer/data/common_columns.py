@@ -14,7 +14,7 @@ from cutlayer.data.categories import CategoryEncoder
 from cutlayer.data.columns import Kind
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.images import ImageEncoder
-from cutlayer.data.large import Arranged, LargeTable, common_batches, joined
+from cutlayer.data.large import Arranged, LargeTable, common_batches
 from cutlayer.data.large_fit import EXACT_SHARE
 from cutlayer.data.packed import PackedColumns
 
@@ -69,9 +69,9 @@ class CommonColumns:
                 self._rest.add(batch, positions)
             self._rest.close()
 
-    def column(self, name: str) -> pa.ChunkedArray:
-        """All values of the label or of the weight."""
-        return joined(chunk.column(name) for chunk in self._plain.chunks())
+    def pieces(self, name: str) -> Iterator[pa.ChunkedArray]:
+        """All values of the label or of the weight in the common order, some rows at a time."""
+        return (chunk.column(name) for chunk in self._plain.chunks())
 
     def chunks(self) -> Iterator[pa.Table]:
         """The features of all rows in the common order, 131,072 rows at most at a time."""

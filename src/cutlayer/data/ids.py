@@ -16,8 +16,8 @@ from cutlayer.config.ids import IdConfig, Rule
 from cutlayer.data.columns import decoded, is_text
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
-from cutlayer.data.row_arrays import row_array
 from cutlayer.errors import DataError
+from cutlayer.row_arrays import row_array
 
 IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,8 +16,11 @@ from torch import Tensor
 from cutlayer.config.job import TaskKind
 from cutlayer.data.columns import category_text, decoded, is_text, number_values, without_nan
 from cutlayer.data.faults import fault
+from cutlayer.row_arrays import chunks_of, row_array
 
 LabelKind = Literal["text", "integer", "number", "boolean"]
+Pieces = Callable[[], Iterator[pa.ChunkedArray]]
+"""Returns the pieces of a column in the order of its rows, at each call anew."""
 _MEASURED = 100
 _KINDS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
@@ -58,28 +62,41 @@ def encode_labels(
     >>> labels.values.tolist(), labels.classes
     ([1, 0, 0], ('no', 'yes'))
     """
-    column = without_nan(decoded(column if rows is None else column.take(pa.array(rows))))
-    if column.null_count:
-        first = pc.index(pc.is_null(column), True).as_py()
-        got = f"none in {column.null_count} rows, the first is {_row(first, rows)}"
-        raise fault(where, "a label in every row", got, "drop the rows without one")
-    if not is_text(column.type) and not any(check(column.type) for check in _KINDS):
-        raise fault(where, "numbers, text or booleans", f"{column.type}", "turn the label column into one of these")
+    chosen = column if rows is None else column.take(pa.array(rows))
+    return encode_label_pieces(lambda: iter((chosen,)), task, where, rows)
+
+
+def encode_label_pieces(
+    pieces: Pieces, task: TaskKind, where: str = "labels", rows: npt.NDArray[np.int64] | None = None
+) -> Labels:
+    """As `encode_labels`, for a column that comes in pieces and is never in memory as a whole.
+
+    Args:
+        pieces: Returns the pieces in the order of the rows, of one type, at each call anew.
+        task: As there.
+        where: As there.
+        rows: Numbers of the rows in the table, for error messages, int64 (n,).
+
+    Raises:
+        DataError: as there.
+    """
+    column = _Column.read(pieces, task, where, rows)
     if task == "regression":
-        return _targets(column, where, rows)
-    distinct = pc.unique(column)
-    distinct = distinct.take(pc.array_sort_indices(distinct))
+        return _targets(column, where)
+    distinct = column.distinct.take(pc.array_sort_indices(column.distinct))
     classes = tuple(category_text(pa.chunked_array([distinct]), "label", where).to_pylist())
     if len(classes) < 2:
         got = f"only {classes[0]!r}" if classes else "no label"
         raise fault(where, "labels of two classes or more", got, "is it the right column, and are these all the rows?")
     if task == "binary" and len(classes) > 2:
-        remedy = "task: regression" if _is_measured(column, len(classes)) else "task: multiclass"
+        remedy = "task: regression" if _is_measured(distinct) else "task: multiclass"
         raise fault(where, "two classes for task binary", f"{len(classes)} ({_some(classes)})", f"set {remedy}")
-    if task == "multiclass" and _is_measured(column, len(classes)):
+    if task == "multiclass" and _is_measured(distinct):
         raise fault(where, "classes", f"{len(classes)} different numbers ({_some(classes)})", "set task: regression")
-    codes = pc.index_in(column, value_set=distinct).to_numpy()
-    return Labels(torch.from_numpy(codes.astype(np.int64)), classes, _kind_of(column.type))
+    codes = row_array(column.count, np.int64)
+    for part, piece in column.pieces():
+        codes[part] = pc.index_in(piece, value_set=distinct).to_numpy()
+    return Labels(torch.from_numpy(codes), classes, _kind_of(column.type))
 
 
 def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
@@ -93,21 +110,86 @@ def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
     Raises:
         DataError: they are all equal.
     """
-    chosen = labels.values[training]
-    if len(chosen) and bool((chosen == chosen[0]).all()):
+    values, rows = labels.values.numpy(), training.numpy()
+    first = values[rows[:1]]
+    if len(rows) and all(bool((values[rows[start:end]] == first).all()) for start, end in chunks_of(len(rows))):
         raise fault(where, "different labels in the training rows", "the same in all", "provide more rows")
 
 
-def _targets(column: pa.ChunkedArray, where: str, rows: npt.NDArray[np.int64] | None) -> Labels:
+@dataclass(frozen=True)
+class _Column:
+    """A label column in pieces, without a missing value.
+
+    Attributes:
+        type: Arrow type.
+        count: Number of rows.
+        distinct: Different values, in no order; empty for a regression.
+        rows: Numbers of the rows in the table, for error messages.
+    """
+
+    type: pa.DataType
+    count: int
+    distinct: pa.Array
+    rows: npt.NDArray[np.int64] | None
+    _pieces: Pieces
+
+    @classmethod
+    def read(cls, pieces: Pieces, task: TaskKind, where: str, rows: npt.NDArray[np.int64] | None) -> _Column:
+        """Read the column once.
+
+        Raises:
+            DataError: labels are missing, or of a type that is none of labels.
+        """
+        count, missing, first, kind = 0, 0, -1, pa.null()
+        distinct: pa.Array | None = None
+        for piece in map(_values, pieces()):
+            kind = piece.type
+            if piece.null_count and not missing:
+                first = count + pc.index(pc.is_null(piece), True).as_py()
+            missing += piece.null_count
+            count += len(piece)
+            if task != "regression" and not missing and _is_label(kind):
+                found = pc.unique(piece)
+                distinct = found if distinct is None else pc.unique(pa.concat_arrays([distinct, found]))
+        if missing:
+            got = f"none in {missing} rows, the first is {_row(first, rows)}"
+            raise fault(where, "a label in every row", got, "drop the rows without one")
+        if not _is_label(kind):
+            raise fault(where, "numbers, text or booleans", f"{kind}", "turn the label column into one of these")
+        return cls(kind, count, pa.array([], kind) if distinct is None else distinct, rows, pieces)
+
+    def pieces(self) -> Iterator[tuple[slice, pa.ChunkedArray]]:
+        """The pieces, each with the rows that it has."""
+        first = 0
+        for piece in map(_values, self._pieces()):
+            yield slice(first, first + len(piece)), piece
+            first += len(piece)
+
+
+def _values(piece: pa.ChunkedArray) -> pa.ChunkedArray:
+    return without_nan(decoded(piece))
+
+
+def _is_label(kind: pa.DataType) -> bool:
+    return is_text(kind) or any(check(kind) for check in _KINDS)
+
+
+def _targets(column: _Column, where: str) -> Labels:
     if is_text(column.type) or pa.types.is_boolean(column.type):
         raise fault(where, "numbers for task regression", f"{column.type}", "set task: binary or multiclass")
-    values = torch.from_numpy(number_values(column, "label", where)).to(torch.float32)
-    if not bool(torch.isfinite(values).all()):
-        row = int(torch.nonzero(~torch.isfinite(values))[0])
-        raise fault(where, "finite labels", f"{column[row].as_py()} in {_row(row, rows)}", "fix or drop the row")
-    if bool((values == values[:1]).all()):
-        raise fault(where, "different labels", f"{values[0].item():g} in all rows", "is it the right column?")
-    return Labels(values, (), _kind_of(column.type))
+    values, same = row_array(column.count, np.float32), True
+    for part, piece in column.pieces():
+        own = torch.from_numpy(number_values(piece, "label", where)).to(torch.float32).numpy()
+        if not np.isfinite(own).all():
+            row = int(np.flatnonzero(~np.isfinite(own))[0])
+            got = f"{piece[row].as_py()} in {_row(part.start + row, column.rows)}"
+            raise fault(where, "finite labels", got, "fix or drop the row")
+        values[part] = own
+        same = same and bool((own == values[:1]).all())
+    if same:
+        first = f"{values[0]:g}" if len(values) else "none"
+        raise fault(where, "different labels", f"{first} in all rows", "is it the right column?")
+    return Labels(torch.from_numpy(values), (), _kind_of(column.type))
 
 
 def _kind_of(kind: pa.DataType) -> LabelKind:
@@ -118,11 +200,12 @@ def _kind_of(kind: pa.DataType) -> LabelKind:
     return "integer" if pa.types.is_integer(kind) else "number"
 
 
-def _is_measured(column: pa.ChunkedArray, distinct: int) -> bool:
+def _is_measured(distinct: pa.Array) -> bool:
     """Whether the labels look like measurements: many different numbers that are not all whole."""
-    if distinct <= _MEASURED or not (pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)):
+    kind = distinct.type
+    if len(distinct) <= _MEASURED or not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return False
-    values = number_values(column, "label", "labels")
+    values = number_values(pa.chunked_array([distinct]), "label", "labels")
     return bool((values != np.floor(values)).any())
 
 

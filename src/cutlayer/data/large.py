@@ -23,9 +23,9 @@ from cutlayer.data.columns import decoded
 from cutlayer.data.csv_types import ColumnType
 from cutlayer.data.encoding import CHUNK_ROWS
 from cutlayer.data.faults import fault
-from cutlayer.data.row_arrays import chunks_of, row_array
 from cutlayer.data.sources.base import FileSource, Source
 from cutlayer.durable import make_folder
+from cutlayer.row_arrays import chunks_of, row_array
 
 MEMORY = 2 << 30
 """Bytes that a party's table may take, by default."""
@@ -177,10 +177,7 @@ def common_batches(
         rows: Row numbers in the table of the common rows, in the common order, int64 (m,).
         coded: Columns of text that may be coded by dictionaries, where this is faster.
     """
-    positions, first = row_array(int(rows.max()) + 1, np.int64), 0
-    positions.fill(-1)
-    for start, end in chunks_of(len(rows)):
-        positions[rows[start:end]] = np.arange(start, end)
+    positions, first = positions_among(rows), 0
     for chunk in table.chunks(names, coded):
         own = positions[first : first + chunk.num_rows]
         first += chunk.num_rows
@@ -260,15 +257,13 @@ def joined(columns: Iterable[pa.ChunkedArray]) -> pa.ChunkedArray:
     return pa.chunked_array([chunk for part in parts for chunk in part.chunks], type=parts[0].type)
 
 
-def taken(columns: Iterable[pa.ChunkedArray], rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
-    """Some rows of a column that comes in batches, (m,), in the order of `rows`, which are distinct."""
-    order, first, parts = np.argsort(rows), 0, []
-    ascending = rows[order]
-    for column in columns:
-        begin, end = np.searchsorted(ascending, [first, first + len(column)])
-        parts.append(column.take(pa.array(ascending[begin:end] - first)))
-        first += len(column)
-    return joined(parts).take(pa.array(np.argsort(order)))
+def positions_among(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Position of each row of a table among some of them, int64; -1 where it is none of them."""
+    positions = row_array(int(rows.max()) + 1, np.int64)
+    positions.fill(-1)
+    for start, end in chunks_of(len(rows)):
+        positions[rows[start:end]] = np.arange(start, end)
+    return positions
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -34,15 +35,16 @@ from cutlayer.data.ids import (
     spaced,
 )
 from cutlayer.data.labels import Labels
-from cutlayer.data.large import MEMORY, SHARE, LargeTable, chosen, joined, scratch_folder, taken
+from cutlayer.data.large import MEMORY, SHARE, LargeTable, chosen, joined, scratch_folder
 from cutlayer.data.large_fit import fit_large
 from cutlayer.data.prepared import ENCODER, Prepared, checked_labels, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_profiles
-from cutlayer.data.row_arrays import gathered, joined_rows
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
 from cutlayer.data.table_rows import TableRows
+from cutlayer.data.taken import taken
 from cutlayer.data.weights import row_weights
+from cutlayer.row_arrays import gathered, joined_rows
 
 
 class PartyTable:
@@ -151,7 +153,9 @@ class PartyTable:
         if self._id is None or not self._ids:
             return pa.chunked_array([pa.array(positions)])
         if len(self._ids) > 1:
-            return spaced(self.id_texts()).take(pa.array(positions))
+            own, where = self._id, self.where
+            texts = (spaced(id_texts(chunk, own, where)) for chunk in self._table.batches(self._ids))
+            return taken(texts, positions)
         return self.column(self._ids[0], positions)
 
     def column(self, name: str, positions: Positions) -> pa.ChunkedArray:
@@ -232,10 +236,11 @@ class PartyTable:
             common = CommonColumns(large, kinds, others, rows, scratch, self._memory // SHARE, max_codes)
             labels, weights = None, None
             if self.weight:
-                weights = row_weights(common.column(self.weight), f"{where}: weight {self.weight!r}", training)
+                weight = f"{where}: weight {self.weight!r}"
+                weights = row_weights(partial(common.pieces, self.weight), len(rows), weight, training)
             if self.label:
                 label = f"{where}: label {self.label!r}"
-                labels = checked_labels(common.column(self.label), self._task, label, training)
+                labels = checked_labels(partial(common.pieces, self.label), self._task, label, training)
             if encoding:
                 schema = pa.schema([large.schema.field(name) for name in names])
                 encoder = self._encoder or fit_large(
@@ -263,14 +268,15 @@ class PartyTable:
     def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
         if self.label is None:
             return None
-        column = self._table.table().column(self.label)
-        return checked_labels(column, self._task, f"{self.where}: label {self.label!r}", training, positions)
+        column, where = self._table.table().column(self.label), f"{self.where}: label {self.label!r}"
+        common = column.take(pa.array(positions))
+        return checked_labels(lambda: iter((common,)), self._task, where, training, positions)
 
     def _weights(self, positions: Positions, training: npt.NDArray[np.int64]) -> torch.Tensor | None:
         if self.weight is None:
             return None
         column = self._table.table().column(self.weight).take(pa.array(positions))
-        return row_weights(column, f"{self.where}: weight {self.weight!r}", training)
+        return row_weights(lambda: iter((column,)), len(column), f"{self.where}: weight {self.weight!r}", training)
 
     def _encoded(
         self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None, fingerprint: str

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, order_digest
 from cutlayer.data.encoding import ColumnSpec, Encoder
 from cutlayer.data.ids import Digests
-from cutlayer.data.labels import Labels, check_training_labels, encode_labels
+from cutlayer.data.labels import Labels, Pieces, check_training_labels, encode_label_pieces
 from cutlayer.data.large import SHARE
 from cutlayer.data.store import Store
 from cutlayer.errors import DataError
@@ -52,7 +51,7 @@ class Prepared:
 
 
 def checked_labels(
-    column: pa.ChunkedArray,
+    pieces: Pieces,
     task: TaskKind,
     where: str,
     training: npt.NDArray[np.int64],
@@ -61,16 +60,16 @@ def checked_labels(
     """Labels of the common rows, of which those of the training rows differ.
 
     Args:
-        column: Labels.
+        pieces: Returns the labels in the common order, in pieces.
         task: Kind of the labels.
         where: Name of the data, for error messages.
         training: Training rows, as positions in the common order, int64 (t,).
-        rows: Rows of the column in the common order; all if `None`.
+        rows: Numbers of the rows in the table, for error messages.
 
     Raises:
-        DataError: an error of `encode_labels`, or all training rows have one label.
+        DataError: an error of `encode_label_pieces`, or all training rows have one label.
     """
-    labels = encode_labels(column, task, where, rows)
+    labels = encode_label_pieces(pieces, task, where, rows)
     check_training_labels(labels, torch.from_numpy(training), where)
     return labels
 

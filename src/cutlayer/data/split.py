@@ -13,6 +13,7 @@ from cutlayer.config import SplitConfig
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.streams import Stream
 from cutlayer.errors import DataError
+from cutlayer.row_arrays import chosen, chunks_of, computed, row_array
 
 Rows = npt.NDArray[np.int64]
 PARTS = ("train", "validation", "test")
@@ -40,14 +41,21 @@ class Split:
         Args:
             codes: Indices in `PARTS`, uint8 (n,).
         """
-        return cls(*(np.flatnonzero(codes.numpy() == code) for code in range(len(PARTS))))
+        plain = codes.numpy()
+
+        def rows_of(code: int) -> Rows:
+            return chosen(len(plain), np.int64, lambda part: part.start + np.flatnonzero(plain[part] == code))
+
+        return cls(*(rows_of(code) for code in range(len(PARTS))))
 
     @property
     def codes(self) -> Tensor:
         """Part of every row as its index in `PARTS`, uint8 (n,)."""
-        codes = torch.zeros(len(self.train) + len(self.validation) + len(self.test), dtype=torch.uint8)
-        codes[self.part("validation")], codes[self.part("test")] = 1, 2
-        return codes
+        codes = row_array(len(self.train) + len(self.validation) + len(self.test), np.uint8)
+        for code, rows in enumerate((self.train, self.validation, self.test)):
+            for start, end in chunks_of(len(rows)):
+                codes[rows[start:end]] = code
+        return torch.from_numpy(codes)
 
     def part(self, name: str) -> Tensor:
         """Row numbers of `train`, `validation` or `test` as a tensor, int64."""
@@ -98,13 +106,15 @@ def stratified_rows(classes: Rows, split: SplitConfig, order: Rows) -> Split:
     counts = np.bincount(classes)
     held_out = _apportioned(counts, test + validation)
     tested = _apportioned(held_out, test)
-    order = order[np.argsort(classes[order], kind="stable")]  # class by class, within each as before
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    rows = classes[order]
-    codes = torch.zeros(len(order), dtype=torch.uint8)
-    codes[torch.from_numpy(order[rank < held_out[rows]])] = 1
-    codes[torch.from_numpy(order[rank < tested[rows]])] = 2
-    return Split.from_codes(codes)
+    codes, taken = row_array(len(order), np.uint8), np.zeros(len(counts), np.int64)
+    for start, end in chunks_of(len(order)):
+        rows = order[start:end]
+        rows = rows[np.argsort(classes[rows], kind="stable")]  # class by class, within each as before
+        own, here = classes[rows], np.bincount(classes[rows], minlength=len(counts))
+        rank = np.arange(len(rows)) - np.repeat(np.cumsum(here) - here, here) + taken[own]
+        codes[rows] = (rank < held_out[own]).astype(np.uint8) + (rank < tested[own])
+        taken += here
+    return Split.from_codes(torch.from_numpy(codes))
 
 
 def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
@@ -125,15 +135,25 @@ def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
     ([0, 2, 4], [3], [1])
     """
     test, validation = _sizes(len(values), split)
-    ascending = np.sort(values)
-    cuts = np.flatnonzero(np.diff(ascending)) + 1  # numbers of rows before a change of the value
+    ascending = computed(len(values), np.float64, lambda part: values[part])
+    ascending.sort()
+    # Numbers of rows before a change of the value.
+    cuts = chosen(
+        len(values) - 1,
+        np.int64,
+        lambda part: part.start + 1 + np.flatnonzero(np.diff(ascending[part.start : part.stop + 1])),
+    )
     first_test = _nearest(cuts, len(values) - test) if test else len(values)
-    cuts = cuts[cuts < first_test]
+    cuts = cuts[: np.searchsorted(cuts, first_test)]
     first_held_out = _nearest(cuts, first_test - validation) if validation else first_test
-    codes = torch.zeros(len(values), dtype=torch.uint8)
-    codes[torch.from_numpy(values >= ascending[first_held_out])] = 1
-    if test:
-        codes[torch.from_numpy(values >= ascending[first_test])] = 2
+
+    def piece(part: slice) -> npt.NDArray[np.uint8]:
+        own: npt.NDArray[np.uint8] = (values[part] >= ascending[first_held_out]).astype(np.uint8)
+        if test:
+            own += values[part] >= ascending[first_test]
+        return own
+
+    codes = torch.from_numpy(computed(len(values), np.uint8, piece))
     parts = Split.from_codes(codes)
     check_parts(parts, split)
     return parts
@@ -182,4 +202,6 @@ def _nearest(cuts: Rows, wanted: int) -> int:
     if not len(cuts):
         remedy = "name a column with more values in train.split.by, or set validation: 0"
         raise DataError.expected("a different value for each part of the split", "fewer values", remedy)
-    return int(cuts[np.argmin(np.abs(cuts - wanted))])
+    after = min(int(np.searchsorted(cuts, wanted)), len(cuts) - 1)
+    before = max(after - 1, 0)
+    return int(min(cuts[before], cuts[after], key=lambda cut: abs(cut - wanted)))

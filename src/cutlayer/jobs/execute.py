@@ -18,6 +18,7 @@ from cutlayer.data.store import Store
 from cutlayer.jobs.audit import conclude_audit
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.summary import summary_of
+from cutlayer.kernels.row_tensors import rows_of
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.results.audit import Audit, RunAudit
@@ -258,5 +259,5 @@ def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcom
 def chance_reference(trained: Trained, truth: Tensor) -> ModelUtility:
     """The reference that knows nothing but the training labels."""
     active = trained.active
-    constant = chance(active.task, truth[active.split.part("train")], active.labels)
+    constant = chance(active.task, rows_of(truth, active.split.part("train")), active.labels)
     return ModelUtility.of(RunId(RunKind.CHANCE), constant)

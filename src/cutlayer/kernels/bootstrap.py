@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.roc import Groups, check_scores, tie_groups
+from cutlayer.row_arrays import chosen, computed, row_array
 
 MAX_GROUPS = 64
 """Maximum number of groups of neighbouring scores. Merging only drops the resampling noise *within* a group, where a
@@ -136,18 +137,39 @@ def macro_auc_replicates(scores: Tensor, codes: Tensor, repeats: int = 1000, see
 
 def _merged(groups: Groups) -> tuple[Groups, npt.NDArray[np.float64]]:
     """At most `MAX_GROUPS` groups of about equally many rows, with the AUC of the pairs inside each."""
-    sizes = groups.positives + groups.negatives
-    if len(sizes) <= MAX_GROUPS:
-        return groups, np.full(len(sizes), 0.5)
-    middle = np.cumsum(sizes) - sizes / 2
-    group = (middle * (MAX_GROUPS / sizes.sum())).astype(np.int64)
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
-    positives, negatives = np.add.reduceat(groups.positives, starts), np.add.reduceat(groups.negatives, starts)
-    before = np.cumsum(groups.negatives) - groups.negatives
-    below = before - np.repeat(before[starts], np.diff(starts, append=len(sizes)))
-    won = np.add.reduceat(groups.positives * (below + groups.negatives / 2), starts)
+    positives, negatives, count = groups.positives, groups.negatives, len(groups.positives)
+    if count <= MAX_GROUPS:
+        return groups, np.full(count, 0.5)
+    sizes = computed(count, np.int64, lambda part: positives[part] + negatives[part])
+    upto = np.cumsum(sizes, out=row_array(count, np.int64))
+    rows = upto[-1]
+
+    def group_of(part: slice) -> npt.NDArray[np.int64]:
+        middle = upto[part] - sizes[part] / 2
+        return np.asarray(middle * (MAX_GROUPS / rows), np.float64).astype(np.int64)
+
+    group = computed(count, np.int64, group_of)
+    starts = chosen(count, np.int64, lambda part: part.start + np.flatnonzero(_changes(group, part)))
+    before = np.cumsum(negatives, out=row_array(count, np.int64))
+    first = before[starts] - negatives[starts]  # negatives before each merged group
+
+    def won_of(part: slice) -> npt.NDArray[np.float64]:
+        merged = np.searchsorted(starts, np.arange(part.start, part.stop), side="right") - 1
+        below = before[part] - negatives[part] - first[merged]
+        won: npt.NDArray[np.float64] = positives[part] * (below + negatives[part] / 2)
+        return won
+
+    won = np.add.reduceat(computed(count, np.float64, won_of), starts)
+    positives, negatives = np.add.reduceat(positives, starts), np.add.reduceat(negatives, starts)
     pairs = positives * negatives
     return Groups(positives, negatives), np.divide(won, pairs, out=np.full(len(starts), 0.5), where=pairs > 0)
+
+
+def _changes(group: npt.NDArray[np.int64], part: slice) -> npt.NDArray[np.bool_]:
+    """Which entries of a part differ from the one before; the very first does."""
+    before = group[part.start - 1] if part.start else -1
+    changes: npt.NDArray[np.bool_] = np.diff(group[part], prepend=before) != 0
+    return changes
 
 
 def _resampled(generator: np.random.Generator, cells: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:

@@ -38,7 +38,11 @@ _HALF_AN_ANGLE = torch.tensor(_ANGLE / 2)
 _MAX_UPDATE = 1 << 30  # bytes; the cipher counts them in a signed 32-bit integer
 
 
-def derive(secret: bytes, *parts: bytes, size: int = 32) -> bytes:
+Part = bytes | memoryview | tuple[bytes | memoryview, ...]
+"""Bytes; those of a tuple are read as if they were joined, without a copy."""
+
+
+def derive(secret: bytes, *parts: Part, size: int = 32) -> bytes:
     """A subkey of `secret` for one purpose; different parts give unrelated subkeys.
 
     Args:
@@ -60,8 +64,10 @@ def derive(secret: bytes, *parts: bytes, size: int = 32) -> bytes:
         secret = hashlib.blake2b(secret).digest()
     hasher = hashlib.blake2b(key=secret, digest_size=size)
     for part in parts:
-        hasher.update(len(part).to_bytes(8, "little"))
-        hasher.update(part)
+        pieces = part if isinstance(part, tuple) else (part,)
+        hasher.update(sum(memoryview(piece).nbytes for piece in pieces).to_bytes(8, "little"))
+        for piece in pieces:
+            hasher.update(piece)
     return hasher.digest()
 
 

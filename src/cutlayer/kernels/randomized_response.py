@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.noise import BLOCK, derive, encrypt_blocks
+from cutlayer.kernels.row_tensors import copied
 
 _WORDS = 2**64
 _ROWS_AT_A_TIME = 1 << 18  # bounds the copies of the digests to 4 MiB, whatever the table
@@ -101,7 +102,7 @@ def randomized_response(
     purposes = [draw_purpose(column, eps, classes, code, draws) for code in range(classes)]
     keys = [derive(secret, b"cutlayer randomized response", *purpose) for purpose in purposes]
     threshold = np.uint64(flip_threshold(eps, classes))
-    out = codes.clone()
+    out = copied(codes)
     for start in range(0, len(codes), _ROWS_AT_A_TIME):
         piece = slice(start, start + _ROWS_AT_A_TIME)
         _draw(out[piece].numpy(), digests[piece].numpy(), keys, threshold)

@@ -9,7 +9,10 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 from torch import Tensor
 
+from cutlayer import row_arrays
 from cutlayer.errors import DataError
+from cutlayer.kernels.counted_groups import count_groups
+from cutlayer.row_arrays import chunks_of, computed
 
 Counts = npt.NDArray[np.int64]
 
@@ -40,6 +43,11 @@ def tie_groups(scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDA
     values, positive = np.asarray(scores), _as_bool(np.asarray(truth))
     if values.ndim != 1 or values.shape != positive.shape:
         raise DataError.expected("one score and one label per row", f"shapes {values.shape} and {positive.shape}")
+    if len(values) > row_arrays.CHUNK_ROWS:
+        if any(np.isnan(values[start:end]).any() for start, end in chunks_of(len(values))):
+            raise DataError.expected("scores without NaN", "NaN", "leave out the rows that were not scored")
+        counts = count_groups(values, positive)
+        return Groups(counts[:, 0], counts[:, 1])
     order = np.argsort(values)
     values = values[order]
     if len(values) and np.isnan(values[-1]):
@@ -194,11 +202,14 @@ def true_positive_rate(
 
 
 def _as_bool(truth: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
-    positive: npt.NDArray[np.bool_] = np.equal(truth, 1)
-    strange = truth[~positive & np.not_equal(truth, 0)]
-    if len(strange):
-        raise DataError.expected("a truth of 0 and 1", f"values such as {strange[0]}")
-    return positive
+    def piece(part: slice) -> npt.NDArray[np.bool_]:
+        positive: npt.NDArray[np.bool_] = np.equal(truth[part], 1)
+        strange = truth[part][~positive & np.not_equal(truth[part], 0)]
+        if len(strange):
+            raise DataError.expected("a truth of 0 and 1", f"values such as {strange[0]}")
+        return positive
+
+    return computed(len(truth), np.bool_, piece, truth.shape[1:])
 
 
 def check_scores(scores: Tensor, codes: Tensor) -> None:

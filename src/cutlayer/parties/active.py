@@ -33,6 +33,7 @@ from cutlayer.parties.split import split_at_active
 from cutlayer.parties.state import part_of, with_part
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.protections.base import Evidence
+from cutlayer.row_arrays import gathered
 
 
 class ActiveParty:
@@ -118,7 +119,7 @@ class ActiveParty:
         self.part = "validation" if len(self.split.validation) else "test"
         self.schedule = Schedule(self.split.train, size, job.train.seed, job.train.shuffle)
         # Before the table is released from memory, which `prepare` does.
-        self.reported_ids = local.table.ids(agreement.positions[self.split.part(self._reported).numpy()])
+        self.reported_ids = local.table.ids(gathered(agreement.positions, self.split.part(self._reported).numpy()))
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         widths = yield from agree_order_active(job, self.ports, prepared.digests)
         # After the orders were compared: labels are drawn and parameters initialised for the common rows only.
@@ -270,7 +271,6 @@ class ActiveParty:
         evidence: tuple[Evidence, ...],
     ) -> ActiveOutcome:
         keeps_best = self.job.keeps_best
-        training = self.setup.truth[self.split.part("train")]
         return ActiveOutcome(
             task=self.task,
             split=self.split,
@@ -281,7 +281,7 @@ class ActiveParty:
             part=part,
             metrics=metrics,
             logits=logits[()],
-            labels=self.setup.truth[self.split.part(part)],
+            labels=self.setup.truth_of(self.split.part(part)),
             ids=self.reported_ids,
             evidence=evidence,
             parameters=self.state.parameters,
@@ -290,7 +290,7 @@ class ActiveParty:
             widths=self.setup.widths,
             fingerprint=self.setup.fingerprint,
             left=dict(self.presence.left),
-            positive_share=float((training == 1).double().mean()) if self.task.kind == "binary" else None,
+            positive_share=self.setup.positive_share,
             without={names: part for names, part in logits.items() if names},
             weights=self.setup.weights,
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.setup.top.extra_heads),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.data.batches import evaluation_batches
+from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.models.absence import Names
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.local import EVALUATION_ROWS
@@ -34,7 +35,8 @@ def evaluate(
         absent: Sets of parties without which the logits are computed as well.
     """
     setup.state.modules.eval()
-    logits: dict[Names, list[Tensor]] = {names: [] for names in ((), *absent)}
+    logits: dict[Names, Tensor] = {names: torch.zeros(0, setup.task.outputs) for names in ((), *absent)}
+    done = 0
     for number, rows in enumerate(evaluation_batches(held_out, EVALUATION_ROWS)):
         digest = rows_digest(rows)
         passives.presence.now = (epoch, number)
@@ -47,11 +49,12 @@ def evaluate(
         view = ActiveView(Mode.EVALUATE, epoch, number, rows, passives.local.placed(setup.labels[rows]), received)
         with torch.no_grad():
             seen = setup.ordered(own, view)
-            for names, parts in logits.items():
+            for names in logits:
                 absent_parties = {*names, *passives.presence.left}
                 answer = setup.top.answer(seen, seen.keys() - absent_parties) if absent_parties else setup.top(seen)
-                parts.append(answer.cpu())
-    if not len(held_out):
-        return {setup.task.metric: math.nan}, {names: torch.zeros(0, setup.task.outputs) for names in logits}
-    together = {names: torch.cat(parts) for names, parts in logits.items()}
-    return setup.task.evaluate(together[()], setup.truth[held_out]), together
+                if not done:
+                    logits[names] = empty_rows(len(held_out), answer)
+                logits[names][done : done + len(rows)] = answer.cpu()
+        done += len(rows)
+    metrics = setup.task.evaluate(logits[()], setup.truth_of(held_out)) if done else {setup.task.metric: math.nan}
+    return metrics, logits

@@ -13,12 +13,14 @@ from cutlayer.config import Job
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.kernels.row_tensors import number_equal, rows_of, scattered
 from cutlayer.models import Inputs, TopModel, build_bottom, build_top
 from cutlayer.parties.groups import check_bottom, check_top
 from cutlayer.parties.local import Local, context_of
 from cutlayer.parties.staged_labels import staged_labels
 from cutlayer.parties.state import PartyState
 from cutlayer.protections.base import ActiveView
+from cutlayer.row_arrays import gathered
 from cutlayer.tasks import Task
 
 
@@ -38,6 +40,7 @@ class ActiveSetup:
         label_kind: Type of the label column.
         labels: Protected labels by row; -1 where no training row is.
         task: Task with the true classes, for the evaluation of held-out rows.
+        positive_share: Share of positive training rows by their true labels; `None` unless the task is binary.
         staged: The labels where they are drawn in stages; `None` where all were drawn.
         training_task: The same for the protected labels, with weights of the classes.
         weights: Weights of the rows in the loss, if any.
@@ -66,10 +69,16 @@ class ActiveSetup:
         self._train = split.part("train")
         self.weights, self.store = prepared.weights, prepared.store
         self.truth, self.label_kind = prepared.labels.values, prepared.labels.kind
-        self.task = Task.fitted(job.task, prepared.labels.classes, self.truth[self._train])
+        training = self.truth_of(self._train)
+        self.task = Task.fitted(job.task, prepared.labels.classes, training)
+        self.positive_share = number_equal(training, 1) / len(training) if self.task.kind == "binary" else None
         self.inputs = self.store.columns.inputs if self.store else Inputs()
         self._build(prepared, widths, ports.values())
-        self._protect_labels(prepared)
+        self._protect_labels(prepared, training)
+
+    def truth_of(self, rows: Tensor) -> Tensor:
+        """True labels of some rows, int64 (n,)."""
+        return rows_of(self.truth, rows)
 
     @property
     def whole(self) -> bool:
@@ -102,7 +111,7 @@ class ActiveSetup:
             raise ConfigError("model.top has no parameters to train; use a kind that has some")
         self.optimizer = self.state.optimizer
 
-    def _protect_labels(self, prepared: Prepared) -> None:
+    def _protect_labels(self, prepared: Prepared, training: Tensor) -> None:
         """Draw the protected training labels; from here on, training uses only these."""
         train, local = self._train, self._local
         context = context_of(
@@ -122,15 +131,15 @@ class ActiveSetup:
         # Twice: the hook `labels` needs its protections set up, and protections such as DIMIP need the labels that it
         # returned. The release log is opened the second time: an account on disk means that labels were drawn.
         chain.setup(context)
-        ids = torch.from_numpy(local.draw_ids(prepared.digests)[self._split.train])
-        self.labels = torch.full_like(self.truth, -1)
-        self.labels[train] = chain.labels(self.truth[train], ids)
+        ids = torch.from_numpy(gathered(local.draw_ids(prepared.digests), self._split.train))
+        drawn = chain.labels(training, ids)
+        self.labels = scattered(drawn.to(self.truth.dtype), train, len(self.truth), -1)
         chain.setup(replace(context, labels=self.labels), log)
         # Apart from `task`, which evaluates on the true labels of held-out rows.
         self.training_task = replace(self.task, transition=chain.transition)
         self.staged = staged_labels(chain, local, self.labels, train, self.training_task)
         if self._job.train.class_weight == "balanced":
-            self.training_task = self.training_task.balanced(self.labels[train])
+            self.training_task = self.training_task.balanced(drawn)
         self.training_task = self.training_task.on(local.device)
         self.state.sent["labels"] = len(train)
         self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)

@@ -32,9 +32,13 @@ class AlignmentProgress:
         bits: Its number of buckets, as bits.
     """
 
-    def __init__(self, folder: Path | None, *inputs: bytes) -> None:
+    def __init__(self, folder: Path | None, *inputs: bytes | memoryview) -> None:
         self._folder = folder
-        self._inputs = blake2b(b"".join(len(part).to_bytes(8) + part for part in inputs), digest_size=16).hexdigest()
+        hashed = blake2b(digest_size=16)
+        for part in inputs:
+            hashed.update(memoryview(part).nbytes.to_bytes(8))
+            hashed.update(part)
+        self._inputs = hashed.hexdigest()
         self._buckets: list[Mapping[str, Positions]] = []
         self.session, self.bits = "", 0
         if folder is not None:

@@ -32,6 +32,7 @@ from cutlayer.parties.alignment import (
 from cutlayer.parties.alignment_progress import AlignmentProgress
 from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
 from cutlayer.parties.row_proof import prove_rows
+from cutlayer.row_arrays import gathered, joined_rows
 from cutlayer.workers import Workers
 
 
@@ -145,8 +146,8 @@ def _psi_passive(
     if not purpose.reveals_to_passive:
         return CommonRows(None)
     common = yield from receive_indices(port, _joined(progress, "ranks"))
-    positions = masker.buckets.order[common]
-    yield from prove_rows(port, order_digest(table.digests[positions]), active=False)
+    positions = gathered(masker.buckets.order, common)
+    yield from prove_rows(port, order_digest(gathered(table.digests, positions)), active=False)
     return CommonRows(positions, {port.peer: len(positions)})
 
 
@@ -177,9 +178,9 @@ def _psi_active(
     ranks, indices = common_ranks(found)
     if not len(ranks):
         raise nothing_in_common({name: table.rows, **rows})
-    positions = masker.buckets.order[ranks]
+    positions = gathered(masker.buckets.order, ranks)
     if purpose.reveals_to_passive:
-        order = order_digest(table.digests[positions])
+        order = order_digest(gathered(table.digests, positions))
         for peer, port in ports.items():
             send_indices(port, indices[peer])
         for port in ports.values():
@@ -202,7 +203,7 @@ def _open(ports: Mapping[str, Port], progress: AlignmentProgress, bits: int) -> 
 
 
 def _joined(progress: AlignmentProgress, name: str) -> Positions:
-    return np.concatenate(progress.all(name))
+    return joined_rows(progress.all(name))
 
 
 def _folder(alignment: Alignment) -> Path | None:
@@ -210,7 +211,7 @@ def _folder(alignment: Alignment) -> Path | None:
     return None if alignment.purpose is Purpose.SIZE else alignment.folder
 
 
-def _inputs(table: PartyTable, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes, ...]:
+def _inputs(table: PartyTable, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes | memoryview, ...]:
     """Everything that the buckets of a party depend on."""
     stated = repr((purpose.value, table.stated_rows, sorted(rows.items())))
-    return stated.encode(), table.digests.tobytes()
+    return stated.encode(), np.ascontiguousarray(table.digests).data

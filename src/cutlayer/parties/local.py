@@ -21,7 +21,7 @@ from cutlayer.config import AuditConfig, Job, LimitsConfig
 from cutlayer.data.batches import Schedule
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
-from cutlayer.kernels.noise import derive
+from cutlayer.kernels.noise import Part, derive
 from cutlayer.models.fitting import is_independent
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.device import CPU, placed
@@ -31,6 +31,7 @@ from cutlayer.protections.base import Context
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.label_memory import LabelMemory
+from cutlayer.row_arrays import computed
 
 EVALUATION_ROWS = 4096
 """Number of rows of a request for held-out rows."""
@@ -151,8 +152,7 @@ class Local:
         if self.table.id_kind != "row":
             return digests
         own = np.frombuffer(self.table.labels_digest, dtype=np.uint8)
-        mixed: Digests = digests ^ own
-        return mixed
+        return computed(len(digests), np.uint8, lambda part: digests[part] ^ own, digests.shape[1:])
 
     def draw_fingerprint(self, draws: tuple[str | None, ...], rows: bytes, truth: Tensor) -> str:
         """Hash of what a row's draws depend on besides the settings of a protection; see `ActiveOutcome.fingerprint`.
@@ -163,8 +163,8 @@ class Local:
             truth: True labels of the common rows.
         """
         # With a label memory, each row has one draw per generation, whatever its label is now.
-        labels = truth.numpy().tobytes() + self.table.labels_digest if None in draws else b""
-        return fingerprint_of_draws(self.secret, self.label_column, rows + labels, draws)
+        labels = (truth.numpy().data.cast("B"), self.table.labels_digest) if None in draws else ()
+        return fingerprint_of_draws(self.secret, self.label_column, (rows, *labels), draws)
 
     def sampling(self, job: Job, schedule: Schedule) -> Sampling:
         """The choice of the steps that this party records."""
@@ -202,7 +202,7 @@ class Local:
         return self.records(sampling, step) and self.audit.layers and sampling.takes_layers(step)
 
 
-def fingerprint_of_draws(secret: bytes, column: str, what: bytes, draws: tuple[str | None, ...]) -> str:
+def fingerprint_of_draws(secret: bytes, column: str, what: Part, draws: tuple[str | None, ...]) -> str:
     """Hash of what the draws of labels depend on besides the settings of a protection.
 
     Args:

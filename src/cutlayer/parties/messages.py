@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.data.row_arrays import GrowingRows
 from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError, TrustError
 from cutlayer.parties.numbers import check_received
+from cutlayer.row_arrays import GrowingRows
 
 DONE = "done"
 """Reason in the `close` message of a run that finished; any other reason names the failure."""

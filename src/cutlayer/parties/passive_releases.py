@@ -9,6 +9,7 @@ from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.errors import ProtocolError
+from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.models.fitting import Columns, fit_bottom
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
@@ -55,7 +56,7 @@ class Releases:
         # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
         self.fit_losses = fit_bottom(self.job.parties[self.local.name].fit, self.setup.bottom.cpu(), columns, where)
         self.setup.bottom.to(self.local.device)
-        self.released = torch.empty(self.setup.store.rows, self.setup.bottom.width)
+        self.released = empty_rows(self.setup.store.rows, torch.empty(0, self.setup.bottom.width))
         for number, (part, rows) in enumerate(release_batches(self.setup.split, self.setup.bottom.width)):
             mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
             view = PassiveView(mode, -1, number, rows, self.setup.embed, part=part)

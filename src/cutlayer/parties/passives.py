@@ -13,6 +13,7 @@ from cutlayer.data.batches import micro_batches
 from cutlayer.data.split import Split
 from cutlayer.errors import PeerLost
 from cutlayer.kernels.packed_rows import row_bytes
+from cutlayer.kernels.row_tensors import filled_rows
 from cutlayer.parties.groups import joined
 from cutlayer.parties.local import Local
 from cutlayer.parties.messages import checked_embedding, receive
@@ -61,7 +62,7 @@ class Passives:
         """Set the width of each party's embedding; zeros stand for single releases, which every epoch then reuses."""
         self.widths = {name: widths[name] for name in self.ports}
         released = [name for name in self.ports if name not in self.streaming_ports]
-        self.released = {name: torch.zeros(rows, widths[name]) for name in released}
+        self.released = {name: filled_rows(rows, widths[name], 0, torch.float32) for name in released}
 
     def stop_gradients(self) -> None:
         """Send no further gradients to the parties that release once: their bottom models no longer change."""

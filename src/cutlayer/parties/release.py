@@ -10,6 +10,7 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.split import Split
+from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.messages import checked_embedding, receive
 
@@ -45,7 +46,7 @@ def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Gener
         ProtocolError: embeddings of another shape, not finite, or with a row beyond the limit.
     """
     batches = release_batches(split, width)
-    released = torch.empty(sum(len(rows) for _, rows in batches), width)
+    released = empty_rows(sum(len(rows) for _, rows in batches), torch.empty(0, width))
     for number, (part, rows) in enumerate(batches):
         digest = rows_digest(rows)
         port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": part, "batch": number})

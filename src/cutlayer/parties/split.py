@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
@@ -22,9 +24,10 @@ from cutlayer.data.sort_values import sort_values
 from cutlayer.data.split import PARTS, Split, check_parts, ordered_rows, split_rows, stratified_rows
 from cutlayer.durable import make_folder
 from cutlayer.errors import CheckpointError, DataError, ProtocolError
-from cutlayer.kernels.noise import derive, keystream
+from cutlayer.kernels.noise import derive, word_pieces
 from cutlayer.parties.local import Local
 from cutlayer.parties.messages import receive_chunks, send_in_chunks
+from cutlayer.row_arrays import CHUNK_ROWS, chunks_of, computed, gathered, row_array
 from cutlayer.tensor_file import read_tensors, write_tensors
 
 SPLIT_FILE = "split.safetensors"
@@ -53,7 +56,7 @@ def split_at_active(job: Job, local: Local, positions: Positions, ports: Iterabl
     # A peer that ends the run after this message has the split all the same. Where labels are drawn, which is not done
     # yet, the ledger names the draws, and the rest of the run counts with its first gradient; no such split depends on
     # labels.
-    digests = local.table.digests[positions]
+    digests = gathered(local.table.digests, positions)
     if not local.chain.acts_at("labels"):
         if (count := local.charge_run(digests)) is not None:
             count()
@@ -119,16 +122,45 @@ def draw_split(job: Job, table: PartyTable, positions: Positions, secret: bytes)
     if config.by is not None:
         values = sort_values(table.column(config.by, positions), config.by, table.where)
         return ordered_rows(values, config)
-    values = pc.dictionary_encode(table.column(table.label or "", positions).combine_chunks(), null_encoding="encode")
-    classes = values.indices.to_numpy().astype(np.int64)
+    classes = _classes(table.column(table.label or "", positions))
     inputs = (
-        order_digest(table.digests[positions]),
-        hashlib.blake2b(classes.tobytes(), digest_size=16).digest(),
+        order_digest(gathered(table.digests, positions)),
+        _digest(classes),
         repr((job.train.seed, config.test, config.validation)).encode(),
     )
     key = derive(secret, b"stratified split", *inputs)
-    order = np.argsort(np.frombuffer(keystream(key, b"split", 8 * len(classes)), np.uint64), kind="stable")
-    return stratified_rows(classes, config, order)
+    return stratified_rows(classes, config, _drawn_order(key, len(classes)))
+
+
+def _classes(labels: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Number of the class of each row, in the order in which the classes come; a missing label is one."""
+    distinct, codes, first = pc.unique(labels), row_array(len(labels), np.int64), 0
+    for chunk in labels.chunks:
+        codes[first : first + len(chunk)] = pc.index_in(chunk, value_set=distinct).to_numpy()
+        first += len(chunk)
+    return codes
+
+
+def _digest(classes: npt.NDArray[np.int64]) -> bytes:
+    return hashlib.blake2b(classes.data, digest_size=16).digest()
+
+
+def _drawn_order(key: bytes, rows: int) -> Positions:
+    """The rows in the order of a word for each of the keystream, equal words in the order of the rows."""
+    words, done = row_array(rows, np.uint64), 0
+    for piece in word_pieces(key, b"split", rows, 2, CHUNK_ROWS):
+        own = piece.numpy().view(np.uint64)
+        words[done : done + len(own)] = own
+        done += len(own)
+    if rows <= CHUNK_ROWS:
+        return np.argsort(words, kind="stable")
+    ascending = computed(rows, np.uint64, lambda part: words[part])
+    ascending.sort()
+    order = row_array(rows, np.int64)
+    order.fill(-1)
+    for start, end in chunks_of(rows):
+        order[np.searchsorted(ascending, words[start:end])] = np.arange(start, end)
+    return order if order.min() >= 0 else np.argsort(words, kind="stable")  # two words are equal once in 10,000 runs
 
 
 def split_of_run(job: Job, folder: Path, party: str, rows: int) -> Split:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.row_tensors import filled_rows
 from cutlayer.models import TopModel
 from cutlayer.parties.local import Local
 from cutlayer.protections.chain import Chain
@@ -32,7 +33,7 @@ class StagedLabels:
 
     def __init__(self, chain: Chain, stages: LabelStages, labels: Tensor, training: Tensor, task: Task) -> None:
         self._chain, self._stages, self._labels, self._training, self._task = chain, stages, labels, training, task
-        self._likelihood = torch.ones(len(labels), stages.likelihood.shape[1], dtype=torch.float64)
+        self._likelihood = filled_rows(len(labels), stages.likelihood.shape[1], 1, torch.float64)
 
     def begin(self, epoch: int) -> None:
         """Draw the labels that are due at the start of an epoch, and use all that are drawn."""

@@ -14,6 +14,7 @@ from cutlayer.accounting.slots import Kind as Released
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
+from cutlayer.kernels.row_tensors import number_differing, number_equal
 from cutlayer.models import BottomModel, Inputs
 from cutlayer.models.row_independence import check_row_independence
 from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, PassiveView, Protection, Update
@@ -132,8 +133,10 @@ class Chain:
         """Protect the training labels; counted in rows."""
         for protection in self._with("labels"):
             drawn = protection.labels(y, ids)
-            changed = drawn != y if protection.stages is None else (drawn != y) & (drawn != UNDRAWN)
-            self._coverage.count(protection.name, "labels", len(y), int(changed.sum()))
+            changed = number_differing(drawn, y)
+            if protection.stages is not None:
+                changed -= number_equal(drawn, UNDRAWN)
+            self._coverage.count(protection.name, "labels", len(y), changed)
             y = drawn
         return y
 

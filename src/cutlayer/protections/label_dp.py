@@ -20,6 +20,7 @@ from cutlayer.data.ids import DIGEST_BYTES, row_digests
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response, transition_matrix
+from cutlayer.kernels.row_tensors import copied, number_differing
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.label_memory import Choice, Drawn, Recalled
 from cutlayer.protections.label_stages import Correction, LabelStages
@@ -137,10 +138,10 @@ class LabelDP(Protection[LabelDPConfig]):
         if self.settings.stages > 1:
             self._stages = self._in_stages(codes, ids, draws)
             self.begin_epoch(0)
-            return self._stages.drawn.clone()
+            return copied(self._stages.drawn)
         drawn = randomized_response(codes, ids, classes, eps, context.secret, context.label_column, draws)
         # Set and not added to: a resume draws the same labels once more.
-        self.counts = {"rows": len(y), "labels_flipped": int((drawn != y).sum())}
+        self.counts = {"rows": len(y), "labels_flipped": number_differing(drawn, y)}
         return drawn
 
     def _in_stages(self, codes: Tensor, ids: Tensor, draws: str) -> LabelStages:

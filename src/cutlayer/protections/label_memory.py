@@ -18,13 +18,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import Tensor
 
-from cutlayer.durable import locked, make_folder, write_whole
+from cutlayer.durable import locked, make_folder, replace_whole, write_whole
 from cutlayer.errors import CheckpointError, DataError, RunFolderError
-from cutlayer.kernels.noise import derive, encrypt_blocks
+from cutlayer.kernels.noise import derive
+from cutlayer.kernels.row_tensors import copied
+from cutlayer.protections.label_words import Words, bytes_of, changed_rows, find, first_words, sorted_pairs, unknown
+from cutlayer.row_arrays import chunks_of, computed, joined_rows
+from cutlayer.tensor_file import stream_tensors
 
 Choice = Literal["refuse", "keep", "redraw"]
 """Action on labels that changed after a draw."""
-Words = npt.NDArray[np.uint64]
 _MAX_WAIT, _PAUSE = 60.0, 0.05
 _BEGUN, _ENDED = "begun\n", "ended\n"
 
@@ -140,21 +143,20 @@ class LabelMemory:
                 wanted = f"the label memory {path} that the run was begun with"
                 raise CheckpointError.expected(wanted, "another one", "restore it from a backup, or start a new run")
             ids, labels = self._words(digests, drawn), self._label_words(codes, digests, drawn)
-            where, there = _find(known_ids, ids)
-            stored = known_labels[where] if there.any() else labels
-            changed = there & (stored != labels)
-            old = codes
-            if changed.any():
-                self._check(int(changed.sum()), len(codes), choice, drawn, begun is not None)
-                old = self._old_codes(codes, digests, drawn, changed, stored)
-            if not there.all():
-                both = np.concatenate([known_ids, ids[~there]]), np.concatenate([known_labels, labels[~there]])
-                self._write(path, *both, memory)
+            where = find(known_ids, ids)
+            changed = changed_rows(where, known_labels, labels)
+            old, count = codes, int(np.count_nonzero(changed))
+            if count:
+                self._check(count, len(codes), choice, drawn, begun is not None)
+                old = self._old_codes(codes, digests, drawn, changed, where, known_labels)
+            if any((where[start:end] < 0).any() for start, end in chunks_of(len(where))):
+                fresh = [unknown(words, where) for words in (ids, labels)]
+                self._write(path, joined_rows([known_ids, fresh[0]]), joined_rows([known_labels, fresh[1]]), memory)
             # After the memory: a record without its memory would refuse the resume of a run that died in between.
             if begun is None:
                 self._note_draws(which, generation, memory)
             unfinished = self._unfinished(which, generation)
-        return Recalled(old, memory, generation, int(changed.sum()), which, unfinished)
+        return Recalled(old, memory, generation, count, which, unfinished)
 
     def latest(self, drawn: Drawn) -> str | None:
         """Name of the draws that a new training without `redraw` repeats; `None` where there are none.
@@ -195,7 +197,7 @@ class LabelMemory:
             RunFolderError: another process has used the memory for a minute.
         """
         path = self.folder / f"{recalled.which}-{recalled.generation}-{number}.stage"
-        purpose = recalled.draws.encode(), str(number).encode(), digests.numpy().tobytes()
+        purpose = recalled.draws.encode(), str(number).encode(), (digests.numpy().data.cast("B"),)
         with self._locked():
             if not path.exists():
                 if number in self._stages_of_run(recalled.which):
@@ -245,33 +247,44 @@ class LabelMemory:
         raise DataError.expected(wanted, got, remedy)
 
     def _old_codes(
-        self, codes: Tensor, digests: Tensor, drawn: Drawn, changed: npt.NDArray[np.bool_], known: Words
+        self,
+        codes: Tensor,
+        digests: Tensor,
+        drawn: Drawn,
+        changed: npt.NDArray[np.bool_],
+        where: npt.NDArray[np.int64],
+        known: Words,
     ) -> Tensor:
         """The codes, with changed rows as they were, by trying every class."""
-        rows = np.flatnonzero(changed)
-        old, missing = codes.clone(), np.ones(len(rows), dtype=bool)
-        for code in range(drawn.classes):
-            tried = self._label_words(torch.full((len(rows),), code), digests[rows], drawn)
-            same = tried == known[rows]
-            old[rows[same]] = code
-            missing &= ~same
-        if missing.any():
-            raise self._damaged(self.folder)
+        old = copied(codes)
+        for start, end in chunks_of(len(codes)):
+            rows = start + np.flatnonzero(changed[start:end])
+            stored, missing = known[where[rows]], np.ones(len(rows), dtype=bool)
+            for code in range(drawn.classes):
+                tried = self._label_words(torch.full((len(rows),), code), digests[rows], drawn)
+                same = tried == stored
+                old[rows[same]] = code
+                missing &= ~same
+            if missing.any():
+                raise self._damaged(self.folder)
         return old
 
     def _words(self, digests: Tensor, drawn: Drawn) -> Words:
         key = derive(self._secret, b"label memory id", *drawn.purpose)
-        return _first_words(key, digests.numpy())
+        return computed(len(digests), np.uint64, lambda part: first_words(key, digests[part].numpy()))
 
     def _label_words(self, codes: Tensor, digests: Tensor, drawn: Drawn) -> Words:
-        words, enciphered = digests.numpy(), np.zeros(len(codes), np.uint64)
-        order = np.argsort(codes.numpy(), kind="stable")
-        starts = np.searchsorted(codes.numpy()[order], np.arange(drawn.classes + 1))
-        for code in np.flatnonzero(np.diff(starts)):
-            rows = order[starts[code] : starts[code + 1]]
-            key = derive(self._secret, b"label memory label", *drawn.purpose, str(code).encode())
-            enciphered[rows] = _first_words(key, words[rows])
-        return enciphered
+        def piece(part: slice) -> Words:
+            own, words = codes[part].numpy(), digests[part].numpy()
+            enciphered, order = np.zeros(len(own), np.uint64), np.argsort(own, kind="stable")
+            starts = np.searchsorted(own[order], np.arange(drawn.classes + 1))
+            for code in np.flatnonzero(np.diff(starts)):
+                rows = order[starts[code] : starts[code + 1]]
+                key = derive(self._secret, b"label memory label", *drawn.purpose, str(code).encode())
+                enciphered[rows] = first_words(key, words[rows])
+            return enciphered
+
+        return computed(len(codes), np.uint64, piece)
 
     def _which(self, drawn: Drawn) -> str:
         return derive(self._secret, b"label memory", *drawn.purpose, size=8).hex()
@@ -317,8 +330,9 @@ class LabelMemory:
         if not path.exists():
             return np.zeros(0, np.uint64), np.zeros(0, np.uint64), secrets.token_hex(8)
         try:
-            with safe_open(path, framework="numpy") as file:
-                header, ids, labels = file.metadata(), file.get_tensor("ids"), file.get_tensor("labels")
+            with safe_open(path, framework="pt") as file:  # which maps the file: NumPy's tensors would be copies
+                header = file.metadata()
+                ids, labels = (file.get_tensor(name).numpy() for name in ("ids", "labels"))
             checked, memory = header["check"], header["memory"]
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             raise self._damaged(path) from None
@@ -327,13 +341,13 @@ class LabelMemory:
         return ids, labels, memory
 
     def _write(self, path: Path, ids: Words, labels: Words, memory: str) -> None:
-        order = np.argsort(ids)
-        ids, labels = ids[order], labels[order]
+        ids, labels = sorted_pairs(ids, labels)
         header = {"check": self._tag(ids, labels, memory), "memory": memory}
-        write_whole(path, save({"ids": ids, "labels": labels}, header))
+        tensors = {"ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
+        replace_whole(path, lambda partial: stream_tensors(partial, tensors, header))
 
     def _tag(self, ids: Words, labels: Words, memory: str) -> str:
-        parts = memory.encode(), ids.tobytes(), labels.tobytes()
+        parts = memory.encode(), bytes_of(ids), bytes_of(labels)
         return derive(self._secret, b"label memory check", *parts, size=16).hex()
 
     @contextmanager
@@ -356,18 +370,3 @@ class LabelMemory:
             f"{path} is damaged or of another secret; restore it from a backup together with the secret: without it, a "
             "label that changed would be revealed"
         )
-
-
-def _first_words(key: bytes, digests: npt.NDArray[np.uint8]) -> Words:
-    """The first 8 bytes of each digest, enciphered: uint64 (n,)."""
-    return np.ascontiguousarray(encrypt_blocks(key, digests).view("<u8")[:, 0], dtype=np.uint64)
-
-
-def _find(known: Words, wanted: Words) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Index of each wanted word among the known words, which are sorted, and whether it is one of them."""
-    if not len(known):
-        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
-    order, where = np.argsort(wanted), np.empty(len(wanted), np.int64)
-    where[order] = np.searchsorted(known, wanted[order])  # far faster than in any other order
-    where = np.minimum(where, len(known) - 1)
-    return where, known[where] == wanted

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,7 +15,9 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise import derive, encrypt_blocks
 from cutlayer.kernels.prior_response import likely_classes, prior_likelihood, randomized_response_with_prior
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response
+from cutlayer.kernels.row_tensors import copied, filled_rows, number_differing, number_equal, rows_of
 from cutlayer.protections.label_memory import Drawn
+from cutlayer.row_arrays import chosen, chunks_of, computed
 
 UNDRAWN = -1
 """In place of a label that has not been drawn yet."""
@@ -34,8 +38,13 @@ def parts_of_rows(digests: Tensor, parts: int, secret: bytes, column: str, draws
         Part of each row, from 0, int64 (n,).
     """
     key = derive(secret, b"cutlayer label stages", column.encode(), draws.encode())
-    words = encrypt_blocks(key, digests.numpy()).view("<u8")[:, 0]
-    return torch.from_numpy((words % np.uint64(parts)).astype(np.int64))
+    plain = digests.numpy()
+
+    def piece(part: slice) -> npt.NDArray[np.int64]:
+        words = encrypt_blocks(key, plain[part]).view("<u8")[:, 0]
+        return (words % np.uint64(parts)).astype(np.int64)
+
+    return torch.from_numpy(computed(len(plain), np.int64, piece))
 
 
 class LabelStages:
@@ -98,20 +107,25 @@ class LabelStages:
         self._secret, self._draws, self._correction, self._remembered = secret, draws, correction, remembered
         self.starts = tuple(stage * epochs // stages for stage in range(stages))
         self._parts = parts_of_rows(digests, stages, secret, of.column, draws)
-        self._prior = torch.ones(len(codes), of.classes)
-        self._likely = torch.ones(len(codes), of.classes, dtype=torch.bool)
-        self.drawn = torch.full_like(codes, UNDRAWN)
-        self.likelihood = torch.ones(len(codes), of.classes, dtype=torch.float64)
+        self._prior = filled_rows(len(codes), of.classes, 1, torch.float32)
+        self._likely = filled_rows(len(codes), of.classes, 1, torch.bool)
+        self.drawn = filled_rows(len(codes), 1, UNDRAWN, torch.int64).view(-1)
+        self.likelihood = filled_rows(len(codes), of.classes, 1, torch.float64)
 
     def begin(self, epoch: int) -> int:
         """Draw the labels of all stages that start by an epoch and were not drawn; returns how many of them flipped."""
         flipped = 0
         for stage, start in enumerate(self.starts):
-            rows = ((self._parts == stage) & (self.drawn == UNDRAWN)).nonzero().flatten()
-            if start <= epoch and len(rows):
+            if start > epoch:
+                continue
+            rows = self._chosen(partial(self._is_due, stage))
+            if len(rows):
                 self._draw(stage, rows)
-                flipped += int((self.drawn[rows] != self._codes[rows]).sum())
+                flipped += sum(int((self.drawn[own] != self._codes[own]).sum()) for own in _pieces(rows))
         return flipped
+
+    def _is_due(self, stage: int, part: slice) -> Tensor:
+        return (self._parts[part] == stage) & (self.drawn[part] == UNDRAWN)
 
     def awaits(self, epoch: int, rows: Tensor) -> Tensor:
         """Which of some rows need a prediction in an epoch, since their label is drawn at its end: bool (n,)."""
@@ -131,27 +145,41 @@ class LabelStages:
     @property
     def rows(self) -> int:
         """Number of rows whose label is drawn."""
-        return int((self.drawn != UNDRAWN).sum())
+        return len(self.drawn) - number_equal(self.drawn, UNDRAWN)
 
     @property
     def flipped(self) -> int:
         """Number of drawn labels that differ from the true ones."""
-        return int(((self.drawn != self._codes) & (self.drawn != UNDRAWN)).sum())
+        return number_differing(self.drawn, self._codes) - number_equal(self.drawn, UNDRAWN)
 
     @property
     def constant(self) -> int:
         """Number of drawn labels that had a single likely class, and so do not depend on the true label."""
-        return int(((self._likely.sum(1) == 1) & (self.drawn != UNDRAWN)).sum())
+        return int(self._sizes()[0][1])
 
     @property
     def expected_flips(self) -> float:
         """Number of drawn labels that differ from the true ones in the mean over all draws."""
-        done = self.drawn != UNDRAWN
-        sizes, inside = self._likely[done].sum(1), self._likely[done].gather(1, self._codes[done][:, None]).squeeze(1)
-        total = float((~inside).sum())
-        for size, count in enumerate(torch.bincount(sizes[inside]).tolist()):
+        sizes, inside = self._sizes()
+        total = float(sizes.sum() - inside.sum())
+        for size, count in enumerate(inside.tolist()):
             total += count * flip_probability(self._of.eps, size) if count else 0.0
         return total
+
+    def _sizes(self) -> tuple[Tensor, Tensor]:
+        """Number of drawn rows by that of their likely classes: all, and those whose true class is among these."""
+        every, inside = (torch.zeros(self._of.classes + 1, dtype=torch.int64) for _ in range(2))
+        for rows in _pieces(self._chosen(lambda part: self.drawn[part] != UNDRAWN)):
+            likely = self._likely[rows]
+            sizes, true = likely.sum(1), likely.gather(1, self._codes[rows][:, None]).squeeze(1)
+            every += torch.bincount(sizes, minlength=len(every))
+            inside += torch.bincount(sizes[true], minlength=len(inside))
+        return every, inside
+
+    def _chosen(self, wanted: Callable[[slice], Tensor]) -> Tensor:
+        """Numbers of the rows for which a function of runs of rows is true, int64, ascending."""
+        rows = chosen(len(self.drawn), np.int64, lambda part: part.start + np.flatnonzero(wanted(part).numpy()))
+        return torch.from_numpy(rows)
 
     def state_dict(self) -> dict[str, Any]:
         """State for a resume."""
@@ -159,7 +187,7 @@ class LabelStages:
             "stages": self._of.stages,
             "prior": self._prior,
             "drawn": self.drawn,
-            "likely": self._likely.to(torch.uint8),
+            "likely": self._likely.view(torch.uint8),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -170,22 +198,30 @@ class LabelStages:
         """
         if state["stages"] != self._of.stages:
             raise ValueError(f"labels drawn in {state['stages']} stages")
-        self._prior = state["prior"].clone()
-        self._likely, self.drawn = state["likely"].bool(), state["drawn"].clone()
-        self._state_likelihood((self.drawn != UNDRAWN).nonzero().flatten())
+        self._prior, self.drawn = copied(state["prior"]), copied(state["drawn"])
+        self._likely = copied(state["likely"]).view(torch.bool)
+        for rows in _pieces(self._chosen(lambda part: self.drawn[part] != UNDRAWN)):
+            self._state_likelihood(rows)
 
     def _draw(self, stage: int, rows: Tensor) -> None:
-        codes, digests, of = self._codes[rows], self._digests[rows], self._of
-        if stage == 0:
-            drawn = randomized_response(codes, digests, of.classes, of.eps, self._secret, of.column, self._draws)
-        else:
-            likely = likely_classes(self._prior[rows], of.eps)
+        of = self._of
+        if stage:
+            prior = self._prior
+            pieces = computed(
+                len(rows), np.bool_, lambda part: likely_classes(prior[rows[part]], of.eps).numpy(), (of.classes,)
+            )
+            likely = torch.from_numpy(pieces)
             if self._remembered is not None:
-                likely = self._remembered(stage, digests, likely)
+                likely = self._remembered(stage, rows_of(self._digests, rows), likely)
             self._likely[rows] = likely
-            drawn = randomized_response_with_prior(codes, digests, likely, of.eps, self._secret, of.column, self._draws)
-        self.drawn[rows] = drawn
-        self._state_likelihood(rows)
+        for own in _pieces(rows):
+            codes, digests, key = self._codes[own], self._digests[own], (of.eps, self._secret, of.column, self._draws)
+            if stage:
+                drawn = randomized_response_with_prior(codes, digests, self._likely[own], *key)
+            else:
+                drawn = randomized_response(codes, digests, of.classes, *key)
+            self.drawn[own] = drawn
+            self._state_likelihood(own)
 
     def _state_likelihood(self, rows: Tensor) -> None:
         """Set the likelihood of drawn rows."""
@@ -194,3 +230,7 @@ class LabelStages:
             self.likelihood[rows] = prior_likelihood(drawn, likely, self._of.eps)
         else:
             self.likelihood[rows] = torch.nn.functional.one_hot(drawn, self._of.classes).double()
+
+
+def _pieces(rows: Tensor) -> Iterator[Tensor]:
+    return (rows[start:end] for start, end in chunks_of(len(rows)))

@@ -32,6 +32,7 @@ from cutlayer.parties.local import fingerprint_of_draws
 from cutlayer.protections import Chain
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory import Drawn, LabelMemory
+from cutlayer.row_arrays import gathered
 from cutlayer.training.keys import label_folder
 from cutlayer.training.run_ledger import SPLIT, chain_of, planned_entries
 
@@ -263,7 +264,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         BudgetExceeded: they cost more than the budget of all runs.
         DataError: the labels do not fit the task.
     """
-    digests = table.digests[positions]
+    digests = gathered(table.digests, positions)
     words, chain = row_words(digests), chain_of(job, name)
     path = job.parties[name].secret or folder / f"{name}.key"
     sharing = RunStore(path.parent / NAME).before(words)
@@ -300,7 +301,7 @@ def _coming_draws(
     if settings is None or not secret or settings.changed_labels == "redraw":
         return anew
     if table.id_kind == "row":
-        what = order_digest(digests) + labels.values.numpy().tobytes() + table.labels_digest
+        what = order_digest(digests), labels.values.numpy().data.cast("B"), table.labels_digest
         return fingerprint_of_draws(secret, column, what, (None,))
     drawn = Drawn(column, settings.eps, max(2, len(labels.classes)), settings.stages)
     memory = LabelMemory(label_folder(path), path, secret)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn import metrics
 from torch import Tensor
 
+from cutlayer import row_arrays
+from cutlayer.kernels.held_out_metrics import Ranking
 from cutlayer.results.quality import CalibrationBin, Confusion, Quality
+from cutlayer.row_arrays import chosen, chunks_of, computed
 from cutlayer.tasks import Task
 
 BINS = 10
@@ -34,15 +39,19 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
     """
     if not len(labels):
         return Quality()
-    truth, predicted = labels.numpy(), task.predict(logits.double()).numpy()
+    truth, predicted, rows = labels.numpy(), task.predicted(logits), len(labels)
     if task.kind == "regression":
-        rmse = float(np.sqrt(np.mean((predicted - truth) ** 2)))
-        return Quality(metrics={"rmse": rmse}, bins=_bins(predicted, truth.astype(np.float64)))
-    right = predicted.argmax(axis=1) == truth
-    scores, hits = (predicted[:, 1], truth == 1) if task.kind == "binary" else (predicted.max(axis=1), right)
-    bins = _bins(scores, hits.astype(np.float64))
+        squares = computed(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
+        targets = computed(rows, np.float64, lambda part: truth[part])
+        return Quality(metrics={"rmse": float(np.sqrt(np.mean(squares)))}, bins=_bins(predicted, targets))
+    if task.kind == "binary":
+        scores, hits = predicted[:, 1], computed(rows, np.bool_, lambda part: truth[part] == 1)
+    else:
+        scores = computed(rows, np.float64, lambda part: predicted[part].max(axis=1))
+        hits = computed(rows, np.bool_, lambda part: predicted[part].argmax(axis=1) == truth[part])
+    bins = _bins(scores, hits)
     error = sum(group.rows * abs(group.observed - group.predicted) for group in bins) / len(truth)
-    ranking = _ranking(scores, truth == 1) if task.kind == "binary" else {}
+    ranking = _ranking(scores, hits) if task.kind == "binary" else {}
     confusions = tuple(_confusions(task, predicted, truth, positive_share)) if len(task.classes) <= MAX_CLASSES else ()
     return Quality(metrics={**ranking, "calibration_error": error}, bins=bins, confusions=confusions)
 
@@ -51,23 +60,34 @@ def _ranking(scores: Floats, positive: npt.NDArray[np.bool_]) -> dict[str, float
     """Gini coefficient, Kolmogorov-Smirnov statistic, average precision and Brier score; none for a single class."""
     if positive.all() or not positive.any():
         return {}
-    false, true, _ = metrics.roc_curve(positive, scores)
-    return {
-        "gini": 2 * float(metrics.roc_auc_score(positive, scores)) - 1,
-        "ks": float(np.max(true - false)),
-        "average_precision": float(metrics.average_precision_score(positive, scores)),
-        "brier": float(np.mean((scores - positive) ** 2)),
-    }
+    if len(positive) > row_arrays.CHUNK_ROWS:
+        ranking = Ranking.of(scores, positive)
+        auc, ks, precision = ranking.auc(), ranking.ks(), ranking.average_precision()
+    else:
+        false, true, _ = metrics.roc_curve(positive, scores)
+        auc, ks = float(metrics.roc_auc_score(positive, scores)), float(np.max(true - false))
+        precision = float(metrics.average_precision_score(positive, scores))
+    squares = computed(len(positive), np.float64, lambda part: (scores[part] - positive[part]) ** 2)
+    return {"gini": 2 * auc - 1, "ks": ks, "average_precision": precision, "brier": float(np.mean(squares))}
 
 
-def _bins(predicted: Floats, observed: Floats) -> tuple[CalibrationBin, ...]:
+def _bins(predicted: Floats, observed: Floats | npt.NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
     """Groups of equal size by the prediction; equal predictions share a group."""
-    edges = np.unique(np.quantile(predicted, np.arange(1, BINS) / BINS))
-    groups = np.searchsorted(edges, predicted, side="right")
-    chosen = [groups == group for group in np.unique(groups)]
+    rows = len(predicted)
+    copy = computed(rows, np.float64, lambda part: predicted[part])
+    edges = np.unique(np.quantile(copy, np.arange(1, BINS) / BINS, overwrite_input=True))
+    groups = computed(rows, np.int8, lambda part: np.searchsorted(edges, predicted[part], side="right"))
+    sizes = np.zeros(BINS, np.int64)
+    for start, end in chunks_of(rows):
+        sizes += np.bincount(groups[start:end], minlength=BINS)
+
+    def mean(values: npt.NDArray[Any], group: int) -> float:
+        own = chosen(rows, np.float64, lambda part: values[part][groups[part] == group])
+        return float(own.mean())
+
     return tuple(
-        CalibrationBin(predicted=float(predicted[rows].mean()), observed=float(observed[rows].mean()), rows=rows.sum())
-        for rows in chosen
+        CalibrationBin(predicted=mean(predicted, group), observed=mean(observed, group), rows=sizes[group])
+        for group in np.flatnonzero(sizes).tolist()
     )
 
 
@@ -75,15 +95,27 @@ def _confusions(
     task: Task, predicted: Floats, truth: npt.NDArray[np.int64], positive_share: float | None
 ) -> Iterator[Confusion]:
     if task.kind == "multiclass":
-        yield Confusion(basis="the likeliest class", counts=_counts(truth, predicted.argmax(axis=1), len(task.classes)))
+        counts = _counts(truth, lambda part: predicted[part].argmax(axis=1), len(task.classes))
+        yield Confusion(basis="the likeliest class", counts=counts)
         return
     thresholds = {"more likely than not": 0.5}
     if positive_share is not None:
         thresholds["the share of positive training rows"] = positive_share
     for basis, threshold in thresholds.items():
-        chosen = (predicted[:, 1] >= threshold).astype(np.int64)
-        yield Confusion(threshold=threshold, basis=basis, counts=_counts(truth, chosen, 2))
+        counts = _counts(truth, partial(_above, predicted[:, 1], threshold), 2)
+        yield Confusion(threshold=threshold, basis=basis, counts=counts)
 
 
-def _counts(truth: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], classes: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(row) for row in metrics.confusion_matrix(truth, chosen, labels=np.arange(classes)).tolist())
+def _above(scores: Floats, threshold: float, part: slice) -> npt.NDArray[np.bool_]:
+    return scores[part] >= threshold
+
+
+def _counts(
+    truth: npt.NDArray[np.int64], chosen_in: Callable[[slice], npt.NDArray[Any]], classes: int
+) -> tuple[tuple[int, ...], ...]:
+    """Number of rows by their true class and the chosen one."""
+    counts = np.zeros(classes**2, np.int64)
+    for start, end in chunks_of(len(truth)):
+        cells = classes * truth[start:end] + chosen_in(slice(start, end))
+        counts += np.bincount(cells, minlength=classes**2)
+    return tuple(tuple(row) for row in counts.reshape(classes, classes).tolist())

@@ -11,6 +11,7 @@ from pyarrow import parquet
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.results.scores import ID, score_file, scores_of
+from cutlayer.row_arrays import chunks_of
 from cutlayer.training.folder import RunFolder
 
 
@@ -36,10 +37,12 @@ def write_test_predictions(folder: RunFolder, active: ActiveOutcome) -> None:
         folder: Folder of the run.
         active: Results of the run at the active party.
     """
-    ids, parties = active.ids.combine_chunks(), tuple(active.widths)
+    ids, parties = active.ids, tuple(active.widths)
     with score_file(predictions_path(folder), active.task, ids.type, parties) as writer:
-        everywhere = dict.fromkeys(parties, np.ones(len(ids), dtype=bool))
-        writer.write(ids, scores_of(active.task, active.logits), everywhere)
+        for start, end in chunks_of(len(ids)) if len(ids) else ((0, 0),):
+            everywhere = dict.fromkeys(parties, np.ones(end - start, dtype=bool))
+            scores = scores_of(active.task, active.logits[start:end])
+            writer.write(ids.slice(start, end - start).combine_chunks(), scores, everywhere)
 
 
 def reported_ids(folder: RunFolder) -> pa.ChunkedArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from cutlayer.config import Job
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
+from cutlayer.kernels.row_tensors import number_equal, rows_of, where_equal
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
 from cutlayer.parties.checkpoint import Checkpoints, State
 from cutlayer.parties.split import split_of_run
@@ -46,12 +48,12 @@ class Run:
     @cached_property
     def actual(self) -> Tensor:
         """True labels as leaks are measured on them (N,): whether positive in a binary task, else as `truth`."""
-        return self.truth == 1 if self.task.kind == "binary" else self.truth
+        return where_equal(self.truth, 1) if self.task.kind == "binary" else self.truth
 
     @cached_property
     def class_shares(self) -> tuple[float, ...]:
         """Share of each class among the training rows; empty for regression."""
-        return class_shares(self.actual[self.training], self.task)
+        return class_shares(rows_of(self.actual, self.training), self.task)
 
     @cached_property
     def split(self) -> Split:
@@ -67,7 +69,7 @@ class Run:
     def task(self) -> Task:
         """The task with its classes and target scale."""
         classes = self.folder.summary.task.classes if self._classes is None else self._classes
-        return Task.fitted(self.job.task, classes, self.truth[self.training])
+        return Task.fitted(self.job.task, classes, rows_of(self.truth, self.training))
 
     @cached_property
     def stores(self) -> dict[str, Store]:
@@ -114,7 +116,7 @@ def class_shares(labels: Tensor, task: Task) -> tuple[float, ...]:
     if task.kind == "regression":
         return ()
     codes = range(2 if task.kind == "binary" else len(task.classes))
-    return tuple(float((labels == code).double().mean()) for code in codes)
+    return tuple(number_equal(labels, code) / len(labels) if len(labels) else math.nan for code in codes)
 
 
 def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:

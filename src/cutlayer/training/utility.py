@@ -6,13 +6,19 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cutlayer import row_arrays
 from cutlayer.kernels.bootstrap import auc_interval
+from cutlayer.kernels.row_tensors import doubles, where_equal
+from cutlayer.row_arrays import chunks_of, computed
 from cutlayer.tasks import Task
 
 REPEATS = 1000
+Floats = npt.NDArray[np.float64]
+_NUMBERS_AT_A_TIME = 1 << 23  # 64 MB of counts
 
 
 def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[float, float]:
@@ -24,26 +30,50 @@ def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[flo
     if len(labels) < 2:
         return math.nan, math.nan
     if task.kind == "binary":
-        return auc_interval(logits[:, 0], labels == 1, repeats=REPEATS, seed=seed)
-    draw = np.random.default_rng(seed)
-    counts = draw.multinomial(len(labels), np.full(len(labels), 1 / len(labels)), size=REPEATS).astype(np.float64)
-    truth = labels.double().numpy()
-    if task.kind == "multiclass":
-        right = (logits.argmax(dim=1) == labels).double().numpy()
-        values = counts @ right / len(labels)
-    else:
-        residual = (task.predict(logits.double()).numpy() - truth) ** 2
-        mean = counts @ truth / len(labels)
-        spread = counts @ truth**2 - len(labels) * mean**2
-        values = 1 - (counts @ residual) / np.maximum(spread, 1e-300)
-    low, high = np.quantile(values, [0.025, 0.975])
+        return auc_interval(logits[:, 0], where_equal(labels, 1), repeats=REPEATS, seed=seed)
+    low, high = np.quantile(_replicates(task, logits, labels, np.random.default_rng(seed)), [0.025, 0.975])
     return float(low), float(high)
+
+
+def _replicates(task: Task, logits: Tensor, labels: Tensor, draw: np.random.Generator) -> Floats:
+    """Headline metric of resamples of the rows, float64 (REPEATS,)."""
+    rows = len(labels)
+    if task.kind == "multiclass":
+        right = computed(rows, np.float64, lambda part: (logits[part].argmax(dim=1) == labels[part]).double().numpy())
+        return _resampled(draw, right)[0] / rows
+    truth, predicted = doubles(labels).numpy(), task.predicted(logits)
+    residual = computed(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
+    squares = computed(rows, np.float64, lambda part: truth[part] ** 2)
+    errors, mean, spread = _resampled(draw, residual, truth, squares)
+    mean = mean / rows
+    spread = spread - rows * mean**2
+    return 1 - errors / np.maximum(spread, 1e-300)
+
+
+def _resampled(draw: np.random.Generator, *terms: Floats) -> list[Floats]:
+    """Sums of each of the terms (n,) over resamples of the rows, (REPEATS,) each."""
+    rows = len(terms[0])
+    sums = [np.zeros(REPEATS) for _ in terms]
+    chunks = list(chunks_of(rows))
+    shares = np.diff([0, *(end for _, end in chunks)]) / rows
+    size = max(1, _NUMBERS_AT_A_TIME // min(rows, row_arrays.CHUNK_ROWS))
+    for first in range(0, REPEATS, size):
+        repeats = slice(first, min(first + size, REPEATS))
+        count = repeats.stop - first
+        # First how many rows of each chunk are drawn, then which; with one chunk, all are of it.
+        drawn = draw.multinomial(rows, shares, size=count) if len(chunks) > 1 else np.full((count, 1), rows)
+        for number, (start, end) in enumerate(chunks):
+            even = np.full(end - start, 1 / (end - start))
+            times = draw.multinomial(drawn[:, number], even, size=count).astype(np.float64)
+            for total, values in zip(sums, terms, strict=True):
+                total[repeats] += times @ values[start:end]
+    return sums
 
 
 def chance(task: Task, training: Tensor, held_out: Tensor) -> Mapping[str, float]:
     """Held-out metrics of the best constant prediction, fitted on the training labels."""
     if task.kind == "regression":
-        return task.evaluate(torch.zeros(len(held_out), 1), held_out)
+        return task.evaluate(torch.zeros(1, 1).expand(len(held_out), 1), held_out)
     counts = torch.bincount(training, minlength=len(task.classes)).double()
     log_shares = (counts / counts.sum()).clamp_min(1e-12).log()
     if task.kind == "binary":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import IO, Any
 
 import numpy as np
@@ -106,10 +107,37 @@ def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArr
         values: (n, ...).
         rows: Row numbers, int64 (m,).
     """
-    chosen = row_array((len(rows), *values.shape[1:]), values.dtype)
-    for start, end in chunks_of(len(rows)):
-        chosen[start:end] = values[rows[start:end]]
-    return chosen
+    return computed(len(rows), values.dtype, lambda part: values[rows[part]], values.shape[1:])
+
+
+def computed(
+    rows: int, dtype: npt.DTypeLike, piece: Callable[[slice], npt.ArrayLike], shape: tuple[int, ...] = ()
+) -> npt.NDArray[Any]:
+    """A `row_array` that is computed some rows at a time, so that no temporary array has an entry for every row.
+
+    Args:
+        rows: Number of rows.
+        dtype: Type of the entries.
+        piece: Returns the entries of a run of rows, in order.
+        shape: Shape of the entry of a row.
+
+    >>> computed(3, np.int64, lambda part: np.arange(3)[part] ** 2).tolist()
+    [0, 1, 4]
+    """
+    values = row_array((rows, *shape), dtype)
+    for start, end in chunks_of(rows):
+        values[start:end] = piece(slice(start, end))
+    return values
+
+
+def chosen(rows: int, dtype: npt.DTypeLike, piece: Callable[[slice], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """As `computed`, for pieces of any number of entries, of which the result has all.
+
+    >>> chosen(5, np.int64, lambda part: np.flatnonzero(np.arange(5)[part] % 2)).tolist()
+    [1, 3]
+    """
+    parts = (np.asarray(piece(slice(start, end)), dtype) for start, end in chunks_of(rows))
+    return joined_rows(chain([np.zeros(0, dtype)], parts))
 
 
 def chunks_of(rows: int) -> Iterator[tuple[int, int]]:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from cutlayer import row_arrays
 from cutlayer.config import SplitConfig
-from cutlayer.data import digest_shares, row_arrays
+from cutlayer.data import digest_shares
 from cutlayer.data.align import intersect
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.ids import row_digests
-from cutlayer.data.row_arrays import GrowingRows, gathered, joined_rows, row_array
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.split import split_rows
+from cutlayer.data.taken import taken
+from cutlayer.row_arrays import GrowingRows, chosen, computed, gathered, joined_rows, row_array
 
 
 @pytest.fixture
@@ -26,7 +30,7 @@ def in_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1)
     monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 7)
     monkeypatch.setattr(digest_shares, "SORTED_ROWS", 16)
-    monkeypatch.setattr(row_arrays.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
@@ -84,7 +88,7 @@ def test_a_full_disk_is_an_error_before_anything_is_written(in_files: Path, monk
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(row_arrays.os, "posix_fallocate", full)
+    monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left") as failure:
         row_array(1000, np.int64)
     assert failure.value.filename == str(in_files), "where to free space"
@@ -104,7 +108,7 @@ def test_the_folder_is_named_where_rows_come_one_after_the_other(
 
 @pytest.mark.usefixtures("in_files")
 def test_systems_that_cannot_reserve_space_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(row_arrays.os, "posix_fallocate", raising=False)
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
     array = row_array((100, 2), np.float64)
     assert is_mapped(array)
     assert array.sum() == 0
@@ -116,3 +120,28 @@ def test_files_have_no_name(in_files: Path) -> None:
     array[:] = 1
     assert is_mapped(array)
     assert not list(in_files.iterdir())
+
+
+@pytest.mark.usefixtures("in_files")
+def test_a_column_is_put_into_order_on_disk_as_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(2)
+    values = pa.array([f"id {number}" for number in range(400)])
+    rows = draw.permutation(400)[:150]
+
+    def pieces() -> Iterator[pa.ChunkedArray]:
+        return (pa.chunked_array([values.slice(start, 30)]) for start in range(0, 400, 30))
+
+    on_disk = taken(pieces(), rows)
+    monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 1000)
+    assert on_disk.to_pylist() == taken(pieces(), rows).to_pylist() == [f"id {row}" for row in rows.tolist()]
+
+
+@pytest.mark.usefixtures("in_files")
+def test_pieces_are_computed_one_after_the_other() -> None:
+    parts: list[slice] = []
+    values = computed(20, np.int64, lambda part: parts.append(part) or np.arange(part.start, part.stop))
+    assert values.tolist() == list(range(20))
+    assert [(part.start, part.stop) for part in parts] == [(0, 7), (7, 14), (14, 20)]
+    odd = chosen(20, np.int64, lambda part: values[part][values[part] % 2 == 1])
+    assert odd.tolist() == list(range(1, 20, 2))
+    assert len(chosen(0, np.int64, lambda part: values[part])) == 0
