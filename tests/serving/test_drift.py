@@ -7,14 +7,16 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from scipy.stats import ks_2samp
 
+from cutlayer.data.store import Store
 from cutlayer.serving.online.drift import MIN_ROWS, Reference, column_drift
 from cutlayer.serving.online.metrics import PassiveMetrics, shown_metrics
 from cutlayer.serving.online.passive import Answered
 from cutlayer.serving.online.trained_party import TrainedParty
-from tests.serving.world import MISSING_AT_SHOP, world
+from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
 
 DRAW = np.random.default_rng(5)
 
@@ -55,6 +57,39 @@ def test_ks_is_scipy_s_up_to_a_percentile_and_has_its_limit() -> None:
     codes = Reference("c", np.repeat([2.0, 3.0], 500), categories=True)
     codes.add(np.repeat([2.0, 3.0], 500))
     assert codes.ks is None
+
+
+def test_rows_are_counted_as_one_by_one() -> None:
+    trained = np.round(DRAW.normal(size=2_000), 1)  # many equal values, also at the edges
+    served = np.concatenate([np.round(DRAW.normal(size=900), 1), [np.inf, -np.inf]])
+    one, all_, shares = Reference("x", trained), Reference("x", trained), Reference("x", trained)
+    for value in served:
+        one.add(np.array([value]))
+    all_.add(served)
+    assert (one.psi, one.ks, one.rows) == (all_.psi, all_.ks, len(served))
+    edges = np.unique(np.quantile(trained, np.linspace(0, 1, 11)[1:-1]))
+    expected, of_training = (np.bincount(np.digitize(values, edges), minlength=10) for values in (served, trained))
+    p, q = (np.maximum(c / c.sum(), 1e-4) for c in (expected, of_training))
+    assert all_.psi == pytest.approx(((p - q) * np.log(p / q)).sum())
+    shares.add(trained)
+    assert shares.psi == 0.0
+    codes = Reference("c", np.arange(300.0) % 20, categories=True)
+    codes.add(np.repeat(np.arange(25, dtype=np.int32), 20))
+    assert codes.rows == 500
+
+
+def test_rows_of_a_store_count_as_their_columns(plain: Path) -> None:
+    trained = TrainedParty.open(plain, ACTIVE)
+    by_row, by_columns = column_drift(trained), column_drift(trained)
+    assert by_row is not None
+    assert by_columns is not None
+    store = Store.open(trained.folder.data(ACTIVE))
+    for rows in (np.arange(100), np.array([3, 3, 90]), np.repeat([5], 5_000)):
+        by_row.add_rows(store, rows)
+        by_columns.add(*store.gather(torch.from_numpy(rows)))
+    pairs = [*zip(by_row.references(), by_columns.references(), strict=True)]
+    assert {row.name for row, _ in pairs} == {"income", "colour"}
+    assert all((row.psi, row.ks, row.rows) == (column.psi, column.ks, 5_103) for row, column in pairs)
 
 
 def test_too_few_rows_give_no_statistic() -> None:

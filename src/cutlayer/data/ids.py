@@ -68,12 +68,22 @@ def distinct_digests(text: pa.ChunkedArray, where: str) -> Digests:
     return digests
 
 
+_EMPTY = blake2b(digest_size=DIGEST_BYTES)
+
+
+def digest_of(text: bytes) -> bytes:
+    """Digest of one canonical text: a copy of a hash of nothing takes three quarters of the time of a new one."""
+    copied = _EMPTY.copy()
+    copied.update(text)
+    return copied.digest()
+
+
 def digests_of(text: pa.ChunkedArray) -> Digests:
     """Digests of canonical texts (n,), uint8 (n, 16)."""
     digests = row_array((len(text), DIGEST_BYTES), np.uint8)
     for start in range(0, len(text), _HASHED_ROWS):
         keys = text.slice(start, _HASHED_ROWS).cast(pa.large_binary()).to_pylist()
-        hashed = b"".join([blake2b(key, digest_size=DIGEST_BYTES).digest() for key in keys])
+        hashed = b"".join(map(digest_of, keys))
         digests[start : start + len(keys)] = np.frombuffer(hashed, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
     return digests
 

@@ -141,6 +141,11 @@ class Store:
         scaled = self.images.index_select(0, rows).to(torch.float32).mul_(self._factor).add_(self._offset).flatten(1)
         return codes, torch.cat([numbers, scaled], dim=1) if numbers.shape[1] else scaled
 
+    def named_columns(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """As `gather`, without the numbers of the image."""
+        self._pages.touched(rows.numpy())
+        return self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
+
     def take(self, rows: Tensor) -> Store:
         """Some rows, int64 (m,), as a store in memory."""
         images = None if self.images is None else self.images.index_select(0, rows).numpy()

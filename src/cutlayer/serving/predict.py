@@ -23,6 +23,7 @@ from cutlayer.results.scores import ScoreWriter, check_scores_path, score_file, 
 from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window
 from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.new_rows import NewRows
+from cutlayer.serving.online.patterns import patterns
 from cutlayer.serving.release import Prediction, servings
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.test_predictions import check_other_file, reported_ids
@@ -202,14 +203,13 @@ def answered(models: Models, embeddings: Mapping[str, Tensor], present: Mapping[
         present: Which rows each of these parties contributes to, bool (n,).
     """
     names = [*embeddings]
-    patterns, of_row = np.unique(np.column_stack([present[name] for name in names]), axis=0, return_inverse=True)
+    there = np.column_stack([present[name] for name in names])
     logits: Tensor | None = None
-    for number, pattern in enumerate(patterns):
-        absent = [name for name, there in zip(names, pattern.tolist(), strict=True) if not there]
-        rows = torch.from_numpy(np.flatnonzero(of_row.ravel() == number))
-        for batch in evaluation_batches(rows, EVALUATION_ROWS):
+    for pattern, indices in patterns(there) if len(there) else ():
+        absent = [name for name, contributes in zip(names, pattern.tolist(), strict=True) if not contributes]
+        for batch in evaluation_batches(torch.from_numpy(indices), EVALUATION_ROWS):
             part = models.answer({name: made[batch] for name, made in embeddings.items()}, absent)
-            logits = part.new_empty(len(of_row), part.shape[1]) if logits is None else logits
+            logits = part.new_empty(len(there), part.shape[1]) if logits is None else logits
             logits[batch] = part
     if logits is None:
         raise DataError.expected("a row to predict", "none")

@@ -15,6 +15,8 @@ from cutlayer.data.ids import Digests
 from cutlayer.durable import make_folder
 from cutlayer.errors import DataError
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 
 class AuditLog:
     """Appends lines to a file that only its owner can read.
@@ -47,7 +49,7 @@ class AuditLog:
         if self.path is None or not entries:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        lines = [json.dumps({"time": now, **entry}, separators=(",", ":")) for entry in entries]
+        lines = [_encode({"time": now, **entry}) for entry in entries]
         content = ("\n".join(lines) + "\n").encode()
         written = os.write(self._file, content)
         if written != len(content):  # a disk that is nearly full takes a part

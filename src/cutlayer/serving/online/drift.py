@@ -12,7 +12,8 @@ of Mathematical Statistics 19(2)).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,8 @@ MIN_ROWS = 200
 """Fewer rows give a statistic of chance: with 10 intervals, its mean without any shift is 9 / rows."""
 MIN_REFERENCE, MAX_REFERENCE = 100, 100_000
 """Rows of the training that the shares are taken from; fewer give no statistic."""
+WAITING_ROWS = 4096
+"""Served rows that wait to be counted together."""
 _FLOOR = 1e-4
 """Share of an interval without rows, as is usual."""
 
@@ -56,11 +59,13 @@ class Reference:
             inner = np.linspace(0, 1, INTERVALS + 1)[1:-1]
             self._edges = np.unique(np.quantile(values, inner))
         self._size = len(self._edges) + 1
-        self._shares = self._counted(values) / len(values)
-        self._enough = len(values) >= MIN_REFERENCE
-        self._served = np.zeros(self._size, dtype=np.int64)
         self._points = np.zeros(0) if categories else np.unique(np.quantile(values, np.linspace(0, 1, PERCENTILES + 1)))
-        self._trained_below, self._served_below = self._below(values) / len(values), np.zeros(len(self._points))
+        ascending = np.sort(values)
+        self._shares, self._trained_below = (
+            c / len(values) for c in (self._counted(ascending), self._below(ascending))
+        )
+        self._enough = len(values) >= MIN_REFERENCE
+        self._served, self._served_below = np.zeros(self._size, dtype=np.int64), np.zeros(len(self._points))
         self._trained_rows = len(values)
 
     @property
@@ -90,23 +95,26 @@ class Reference:
         served, trained = np.maximum(self._served / self.rows, _FLOOR), np.maximum(self._shares, _FLOOR)
         return float(((served - trained) * np.log(served / trained)).sum())
 
-    def add(self, values: Values) -> None:
-        """Count served values (n,)."""
-        self._served += self._counted(values)
-        self._served_below += self._below(values)
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Count served values, numbers of any type (n,)."""
+        ascending = np.sort(values)
+        self._served += self._counted(ascending)
+        self._served_below += self._below(ascending)
 
-    def _below(self, values: Values) -> Values:
+    def _below(self, ascending: npt.NDArray[Any]) -> Values:
         """Number of values up to each percentile."""
-        return np.searchsorted(np.sort(values), self._points, side="right").astype(np.float64)
+        return np.searchsorted(ascending, self._points, side="right").astype(np.float64)
 
-    def _counted(self, values: Values) -> npt.NDArray[np.int64]:
-        """Number of values in each interval; of codes the last interval has all that are not frequent."""
-        index = np.searchsorted(self._edges, values, side="left" if self._categories else "right")
+    def _counted(self, ascending: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Number of values in each interval; of codes the last interval has all that are not frequent.
+
+        A few edges are looked for among the values, not each value among the edges.
+        """
+        before = np.searchsorted(ascending, self._edges, side="left")
         if self._categories:
-            known = np.minimum(index, len(self._edges) - 1)
-            index = np.where(self._edges[known] == values, known, len(self._edges))
-        counts: npt.NDArray[np.int64] = np.bincount(index, minlength=self._size)
-        return counts
+            equal = np.searchsorted(ascending, self._edges, side="right") - before
+            return np.append(equal, len(ascending) - equal.sum())
+        return np.diff(before, prepend=0, append=len(ascending))
 
 
 class ColumnDrift:
@@ -128,31 +136,42 @@ class ColumnDrift:
         self._numbers = [
             Reference(name, numbers[:, index].double().numpy()) for index, name in enumerate(spec.number_names)
         ]
-        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._waiting: list[Callable[[], tuple[torch.Tensor, torch.Tensor]]] = []
         self._rows = 0
 
     def add(self, codes: torch.Tensor, numbers: torch.Tensor) -> None:
         """Count served rows, encoded as in training; most calls only store them."""
         # A copy of the named columns: the pixels of images come after them, and need not be held.
-        self._waiting.append((codes, numbers[:, : len(self._numbers)].clone()))
-        self._rows += len(codes)
-        if self._rows >= 4096:
-            self._count()
+        named = numbers[:, : len(self._numbers)].clone()
+        self._wait(len(codes), lambda: (codes, named))
+
+    def add_rows(self, store: Store, rows: npt.NDArray[np.int64]) -> None:
+        """Count served rows of a store, which are read when they are counted, many at once."""
+        indices = torch.from_numpy(rows)
+        self._wait(len(rows), lambda: store.named_columns(indices))
 
     def references(self) -> Sequence[Reference]:
         """All columns, with every row counted."""
         self._count()
         return (*self._codes, *self._numbers)
 
+    def _wait(self, rows: int, read: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> None:
+        self._waiting.append(read)
+        self._rows += rows
+        if self._rows >= WAITING_ROWS:
+            self._count()
+
     def _count(self) -> None:
         if not self._waiting:
             return
-        codes, numbers = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
-        self._waiting, self._rows = [], 0
-        for index, reference in enumerate(self._codes):
-            reference.add(codes[:, index].double().numpy())
-        for index, reference in enumerate(self._numbers):
-            reference.add(numbers[:, index].double().numpy())
+        # Taken at once: another thread, which shows the metrics, may count too.
+        waiting, self._waiting, self._rows = self._waiting, [], 0
+        codes, numbers = (torch.cat(parts) for parts in zip(*(read() for read in waiting), strict=True))
+        # A row each: a column of the matrix is spread over all of its memory.
+        for reference, values in zip(self._codes, codes.T.contiguous().numpy(), strict=True):
+            reference.add(values)
+        for reference, values in zip(self._numbers, numbers.T.contiguous().numpy(), strict=True):
+            reference.add(values)
 
 
 def shown(references: Sequence[Reference]) -> list[Mapping[str, object]]:
@@ -175,6 +194,8 @@ class ServedDrift:
     def __init__(self, columns: ColumnDrift | None, scores: Mapping[str, Values]) -> None:
         self.columns = columns
         self._scores = [Reference(name, values) for name, values in scores.items()]
+        self._waiting: list[Values] = []
+        self._rows = 0
 
     def add_columns(self, codes: torch.Tensor, numbers: torch.Tensor) -> None:
         """Count rows of the active party's columns."""
@@ -182,13 +203,24 @@ class ServedDrift:
             self.columns.add(codes, numbers)
 
     def add_scores(self, scores: Values) -> None:
-        """Count scores (n, columns) of rows without an absent party."""
-        for index, reference in enumerate(self._scores):
-            reference.add(scores[:, index])
+        """Count scores (n, columns) of rows without an absent party; most calls only store them."""
+        if self._scores:
+            self._waiting.append(scores)
+            self._rows += len(scores)
+            if self._rows >= WAITING_ROWS:
+                self._count()
 
     def references(self) -> Sequence[Reference]:
         """Scores and columns."""
+        self._count()
         return (*self._scores, *(self.columns.references() if self.columns is not None else ()))
+
+    def _count(self) -> None:
+        if self._waiting:
+            scores = np.concatenate(self._waiting)
+            self._waiting, self._rows = [], 0
+            for index, reference in enumerate(self._scores):
+                reference.add(scores[:, index])
 
 
 def column_drift(trained: TrainedParty) -> ColumnDrift | None:

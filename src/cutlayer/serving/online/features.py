@@ -19,30 +19,75 @@ from cutlayer.errors import ConfigError, ProtocolError
 
 ABSENT = -1
 """Row number of an id that the party does not have."""
+Words = npt.NDArray[np.uint64]
+_LAST = np.uint64(2**64 - 1)
+_MAX_SPAN = 8
+"""Whole numbers from the lowest to the highest id for each id, up to which a table of all of them is held."""
+
+
+class _Buckets:
+    """Positions of distinct keys of 128 bits whose first 64 bits are uniform.
+
+    The first bits of a key lead to the few keys that share them: 28 to 32 bytes a key, and no search through memory
+    that is not in a cache.
+
+    Args:
+        first: First 64 bits of each key, uint64 (n,).
+        second: The others, uint64 (n,).
+    """
+
+    def __init__(self, first: Words, second: Words) -> None:
+        order = np.argsort(first, kind="stable")
+        # One more than any key, so that a walk through the keys of a bucket ends without a check of its position.
+        self._first, self._second = np.append(first[order], _LAST), np.append(second[order], _LAST)
+        self._positions = np.append(order, ABSENT)
+        bits = max(1, (len(order) - 1).bit_length())
+        self._shift = np.uint64(64 - bits)
+        sizes = np.bincount((first >> self._shift).astype(np.int64), minlength=2**bits)
+        self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+
+    def find(self, first: Words, second: Words) -> npt.NDArray[np.int64]:
+        """Positions of keys, int64 (m,), `ABSENT` where there is none.
+
+        Args:
+            first: First 64 bits of the keys asked for, uint64 (m,).
+            second: The others, uint64 (m,).
+        """
+        index = self._starts.take((first >> self._shift).view(np.int64), mode="clip")
+        left = np.flatnonzero(self._first.take(index, mode="clip") < first)
+        while len(left):
+            index[left] += 1
+            left = left[self._first.take(index[left], mode="clip") < first[left]]
+        positions = self._positions.take(index, mode="clip")
+        alike = self._first.take(index, mode="clip") == first
+        same = alike & (self._second.take(index, mode="clip") == second)
+        if not same.all():
+            positions[~same] = ABSENT
+            for asked in np.flatnonzero(alike & ~same):
+                positions[asked] = self._among_equals(int(index[asked]), first[asked], second[asked])
+        return positions
+
+    def _among_equals(self, index: int, first: np.uint64, second: np.uint64) -> int:
+        """Position of a key among those of the same first bits, from an index on."""
+        while index < len(self._first) - 1 and self._first[index] == first:
+            if self._second[index] == second:
+                return int(self._positions[index])
+            index += 1
+        return ABSENT
 
 
 class IdIndex:
     """Row numbers by id.
-
-    Digests are uniform, so their first bits lead to the few rows that share them: 28 to 32 bytes a row, and no search
-    through memory that is not in a cache.
 
     Args:
         digests: Digests of the ids, uint8 (n, 16), all different.
     """
 
     def __init__(self, digests: Digests) -> None:
-        words = np.ascontiguousarray(digests).view(np.uint64).reshape(-1, 2)
-        self._order = np.argsort(words[:, 0], kind="stable")
-        self._first, self._second = words[self._order, 0], words[self._order, 1]
-        bits = max(1, (len(words) - 1).bit_length())
-        self._shift = np.uint64(64 - bits)
-        sizes = np.bincount((self._first >> self._shift).astype(np.int64), minlength=2**bits)
-        self._starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-        self._longest = int(sizes.max())
+        self._buckets, self._rows = _Buckets(*_words(digests)), len(digests)
 
     def __len__(self) -> int:
-        return len(self._order)
+        return self._rows
 
     def find(self, digests: Digests) -> npt.NDArray[np.int64]:
         """Row numbers of ids, int64 (m,), `ABSENT` where there is none.
@@ -50,21 +95,7 @@ class IdIndex:
         Args:
             digests: Digests of the ids asked for, uint8 (m, 16).
         """
-        rows = np.full(len(digests), ABSENT, dtype=np.int64)
-        if not len(self):
-            return rows
-        words = np.ascontiguousarray(digests).view(np.uint64).reshape(-1, 2)
-        first, second = words[:, 0].copy(), words[:, 1].copy()
-        asked, index = np.arange(len(rows)), self._starts[(first >> self._shift).astype(np.int64)].astype(np.int64)
-        for _ in range(self._longest):
-            np.minimum(index, len(self) - 1, out=index)
-            same = (self._first[index] == first) & (self._second[index] == second)
-            rows[asked[same]] = self._order[index[same]]
-            if same.all():
-                break
-            left = ~same
-            asked, first, second, index = asked[left], first[left], second[left], index[left] + 1
-        return rows
+        return self._buckets.find(*_words(digests))
 
 
 class NumberIndex:
@@ -76,8 +107,16 @@ class NumberIndex:
     """
 
     def __init__(self, numbers: npt.NDArray[np.int64], digests: Digests) -> None:
-        self._order = np.argsort(numbers, kind="stable")
-        self._numbers, self._digests = numbers[self._order], digests
+        self._digests = digests
+        low, high = int(numbers.min()), int(numbers.max())
+        self._low, self._span = np.int64(low), high - low + 1
+        self._table = np.zeros(0, dtype=np.int64)
+        if self._span <= _MAX_SPAN * len(numbers):
+            self._table = np.full(self._span, ABSENT, dtype=np.int64)
+            self._table[numbers - low] = np.arange(len(numbers))
+        else:
+            self._order = np.argsort(numbers, kind="stable")
+            self._numbers = numbers[self._order]
 
     def find(self, ids: Sequence[object]) -> tuple[Digests, npt.NDArray[np.int64]] | None:
         """Digests (m, 16) and row numbers (m,) of ids of a request.
@@ -89,11 +128,25 @@ class NumberIndex:
         if {*map(type, ids)} != {int} or len({*ids}) != len(ids):
             return None
         numbers = np.array(ids, dtype=np.int64)
-        index = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
-        if (self._numbers[index] != numbers).any():
+        rows = self._by_table(numbers) if len(self._table) else self._by_search(numbers)
+        return None if rows is None else (self._digests.take(rows, axis=0), rows)
+
+    def _by_table(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        # Modulo 2**64: what is below the lowest number is above the highest one as a word.
+        if int((numbers - self._low).view(np.uint64).max()) >= self._span:
             return None
-        rows = self._order[index]
-        return self._digests[rows], rows
+        rows = self._table.take(numbers - self._low)
+        return None if int(rows.min()) == ABSENT else rows
+
+    def _by_search(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        index = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        return None if (self._numbers[index] != numbers).any() else self._order[index]
+
+
+def _words(digests: Digests) -> tuple[Words, Words]:
+    """Both halves of digests (n, 16)."""
+    words = np.ascontiguousarray(digests).view(np.uint64).reshape(-1, 2)
+    return words[:, 0].copy(), words[:, 1].copy()
 
 
 class FeatureStore:

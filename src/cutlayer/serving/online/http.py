@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -12,7 +12,6 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
@@ -35,6 +34,9 @@ _DIGITS = 18
 BODY_SECONDS = 10.0
 """Seconds within which the body of a request must arrive."""
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+_JSON_HEADERS = [
+    (name.lower().encode(), value.encode()) for name, value in {"Content-Type": "application/json", **_HEADERS}.items()
+]
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text}
     for status, text in {
@@ -198,8 +200,9 @@ class _Routes:
 
     async def _answer(self, request: Request, handle: Callable[[Request, Caller], Awaitable[Response]]) -> Response:
         try:
-            self._callers.check_local(request.headers.get("host", ""), request.headers.get("origin"))
-            caller = self._callers.find(request.headers.get("authorization"), request.headers.get("x-api-key"))
+            headers = _headers(request.scope)
+            self._callers.check_local(headers.get("host", ""), headers.get("origin"))
+            caller = self._callers.find(headers.get("authorization"), headers.get("x-api-key"))
             response = await handle(request, caller)
         except Refused as refused:
             response = _problem(refused.status, str(refused))
@@ -209,7 +212,7 @@ class _Routes:
                 response.headers["WWW-Authenticate"] = "Bearer"
         except CutlayerError as failure:
             response = _problem(503, str(failure))
-        self._service.metrics.requests.labels(str(response.status_code)).inc()
+        self._service.metrics.responded(response.status_code)
         return response
 
 
@@ -224,22 +227,24 @@ async def _body(request: Request, most: int) -> bytes:
     Raises:
         Refused: the body is larger, or does not come.
     """
-    stated = request.headers.get("content-length", "")
+    stated = _headers(request.scope).get("content-length", "")
     too_large = Refused(413, f"expected a body of at most {most:,} bytes, got more")
     if stated.isdecimal() and (len(stated) > _DIGITS or int(stated) > most):
         raise too_large
-    parts, size = [], 0
+    parts, size, more = [], 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise Refused(400, "the caller left before the end of the body")
+                part, more = message.get("body", b""), message.get("more_body", False)
                 size += len(part)
                 if size > most:
                     raise too_large
                 parts.append(part)
     except TimeoutError:
         raise Refused(408, f"expected the body within {BODY_SECONDS:g} seconds") from None
-    except ClientDisconnect:
-        raise Refused(400, "the caller left before the end of the body") from None
     return b"".join(parts)
 
 
@@ -252,8 +257,21 @@ def _asset(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
     return respond
 
 
+class _JsonResponse(Response):
+    """A response whose headers are known but for its length."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """Take the headers of every answer."""
+        self.raw_headers = [*_JSON_HEADERS, (b"content-length", b"%d" % len(self.body))]
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """The headers of a request by name; of several of one name the first."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+
+
 def _json(status: int, value: Any) -> Response:
-    return Response(to_json(value, inf_nan_mode="null"), status, media_type="application/json", headers=_HEADERS)
+    return _JsonResponse(to_json(value, inf_nan_mode="null"), status)
 
 
 def _problem(status: int, why: str) -> Response:

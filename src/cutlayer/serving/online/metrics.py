@@ -55,9 +55,18 @@ class Metrics:
         if short:
             self.degraded.inc(short)
 
+    def responded(self, status: int) -> None:
+        """Count a response by its HTTP status."""
+        self._requests(status).inc()
+
+    @cache  # noqa: B019 (lives as long as the process)
+    def _requests(self, status: int) -> Counter:
+        """The count of one status, whose look-up costs more than the count itself."""
+        return self.requests.labels(str(status))
+
     @cache  # noqa: B019 (lives as long as the process)
     def _rows(self, party: str, status: str) -> Counter:
-        """The count of one party, whose look-up costs more than the count itself."""
+        """As `_requests`, of one party's rows."""
         return self.rows.labels(party, status)
 
     def text(self, model: ServedModel, peers: Peers) -> bytes:

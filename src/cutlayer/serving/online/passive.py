@@ -205,15 +205,13 @@ class PassiveService:
         )
         for code, count in counts.items():
             self.answered.rows[code] = self.answered.rows.get(code, 0) + count
-        present = released.status == Status.PRESENT
-        rows = released.rows[present]
+        rows, embedding = released.rows, released.embedding
+        if counts.keys() != {Status.PRESENT}:
+            present = released.status == Status.PRESENT
+            ids, rows, embedding = ids[present], rows[present], embedding[torch.from_numpy(present)]
         self.observe(rows)
         if self.sample is not None and len(rows):
-            self.sample.add(
-                ids[present],
-                released.embedding[torch.from_numpy(present)],
-                lambda chosen: self.releases.features.gather(rows[chosen]),
-            )
+            self.sample.add(ids, embedding, lambda chosen: self.releases.features.gather(rows[chosen]))
 
     def _message(self, kind: Kind, number: int, tensors: Any = None, fields: Any = None) -> Message:
         return message(kind, self.party, self.active, self.tag, number, tensors, fields)

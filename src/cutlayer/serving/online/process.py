@@ -134,7 +134,7 @@ def _counting(features: FeatureStore, drift: ColumnDrift | None) -> Callable[[np
 
     def count(rows: npt.NDArray[np.int64]) -> None:
         if drift is not None and len(rows):
-            drift.add(*features.gather(rows))
+            drift.add_rows(features.store, rows)
 
     return count
 

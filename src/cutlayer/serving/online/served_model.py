@@ -50,6 +50,9 @@ class ServedModel:
         trained: The party's part of the run.
         config: Settings of the service.
 
+    Attributes:
+        described: What answers say about combinations of statuses, by a byte for each party.
+
     Raises:
         ConfigError: the settings do not fit the model, or a party is unknown.
         DataError: the party's own table cannot be read.
@@ -74,6 +77,7 @@ class ServedModel:
             table, encoder = trained.table(config.table), trained.model.encoder
             self.features = FeatureStore.read(trained.job, self.active, table, encoder, by_number=True)
         self.drift = served_drift(trained)
+        self.described: dict[bytes, Mapping[str, Any]] = {}
         self.samples: dict[str, ServedSample] = {}
         if config.sample_rows:
             paths = {name: sample_path(trained.folder.path, self.active, name) for name in self.passives}

@@ -26,6 +26,8 @@ from cutlayer.serving.online.versions import Versions
 logger = logging.getLogger(__name__)
 
 _SHOWN = 3
+_MAX_DESCRIBED = 256
+"""Combinations of statuses whose description a version keeps."""
 _FIELDS = {"regression": "value", "binary": "probability"}
 Predicted = npt.NDArray[np.float64]
 
@@ -146,7 +148,7 @@ def _refuse_row(what: str, why: Status, id_: str | int) -> None:
 
 def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> dict[str, Any]:
     """The answer as plain values: each combination of statuses once, and an index to it in every row."""
-    subsets: list[dict[str, Any]] = []
+    subsets: list[Mapping[str, Any]] = []
     where = np.zeros(len(outcome.status), dtype=np.int64)
     if outcome.whole:
         subsets.append(_subset(model, outcome.status[0]))
@@ -193,7 +195,18 @@ def _single(model: ServedModel, predicted: Predicted) -> tuple[str, list[Any]]:
     return _FIELDS[model.task.kind], values
 
 
-def _subset(model: ServedModel, pattern: npt.NDArray[np.uint8]) -> dict[str, Any]:
+def _subset(model: ServedModel, pattern: npt.NDArray[np.uint8]) -> Mapping[str, Any]:
+    """A combination of statuses as an answer describes it; nearly all answers have one of a few."""
+    key = pattern.tobytes()
+    described = model.described.get(key)
+    if described is None:
+        described = _described(model, pattern)
+        if len(model.described) < _MAX_DESCRIBED:
+            model.described[key] = described
+    return described
+
+
+def _described(model: ServedModel, pattern: npt.NDArray[np.uint8]) -> dict[str, Any]:
     subset = model.subset(pattern == Status.PRESENT)
     absent = {name: Status(int(s)).reason for name, s in zip(model.parties, pattern, strict=True) if s}
     return {
