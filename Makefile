@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+# Compiled modules are kept, whatever the environment says: pytest rewrites the asserts of hundreds of files, and every
+# process that a test starts would compile the package again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest
+
 .PHONY: demo test quick lint types layers unit failed browser docs package clean
 
 demo: $(VENV)/installed
@@ -14,7 +18,7 @@ test: $(VENV)/installed-dev browser
 
 # What to run after every edit: no test that trains a whole job.
 quick: $(VENV)/installed-dev lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not slow"
+	$(PYTEST) -q -n 2 -m "not slow"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -26,12 +30,13 @@ types: $(VENV)/installed-dev
 layers: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 
+# The longest files first, in the order of tests/conftest.py: not those with the most tests.
 unit: $(VENV)/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests that failed last time, one at a time.
 failed: $(VENV)/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest --last-failed --last-failed-no-failures none
+	$(PYTEST) --last-failed --last-failed-no-failures none
 
 # The report is looked at in a real browser where Debian's chromium can be installed; elsewhere that test says why not.
 browser:

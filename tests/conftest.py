@@ -1,4 +1,4 @@
-"""Which tests are slow, and where the tests' folders lie: in memory, if there is room, since every epoch is synced."""
+"""Which tests are slow, which run first, and where their folders lie: in memory, if there is room, against syncing."""
 
 from __future__ import annotations
 
@@ -27,27 +27,73 @@ SLOW = (
     "channel/test_faults.py",
     "channel/test_grpc.py",
     "channel/test_hostile.py",
+    "channel/test_kills.py",
     "channel/test_tls.py",
     "cli",
     "conformance",
+    "data/test_block_shuffle.py",
+    "data/test_real.py",
     "data/test_sql.py",
     "docs",
     "estimator",
     "jobs",
     "mutation",
+    "nvflare/test_process.py",
     "parties",
     "protections/test_catalogue.py",
     "protections/test_dimip.py",
     "protections/test_dimip_runs.py",
+    "protections/test_label_dp_runs.py",
+    "protections/test_repeated_releases.py",
     "protections/test_runs.py",
     "package",
     "report/test_browser.py",
     "report/test_html.py",
     "serving",
     "studies",
+    "sweeps/test_shared.py",
     "training",
 )
 """Folders and files that train whole jobs, start processes or repeat a test many times: `make quick` skips them."""
+
+LONGEST = (
+    "conformance/test_conformance.py",
+    "cli/test_verbs.py",
+    "benchmarks/test_training.py",
+    "jobs/test_team.py",
+    "docs/test_examples.py",
+    "estimator/test_sklearn.py",
+    "report/test_html.py",
+    "parties/test_resume.py",
+    "jobs/test_processes.py",
+    "training/test_device.py",
+    "cli/test_recommend.py",
+    "cli/test_sweep.py",
+    "cli/test_damage.py",
+    "docs/test_links.py",
+    "estimator/test_classifier.py",
+    "parties/test_release_log.py",
+    "nvflare/test_engine.py",
+    "jobs/test_tls_processes.py",
+    "audit/test_completion.py",
+    "audit/test_features.py",
+    "studies/test_completion.py",
+    "training/test_images.py",
+    "serving/test_onnx.py",
+    "cli/test_bad_runs.py",
+    "training/test_process.py",
+    "audit/test_peers.py",
+    "studies/test_smoke.py",
+    "benchmarks/test_label_defences.py",
+    "training/test_references.py",
+    "parties/test_once.py",
+    "channel/test_faults.py",
+    "sweeps/test_shared.py",
+    "estimator/test_protected.py",
+    "package/test_package.py",
+    "parties/test_checkpoints.py",
+)
+"""The files whose tests take longest, the longest first: workers begin with them, so that none ends alone with one."""
 
 
 def pytest_configure() -> None:
@@ -63,10 +109,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests."""
+    """Mark the slow tests, and put the longest files first."""
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @cache  # asked once for each of 7,000 tests

@@ -6,7 +6,9 @@ import copy
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,11 @@ from ruamel.yaml import YAML
 from cutlayer.cli.app import _run
 
 ROWS = 200
-QUICK = {"depth": "quick"}
+BRIEF = {"attacks": ["norm", "spectral"]}
 """The audit of a run that is not audited for the audit's sake."""
 JOB: Mapping[str, Any] = {
     "parties": {
-        "bank": {"role": "active", "table": "bank.csv", "id": "id", "label": "default", "audit": QUICK},
+        "bank": {"role": "active", "table": "bank.csv", "id": "id", "label": "default", "audit": BRIEF},
         "telco": {"role": "passive", "table": "telco.csv", "id": "id"},
     },
     "model": {"bottom": {"kind": "mlp", "hidden": [8, 4]}, "top": {"kind": "mlp", "hidden": [4]}},
@@ -121,12 +123,22 @@ def changed(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 def as_yaml(job: Any) -> str:
     """YAML text of plain values."""
-    from io import StringIO
+    return _dumped(repr(job), _Held(job))
 
+
+@dataclass(frozen=True)
+class _Held:
+    """A value that all others equal, so that only what it stands beside is the key of a cache."""
+
+    value: Any = field(compare=False)
+
+
+@cache
+def _dumped(_key: str, held: _Held) -> str:
     stream = StringIO()
     yaml = YAML(typ="safe", pure=True)
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.dump(job, stream)
+    yaml.dump(held.value, stream)
     return stream.getvalue()
 
 

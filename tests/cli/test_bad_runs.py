@@ -11,9 +11,9 @@ import pytest
 
 from cutlayer.cli.app import _run
 from cutlayer.config.load import dump_job, load_job
-from tests.cli.jobs import JOB, QUICK, Place, as_yaml, changed, write_tables
+from tests.cli.jobs import BRIEF, JOB, Place, as_yaml, changed, write_tables
 
-PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "parties.bank.audit": QUICK}
+PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "parties.bank.audit": BRIEF}
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+
+from tests.cli.jobs import Place
 
 ROWS = 100_000
 WATCH = """
@@ -36,17 +36,15 @@ def table(columns: int, seed: int, label: bool) -> pa.Table:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the peak of a child is in kilobytes on Linux alone")
-def test_the_forecast_is_within_thirty_percent_of_the_peak(tmp_path: Path) -> None:
+def test_the_forecast_is_within_thirty_percent_of_the_peak(place: Place) -> None:
     """The libraries alone are half of the peak, and the encoded data alone a fortieth."""
     for party, columns in (("bank", 30), ("telco", 40)):
-        pa.parquet.write_table(table(columns, columns, party == "bank"), tmp_path / f"{party}.parquet")
-    (tmp_path / "job.yaml").write_text(JOB)
-    command = [sys.executable, "-m", "cutlayer", "check", "job.yaml", "--json"]
+        pa.parquet.write_table(table(columns, columns, party == "bank"), place.folder / f"{party}.parquet")
+    place.write(JOB)
+    forecast = place.call("check", place.file, "--json").document()["memory_bytes"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    checked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
-    command[3:4] = ["run"]
     # The peak of a process counts that of the one it was forked from, and this one may be larger than the run.
-    watched = [sys.executable, "-c", WATCH, *command]
-    ran = subprocess.run(watched, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    peak, forecast = int(ran.stdout) * 1024, json.loads(checked.stdout)["memory_bytes"]
+    watched = [sys.executable, "-c", WATCH, sys.executable, "-m", "cutlayer", "run", "job.yaml", "--json"]
+    ran = subprocess.run(watched, cwd=place.folder, env=environment, capture_output=True, text=True, check=True)
+    peak = int(ran.stdout) * 1024
     assert 0.7 * peak < forecast < 1.3 * peak

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -227,6 +228,8 @@ def test_shell_completion(place, monkeypatch, words, completed):
 
 def test_show_completion(place, monkeypatch):
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    # The variable is read when the options are.
+    monkeypatch.setattr(sys.modules["cutlayer.cli.app"], "_command", lambda: typer.main.get_command(app))
     with pytest.raises(SystemExit) as ended:
         place.call("--show-completion", "bash")
     assert ended.value.code == 0

@@ -238,7 +238,10 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     pq.write_table(table.slice(0, 900), folder / "adult.parquet")
     short = load_job(folder / "job.yaml")
     train = short.train.model_copy(update={"epochs": 1})
-    monkeypatch.setattr(demo, "demo_job", lambda: short.model_copy(update={"train": train, "compare": ("alone",)}))
+    bank = short.parties["bank"]
+    bank = bank.model_copy(update={"audit": bank.audit.model_copy(update={"attacks": ("spectral",)})})
+    changes = {"train": train, "compare": ("alone",), "parties": {**short.parties, "bank": bank}}
+    monkeypatch.setattr(demo, "demo_job", lambda: short.model_copy(update=changes))
     for name in ("demo-1", "demo-2"):
         told = place.call("demo")
         assert told.code == 0

@@ -8,7 +8,7 @@ import pytest
 
 from cutlayer import demo
 from cutlayer.config import Job, PrivatePart
-from cutlayer.config.load import dump_job, load_job, load_private_part, with_private_part
+from cutlayer.config.load import dump_job, load_job, load_private_part, read_yaml, with_private_part
 from cutlayer.errors import ConfigError
 
 SHORT = """
@@ -243,3 +243,10 @@ def test_derived_facts():
     assert job.model.bottom_of("bank") == job.model.bottom_of("telco")
     each = changed("model.bottom", {"bank": {"kind": "mlp"}, "telco": {"kind": "wide_deep"}})
     assert each.model.bottom_of("telco") == {"kind": "wide_deep"}
+
+
+def test_what_was_read_may_be_changed(tmp_path: Path) -> None:
+    """A text is parsed once; every reader has values of its own."""
+    (tmp_path / "a.yaml").write_text("parties: {bank: [1]}\n")
+    read_yaml(tmp_path / "a.yaml")["parties"]["bank"].append(2)
+    assert read_yaml(tmp_path / "a.yaml") == {"parties": {"bank": [1]}}

@@ -84,6 +84,7 @@ def test_the_condition_is_checked_and_a_passive_party_cannot_set_it() -> None:
         check_job(validated(Job, raw, ""))
 
 
+@pytest.mark.slow
 def test_the_run_folder_has_what_was_chosen(tmp_path: Path) -> None:
     job = job_with(protect_labels={"guarantee": 2.0})
     folder = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(passives=1)), Progress())

@@ -140,34 +140,45 @@ def remembered(*, informative: bool, release: Callable[[Tensor], Tensor] = torch
         informative: whether the attacked rows were training rows.
         release: what makes a released embedding of one that the bottom model computed.
     """
-    draw = torch.Generator().manual_seed(4)
     rows = torch.arange(ATTACKED + OWN)
-    inputs = torch.randn(len(rows), INPUTS, generator=draw)
-    labels = torch.randint(0, 2, (len(rows),), generator=draw)
-    task = Task("binary", ("no", "yes"))
-
-    def train(inside: Tensor, number: int) -> Any:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(number)
-            bottom, top = nn.Sequential(nn.Linear(INPUTS, 128), nn.ReLU()), nn.Linear(128, 1)
-            optimizer = torch.optim.Adam([*bottom.parameters(), *top.parameters()], lr=1e-2)
-            for _ in range(120):
-                optimizer.zero_grad()
-                loss = functional.binary_cross_entropy_with_logits(
-                    top(release(bottom(inputs[inside])))[:, 0], labels[inside].float()
-                )
-                loss.backward()
-                optimizer.step()
-
-        def see(at: Tensor) -> FeatureView:
-            with torch.no_grad():
-                embeddings = release(bottom(inputs[at]))
-                return FeatureView("telco", at, embeddings, top(embeddings), labels[at])
-
-        return see
-
     attacked, own, others = rows[:ATTACKED], rows[ATTACKED : 2 * ATTACKED], rows[2 * ATTACKED :]
     half = ATTACKED // 2
     inside = attacked[:half] if informative else others[:half]
-    knowledge = Knowledge(shadow_rows=Shadows(task, own, train, half))
+
+    def train(rows: Tensor, number: int) -> Callable[[Tensor], FeatureView]:
+        return _trained(tuple(rows.tolist()), number, release)
+
+    knowledge = Knowledge(shadow_rows=Shadows(Task("binary", ("no", "yes")), own, train, half))
     return World(train(inside, 99)(attacked), knowledge, torch.arange(ATTACKED) < half)
+
+
+@cache
+def _trained(
+    inside: tuple[int, ...], number: int, release: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor], FeatureView]:
+    """A network trained on some rows, as views of any rows: it is the same whenever an attack asks for it again.
+
+    Args:
+        inside: the training rows.
+        number: seed of its initial weights.
+        release: as of `remembered`.
+    """
+    draw = torch.Generator().manual_seed(4)
+    inputs = torch.randn(ATTACKED + OWN, INPUTS, generator=draw)
+    labels = torch.randint(0, 2, (len(inputs),), generator=draw)
+    given, wanted = inputs[list(inside)], labels[list(inside)].float()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(number)
+        bottom, top = nn.Sequential(nn.Linear(INPUTS, 128), nn.ReLU()), nn.Linear(128, 1)
+        optimizer = torch.optim.Adam([*bottom.parameters(), *top.parameters()], lr=1e-2)
+        for _ in range(120):
+            optimizer.zero_grad()
+            functional.binary_cross_entropy_with_logits(top(release(bottom(given)))[:, 0], wanted).backward()
+            optimizer.step()
+
+    def see(at: Tensor) -> FeatureView:
+        with torch.no_grad():
+            embeddings = release(bottom(inputs[at]))
+            return FeatureView("telco", at, embeddings, top(embeddings), labels[at])
+
+    return see

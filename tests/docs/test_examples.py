@@ -22,7 +22,9 @@ from tests.docs.reading import PAGES, ROOT, Block, block, blocks
 HOW_TO = ROOT / "docs" / "how-to"
 JOB = """
 parties:
-  bank: {role: active, table: bank.csv, id: customer, label: default, privacy: {label_dp: {eps: 1.0}, max_norm: }}
+  bank:
+    {role: active, table: bank.csv, id: customer, label: default, privacy: {label_dp: {eps: 1.0}, max_norm: },
+     audit: {attacks: [norm]}}
   telco: {role: passive, table: telco.parquet, id: customer}
 train: {epochs: 3, seed: 5}
 """

@@ -25,7 +25,7 @@ from cutlayer.parties.evidence import evidence_text, stated_evidence
 from cutlayer.protections.base import Evidence
 from cutlayer.training.run_ledger import passive_ledger
 from tests.parties.mutants import tamper, with_fields
-from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
+from tests.parties.runs import ACTIVE, PASSIVES, raw_job, run, tables, unaudited_job
 
 TELCO = PASSIVES[0]
 GIVEN = tables()
@@ -68,20 +68,20 @@ def test_ids_are_as_many_and_as_wide_as_was_said(tmp_path: Path, monkeypatch: py
     parts, told = BAD_IDS[wrong]
     tamper(monkeypatch, Kind.IDS, chunks("digests", parts))
     with pytest.raises(ProtocolError, match=told):
-        run(make_job(), GIVEN, tmp_path)
+        run(unaudited_job(), GIVEN, tmp_path)
 
 
 def test_chunks_of_two_widths_are_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "CHUNK", 100)
     tamper(monkeypatch, Kind.IDS, chunks("digests", [(ids(100), False), (ids(100, 8), False)]))
     with pytest.raises(ProtocolError, match=f"ids of 16 columns from {TELCO}, got 8"):
-        run(make_job(), GIVEN, tmp_path)
+        run(unaudited_job(), GIVEN, tmp_path)
 
 
 def test_a_long_table_still_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = run(make_job(), GIVEN, tmp_path / "a").active.step_losses
+    whole = run(unaudited_job(), GIVEN, tmp_path / "a").active.step_losses
     monkeypatch.setattr(messages, "CHUNK", 47)
-    assert run(make_job(), GIVEN, tmp_path / "b").active.step_losses == whole
+    assert run(unaudited_job(), GIVEN, tmp_path / "b").active.step_losses == whole
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_an_order_is_no_longer_than_the_own_table(
     monkeypatch.setattr(messages, "CHUNK", 100)
     tamper(monkeypatch, Kind.ORDER, chunks("positions", parts))
     with pytest.raises(ProtocolError, match=rf"order of at most {ROWS} rows in all from {ACTIVE}|the last order of"):
-        run(make_job(), GIVEN, tmp_path)
+        run(unaudited_job(), GIVEN, tmp_path)
 
 
 @pytest.mark.parametrize("rows", [-1, 100_000_001, 2**31, 2**62, -(2**62)])
@@ -108,7 +108,7 @@ def test_a_table_larger_than_is_accepted_is_refused_before_its_ids(
 ) -> None:
     tamper(monkeypatch, Kind.HELLO, with_fields(rows=rows))
     with pytest.raises(ProtocolError, match=r"0 to 100,000,000 rows at .*limits\.peer_rows"):
-        run(make_job(), GIVEN, tmp_path)
+        run(unaudited_job(), GIVEN, tmp_path)
 
 
 def test_each_party_says_how_many_rows_it_accepts(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_width_is_checked_before_anything_is_allocated(
     if kind == "python" and width == 7:
         told = "an embedding of shape"
     with pytest.raises(ProtocolError, match=told):
-        run(make_job(bottom=bottom), GIVEN, tmp_path)
+        run(unaudited_job(bottom=bottom), GIVEN, tmp_path)
 
 
 @pytest.mark.parametrize("kind", sorted(BOTTOMS.keys() - {"python"}))
@@ -156,7 +156,7 @@ def test_a_lost_party_is_named_by_the_one_that_waited_for_it(
 
     tamper(monkeypatch, Kind.GRADIENT, gives_up, nth=2)
     with pytest.raises(PeerLost, match=f"lost {ACTIVE}: {told}; resume when all are back"):
-        run(make_job(), GIVEN, tmp_path)
+        run(unaudited_job(), GIVEN, tmp_path)
     assert messages.close_reason(PeerLost("x", "shop")) == "PeerLost shop"
     assert messages.close_reason(PeerLost("x")) == "PeerLost"
     assert messages.close_reason(ProtocolError("secret")) == "ProtocolError"
@@ -227,7 +227,7 @@ def test_evidence_that_a_report_would_refuse_is_refused_when_it_arrives(
 
     tamper(monkeypatch, Kind.EVIDENCE, change)
     with pytest.raises(ProtocolError, match=f"{TELCO}") as refused:
-        run(make_job(epochs=1), GIVEN, tmp_path)
+        run(unaudited_job(epochs=1), GIVEN, tmp_path)
     assert len(str(refused.value)) < 500
     assert str(refused.value).isprintable()
 
@@ -283,5 +283,5 @@ def test_whatever_is_taken_in_can_be_reported(stated: list[dict[str, Any]]) -> N
         taken = stated_evidence(json.dumps(stated), TELCO)
     except ProtocolError:
         return
-    for result in protection_results(make_job(), taken):
+    for result in protection_results(unaudited_job(), taken):
         assert json.loads(result.model_dump_json())["name"] == result.name

@@ -18,7 +18,7 @@ from cutlayer.models import Inputs
 from cutlayer.parties import passive
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.training.folder import RunFolder
-from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables
+from tests.parties.runs import ACTIVE, PASSIVES, raw_job, record, run, tables, unaudited_job
 
 GIVEN = tables(passives=2)
 TELCO = PASSIVES[0]
@@ -128,6 +128,8 @@ def test_a_model_that_mixes_rows_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_setting_is_part_of_the_contract_where_it_is_used() -> None:
-    assert make_job().digest() == make_job(micro_batches=1).digest() != make_job(micro_batches=2).digest()
+    assert (
+        unaudited_job().digest() == unaudited_job(micro_batches=1).digest() != unaudited_job(micro_batches=2).digest()
+    )
     with pytest.raises(ConfigError, match="micro_batches up to the 4 rows of a batch, got 5"):
         validated(TrainConfig, {"batch_size": 4, "micro_batches": 5}, "train")

@@ -27,9 +27,9 @@ from cutlayer.protections.base import ActiveView, Asset, PassiveView, Protection
 from cutlayer.protections.chain import Chain
 from cutlayer.training import together
 from tests.parties.mutants import Change, doubled, lost, tamper, with_fields, with_stamp, with_tensors
-from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables
+from tests.parties.runs import ACTIVE, PASSIVES, raw_job, record, run, tables, unaudited_job
 
-JOB = make_job(passives=2, privacy={"label_dp": {"eps": 2.0}, "max_norm": {}})
+JOB = unaudited_job(passives=2, privacy={"label_dp": {"eps": 2.0}, "max_norm": {}})
 GIVEN = tables(passives=2)
 TELCO = PASSIVES[0]
 OTHER_ROWS = rows_digest(torch.arange(48))
@@ -118,7 +118,7 @@ def test_positions_that_are_no_rows_are_refused(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_peer_with_another_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = make_job(passives=2, seed=4)
+    other = unaudited_job(passives=2, seed=4)
     monkeypatch.setattr(together, "PassiveParty", lambda job, local, port: PassiveParty(other, local, port))
     with pytest.raises(ProtocolError, match=f"{TELCO} holds another job than {ACTIVE}"):
         run(JOB, GIVEN, tmp_path)
@@ -140,13 +140,13 @@ def test_parties_without_a_common_row_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("batch_size", [186, 10_000])
 def test_a_batch_larger_than_the_training_rows_is_refused(tmp_path: Path, batch_size: int) -> None:
     with pytest.raises(DataError, match="batch"):
-        run(make_job(passives=2, batch_size=batch_size), GIVEN, tmp_path)
+        run(unaudited_job(passives=2, batch_size=batch_size), GIVEN, tmp_path)
     assert not list(tmp_path.glob("**/*.safetensors"))
 
 
 def test_a_batch_of_all_training_rows_is_taken(tmp_path: Path) -> None:
     rows = len(run(JOB, GIVEN, tmp_path / "a").active.split.train)
-    assert len(run(make_job(passives=2, batch_size=rows), GIVEN, tmp_path / "b").active.step_losses) == 2
+    assert len(run(unaudited_job(passives=2, batch_size=rows), GIVEN, tmp_path / "b").active.step_losses) == 2
 
 
 class Shrink(Protection[FrozenModel]):

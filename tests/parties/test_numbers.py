@@ -22,7 +22,7 @@ from cutlayer.parties import active as active_module
 from cutlayer.parties import active_setup
 from cutlayer.parties.passive import PassiveParty
 from tests.parties.mutants import tamper, with_tensors
-from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
+from tests.parties.runs import ACTIVE, PASSIVES, raw_job, run, tables, unaudited_job
 
 TELCO = PASSIVES[0]
 GIVEN = tables()
@@ -56,7 +56,7 @@ def test_a_gradient_that_would_destroy_the_bottom_model_is_refused(
     what = "rows of norm up to .*" if math.isfinite(NUMBERS[number]) else "finite numbers"
     place = f"{what} in the gradient of {ACTIVE} for epoch {nth // STEPS}, step 1, got"
     with pytest.raises(ProtocolError, match=place):
-        run(make_job(), GIVEN, tmp_path)
+        run(unaudited_job(), GIVEN, tmp_path)
     saved = dict(weights(tmp_path, TELCO))
     assert any(name.startswith("best/") for name in saved) == (nth > STEPS)
     assert all(bool(tensor.isfinite().all()) for tensor in saved.values())
@@ -70,7 +70,7 @@ def test_an_embedding_that_would_destroy_the_top_model_is_refused(
     tamper(monkeypatch, kind, with_entry(NUMBERS[number]), nth=1)
     place = "epoch 0, step 1" if kind == Kind.EMBEDDING else "epoch 1, step 0"
     with pytest.raises(ProtocolError, match=f"in the embedding of {TELCO} for {place}, got"):
-        run(make_job(), GIVEN, tmp_path)
+        run(unaudited_job(), GIVEN, tmp_path)
     assert all(bool(tensor.isfinite().all()) for _, tensor in weights(tmp_path, ACTIVE))
 
 
@@ -78,7 +78,7 @@ def test_an_embedding_that_would_destroy_the_top_model_is_refused(
 def test_a_single_release_is_refused_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str) -> None:
     tamper(monkeypatch, Kind.RELEASE, with_entry(NUMBERS[number]))
     with pytest.raises(ProtocolError, match=f"in the embedding of {TELCO} for epoch -1, step 0, got"):
-        run(make_job(release="once"), GIVEN, tmp_path)
+        run(unaudited_job(release="once"), GIVEN, tmp_path)
 
 
 @pytest.mark.parametrize("number", ["NaN", "1e38"])
@@ -87,7 +87,7 @@ def test_a_gradient_of_the_warm_up_is_refused_alike(
 ) -> None:
     tamper(monkeypatch, Kind.GRADIENT, with_entry(NUMBERS[number]))
     with pytest.raises(ProtocolError, match=f"in the gradient of {ACTIVE} for epoch 0, step 0, got"):
-        run(make_job(release="once", warmup_epochs=1), GIVEN, tmp_path)
+        run(unaudited_job(release="once", warmup_epochs=1), GIVEN, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_the_active_party_is_to_blame_for_its_own_loss(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(active_setup, "build_top", broken)
     with pytest.raises(Diverged, match=rf"the loss at {ACTIVE} is (nan|inf) in epoch 0, step 2; lower train\."):
-        run(make_job(), GIVEN, tmp_path)
+        run(unaudited_job(), GIVEN, tmp_path)
 
 
 class PoisonsItself(PassiveParty):
@@ -181,15 +181,15 @@ class PoisonsItself(PassiveParty):
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = run(make_job(epochs=3), GIVEN, tmp_path / "whole").active.step_losses
+    whole = run(unaudited_job(epochs=3), GIVEN, tmp_path / "whole").active.step_losses
     with monkeypatch.context() as patched:
         patched.setattr("cutlayer.training.together.PassiveParty", PoisonsItself)
         with pytest.raises(Diverged, match=f"after epoch 1 module/.* of {TELCO} hold NaN"):
-            run(make_job(epochs=3), GIVEN, tmp_path / "run")
+            run(unaudited_job(epochs=3), GIVEN, tmp_path / "run")
     saved = dict(weights(tmp_path / "run", TELCO))
     assert {name.split("/")[0] for name in saved} == {"best", "epoch-0000"}
     assert all(bool(tensor.isfinite().all()) for tensor in saved.values())
-    resumed = run(make_job(epochs=3), GIVEN, tmp_path / "run", resume=True).active.step_losses
+    resumed = run(unaudited_job(epochs=3), GIVEN, tmp_path / "run", resume=True).active.step_losses
     assert resumed == whole[STEPS:]
 
 
@@ -206,7 +206,7 @@ def test_the_active_partys_weights_are_checked_before_any_peer_saves(
 
     monkeypatch.setattr(active_module.ActiveParty, "_is_best", poison)
     with pytest.raises(Diverged, match=f"after epoch 1 module/top.* of {ACTIVE} hold NaN"):
-        run(make_job(), GIVEN, tmp_path)
+        run(unaudited_job(), GIVEN, tmp_path)
     for party in (ACTIVE, TELCO):
         assert {path.stem for path in (tmp_path / "checkpoint" / party).glob("epoch-*")} == {"epoch-0000"}
 

@@ -332,6 +332,7 @@ def test_names_cannot_break_the_annex(card: PrivacyCard) -> None:
     assert "\\|" in markdown
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
 def test_the_annex_fits_the_screen_and_axe_finds_nothing(card: PrivacyCard, tmp_path: Path) -> None:

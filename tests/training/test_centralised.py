@@ -19,7 +19,7 @@ from cutlayer.config import Job
 from cutlayer.data import Schedule, row_digests, split_rows
 from cutlayer.data.store import Store
 from cutlayer.models import Inputs, allowed_models, build_bottom, build_top, modules_of
-from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, record, run, tables
+from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, record, run, tables, unaudited_job
 
 CLASSES = {"binary": 1, "multiclass": 3, "regression": 1}
 
@@ -128,7 +128,7 @@ def test_losses_and_cut_gradients_equal_a_plain_loop(
 ) -> None:
     recorded = record(monkeypatch)
     given = {name: table.drop_columns([f"{name}_kind"]) for name, table in tables(task).items()}
-    job = make_job(task, active_features=active_features, bottom=BOTTOM, top=TOP, epochs=3)
+    job = unaudited_job(task, active_features=active_features, bottom=BOTTOM, top=TOP, epochs=3)
     split = run(job, given, tmp_path, key=KEY).active.step_losses
     losses, gradients = Plain(job, given, active_features=active_features).train(3)
     assert split == pytest.approx(losses, abs=1e-6)
@@ -146,7 +146,7 @@ def test_held_out_logits_are_those_of_the_kept_weights_without_dropout(
     tmp_path: Path, keep: str, bottom: dict[str, Any]
 ) -> None:
     """Rebuilt from the checkpoints of all parties: the figures of a run are of the models that it leaves behind."""
-    job = make_job(passives=2, bottom=bottom, keep=keep, epochs=3, optimizer={"lr": 0.05})
+    job = unaudited_job(passives=2, bottom=bottom, keep=keep, epochs=3, optimizer={"lr": 0.05})
     active = run(job, tables(passives=2), tmp_path).active
     name = "best" if keep == "best" else "epoch-0002"
     halves = {party: load_file(tmp_path / "checkpoint" / party / f"{name}.safetensors") for party in job.parties}

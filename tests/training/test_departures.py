@@ -20,7 +20,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, Trained
 from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
-from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables
+from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables, unaudited_job
 
 MULTI = {"kind": "multi_head", "hidden": [5]}
 LEARNT: dict[str, Any] = {"epochs": 8, "batch_size": 60, "audit": {"every": "never"}}
@@ -44,7 +44,7 @@ def again(job: Job, folder: RunFolder, trained: Trained, absent: tuple[str, ...]
 @pytest.mark.parametrize("top", [{"kind": "mlp", "hidden": [5]}, MULTI], ids=["zeros", "multi_head"])
 @pytest.mark.parametrize("active_features", [True, False])
 def test_every_subset_is_answered_by_the_kept_model(tmp_path: Path, top: dict[str, Any], active_features: bool) -> None:
-    job = make_job(passives=3, top=top, active_features=active_features)
+    job = unaudited_job(passives=3, top=top, active_features=active_features)
     trained = run(job, tables(passives=3), tmp_path)
     sizes = (1, 2, 3) if active_features else (1, 2)
     assert set(trained.active.without) == {one for size in sizes for one in combinations(PASSIVES, size)}
@@ -56,7 +56,7 @@ def test_every_subset_is_answered_by_the_kept_model(tmp_path: Path, top: dict[st
 
 def test_it_costs_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = record(monkeypatch)
-    job = make_job(passives=2)
+    job = unaudited_job(passives=2)
     run(job, tables(passives=2), tmp_path)
     batches = (job.train.epochs + 1) * 2  # one batch of held-out rows, asked of two parties, each epoch and at the end
     assert sum(one.kind == Kind.REQUEST for one in messages) == batches
@@ -64,9 +64,11 @@ def test_it_costs_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_party_dropout_at_rate_zero_changes_no_bit(tmp_path: Path) -> None:
-    none = run(make_job(passives=2), tables(passives=2), tmp_path / "none")
-    zero = run(make_job(passives=2, privacy={"party_dropout": {"rate": 0.0}}), tables(passives=2), tmp_path / "zero")
-    some = run(make_job(passives=2, privacy=DROPPED), tables(passives=2), tmp_path / "some")
+    none = run(unaudited_job(passives=2), tables(passives=2), tmp_path / "none")
+    zero = run(
+        unaudited_job(passives=2, privacy={"party_dropout": {"rate": 0.0}}), tables(passives=2), tmp_path / "zero"
+    )
+    some = run(unaudited_job(passives=2, privacy=DROPPED), tables(passives=2), tmp_path / "some")
     assert zero.active.step_losses == none.active.step_losses
     assert some.active.step_losses != none.active.step_losses
     (evidence,) = some.active.evidence
@@ -80,7 +82,7 @@ def test_party_dropout_at_rate_zero_changes_no_bit(tmp_path: Path) -> None:
 def test_a_run_goes_well_with_dropped_parties_and_protected_gradients(
     tmp_path: Path, top: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    job = make_job(passives=2, top=top, active_features=False, privacy={**DROPPED, **other})
+    job = unaudited_job(passives=2, top=top, active_features=False, privacy={**DROPPED, **other})
     trained = run(job, tables(passives=2), tmp_path)
     assert {one.protection for one in trained.active.evidence} == {"party_dropout", *other}
     assert bool(trained.active.logits.isfinite().all())
@@ -184,7 +186,7 @@ def test_absent_parties_come_in_the_jobs_order_and_epochs_are_checked() -> None:
 
 
 def test_facts_of_a_task_of_several_classes(tmp_path: Path) -> None:
-    trained = run(make_job("multiclass", passives=2), tables("multiclass", passives=2), tmp_path)
+    trained = run(unaudited_job("multiclass", passives=2), tables("multiclass", passives=2), tmp_path)
     rows = departure_result(trained.active, seed=0).rows
     assert [row.contributed for row in rows] == [
         (ACTIVE, "telco", "shop"),

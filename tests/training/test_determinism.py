@@ -12,7 +12,19 @@ from safetensors.torch import load_file
 
 from cutlayer.config import Job, validated
 from tests.parties.interruptions import Crash, Dying
-from tests.parties.runs import ACTIVE, DROPOUT, KEY, MLP, PASSIVES, make_job, raw_job, run, tables
+from tests.parties.runs import (
+    ACTIVE,
+    DROPOUT,
+    KEY,
+    MLP,
+    PASSIVES,
+    UNAUDITED,
+    make_job,
+    raw_job,
+    run,
+    tables,
+    unaudited_job,
+)
 
 WIDE = {"kind": "wide_deep", "hidden": [8, 5]}
 WIDE_TOP = {"kind": "wide_deep", "hidden": [5]}
@@ -35,7 +47,7 @@ def losses(job: Job, given: Any, folder: Path, key: bytes | None = KEY) -> tuple
 @pytest.mark.parametrize("active_features", [True, False])
 @pytest.mark.parametrize("model", NAMED)
 def test_two_runs_have_equal_losses(tmp_path: Path, passives: int, active_features: bool, model: str) -> None:
-    job = make_job(passives=passives, active_features=active_features, epochs=1, **NAMED[model])
+    job = unaudited_job(passives=passives, active_features=active_features, epochs=1, **NAMED[model])
     given = tables(passives=passives)
     first = losses(job, given, tmp_path / "a")
     torch.manual_seed(99)  # the global random state is nobody's
@@ -52,19 +64,19 @@ def test_two_runs_have_equal_losses(tmp_path: Path, passives: int, active_featur
     ],
 )
 def test_other_tasks_repeat_too(tmp_path: Path, task: str, privacy: dict[str, Any]) -> None:
-    job, given = make_job(task, passives=2, privacy=privacy), tables(task, passives=2)
+    job, given = unaudited_job(task, passives=2, privacy=privacy), tables(task, passives=2)
     assert losses(job, given, tmp_path / "a") == losses(job, given, tmp_path / "b")
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
 def test_every_optimiser_repeats(tmp_path: Path, kind: str) -> None:
-    job, given = make_job(optimizer={"kind": kind, "lr": 0.01, "weight_decay": 0.1}), tables()
+    job, given = unaudited_job(optimizer={"kind": kind, "lr": 0.01, "weight_decay": 0.1}), tables()
     first = losses(job, given, tmp_path / "a")
     assert losses(job, given, tmp_path / "b") == first
 
 
 def test_defended_runs_repeat_under_one_key_only(tmp_path: Path) -> None:
-    job, given = make_job(privacy={"label_dp": {"eps": 1.0}, "max_norm": {}}), tables()
+    job, given = unaudited_job(privacy={"label_dp": {"eps": 1.0}, "max_norm": {}}), tables()
     first = losses(job, given, tmp_path / "a")
     assert losses(job, given, tmp_path / "b") == first
     assert losses(job, given, tmp_path / "c", key=bytes(32)) != first
@@ -72,12 +84,12 @@ def test_defended_runs_repeat_under_one_key_only(tmp_path: Path) -> None:
 
 def test_another_seed_gives_other_losses(tmp_path: Path) -> None:
     given = tables()
-    assert losses(make_job(seed=3), given, tmp_path / "a") != losses(make_job(seed=4), given, tmp_path / "b")
+    assert losses(unaudited_job(seed=3), given, tmp_path / "a") != losses(unaudited_job(seed=4), given, tmp_path / "b")
 
 
 def test_the_order_of_a_partys_own_rows_does_not_matter(tmp_path: Path) -> None:
     """Only the common order counts: reversing every table changes no loss."""
-    job, given = make_job(passives=2), tables(passives=2)
+    job, given = unaudited_job(passives=2), tables(passives=2)
     turned = {name: table.take(list(range(table.num_rows))[::-1]) for name, table in given.items()}
     first = losses(job, given, tmp_path / "a")
     assert losses(job, turned, tmp_path / "b") == first
@@ -85,7 +97,7 @@ def test_the_order_of_a_partys_own_rows_does_not_matter(tmp_path: Path) -> None:
 
 def test_the_order_of_parties_does_not_touch_a_partys_own_weights(tmp_path: Path) -> None:
     """Compared after an epoch at a learning rate of next to nothing, so at the weights that training started from."""
-    raw, given = raw_job(passives=2, epochs=1, optimizer={"lr": 1e-12}), tables(passives=2)
+    raw, given = raw_job(passives=2, epochs=1, audit=UNAUDITED, optimizer={"lr": 1e-12}), tables(passives=2)
     turned = {**raw, "parties": dict(reversed(raw["parties"].items()))}
     for folder, whole in (("a", raw), ("b", turned)):
         run(validated(Job, whole, ""), given, tmp_path / folder)
@@ -98,7 +110,7 @@ def test_the_order_of_parties_does_not_touch_a_partys_own_weights(tmp_path: Path
 
 
 def test_parties_of_one_shape_start_from_weights_of_their_own(tmp_path: Path) -> None:
-    run(make_job(passives=2, epochs=1, optimizer={"lr": 1e-12}), tables(passives=2), tmp_path)
+    run(unaudited_job(passives=2, epochs=1, optimizer={"lr": 1e-12}), tables(passives=2), tmp_path)
     telco, shop = (_weights(tmp_path, party) for party in PASSIVES[:2])
     assert telco.keys() == shop.keys()
     assert not any(torch.allclose(tensor, shop[key], atol=1e-3) for key, tensor in telco.items())

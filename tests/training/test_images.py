@@ -16,7 +16,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.references import train_reference
 from tests.parties.interruptions import Dying, assert_equal, interrupted
-from tests.parties.runs import ACTIVE, PASSIVES, make_job, run
+from tests.parties.runs import ACTIVE, PASSIVES, make_job, run, unaudited_job
 
 TELCO = PASSIVES[0]
 BOTTOMS: dict[str, dict[str, Any]] = {
@@ -49,7 +49,7 @@ def tables(channels: int = 1) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", BOTTOMS)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_halves_train_as_the_same_network_in_one_place(tmp_path: Path, kind: str, channels: int) -> None:
-    job = make_job("multiclass", bottom=BOTTOMS[kind], epochs=5)
+    job = make_job("multiclass", bottom=BOTTOMS[kind], audit={"attacks": ["spectral"], "layers": False}, epochs=5)
     trained = run(job, tables(channels), tmp_path)
     stores = {name: Store.open(tmp_path / "data" / name) for name in job.parties}
     active = trained.active
@@ -63,7 +63,7 @@ def test_halves_train_as_the_same_network_in_one_place(tmp_path: Path, kind: str
 
 @pytest.mark.parametrize("kind", BOTTOMS)
 def test_labels_alone_at_the_active_party(tmp_path: Path, kind: str) -> None:
-    job = make_job("multiclass", bottom=BOTTOMS[kind], active_features=False, epochs=5)
+    job = unaudited_job("multiclass", bottom=BOTTOMS[kind], active_features=False, epochs=5)
     trained = run(job, tables(), tmp_path)
     assert trained.active.widths == {TELCO: 5}
     assert trained.active.metrics["accuracy"] > 0.5

@@ -27,7 +27,7 @@ from cutlayer.training.joint import JointModel
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.together import Keys
 from cutlayer.training.trained import Run
-from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, raw_job, run, tables
+from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, raw_job, run, tables, unaudited_job
 
 TELCO = PASSIVES[0]
 UNMOVED = {"epochs": 1, "optimizer": {"lr": 1e-12}}
@@ -61,7 +61,7 @@ def guessed_by_the_active_party(job: Job, folder: Path, party: str) -> list[dict
 
 
 def test_the_active_party_cannot_make_a_passive_partys_initial_weights_from_the_shared_job(tmp_path: Path) -> None:
-    job = make_job(**UNMOVED)
+    job = unaudited_job(**UNMOVED)
     run(job, tables(), tmp_path, key=None)
     mine = weights(tmp_path, TELCO)
     guesses = guessed_by_the_active_party(job, tmp_path, TELCO)
@@ -71,7 +71,7 @@ def test_the_active_party_cannot_make_a_passive_partys_initial_weights_from_the_
 
 def test_two_runs_of_one_job_start_from_different_weights_at_every_party(tmp_path: Path) -> None:
     """What is equal in both runs (job, rows, long-lived secrets) does not give the weights away."""
-    job = make_job(**UNMOVED)
+    job = unaudited_job(**UNMOVED)
     for name in "ab":
         run(job, tables(), tmp_path / name, key=None)
     for party in (ACTIVE, TELCO):
@@ -79,7 +79,7 @@ def test_two_runs_of_one_job_start_from_different_weights_at_every_party(tmp_pat
 
 
 def test_a_partys_own_key_gives_its_initial_weights_and_no_other_partys(tmp_path: Path) -> None:
-    job = make_job(passives=2, **UNMOVED)
+    job = unaudited_job(passives=2, **UNMOVED)
     run(job, tables(passives=2), tmp_path, key=None)
     for party in PASSIVES[:2]:
         bottom = DepartedParty(Run(job, RunFolder(tmp_path), classes=("0", "1")), party).untrained().bottom
@@ -112,7 +112,7 @@ def test_what_a_run_is_compared_with_starts_from_its_weights(tmp_path: Path) -> 
 
 def test_dropout_is_drawn_under_the_partys_key_too(tmp_path: Path) -> None:
     """The same weights and batches under two starting keys lose differently only through what dropout draws."""
-    job = make_job(bottom=DROPOUT)
+    job = unaudited_job(bottom=DROPOUT)
     first = run(job, tables(), tmp_path / "a", key=KEY).active.step_losses
     assert run(job, tables(), tmp_path / "b", key=KEY).active.step_losses == first
     assert run(job, tables(), tmp_path / "c", key=bytes(32)).active.step_losses != first

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any
 
 import typer
@@ -106,11 +107,17 @@ def _run(arguments: list[str]) -> int:
         return _guarded(arguments, received)
 
 
+@cache
+def _command() -> Any:
+    """The verbs with their options, read from the signatures once per process: it takes as long as a small check."""
+    return typer.main.get_command(app)
+
+
 def _guarded(arguments: list[str], received: Received) -> int:
     as_json = "--json" in arguments
     try:
         with _shown_warnings():
-            code = int(app(arguments, prog_name="cutlayer", standalone_mode=False) or 0)
+            code = int(_command()(arguments, prog_name="cutlayer", standalone_mode=False) or 0)
         return code if code != INTERRUPTED else _report("interrupted", received.exit_code(INTERRUPTED), as_json)
     except Misuse as misuse:
         return _misused(misuse, as_json)

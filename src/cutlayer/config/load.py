@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +97,7 @@ def read_yaml(path: Path) -> Any:
         near = did_you_mean(path.name, _yaml_files(path.parent)) if isinstance(failure, FileNotFoundError) else ""
         raise ConfigError(f"cannot be read: {failure.strerror}{near}") from None
     try:
-        raw = YAML(typ="safe", pure=True).load(text)
+        raw = copy.deepcopy(_parsed(text))
     except DuplicateKeyError as twice:
         problem = str(twice.problem).partition(" with value")[0]
         raise ConfigError(f"{problem}, {_line(twice)}; every party and every key may appear once") from None
@@ -114,6 +116,12 @@ def read_yaml(path: Path) -> Any:
         got = "nothing" if raw is None else "a list" if isinstance(raw, list) else f"{str(raw)[:40]!r}"
         raise ConfigError.expected("keys and values, such as parties:", got, "see cutlayer demo --copy for an example")
     return raw
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> Any:
+    """Plain values of a text; a run reads its job several times, and the parser takes longer than a small check."""
+    return YAML(typ="safe", pure=True).load(text)
 
 
 def _values_of(raw: Any, counted: dict[int, int]) -> int:

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from cutlayer.durable import write_whole
 from cutlayer.report import rounding
@@ -23,6 +23,11 @@ from cutlayer.results.report import Report
 
 MAX_EMBEDDED = 1_000_000
 _CODE = re.compile(r"(`[^`]+`|\bdocs/[\w/-]+\.md\b)")
+_CLASSES = {
+    name: Markup(classes)  # noqa: S704 (constants)
+    for name, classes in {"number": "n", "text": "words", "statement": "words wide", "label": ""}.items()
+}
+"""Classes of a column's cells by its kind."""
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -100,6 +105,7 @@ def environment(package: str) -> Environment:
         made.filters[name] = getattr(rounding, name)
     made.filters["name_of"] = name_of
     made.filters["marked"] = marked
+    made.filters["css"] = _CLASSES.__getitem__
     made.filters["kind"] = lambda value: type(value).__name__
     return made
 
@@ -111,6 +117,8 @@ def marked(text: str) -> Markup:
     (Markup('see <code>cutlayer list</code> and <code>docs/faq.md</code>'), Markup('<code>&lt;b&gt;</code>'))
     """
     parts = _CODE.split(rounding.plain(text))  # plain text, code, plain text, ...
+    if len(parts) == 1:  # most cells of most tables
+        return escape(parts[0])
     template = Markup("<code>{}</code>")
     return Markup("").join(template.format(part.strip("`")) if index % 2 else part for index, part in enumerate(parts))
 
