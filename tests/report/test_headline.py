@@ -34,7 +34,7 @@ def with_leak(report: Report, run: str, leak: float) -> Report:
         (1.0, "with it they can read every label, and"),
         (0.92, "with it they can infer nearly every label, and"),
         (0.8, "with it they can guess labels far better than chance, and"),
-        (0.51, "with it they cannot infer labels better than chance, and"),
+        (0.51, "with it they did not read labels better than chance by any attack tried, and"),
     ],
 )
 def test_the_sentence_says_what_the_leak_means(now: float, words: str) -> None:
@@ -67,6 +67,14 @@ def test_the_sentence_is_about_every_partner() -> None:
     assert "own columns reveal" not in headline(report.model_copy(update={"baselines": unknown}))
     both = (Entry("label_free", "bank", "labels", (free, *sent), LabelFree()),)
     assert "learn no more" in headline(report.model_copy(update={"ledger": Ledger(entries=both)}))
+    # The parts of a split that a column orders may show what no own column does.
+    ordered = (Entry("label_free", "bank", "labels", (free, *sent), LabelFree(split_by="capital_gain")),)
+    assert "learn no more" not in headline(report.model_copy(update={"ledger": Ledger(entries=ordered)}))
+
+
+def test_a_narrower_audit_says_so_first() -> None:
+    report = with_leak(changed(left_out=("few_labels", "similarity"), baselines=()), "this run", 0.51)
+    assert headline(report).startswith("By a part of the attacks alone (2 left out), ")
 
 
 def test_the_sentence_says_which_labels_the_attacker_must_know() -> None:

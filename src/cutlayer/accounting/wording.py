@@ -22,9 +22,9 @@ LABEL_FREE = (
     "construction (each row is released once, before training, and no gradient is sent; timing is not covered)"
 )
 LABEL_FREE_ORDERED = (
-    "no message depends on a label but through {column}, which orders the split: the receivers are sent which rows have "
-    "its largest values, and can infer of the labels what these show beside their own features (each row is released "
-    "once, before training, and no gradient is sent; timing is not covered)"
+    "no message depends on a label but through {column}, which orders the split: the receivers are sent which rows "
+    "have its largest values, and can infer of the labels what these show beside their own features (each row is "
+    "released once, before training, and no gradient is sent; timing is not covered)"
 )
 STOP_BIT = (
     "the epoch at which early stopping ends the run depends on labels, and is the only message that does; with "

@@ -22,12 +22,16 @@ def reading(leak: float, owner: str = "") -> str:
         leak: The leak, 0.5 (chance) to 1.
         owner: Party whose labels they are, where the sentence names it.
 
-    >>> reading(1.0), reading(0.83), reading(0.51)
-    ('can read every label', 'can guess labels far better than chance', 'cannot infer labels better than chance')
+    >>> reading(1.0), reading(0.83)
+    ('can read every label', 'can guess labels far better than chance')
+    >>> reading(0.51)
+    'did not read labels better than chance by any attack tried'
     >>> reading(0.83, "bank")
     'can guess labels of bank far better than chance'
     """
-    words = next((words for limit, words in _READ if leak >= limit), "cannot infer labels{} better than chance")
+    # Not "cannot": another attack may read more.
+    nothing = "did not read labels{} better than chance by any attack tried"
+    words = next((words for limit, words in _READ if leak >= limit), nothing)
     return words.format(f" of {owner}" if owner else "")
 
 

@@ -24,6 +24,8 @@ def headline(report: Report) -> str:
     sentence = f"the partners {now}"
     if before is not None:
         sentence = f"without protection the partners {_read(matrix, before)}; with it they {now}"
+    if report.left_out:
+        sentence = f"by a part of the attacks alone ({len(report.left_out)} left out), {sentence}"
     sentence = f"{sentence[0].upper()}{sentence[1:]}{_price(report)}"
     return f"{sentence}{_features(report)}"
 

@@ -22,8 +22,11 @@ REPRODUCIBLE = (
 
 
 def label_free_parties(report: Report) -> tuple[str, ...]:
-    """Names of the passive parties that are sent no message which depends on a label."""
-    entries = (entry for entry in report.ledger.entries if isinstance(entry.event, LabelFree))
+    """Names of the passive parties that are sent no message which depends on a label.
+
+    A split that a column orders is such a message where the column follows the labels.
+    """
+    entries = (entry for entry in report.ledger.entries if entry.event == LabelFree())
     return tuple(dict.fromkeys(name for entry in entries for name in entry.towards))
 
 
