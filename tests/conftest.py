@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.postgres import postgres
 
@@ -99,6 +100,8 @@ LONGEST = (
 def pytest_configure() -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    settings.register_profile("busy machine", settings(), deadline=None)  # no test may depend on the time of an example
+    settings.load_profile("busy machine")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
