@@ -171,7 +171,8 @@ class PartyTable:
             rare_are_odd: Whether to note columns of rare categories, which some bottom models are made for.
         """
         table = next(self._table.batches())
-        return tuple(column_profiles(party, table, self._features, self.label, self.where, rare_are_odd=rare_are_odd))
+        label, task = self.label, self._task
+        return tuple(column_profiles(party, table, self._features, label, self.where, task, rare_are_odd=rare_are_odd))
 
     def values(self, name: str) -> pa.ChunkedArray:
         """Values of any column, in the table's own order.
