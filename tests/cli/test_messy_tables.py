@@ -128,6 +128,14 @@ def test_ids_written_in_two_ways_are_shown_where_all_tables_are(place: Place, fo
         assert "without leading zeros and '.0' 200 match" in error
 
 
+def test_repeated_ids_show_the_rule_that_may_be_written(place: Place, folder: Path) -> None:
+    bank = folder / "bank.csv"
+    bank.write_text(bank.read_text().replace("id,", "Kunden-Nr,", 1).replace("\n1,", "\n0,", 1))
+    job = folder / "job.yaml"
+    job.write_text(place.file.read_text().replace("id: id", "id: Kunden-Nr", 1))
+    assert "as in id: {column: Kunden-Nr, duplicates: first}" in place.call("check", job).error
+
+
 def test_a_partys_name_is_the_files_without_accents(place: Place, folder: Path) -> None:
     (folder / "bank.csv").rename(folder / "Bank Köln.csv")
     assert place.call("init", folder, "--yes").code == 0

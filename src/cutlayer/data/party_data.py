@@ -313,7 +313,7 @@ class PartyTable:
         if ids.duplicates == "refuse":
             repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
             texts = (id_texts(chunk, ids, self.where) for chunk in self._table.batches(self._ids))
-            raise duplicates(taken(texts, repeated), where)
+            raise duplicates(taken(texts, repeated), where, self._ids)
         kept = first_rows(self.digests, drop=ids.duplicates == "drop")
         if not len(kept):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
