@@ -128,6 +128,11 @@ def test_ids_written_in_two_ways_are_shown_where_all_tables_are(place: Place, fo
         assert "without leading zeros and '.0' 200 match" in error
 
 
+def test_a_folder_that_does_not_exist_is_said_to(place: Place) -> None:
+    error = place.call("init", "apart", "--apart", "--yes").error
+    assert "expected a folder with tables, got apart, which does not exist; make it" in error
+
+
 def test_repeated_ids_show_the_rule_that_may_be_written(place: Place, folder: Path) -> None:
     bank = folder / "bank.csv"
     bank.write_text(bank.read_text().replace("id,", "Kunden-Nr,", 1).replace("\n1,", "\n0,", 1))
