@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import shlex
 from collections.abc import Iterator
 from itertools import islice
@@ -37,7 +38,7 @@ def detected_delimiter(path: Path) -> str:
     """
     with pa.input_stream(str(path)) as stream:
         head = stream.read(_HEAD)
-    lines = head.decode("utf-8", errors="replace").splitlines(keepends=True)
+    lines = [*io.StringIO(head.decode("utf-8", errors="replace"))]
     lines = lines[:-1] if len(head) == _HEAD else lines  # the last one may be cut
     default = default_delimiter(path)
     # Where several fit equally, more fields are likelier; the default comes first among equals.
@@ -46,7 +47,10 @@ def detected_delimiter(path: Path) -> str:
 
 def _fit(lines: list[str], delimiter: str) -> tuple[float, int]:
     """Share of the rows with as many fields as the first, and that number; (0, 0) for a single field."""
-    rows = [row for row in islice(csv.reader(lines, delimiter=delimiter), _HEAD_ROWS) if row]
+    try:
+        rows = [row for row in islice(csv.reader(lines, delimiter=delimiter), _HEAD_ROWS) if row]
+    except csv.Error:  # a field longer than the module reads, after a quotation mark that nothing closes
+        return 0.0, 0
     if not rows or len(rows[0]) < 2:
         return 0.0, 0
     return sum(len(row) == len(rows[0]) for row in rows) / len(rows), len(rows[0])
