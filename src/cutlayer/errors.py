@@ -37,6 +37,10 @@ class AlignmentError(DataError):
     """The parties' rows cannot be put into one order."""
 
 
+class NothingInCommon(AlignmentError):
+    """There is no row that all parties have."""
+
+
 class CheckpointError(CutlayerError):
     """A checkpoint is damaged, incomplete or belongs to another job."""
 

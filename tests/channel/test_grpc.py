@@ -146,6 +146,17 @@ def test_silence_is_a_lost_peer():
                 bank.wait_for_peers(timeout=0.1)
 
 
+def test_waiting_is_repeated_with_the_address_that_the_peers_use(monkeypatch):
+    monkeypatch.setattr("cutlayer.channel.grpc_server.REMINDER", 0.05)
+    lines = []
+    with serve(HERE, "bank", ["telco"], "run", reached="bank.example:7070", notify=lines.append) as bank:
+        bank.greeted["telco"] = "another job"
+        with pytest.raises(PeerLost, match=r"lost telco: did not connect to bank\.example:7070 within 0\.3 s"):
+            bank.wait_for_peers(timeout=0.3)
+    assert lines[0] == f"waiting for telco, which connects to bank.example:7070; this party listens at {bank.address}"
+    assert lines[1].startswith("still waiting for telco, for up to 0 s; it was refused: another job")
+
+
 def test_nobody_listens():
     with serve(HERE, "bank", [], "run") as gone:
         address = gone.address

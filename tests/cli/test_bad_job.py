@@ -114,7 +114,7 @@ OUT_OF_RANGE = [
         {"model.bottom": {"hidden": [3]}},
         "model.bottom with a kind, or with a model for each party, got none for bank, telco",
     ),
-    ({"model.bottom": {"bank": {"kind": "mlp"}, "telcoo": {"kind": "mlp"}}}, "got none for telco and unknown telcoo"),
+    ({"model.bottom": {"bank": {"kind": "mlp"}, "telcoo": {"kind": "mlp"}}}, "unknown telcoo; did you mean 'telco'?"),
     ({"name": 5}, "name: expected text, got 5; put it in quotes"),
 ]
 
@@ -246,6 +246,7 @@ def line_with(place: Place, key: str) -> int:
         ({f"{BANK}.privacy": {"marvel": {}}}, "marvel", f"{BANK}.privacy.marvel: unknown protection"),
         ({"train.class_weight": "balanced", f"{BANK}.weight": "id", "task": "regression"}, "class_weight", "expected"),
         ({f"{TELCO}.fit": {"kind": "pca"}}, "fit", f"expected no {TELCO}.fit but at"),
+        ({f"{BANK}.audit": {"attacks": ["nrom"]}}, "nrom", f"{BANK}.audit.attacks: unknown attack 'nrom'"),
         ({"model.bottom": {"kind": "mpl"}}, "mpl", "model.bottom (bank).kind: unknown kind"),
     ],
 )

@@ -73,6 +73,22 @@ def test_dates_as_text(form: str) -> None:
     assert not profiled(days).notes
 
 
+def test_dates_in_several_formats_but_no_codes() -> None:
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    forms = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%y", "%d %b %Y", "%d/%m/%Y %H:%M"]
+    dates = [(start + datetime.timedelta(days=row % 90)).strftime(forms[row % 5]) for row in range(ROWS)]
+    dates[:100] = [f"week {row % 9}" for row in range(100)]
+    assert "dates as text, such as '" in profiled(dates).notes[0]
+    codes = [f"{row % 60:02}-{40 + row % 50}-{row % 99:02}" for row in range(ROWS)]
+    assert "dates" not in str(profiled(codes).notes)
+
+
+def test_text_with_nearly_as_many_values_as_rows_may_be_left_out() -> None:
+    streets = [f"street {row // 3 * 2 if row % 3 else row}" for row in range(ROWS)]
+    assert "or leave it out (features.exclude)" in profiled(streets).notes[0]
+    assert "leave it out" not in profiled([f"shop {row % 160}" for row in range(ROWS)]).notes[0]
+
+
 @pytest.mark.parametrize("form", ["{:,.2f}", "€ {:.2f}", "{:.1f} %"])
 def test_numbers_written_as_text(form: str) -> None:
     amounts = [form.format(100 * number) for number in numbers()]

@@ -88,10 +88,15 @@ def test_only_the_named_columns_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "settings", "says"),
     [
-        ("t.csv", "a,b\n1,2\n3\n", {}, "Expected 2 columns, got 1"),
+        ("t.csv", "a,b\n1,2\n3\n", {}, "expected 2 fields between ',' in every row, got 1 in line 3"),
         ("t.csv", "", {}, "Empty CSV"),
         ("t.csv", "a,b\n", {}, "expected a table with rows, got no row"),
-        ("t.csv", "a,b\n1,2\n", {"columns": ("a",)}, "Expected 1 columns, got 2"),
+        (
+            "t.csv",
+            "a,b\n1,2\n",
+            {"columns": ("a",)},
+            "got 2 in line 1; name every column in table.columns",
+        ),
         ("t.csv", "a,b\n1,2\n", {"columns": ("a", "b")}, "no header where table.columns is given"),
         ("t.csv", b"a,b\n1,\xff\xfe\n", {}, "text in UTF-8"),
         ("t.csv", "a,a\n1,2\n", {}, "every column name once, got 'a' more than once"),

@@ -21,9 +21,10 @@ def started(tmp_path: Path, code: str, lines: list[str] | None = None) -> PartyP
     return PartyProcess([code], tmp_path / "log" / "party.log", notify, command=PYTHON)
 
 
-def test_lines_about_connections_are_passed_on_and_the_address_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["127.0.0.1:4321", "bank.example:7070; this party listens at 127.0.0.1:4321"])
+def test_lines_about_connections_are_passed_on_and_the_address_is_found(tmp_path: Path, where: str) -> None:
     lines: list[str] = []
-    said = "12:00:00 waiting for telco, which connects to 127.0.0.1:4321"
+    said = f"12:00:00 waiting for telco, which connects to {where}"
     code = f"import sys, time; sys.stderr.write('private\\n{said}\\n'); sys.stderr.flush(); time.sleep(60)"
     process = started(tmp_path, code, lines)
     try:
@@ -32,7 +33,7 @@ def test_lines_about_connections_are_passed_on_and_the_address_is_found(tmp_path
     finally:
         process.stop()
     assert process.ended
-    assert lines == ["waiting for telco, which connects to 127.0.0.1:4321"]
+    assert lines == [f"waiting for telco, which connects to {where}"]
     assert "private" in (tmp_path / "log" / "party.log").read_text()
     assert not process.wait_until_listening(0) or process.address
 

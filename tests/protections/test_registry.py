@@ -22,7 +22,8 @@ def test_builds_a_chain_in_rank_order():
     ("privacy", "message"),
     [
         ({"lable_dp": {"eps": 1}}, r"parties\.bank\.privacy\.lable_dp: unknown protection; did you mean 'label_dp'\?"),
-        ({"firewall": None}, r"unknown protection; known: .*label_dp, marvell, max_norm"),
+        ({"labelfree": None}, r"labelfree: unknown protection; did you mean 'label_free'\?"),
+        ({"firewall": None}, r"unknown protection; known: budget, .*label_dp, label_free, marvell, max_norm"),
         (
             {"label_dp": {"eps": -1}},
             r"parties\.bank\.privacy\.label_dp\.eps: expected greater than or equal to 0, got -1",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -124,8 +124,7 @@ class Auditor:
             except NotApplicable as reason:
                 self.skipped[cell] = str(reason)
                 continue
-            # Of a layer only the leak is reported.
-            leak = leak_of(replace(scores, hard=None) if cell.target is Target.LAYER else scores, self.truth)
+            leak = leak_of(scores, self.truth)
             self.series.setdefault(cell, Series()).add(epoch, leak, scores)
             if cell.target is not Target.LAYER:
                 leaks[cell.label] = leak.value

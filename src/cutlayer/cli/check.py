@@ -81,6 +81,8 @@ def _check_half(
 
 
 def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
+    from cutlayer.data.classes import listed_classes
+
     held_out = f"{result.validation:,} validation, {result.test:,} test"
     yield "[green]ok[/]", f"{result.rows:,} common rows: {result.train:,} train, {held_out}"
     yield "", f"{result.steps_per_epoch:,} steps an epoch, {result.epochs:,} epochs at most"
@@ -90,6 +92,10 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
         yield "warm-up", f"{epochs}; in each {sent}"
     for where, path in result.imports.items():
         yield "imports", f"{path} for {where}"
+    for column in result.columns:
+        if column.classes and column.distinct is not None:
+            title, classes = listed_classes(column.classes, column.distinct)
+            yield title, escape(classes)
     seconds = f"{result.seconds_per_epoch:,.{0 if result.seconds_per_epoch >= 10 else 2}f} s an epoch"
     yield "time", f"{seconds}, by three steps timed on {times(result.threads, 'thread')}"
     yield "trains on", f"{', '.join(dict.fromkeys(result.devices.values()))}, {result.precision}"

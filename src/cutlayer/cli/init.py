@@ -52,10 +52,12 @@ def init(
     json: Json = False,
 ) -> None:
     """Write a job.yaml for the tables in a folder, and with --apart a private file for each organisation."""
-    from cutlayer.jobs.first_job import files_of, find_tables
+    from cutlayer.data.classes import listed_classes
+    from cutlayer.jobs.first_job import files_of, find_tables, label_of
 
     if not folder.is_dir():
-        raise ConfigError.expected("a folder with tables", str(folder))
+        got = f"{folder}, which is a file" if folder.exists() else f"{folder}, which does not exist"
+        raise ConfigError.expected("a folder with tables", got, "make it, and put the tables in it")
     tables = find_tables(folder)
     asking = not (yes or json) and sys.stdin.isatty()
     job = _answered(tables, owner, partner or [], label, id or [], protect, apart, asking=asking)
@@ -63,15 +65,18 @@ def init(
     files = files_of(job, folder)
     written = _write(folder, files)
     checks = _commands(job, folder, files)
+    label_found = label_of(job)
     if json:
-        emit({"files": [str(path) for path in written], "next": checks})
+        found = label_found.model_dump(mode="json", include={"name", "distinct", "classes", "notes"})
+        emit({"files": [str(path) for path in written], "label": found, "next": checks})
         return
+    lines = [f"wrote {path}" for path in written]
+    if label_found.classes and label_found.distinct is not None:
+        lines.append(": ".join(listed_classes(label_found.classes, label_found.distinct)))
+    lines += [f"warning {label_found.name}: {note}" for note in label_found.notes]
     console = Console()
-    for path in written:
-        console.print(f"wrote {plain(str(path))}", highlight=False, markup=False, soft_wrap=True)
-    console.print("next:")
-    for command in checks:
-        console.print(f"  {plain(command)}", highlight=False, markup=False, soft_wrap=True)
+    for line in (*lines, "next:", *(f"  {command}" for command in checks)):
+        console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def _answered(

@@ -15,6 +15,7 @@ from cutlayer.config.cut_depth import moved_cut
 from cutlayer.config.names import AlternativeName, FederationName, PartyName
 from cutlayer.config.party import AlternativeConfig, PartyConfig
 from cutlayer.config.train import TrainConfig
+from cutlayer.config.wording import did_you_mean
 
 TaskKind = Literal["binary", "multiclass", "regression"]
 Form = Literal["float16", "bfloat16", "int8"]
@@ -116,7 +117,7 @@ class Job(FrozenModel):
             missing = [name for name in self.parties if name not in self.model.bottom]
             unknown = [name for name in self.model.bottom if name not in self.parties]
             if missing or unknown:
-                raise ValueError(_bottoms(missing, unknown))
+                raise ValueError(_bottoms(missing, unknown) + (did_you_mean(unknown[0], missing) if unknown else ""))
         if len(set(self.identities.values())) < len(self.parties):
             raise ValueError("a different identity for each party, got one for several")
         return self

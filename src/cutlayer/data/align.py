@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cutlayer.data.digest_shares import DigestShares, share_bits
 from cutlayer.data.ids import DIGEST_BYTES, Digests
-from cutlayer.errors import AlignmentError
+from cutlayer.errors import AlignmentError, NothingInCommon
 from cutlayer.row_arrays import chunks_of, row_array
 
 Positions = npt.NDArray[np.int64]
@@ -153,10 +153,10 @@ def _common(words: Mapping[str, npt.NDArray[np.uint64]], repeated: dict[str, int
     return dict(zip(words, (positions - np.cumsum([0, *counts[:-1]])).T, strict=True))
 
 
-def nothing_in_common(counts: Mapping[str, int]) -> AlignmentError:
+def nothing_in_common(counts: Mapping[str, int]) -> NothingInCommon:
     """The error of tables without a common row, by the number of rows of each party."""
     got = "none of " + ", ".join(f"{count:,} at {party}" for party, count in counts.items())
     remedy = (
         "compare a few ids by eye: is it the same column, written the same way (7, 007 and customer-7 are three ids)?"
     )
-    return AlignmentError.expected("rows that all parties have", got, remedy)
+    return NothingInCommon.expected("rows that all parties have", got, remedy)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Literal
@@ -27,6 +29,8 @@ WHOLE_NUMBER = r"^(0|-?[1-9][0-9]*)$"
 _SEPARATOR = "\x1f"
 """Between the columns of an id of several: the unit separator of ASCII, which no text may hold then."""
 _PUNCTUATION = r"[\s().\-/\x{2010}-\x{2015}\x{00a0}]"
+_PLAIN_NAME = re.compile(r"\w[\w .-]*")
+"""Names that YAML reads without quotes."""
 _SHOWN = 3
 _HASHED_ROWS = 1 << 16
 """Ids that are Python objects at a time, which take ten times the memory of their text."""
@@ -202,9 +206,14 @@ def _whole(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     )
 
 
-def duplicates(text: pa.ChunkedArray, where: str) -> DataError:
-    """The error of a table with repeated ids, which names some."""
+def duplicates(text: pa.ChunkedArray, where: str, columns: Sequence[str] = ()) -> DataError:
+    """The error of a table with repeated ids, which names some; and the rule for them if the columns are named."""
     repeated = [(key, count) for key, count in Counter(text.to_pylist()).items() if count > 1]
     examples = ", ".join(f"{key!r} {count} times" for key, count in repeated[:_SHOWN])
     more = f" and {len(repeated) - _SHOWN} more ids" if len(repeated) > _SHOWN else ""
-    return fault(where, "every id once", examples + more, "one row per id: aggregate them, or set id.duplicates")
+    rule = "set id.duplicates"
+    if columns:
+        named = [name if _PLAIN_NAME.fullmatch(name) else repr(name) for name in columns]
+        column = named[0] if len(named) == 1 else f"[{', '.join(named)}]"
+        rule = f"set id.duplicates, as in id: {{column: {column}, duplicates: first}}"
+    return fault(where, "every id once", examples + more, f"one row per id: aggregate them, or {rule}")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.config.job import TaskKind
+from cutlayer.data.classes import folded, spelt_differently
 from cutlayer.data.columns import category_text, decoded, is_text, number_values, without_nan
 from cutlayer.data.faults import fault
 from cutlayer.row_arrays import chunks_of, row_array
@@ -89,8 +90,10 @@ def encode_label_pieces(
         got = f"only {classes[0]!r}" if classes else "no label"
         raise fault(where, "labels of two classes or more", got, "is it the right column, and are these all the rows?")
     if task == "binary" and len(classes) > 2:
-        remedy = "task: regression" if _is_measured(distinct) else "task: multiclass"
-        raise fault(where, "two classes for task binary", f"{len(classes)} ({_some(classes)})", f"set {remedy}")
+        remedy = "set task: regression" if _is_measured(distinct) else "set task: multiclass"
+        if len(folded(classes)) == 2:
+            remedy = f"{spelt_differently(classes)}, or {remedy}"
+        raise fault(where, "two classes for task binary", f"{len(classes)} ({_some(classes)})", remedy)
     if task == "multiclass" and _is_measured(distinct):
         raise fault(where, "classes", f"{len(classes)} different numbers ({_some(classes)})", "set task: regression")
     codes = row_array(column.count, np.int64)

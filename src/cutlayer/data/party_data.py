@@ -175,7 +175,8 @@ class PartyTable:
             rare_are_odd: Whether to note columns of rare categories, which some bottom models are made for.
         """
         table = next(self._table.batches())
-        return tuple(column_profiles(party, table, self._features, self.label, self.where, rare_are_odd=rare_are_odd))
+        label, task = self.label, self._task
+        return tuple(column_profiles(party, table, self._features, label, self.where, task, rare_are_odd=rare_are_odd))
 
     def values(self, name: str) -> pa.ChunkedArray:
         """Values of any column, in the table's own order.
@@ -318,7 +319,7 @@ class PartyTable:
         if ids.duplicates == "refuse":
             repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
             texts = (id_texts(chunk, ids, self.where) for chunk in self._table.batches(self._ids))
-            raise duplicates(taken(texts, repeated), where)
+            raise duplicates(taken(texts, repeated), where, self._ids)
         kept = first_rows(self.digests, drop=ids.duplicates == "drop")
         if not len(kept):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
 
 from cutlayer.config import FeaturesConfig, FrozenModel
+from cutlayer.config.job import TaskKind
 from cutlayer.data.categories import are_rare
+from cutlayer.data.classes import SHOWN, class_rows, reversed_words, spelt_differently
 from cutlayer.data.columns import Kind, decoded, is_text, kind_of, without_nan
 
 MANY = 20
 """Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""
 _ODD = 0.1
-_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}")
+_DAY = r"(0?[1-9]|[12]\d|3[01])"
+_MONTH = r"(jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\.?"
+_DATE = re.compile(
+    rf"(\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|{_DAY}[-/.]{_DAY}[-/.](\d{{4}}|\d{{2}})"
+    rf"|{_DAY}\.?[ -]{_MONTH}[ -]\d{{2,4}}|{_MONTH} {_DAY},? \d{{4}})([T ].*)?",
+    re.IGNORECASE,
+)
+"""A date by numbers, or with the name of its month, as `05.01.2024`, `1/5/24` and `5 Jan 2024`; not `12-34-56`."""
 _CODE_NAME = re.compile(r"(^|[_ .-])([a-ac-z]?id|code|zip|postcode)$|[a-z](Id|ID|Code)$", re.ASCII)
 """Names such as `uid`, `shop_id` and `movieId`; not `bid`."""
 _PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?")
@@ -39,6 +50,8 @@ class ColumnProfile(FrozenModel):
         distinct: Number of different values; `None` of an image.
         missing: Number of rows without a value.
         notes: What is odd about it, each with a remedy.
+        classes: Number of rows of the label's first ten classes, in ascending order; in batches, of the rows that were
+            profiled. Empty for a feature or a target of a regression.
     """
 
     party: str
@@ -49,10 +62,18 @@ class ColumnProfile(FrozenModel):
     distinct: int | None
     missing: int
     notes: tuple[str, ...] = ()
+    classes: Mapping[str, int] = Field(default_factory=dict)
 
 
 def column_profiles(
-    party: str, table: pa.Table, features: FeaturesConfig, label: str | None, where: str, *, rare_are_odd: bool = True
+    party: str,
+    table: pa.Table,
+    features: FeaturesConfig,
+    label: str | None,
+    where: str,
+    task: TaskKind = "binary",
+    *,
+    rare_are_odd: bool = True,
 ) -> Iterator[ColumnProfile]:
     """Profile the feature columns and the label of a party's own table.
 
@@ -62,6 +83,7 @@ def column_profiles(
         features: Columns that are features, their names written out.
         label: Name of the label column; `None` at a passive party.
         where: Name of the table, for error messages.
+        task: Kind of the labels.
         rare_are_odd: Whether to note columns of rare categories.
     """
     labels = None if label is None else table.column(label)
@@ -71,8 +93,29 @@ def column_profiles(
         kind = "category" if name in stated else kind_of(name, column.type, where)
         yield _profile(party, name, column, kind, labels, meant=name in stated, rare_is_odd=rare_are_odd)
     if label is not None and labels is not None:
-        kind = "number" if pa.types.is_floating(labels.type) else "category"
-        yield _described(party, label, labels, kind, "label", ())
+        yield label_profile(party, label, labels, task, where)
+
+
+def label_profile(party: str, name: str, column: pa.ChunkedArray, task: TaskKind, where: str) -> ColumnProfile:
+    """Profile a label column, with the classes that it has.
+
+    Args:
+        party: Name of the active party.
+        name: Name of the column.
+        column: Its values.
+        task: Kind of the labels.
+        where: Name of the table, for error messages.
+
+    Raises:
+        DataError: classes that have no text.
+    """
+    kind: Kind = "number" if pa.types.is_floating(column.type) else "category"
+    if task == "regression":
+        return _described(party, name, column, kind, "label", ())
+    rows = class_rows(column, where)
+    notes = (spelt_differently([*rows]), reversed_words([*rows])) if is_text(decoded(column).type) else ()
+    described = _described(party, name, column, kind, "label", tuple(filter(None, notes)))
+    return described.model_copy(update={"classes": dict(islice(rows.items(), SHOWN))})
 
 
 def _profile(
@@ -94,10 +137,10 @@ def _profile(
     if not len(present):
         notes = ["it holds no value; exclude it"]
     elif kind == "category" and rare_is_odd and not notes and are_rare(distinct, len(present)):
-        notes = [
-            f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; use a bottom "
-            "model of kind auto (the default) or tabular, or set categories.min_count, such as 5"
-        ]
+        advice = "use a bottom model of kind auto (the default) or tabular, or set categories.min_count, such as 5"
+        if distinct > len(present) / 2:
+            advice += ", or leave it out (features.exclude)"
+        notes = [f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; {advice}"]
     elif distinct == 1 and len(values) > 1:
         notes = [f"every value is {_shown(present[0])}; exclude it"] if not values.null_count else notes
     elif labels is not None and _is_label(values, labels):
@@ -147,9 +190,9 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
             f"{len(distinct):,} different numbers stored as text, such as {_shown(distinct[0])}, so as many categories "
             "without an order; store quantities as numbers, and name codes in features.categorical"
         )
-    elif distinct and sum(_DATE.fullmatch(value) is not None for value in distinct) >= (1 - _ODD) * len(distinct):
+    elif distinct and len(dates := [value for value in distinct if _DATE.fullmatch(value)]) > len(distinct) / 2:
         yield (
-            f"dates as text, such as {_shown(distinct[0])}: each is a category; write them as dates in a Parquet file "
+            f"dates as text, such as {_shown(dates[0])}: each is a category; write them as dates in a Parquet file "
             "(CSV has none) or as numbers of days, or exclude it"
         )
     elif len(distinct) == len(present) > MANY:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutlayer.accounting import NoFormalGuarantee
-from cutlayer.attacks import resolve
+from cutlayer.attacks import Resolved, resolve
 from cutlayer.channel.address import check_fixed_port
 from cutlayer.config import Job, near_miss, validated
-from cutlayer.config.party import LABEL_FREE, LabelFreeConfig
+from cutlayer.config.party import LABEL_FREE, LabelFreeConfig, Role
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit
@@ -61,19 +61,28 @@ def check_job(job: Job, only: str | None = None) -> None:
             wanted = f"no parties.{name}.serving at the active party, which releases no embedding"
             raise ConfigError.expected(wanted, party.serving, "set it at the passive parties")
         if party.role == "passive":
-            resolve(party.audit.catalogue, job.task, "passive")
+            _attacks_of(job, name, "passive")
         if party.role == "passive" and party.audit.fail_above.limits:
             raise ConfigError(
                 f"parties.{name}.audit.fail_above: only the active party, which holds the labels, can measure label_auc"
             )
+    attacks = _attacks_of(job, job.active, "active")
     _check_alternatives(job)
     audit = job.parties[job.active].audit
-    attacks = resolve(audit.catalogue, job.task)
     if not (attacks.labels or attacks.histories) and audit.fail_above.limits:
         wanted = f"an attack that measures what parties.{job.active}.audit.fail_above limits"
         raise ConfigError.expected(
             wanted, f"none for task {job.task}", "name such an attack in audit.attacks, or leave the gate out"
         )
+
+
+def _attacks_of(job: Job, name: str, role: Role) -> Resolved:
+    """The attacks of a party's audit; an error names the party's key, so that its line is found."""
+    try:
+        return resolve(job.parties[name].audit.catalogue, job.task, role)
+    except ConfigError as failure:
+        text = str(failure).replace("audit.attacks", f"parties.{name}.audit.attacks", 1)
+        raise ConfigError(text) from None
 
 
 def _check_alternatives(job: Job) -> None:

@@ -13,8 +13,10 @@ from cutlayer.attacks import resolve
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import Watcher
 from cutlayer.config import Job
+from cutlayer.data.id_examples import with_examples
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
+from cutlayer.errors import NothingInCommon
 from cutlayer.jobs.audit import conclude_audit
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.summary import summary_of
@@ -85,7 +87,10 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
         RunFolder.begun(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size) as threads,
     ):
-        _run_all(job, folder, tables, options, threads, progress)
+        try:
+            _run_all(job, folder, tables, options, threads, progress)
+        except NothingInCommon as failure:
+            raise with_examples(failure, tables) from None
     return folder
 
 

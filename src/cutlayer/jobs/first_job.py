@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config import TableConfig, near_miss
 from cutlayer.config.base import validated
-from cutlayer.data.sources import SOURCES, open_source
+from cutlayer.config.job import TaskKind
+from cutlayer.data.columns import is_text
+from cutlayer.data.profile import ColumnProfile, label_profile
+from cutlayer.data.sources import SOURCES, Source, open_source
+from cutlayer.data.sources.csv_layout import default_delimiter, detected_delimiter
 from cutlayer.errors import ConfigError, DataError
 
 Protected = Literal["labels", "columns", "both", "nothing"]
@@ -34,17 +40,23 @@ class TableSummary:
         columns: Names of its columns.
         rows: Number of its rows.
         distinct: Number of different values of each column.
+        folded: The same after trimming and lower-casing, for columns of text.
+        delimiter: Delimiter of a CSV file, where it is not the one that its ending stands for.
     """
 
     path: Path
     columns: tuple[str, ...]
     rows: int
     distinct: Mapping[str, int]
+    folded: Mapping[str, int] = field(default_factory=dict)
+    delimiter: str | None = None
 
     @property
     def party(self) -> str:
         """A name for its owner, from the file's name."""
-        name = re.sub(r"[^A-Za-z0-9_-]+", "_", self.path.name.partition(".")[0]).strip("-")
+        plain = unicodedata.normalize("NFKD", self.path.name.partition(".")[0].replace("ß", "ss"))
+        plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", plain).strip("-")
         return "party_kind" if name == "kind" else name or "party"
 
 
@@ -94,10 +106,38 @@ def read_table(path: Path) -> TableSummary:
     Raises:
         DataError: It cannot be read.
     """
-    source = open_source(validated(TableConfig, {"path": path}, "table"), path.name)
+    delimiter = _delimiter_of(path)
+    source = _opened(path, delimiter)
     table = source.read(source.names)
     distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
-    return TableSummary(path, tuple(source.names), table.num_rows, distinct)
+    texts = [name for name in source.names if is_text(table.column(name).type)]
+    folded = {name: _distinct_folded(table.column(name)) for name in texts}
+    return TableSummary(path, tuple(source.names), table.num_rows, distinct, folded, delimiter)
+
+
+def _distinct_folded(column: pa.ChunkedArray) -> int:
+    alike = pc.utf8_lower(pc.utf8_trim_whitespace(pc.unique(column)))
+    return int(pc.count_distinct(alike).as_py())
+
+
+def _delimiter_of(path: Path) -> str | None:
+    """The delimiter that a job has to state; `None` for that of the file's ending, and for other formats."""
+    if not _plain(path).endswith(SOURCES["csv"].endings):
+        return None
+    found = detected_delimiter(path)
+    return None if found == default_delimiter(path) else found
+
+
+def _opened(path: Path, delimiter: str | None) -> Source:
+    config = validated(TableConfig, {"path": path, "delimiter": delimiter}, "table")
+    return open_source(config, path.name, path.name)
+
+
+def label_of(job: FirstJob) -> ColumnProfile:
+    """What the label column is taken for: its classes, and what is odd about them."""
+    table = job.owner
+    column = _opened(table.path, table.delimiter).read([job.label]).column(job.label)
+    return label_profile(table.party, job.label, column, task_of(job), table.path.name)
 
 
 def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dict[str, str]:
@@ -177,9 +217,12 @@ def candidates(table: TableSummary, key: str) -> list[str]:
     return sorted(others, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
 
 
-def task_of(job: FirstJob) -> str:
+def task_of(job: FirstJob) -> TaskKind:
     """The kind of the task, by the number of different labels."""
     distinct = job.owner.distinct[job.label]
+    alike = job.owner.folded.get(job.label, distinct)
+    if alike == 2:  # yes and YES are one class that is written in two ways
+        return "binary"
     return "binary" if distinct == 2 else "multiclass" if distinct <= MAX_CLASSES else "regression"
 
 
@@ -200,7 +243,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         shared["parties"][table.party] = {"role": "active" if table is job.owner else "passive"}
     if release:
         bottoms: dict[str, Any] = {name: {"kind": "linear", "width": SKETCH} for name in names[1:]}
-        shared["model"] = {"bottom": {names[0]: {"kind": "mlp", "hidden": [64, 32]}, **bottoms}}
+        shared["model"] = {"bottom": {names[0]: {"kind": "auto"}, **bottoms}}
         # Without a number of epochs the run ends early, at an epoch that depends on labels.
         shared["train"] = {"epochs": EPOCHS, "release": "once"}
     if split := _split(job, labels_protected=release):
@@ -238,7 +281,9 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
         for name in (key, *((job.label,) if table is job.owner else ())):
             if name not in table.columns:
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
-        own: dict[str, Any] = {"table": _relative(table.path, folder), "id": key}
+        file = _relative(table.path, folder)
+        stated = file if table.delimiter is None else {"path": file, "delimiter": table.delimiter}
+        own: dict[str, Any] = {"table": stated, "id": key}
         if table is job.owner:
             own["label"] = job.label
             if not set(table.columns) - {key, job.label, job.split_by}:

@@ -17,11 +17,12 @@ from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect
 from cutlayer.data.batches import Schedule
+from cutlayer.data.id_examples import with_examples
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.split import Split, split_rows
-from cutlayer.errors import DataError
+from cutlayer.errors import DataError, NothingInCommon
 from cutlayer.jobs.cautions import cautions_of
 from cutlayer.jobs.check import check_job, imports_of, notes_of
 from cutlayer.kernels.packed_rows import row_bytes
@@ -153,7 +154,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         for profile in table.profiles(name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)))
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
-    positions = intersect({name: table.digests for name, table in tables.items()})
+    positions = _common(tables)
     sums = tuple(
         total
         for name, table in (tables.items() if secrets is not None else ())
@@ -197,6 +198,14 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         all_runs=sums,
         imports=imports_of(job),
     )
+
+
+def _common(tables: Mapping[str, PartyTable]) -> dict[str, Positions]:
+    """Row numbers of the common rows in each table; an error shows ids, since all tables are here."""
+    try:
+        return intersect({name: table.digests for name, table in tables.items()})
+    except NothingInCommon as failure:
+        raise with_examples(failure, tables) from None
 
 
 def _split(job: Job, table: PartyTable, positions: Positions) -> Split:

@@ -167,6 +167,7 @@ def open_server(
         secrets.token_hex(8),
         timeout=options.timeout,
         greet_only=greet_only,
+        reached=job.parties[job.active].address or "",
         **_transport(job, job.active, options),
     )
 

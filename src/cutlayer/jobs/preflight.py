@@ -11,6 +11,7 @@ from cutlayer.certificates import fingerprint, identity_of
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.security import Security
 from cutlayer.config import Job
+from cutlayer.data.classes import listed_classes
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.errors import CutlayerError
 from cutlayer.jobs.check import check_job
@@ -97,6 +98,8 @@ def _columns(job: Job, name: str, columns: list[Check], cautions: list[Check]) -
     table = open_table(job, name, {})
     for column in table.profiles(name, rare_are_odd=not suits_rare_categories(job.bottom_of(name))):
         columns.append(Check(f"column {column.name}", _taken_for(column)))
+        if column.classes and column.distinct is not None:
+            columns.insert(0, Check(*listed_classes(column.classes, column.distinct)))
         cautions += [Check(f"column {column.name}", note, caution=True) for note in column.notes]
     everything = np.arange(table.rows)
     store = table.prepare(everything, everything).store

@@ -19,7 +19,7 @@ PEER_LOST = 3
 """Exit code whose message names no more than parties, steps and seconds: the hub may read it."""
 # -P: a folder that the hub filled must not provide modules.
 _COMMAND = (sys.executable, "-P", "-m", "cutlayer")
-_LISTENS = re.compile(r"waiting for \S+, which connects to (\S+)")
+_LISTENS = re.compile(r"waiting for \S+, which connects to (?:\S+; this party listens at )?(\S+)")
 _SET_DEATH_SIGNAL = 1
 _GRACE = 10.0
 """Seconds that an aborted party has to close its files before it is killed."""

@@ -101,7 +101,7 @@ def build(name: str, raw: Mapping[str, Any] | None, where: str) -> Protection[An
     """
     known = REGISTRY.get(name)
     if known is None:
-        raise ConfigError(f"{where}.{name}: unknown protection{near_miss(name, list(REGISTRY))}")
+        raise ConfigError(f"{where}.{name}: unknown protection{near_miss(name, [*REGISTRY, BUDGET, LABEL_FREE])}")
     return known(validated(known.config, raw, f"{where}.{name}"))
 
 

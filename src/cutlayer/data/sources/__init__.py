@@ -26,20 +26,21 @@ SOURCES: Mapping[str, type[FileSource]] = {
 """Sources of files by format; a table without a format has that of its file's ending."""
 
 
-def open_source(data: object, party: str) -> Source:
+def open_source(data: object, party: str, where: str | None = None) -> Source:
     """Open a party's table of any kind.
 
     Args:
         data: A `TableConfig`, or anything that `as_table` takes.
         party: Name of the party, for messages.
+        where: What messages call a file instead of party and path.
 
     Raises:
         DataError: no such file, not a file, of unknown format, unreadable, or no table at all.
     """
     if not isinstance(data, TableConfig):
-        where = f"party {party}"
-        return MemorySource(where, as_table(data, where))
-    where = f"party {party}: {data.path}"
+        memory = f"party {party}"
+        return MemorySource(memory, as_table(data, memory))
+    where = where or f"party {party}: {data.path}"
     if not data.path.exists():
         folder = data.path.parent
         tables = [path.name for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
@@ -11,11 +12,14 @@ from pyarrow import csv
 from cutlayer.config import TableConfig
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource
+from cutlayer.data.sources.csv_layout import default_delimiter, detected_delimiter, encoding_fault, ragged_line
+from cutlayer.errors import DataError
 
 EXACT = 2.0**53
 """Smallest whole number that a float need not hold exactly."""
 _BLOCK = 8 * 2**20
 """Bytes of a file that is read in pieces: some 100,000 rows of ten columns."""
+_WRONG_FIELDS = re.compile(r"Expected (?P<fields>\d+) columns, got (?P<got>\d+)")
 
 
 class CsvSource(FileSource):
@@ -78,6 +82,30 @@ class CsvSource(FileSource):
                 first = False
                 yield trimmed
 
+    def unreadable(self, failure: Exception) -> DataError:
+        """The error of a file that cannot be read; it holds no value of the file, which Arrow's text may."""
+        try:
+            wrong = encoding_fault(self.config.path)
+        except (OSError, EOFError, pa.ArrowException):  # a damaged compressed file
+            return super().unreadable(failure)
+        if wrong is not None:
+            got, command = wrong
+            return fault(self.where, "text in UTF-8", got, f"convert the file: {command}")
+        found = _WRONG_FIELDS.search(str(failure))
+        if found is None:
+            return super().unreadable(failure)
+        delimiter, fields = _delimiter(self.config), int(found["fields"])
+        line = ragged_line(self.config.path, delimiter, fields)
+        got = f"{found['got']} in one" if line is None else f"{line[1]:,} in line {line[0]:,}"
+        other = detected_delimiter(self.config.path)
+        remedy = f"put fields that hold {delimiter!r} in double quotes, or fix the line"
+        if other != delimiter:
+            remedy = f"set table.delimiter to {other!r}"
+        elif self.config.columns is not None:
+            remedy = "name every column in table.columns"
+        wanted = f"{fields:,} field{'s' * (fields != 1)} between {delimiter!r} in every row"
+        return fault(self.where, wanted, got, remedy)
+
     def _conversion(self, names: list[str]) -> csv.ConvertOptions:
         return csv.ConvertOptions(
             include_columns=names,
@@ -115,8 +143,11 @@ def typed(text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _layout(config: TableConfig) -> csv.ParseOptions:
-    by_name = "\t" if ".tsv" in config.path.suffixes else ","
-    return csv.ParseOptions(delimiter=config.delimiter or by_name, newlines_in_values=True)
+    return csv.ParseOptions(delimiter=_delimiter(config), newlines_in_values=True)
+
+
+def _delimiter(config: TableConfig) -> str:
+    return config.delimiter or default_delimiter(config.path)
 
 
 def parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:

@@ -1,0 +1,98 @@
+"""The classes of a label column: how many rows each has, which is positive, and what looks like a slip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutlayer.data.columns import category_text, decoded, without_nan
+
+SHOWN = 10
+"""Classes that are listed; of more, their number is stated."""
+_NEGATIVE = frozenset({"no", "n", "false", "0", "nein", "non", "negative", "neg"})
+_POSITIVE = frozenset({"yes", "y", "true", "1", "ja", "oui", "positive", "pos"})
+
+
+def class_rows(column: pa.ChunkedArray, where: str) -> dict[str, int]:
+    """Number of rows of each class, by name, in ascending order of the label values.
+
+    Args:
+        column: Labels as numbers, text or booleans; rows without one count nowhere.
+        where: Name of the data, for error messages.
+
+    Raises:
+        DataError: values that have no text.
+
+    >>> class_rows(pa.chunked_array([["yes", "no", "no"]]), "labels")
+    {'no': 2, 'yes': 1}
+    """
+    counted = pc.value_counts(without_nan(decoded(column)).drop_null())
+    order = pc.array_sort_indices(counted.field("values"))
+    names = category_text(pa.chunked_array([counted.field("values").take(order)]), "label", where).to_pylist()
+    return dict(zip(names, counted.field("counts").take(order).to_pylist(), strict=True))
+
+
+def folded(names: Sequence[str]) -> list[str]:
+    """Names after trimming and lower-casing, each once.
+
+    >>> folded(["YES", "Yes", "no", "yes "])
+    ['yes', 'no']
+    """
+    return list(dict.fromkeys(_fold(name) for name in names))
+
+
+def spelt_differently(names: Sequence[str]) -> str:
+    """A sentence on classes that differ in case or in surrounding spaces alone; empty if none do.
+
+    >>> spelt_differently(["NO", "YES", "no", "yes "])
+    "4 labels are 2 after trimming and lower-casing: 'NO', 'no', 'YES', 'yes '; write them one way"
+    """
+    kept = folded(names)
+    if len(kept) == len(names):
+        return ""
+    groups = {fold: [name for name in names if _fold(name) == fold] for fold in kept}
+    alike = [repr(name) for group in groups.values() if len(group) > 1 for name in group]
+    shown = ", ".join(alike[:SHOWN]) + (", ..." if len(alike) > SHOWN else "")
+    return f"{len(names):,} labels are {len(kept):,} after trimming and lower-casing: {shown}; write them one way"
+
+
+def reversed_words(names: Sequence[str]) -> str:
+    """A sentence on two classes of which the positive one reads as the negative one; empty otherwise.
+
+    >>> reversed_words(["Yes", "no"])
+    "the positive class is 'no', the greater of the two labels, and not 'Yes'; if that is reversed, write 0 and 1"
+    """
+    if len(names) != 2 or _fold(names[0]) not in _POSITIVE or _fold(names[1]) not in _NEGATIVE:
+        return ""
+    return (
+        f"the positive class is {names[1]!r}, the greater of the two labels, and not {names[0]!r}; if that is "
+        "reversed, write 0 and 1"
+    )
+
+
+def listed_classes(rows: Mapping[str, int], distinct: int) -> tuple[str, str]:
+    """Title and text of the classes, for a terminal: of two the positive one first.
+
+    Args:
+        rows: Number of rows of the first classes, in ascending order.
+        distinct: Number of all classes.
+
+    >>> listed_classes({"Yes": 580, "no": 4360}, 2)
+    ('positive class', 'no (4,360 rows); the other: Yes (580)')
+    """
+    if distinct == 2:
+        (other, fewer), (positive, count) = rows.items()
+        return "positive class", f"{_plain(positive)} ({count:,} rows); the other: {_plain(other)} ({fewer:,})"
+    more = f" and {distinct - len(rows):,} more" if distinct > len(rows) else ""
+    shown = ", ".join(f"{_plain(name)} ({count:,})" for name, count in rows.items())
+    return "classes", f"{distinct:,}: {shown}{more}"
+
+
+def _plain(name: str) -> str:
+    return name if name and name == name.strip() else repr(name)
+
+
+def _fold(name: str) -> str:
+    return name.strip().lower()

@@ -1,0 +1,46 @@
+"""The layout of CSV files, from their bytes."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from cutlayer.data.sources.csv_layout import detected_delimiter, encoding_fault, ragged_line
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "delimiter"),
+    [
+        ("t.csv", "id;amount\n1;-312,09\n2;5,00\n", ";"),
+        ("t.csv", 'id,name\n1,"a;b;c"\n2,"d;e"\n', ","),
+        ("t.csv", "id;name, first\n1;Ann\n2;Bo, Cy, Di\n", ";"),
+        ("t.csv", "id\n1\n2\n", ","),
+        ("t.tsv", "id\n1\n", "\t"),
+        ("t.csv", 'id,name\n1,"' + "x" * 200_000, ","),
+        ("t.csv.gz", "id|name\n1|a\n", "|"),
+    ],
+)
+def test_the_delimiter_is_that_of_most_rows(tmp_path: Path, name: str, text: str, delimiter: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    assert detected_delimiter(path) == delimiter
+
+
+def test_lines_are_counted_over_blocks_and_quoted_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutlayer.data.sources.csv_layout._BLOCK", 5)
+    path = tmp_path / "my bank.csv"
+    path.write_text('id,note\n1,"two\nlines"\n2,ä\n3,a,b\n', encoding="utf-8")
+    assert encoding_fault(path) is None
+    assert ragged_line(path, ",", 2) == (5, 3)
+    path.write_bytes("id,note\n1,a\n2,Köln\n".encode("latin1"))
+    assert encoding_fault(path) == (
+        "byte 0xf6 in line 3",
+        "iconv -f latin1 -t utf8 'my bank.csv' > 'my bank-utf8.csv'",
+    )
+    path.write_bytes("id\n1\n".encode("utf-16"))
+    assert encoding_fault(path) == (
+        "byte 0xff in line 1",
+        "iconv -f utf16 -t utf8 'my bank.csv' > 'my bank-utf8.csv'",
+    )
