@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from cutlayer import CutlayerError, LabelDPConfig, MaxNormConfig
+from cutlayer import CutlayerError, LabelDPConfig, MaxNormConfig, VerticalRegressor
 from tests.estimator.tables import ROWS, classifier, tables
 
 X, Y = tables()
@@ -52,7 +54,17 @@ def test_before_fit(call):
         ),
         (X, [1, "a"] * 0, r"expected y as labels \(n,\), one per row, got shape \(0,\)"),
         (X, np.eye(ROWS), r"expected y as labels \(n,\), one per row, got shape \(240, 240\)"),
-        (X, np.zeros(ROWS), "expected labels of two classes or more, got only '0'"),
+        (X, np.zeros(ROWS), "^y: expected labels of two classes or more, got only '0'"),
+        (
+            {**X, "bank": X["bank"].assign(age=[1.0, "old"] * (ROWS // 2))},
+            Y,
+            r"expected columns of one type each, got float, str in column 'age'; convert it: astype\(str\)",
+        ),
+        (
+            {**X, "bank": X["bank"].set_axis(["age", "age"], axis=1)},
+            Y,
+            "party bank: expected every column name once, got 'age' more than once; rename them",
+        ),
     ],
 )
 def test_tables_and_labels(tables, labels, message):
@@ -63,12 +75,12 @@ def test_tables_and_labels(tables, labels, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "VerticalClassifier.train.epochs: expected 'auto' or greater than or equal to 1, got 0"),
+        ({"epochs": 0}, "VerticalClassifier.epochs: expected 'auto' or greater than or equal to 1, got 0"),
         ({"batch_size": 4096}, "4096"),
-        ({"lr": -1.0}, "VerticalClassifier.train.optimizer.lr: expected greater than 0, got -1.0"),
-        ({"patience": 0}, "VerticalClassifier.train.early_stop.patience: expected greater than or equal to 1, got 0"),
+        ({"lr": -1.0}, "VerticalClassifier.lr: expected greater than 0, got -1.0"),
+        ({"patience": 0}, "VerticalClassifier.patience: expected greater than or equal to 1, got 0"),
         ({"test": 0.5, "validation": 0.5}, "expected test . validation below 1, got 1"),
-        ({"bottom": {"kind": "mpl"}}, "model.bottom .bank..kind: unknown kind 'mpl'; did you mean 'mlp'"),
+        ({"bottom": {"kind": "mpl"}}, "bottom .bank..kind: unknown kind 'mpl'; did you mean 'mlp'"),
         ({"attacks": ["nrom"]}, "unknown attack 'nrom'; did you mean 'norm'"),
         ({"compare": ["undefend"]}, "VerticalClassifier.compare.0: expected .* did you mean 'undefended'"),
         ({"key": b"short"}, "expected key as 32 bytes, got 5 bytes; such as secrets.token_bytes"),
@@ -86,6 +98,36 @@ def test_tables_and_labels(tables, labels, message):
 def test_settings(settings, message):
     with pytest.raises(CutlayerError, match=message):
         classifier(**settings).fit(X, Y)
+
+
+def test_an_unknown_argument_names_the_class_and_the_nearest() -> None:
+    with pytest.raises(TypeError, match=r"^VerticalRegressor: no argument 'epoch'; did you mean 'epochs'\?"):
+        VerticalRegressor(epoch=3)
+    assert inspect.signature(VerticalRegressor).parameters["epochs"].default == "auto"
+
+
+def test_indexes_in_another_order_are_refused_and_other_indexes_are_not(fitted) -> None:
+    bank, labels = X["bank"].sample(frac=1.0, random_state=1), pd.Series(Y)
+    shop = pd.DataFrame(X["shop"], columns=["x0", "x1", "x2"])
+    for given, target, name in (
+        ({"bank": bank, "shop": shop}, Y, "shop"),
+        ({"bank": bank, "shop": X["shop"]}, labels, "y"),
+    ):
+        with pytest.raises(CutlayerError, match=f"one order everywhere, .* got an index of {name} with the values"):
+            classifier().fit(given, target)
+    with pytest.raises(CutlayerError, match="expected rows in one order everywhere"):
+        fitted.predict({"bank": bank, "shop": shop})
+    with pytest.raises(CutlayerError, match="reindex y by the index of bank"):
+        fitted.evaluate({"bank": bank, "shop": X["shop"]}, labels)
+    moved = {"bank": X["bank"].set_axis(range(1000, 1000 + ROWS)), "shop": shop}
+    np.testing.assert_array_equal(fitted.predict(moved), fitted.predict(X))
+    assert fitted.evaluate(moved, labels).rows == ROWS
+
+
+def test_names_of_columns_where_a_transformer_left_none() -> None:
+    one = classifier(active=None, columns={"bank": ["balance"], "shop": "rest"})
+    with pytest.raises(CutlayerError, match=r"no column 'balance', since X is an array without names; use positions"):
+        one.fit(np.zeros((ROWS, 3)), Y)
 
 
 def test_a_run_dir_that_holds_a_run(tmp_path):

@@ -20,6 +20,7 @@ from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, RunFolderError
+from cutlayer.estimator.arguments import arguments_named, refuse_unknown
 from cutlayer.estimator.job import job_of
 from cutlayer.estimator.prediction import Evaluation, embed, encode
 from cutlayer.estimator.privacy import Protections
@@ -27,7 +28,16 @@ from cutlayer.estimator.saved import classes_of, columns_of, parameters_of, read
 from cutlayer.estimator.scratch import Scratch
 from cutlayer.estimator.shown import shown
 from cutlayer.estimator.single_table import Columns, divide
-from cutlayer.estimator.tables import Tables, check_mapping, check_rows, labels_of, read, weights_of, with_labels
+from cutlayer.estimator.tables import (
+    Tables,
+    check_mapping,
+    check_order,
+    check_rows,
+    labels_of,
+    read,
+    weights_of,
+    with_labels,
+)
 from cutlayer.estimator.validation import checked, checked_key, value_errors
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
@@ -45,6 +55,7 @@ from cutlayer.training.together import Keys
 class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     """Base class of the classifier and the regressor; `VerticalClassifier` documents the parameters."""
 
+    @refuse_unknown
     def __init__(
         self,
         active: str | None = None,
@@ -115,7 +126,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             CutlayerError: bad input; says which party and what to do.
         """
-        with value_errors():
+        with value_errors(lambda text: arguments_named(text, self.active or next(iter(self.columns or ()), ""))):
+            check_order({**self._tables(X), "y": y, "sample_weight": sample_weight})
             given, labels = self._inputs(X, y)
             weights = weights_of(sample_weight, labels, self.class_weight)
             job = job_of(self, given, self._active(given), self._kind(labels), weighted=weights is not None)
@@ -191,6 +203,12 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.models_ = Models.load(job, folder)
         self.encoders_ = self.models_.encoders
         self.folder_, self.job_, self._supplied, self._scratch = folder, job, key, scratch
+
+    def _tables(self, X: Any) -> Tables:
+        """What is given as rows, by its name in an error: tables by party, or one table."""
+        if self.columns is not None:
+            return {"X": X}
+        return X if isinstance(X, Mapping) else {}
 
     def _inputs(self, X: Any, y: Any) -> tuple[Tables, npt.NDArray[Any]]:
         """Tables by party, and labels.
@@ -358,6 +376,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         return embed(models, stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
 
     def _labelled(self, X: Any, y: Any, absent_parties: Collection[str], *, protected: bool) -> Labelled:
+        check_order({**self._tables(X), "y": y})
         labels, stores = labels_of(y), encode(self.models_, self._given(X), absent_parties)
         counts = {len(labels), *(store.rows for store in stores.values())}
         if len(counts) > 1:

@@ -11,7 +11,7 @@ from torch import Tensor
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import DataError
-from cutlayer.estimator.tables import Tables, check_mapping, check_rows, read
+from cutlayer.estimator.tables import Tables, check_mapping, check_order, check_rows, read
 from cutlayer.serving import Serving
 from cutlayer.serving.models import Models, embedding_of
 
@@ -46,6 +46,7 @@ def encode(models: Models, tables: Tables, absent: Collection[str]) -> dict[str,
         wanted, got = f"a table of {', '.join(needed)}", f"none of {', '.join(missing)}"
         passive = missing != [models.active]
         raise DataError.expected(wanted, got, "name who is absent in `absent`" if passive else "")
+    check_order({name: tables[name] for name in needed})
     chosen = read(tables, needed)
     check_rows(chosen)
     return {name: PartyTable(name, chosen[name], encoder=models.encoders[name]).encode_all() for name in needed}

@@ -68,6 +68,9 @@ def _number(party: str, column: Any, count: int, names: Sequence[Any]) -> int:
         if column in names:
             return names.index(column)
         known = [name for name in names if isinstance(name, str)]
+        if not known:
+            remedy = "use positions, or set_output(transform='pandas') of the transformer before"
+            raise ConfigError(f"columns of {party}: no column {column!r}, since X is an array without names; {remedy}")
         raise ConfigError(f"columns of {party}: no column {column!r}{near_miss(column, known)}")
     if isinstance(column, int | np.integer) and -count <= column < count:
         return int(column) % count

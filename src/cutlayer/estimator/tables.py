@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -92,6 +93,29 @@ def check_mapping(tables: object) -> None:
             type(tables).__name__,
             "or set `columns`, which divides one table",
         )
+
+
+def check_order(given: Mapping[str, Any]) -> None:
+    """Refuse tables whose pandas indexes have the same values in another order: rows are joined by position.
+
+    Equal indexes, and those of different values, are accepted: only the owner knows what such an index means.
+
+    Args:
+        given: Tables, labels and weights by name; those without an index are not compared.
+
+    Raises:
+        DataError: an order differs from that of the first one with an index.
+    """
+    indexes = {name: table.index for name, table in given.items() if hasattr(table, "iloc")}
+    first, *others = indexes or [""]
+    for name in others:
+        index, wanted = indexes[name], indexes[first]
+        if len(index) == len(wanted) and not index.equals(wanted) and Counter(index) == Counter(wanted):
+            raise DataError.expected(
+                "rows in one order everywhere, since they are joined by position",
+                f"an index of {name} with the values of that of {first} in another order",
+                f"reindex {name} by the index of {first}, or reset_index(drop=True) of both if the order is right",
+            )
 
 
 def check_rows(tables: Mapping[str, pa.Table], labels: int | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, overload
 
@@ -28,16 +28,20 @@ class ParameterError(ConfigError, ValueError):
 
 
 @contextmanager
-def value_errors() -> Iterator[None]:
-    """Raise errors of data and of parameters as `ValueError` too."""
+def value_errors(named: Callable[[str], str] = str) -> Iterator[None]:
+    """Raise errors of data and of parameters as `ValueError` too.
+
+    Args:
+        named: Puts an error into other words.
+    """
     try:
         yield
     except (InputError, ParameterError):
         raise
     except DataError as failure:
-        raise InputError(str(failure)) from failure
+        raise InputError(named(str(failure))) from failure
     except ConfigError as failure:
-        raise ParameterError(str(failure)) from failure
+        raise ParameterError(named(str(failure))) from failure
 
 
 @overload

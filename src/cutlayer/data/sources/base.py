@@ -33,9 +33,7 @@ class Source(ABC):
     pieces_are_text = False
 
     def __init__(self, where: str, names: Sequence[str]) -> None:
-        twice = [name for name, count in Counter(names).items() if count > 1 and name]
-        if twice:
-            raise fault(where, "every column name once", ", ".join(map(repr, twice)) + " more than once", "rename them")
+        check_names(where, names)
         self.where = where
         self.names = tuple(names)
 
@@ -171,6 +169,17 @@ class FileSource(Source):
             yield
         except self.failures as failure:
             raise self.unreadable(failure) from failure
+
+
+def check_names(where: str, names: Sequence[object]) -> None:
+    """Refuse a table in which several columns have one name.
+
+    Raises:
+        DataError: some have.
+    """
+    twice = [name for name, count in Counter(names).items() if count > 1 and name != ""]
+    if twice:
+        raise fault(where, "every column name once", ", ".join(map(repr, twice)) + " more than once", "rename them")
 
 
 def first_line(failure: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 
 from cutlayer.data.faults import fault
 from cutlayer.data.images import IMAGE, image_column
-from cutlayer.data.sources.base import Source, first_line
+from cutlayer.data.sources.base import Source, check_names
+from cutlayer.errors import DataError
 
 
 class MemorySource(Source):
@@ -44,13 +46,27 @@ def as_table(data: object, where: str) -> pa.Table:
     try:
         if isinstance(data, Mapping):
             return pa.table({name: _values(values, f"{where}: {name}") for name, values in data.items()})
+        if hasattr(data, "iloc") and hasattr(data, "columns"):
+            check_names(where, [*data.columns])
         if isinstance(data, pa.RecordBatch) or hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
         if isinstance(data, np.ndarray) or hasattr(data, "__array__"):
             return _of_array(np.asarray(data), where)
     except (pa.ArrowException, TypeError, ValueError) as failure:
-        raise fault(where, "columns of one type each", first_line(failure)) from failure
+        raise _mixed(data, failure, where) from failure
     raise fault(where, "a file, a data frame or an array", type(data).__name__)
+
+
+def _mixed(data: Any, failure: Exception, where: str) -> DataError:
+    """The error of a table that Arrow cannot take, with the column if Arrow names it."""
+    text = " ".join(map(str, failure.args))
+    column = re.search(r"Conversion failed for column (.+) with type", text)
+    got = text.partition("\n")[0][:200]
+    if column is not None and hasattr(data, "iloc") and column[1] in data:
+        kinds = sorted({type(value).__name__ for value in data[column[1]]})
+        got = f"{', '.join(kinds)} in column {column[1]!r}"
+    remedy = "convert it: astype(str) for categories, pandas.to_numeric for numbers"
+    return fault(where, "columns of one type each", got, remedy)
 
 
 def _values(values: object, where: str) -> object:

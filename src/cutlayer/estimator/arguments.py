@@ -1,0 +1,70 @@
+"""Errors in the words of a notebook: arguments of an estimator instead of keys of a job file."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+from cutlayer.config import near_miss
+from cutlayer.errors import ConfigError
+from cutlayer.estimator.tables import LABEL, WEIGHT
+
+_P = ParamSpec("_P")
+_ARGUMENTS = {
+    "train.early_stop.patience": "patience",
+    "train.optimizer.lr": "lr",
+    "train.optimizer": "optimizer",
+    "train.split.by": "split_by",
+    "train.split.stratify": "stratify",
+    "train.split.test": "test",
+    "train.split.validation": "validation",
+    "train.batch_size": "batch_size",
+    "train.class_weight": "class_weight",
+    "train.epochs": "epochs",
+    "train.release": "release",
+    "train.seed": "seed",
+    "train.threads": "threads",
+    "model.bottom": "bottom",
+    "model.top": "top",
+}
+"""Arguments by the key of a job that they set."""
+_KEY = re.compile(rf"(?<![\w.])(\w+\.)?({'|'.join(map(re.escape, _ARGUMENTS))})(?!\w)")
+
+
+class ArgumentError(ConfigError, TypeError):
+    """An argument that an estimator does not have; a `TypeError` too, as Python's own."""
+
+
+def arguments_named(text: str, active: str) -> str:
+    """An error with arguments where it names keys of a job, and with `y` and `sample_weight` where it names columns.
+
+    Args:
+        text: The error.
+        active: Name of the active party.
+
+    >>> arguments_named("VerticalClassifier.train.epochs: expected 'auto', got 0", "bank")
+    "VerticalClassifier.epochs: expected 'auto', got 0"
+    >>> arguments_named("party bank: label 'label': expected different labels, got 1 in all rows", "bank")
+    'y: expected different labels, got 1 in all rows'
+    """
+    for column, argument in ((LABEL, "y"), (WEIGHT, "sample_weight")):
+        text = re.sub(rf"party {re.escape(active)}[^:\n]*: {column} '{column}'", argument, text)
+    text = re.sub(r"parties\.[\w-]+\.audit\.attacks", "attacks", text)
+    return _KEY.sub(lambda key: (key[1] or "") + _ARGUMENTS[key[2]], text)
+
+
+def refuse_unknown(init: Callable[_P, None]) -> Callable[_P, None]:
+    """An `__init__` that names the class and a similar argument where it is given one that it does not have."""
+    known = [*inspect.signature(init).parameters][1:]
+
+    @wraps(init)
+    def checked(*given: _P.args, **named: _P.kwargs) -> None:
+        for name in named:
+            if name not in known:
+                raise ArgumentError(f"{type(given[0]).__name__}: no argument {name!r}{near_miss(name, known)}")
+        init(*given, **named)
+
+    return checked
