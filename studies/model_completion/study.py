@@ -53,8 +53,9 @@ class ModelCompletionStudy(Study):
     source = "Sun, Du et al. 2023 (arXiv 2303.18178); attacks of Fu et al. 2022 (USENIX Security)"
     advice = (
         "A departed party with a few labels completes its bottom model far beyond what it would learn from scratch on "
-        "them. DIMIP weakens that only at weights where it also gives up most of what the party adds here; do not "
-        "count on it."
+        "them. DIMIP with a small weight (0.01 on MNIST, 0.03 on CIFAR-10) takes back more than half of that and keeps "
+        "what the party adds; it stays far above chance, and helps little against an attacker with all labels. Larger "
+        "weights give up most of what the party adds."
     )
     settings = (
         "Data: halves of images, the left one and the labels at the active party: MNIST, 12,000 rows, `cnn`, 5 "
