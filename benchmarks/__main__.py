@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import dcor_loss, distance_statistics, kept_memory, marvell_search
+from benchmarks.averaged_noise import AveragedNoise, averaged_noise
 from benchmarks.ddp import DataParallel, ddp
 from benchmarks.dimip_step import StepCosts, dimip_step
 from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
@@ -117,6 +118,10 @@ def _label_defences(_table: str, _rows: int, repeats: int) -> LabelDefences:
     return label_defences(repeats)
 
 
+def _averaged_noise(_table: str, _rows: int, repeats: int) -> AveragedNoise:
+    return averaged_noise(repeats)
+
+
 def _label_embeddings(_table: str, _rows: int, repeats: int) -> LabelEmbeddings:
     return label_embeddings(repeats)
 
@@ -192,6 +197,7 @@ Result = (
     | LabelEmbeddings
     | FeatureAttacksResult
     | LabelStagesResult
+    | AveragedNoise
     | NoiseSpeeds
     | Overheads
     | PredictSpeeds
@@ -243,6 +249,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         _psi,
     ),
     "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
+    "averaged_noise": ("leak of gradients to attacks on the mean of all epochs, --repeats seeds", _averaged_noise),
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
     "feature_attacks": (
         "columns that attacks recover on Adult and Criteo, --repeats seeds",

@@ -2,7 +2,7 @@
 
 import torch
 
-from benchmarks import label_defences, label_embeddings, label_stages, release_attacks
+from benchmarks import averaged_noise, label_defences, label_embeddings, label_stages, release_attacks
 
 
 def test_an_undefended_run_is_read_whole(monkeypatch):
@@ -47,3 +47,13 @@ def test_labels_in_stages_are_compared_with_labels_drawn_before(monkeypatch):
     assert read.metrics["auc"] > 0.85
     assert 0.7 < read.right < 0.9
     assert 0 < read.constant < 0.5
+
+
+def test_noise_that_averages_out_is_read_by_the_mean_of_the_epochs(monkeypatch):
+    monkeypatch.setattr(averaged_noise, "EPOCHS", 3)
+    income = {"income": ("income", "binary", {"gradient_compression": {"keep": 0.004}})}
+    monkeypatch.setattr(averaged_noise, "SETTINGS", income)
+    read = averaged_noise.averaged_noise(1).parties
+    assert [part.party for part in read] == ["census_office", "employer"]
+    assert all(part.averaged > 0.65 for part in read)
+    assert all(0.7 < part.own_columns < 0.95 for part in read)

@@ -1,0 +1,111 @@
+"""What the default audit reads of gradients whose noise averages out, or whose silence is the label, on Adult.
+
+Each setting is a job on the demo's table, 20 epochs, seeds 1, 2, ... for the job. `before` is the strongest of the
+attacks on gradients without `mean_gradient` and `mean_length`, and `averaged` the stronger of these two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cutlayer.config import Job, validated
+from cutlayer.config.load import load_job
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.results.run import RunKind
+from cutlayer.training.together import Keys
+from studies.datasets import ADULT_JOB
+
+EPOCHS, BATCH = 20, 512
+CENSUS = ["age", "education", "education_num", "marital_status", "relationship", "race", "sex", "native_country"]
+SETTINGS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "education (16 classes), iso_noise 5": ("education", "multiclass", {"iso_noise": {"ratio": 5.0}}),
+    "age (regression), noisy_gradient 0.02": ("age", "regression", {"noisy_gradient": {"scale": 0.02}}),
+    "income, gradient_compression 0.004": ("income", "binary", {"gradient_compression": {"keep": 0.004}}),
+}
+"""Label that the bank holds, kind of task, and protection."""
+NEW = ("mean_gradient", "mean_length")
+
+
+@dataclass(frozen=True)
+class AveragedParty:
+    """What is read of one party's gradients; each value is the mean over the seeds.
+
+    Attributes:
+        setting: Name of the setting.
+        party: Name of the passive party.
+        before: Leak to the strongest other attack on gradients.
+        averaged: Leak to the stronger of the two.
+        embedding: Leak to the strongest attack on embeddings.
+        own_columns: Leak of the party's own columns.
+        spread: Standard deviation of `averaged` over the seeds; 0 for one seed.
+    """
+
+    setting: str
+    party: str
+    before: float
+    averaged: float
+    embedding: float
+    own_columns: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class AveragedNoise:
+    """All settings and parties."""
+
+    name: str
+    seeds: int
+    parties: tuple[AveragedParty, ...]
+
+
+def averaged_noise(seeds: int) -> AveragedNoise:
+    """Train and audit every setting with the seeds 1, 2, ..."""
+    parties = []
+    for setting in SETTINGS:
+        runs = [_audited(setting, seed) for seed in range(1, seeds + 1)]
+        for party in runs[0]:
+            columns = list(zip(*(run[party] for run in runs), strict=True))
+            spread = statistics.stdev(columns[1]) if seeds > 1 else 0.0
+            before, averaged, embedding, own = (round(statistics.mean(values), 3) for values in columns)
+            parties.append(AveragedParty(setting, party, before, averaged, embedding, own, round(spread, 4)))
+    return AveragedNoise("averaged_noise", seeds, tuple(parties))
+
+
+def _audited(setting: str, seed: int) -> dict[str, tuple[float, float, float, float]]:
+    """By passive party: before, averaged, embedding and own columns."""
+    job = job_of(setting, seed)
+    key = hashlib.sha256(f"{setting} {seed}".encode()).digest()
+    with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
+        folder = execute(job, Path(scratch) / "run", Options(Keys(Path(scratch), key)), Progress())
+        audit = folder.audit.runs[RunKind.THIS_RUN]
+    read = {}
+    for party in job.passives:
+        own = [leak for leak in audit.leaks if leak.party == party]
+        gradients = {leak.attack: leak.leak for leak in own if leak.message == "gradient"}
+        before = max(value for attack, value in gradients.items() if attack not in NEW)
+        averaged = max(gradients.get(attack, 0.5) for attack in NEW)
+        embedding = max(leak.leak for leak in own if leak.message == "embedding")
+        baseline = audit.baseline(party)
+        read[party] = (before, averaged, embedding, (baseline and baseline.own_columns) or 0.5)
+    return read
+
+
+def job_of(setting: str, seed: int) -> Job:
+    """The job of a setting: the demo's parties, with the label at the bank and at nobody else."""
+    label, task, privacy = SETTINGS[setting]
+    raw: dict[str, Any] = load_job(ADULT_JOB).model_dump()
+    employer = ["workclass", "occupation", "hours_per_week", *(["income"] if label != "income" else [])]
+    raw["parties"]["bank"] |= {"label": label, "privacy": dict(privacy), "audit": {"layers": False}}
+    # The number of years is education itself.
+    raw["parties"]["census_office"]["features"]["include"] = [
+        name for name in CENSUS if name not in (label, f"{label}_num")
+    ]
+    raw["parties"]["employer"]["features"]["include"] = [name for name in employer if name != label]
+    raw["train"] |= {"seed": seed, "threads": 1, "epochs": EPOCHS, "batch_size": BATCH, "keep": "last"}
+    return validated(Job, raw | {"task": task, "compare": []}, "examples/adult.yaml")
