@@ -57,8 +57,8 @@ def test_a_loss_on_the_true_labels_exceeds_eps_although_the_protection_drew(monk
 def test_labels_drawn_anew_by_a_resume_exceed_eps(monkeypatch: pytest.MonkeyPatch) -> None:
     protect = ActiveSetup._protect_labels
 
-    def redrawn(self: ActiveSetup, prepared: Any) -> None:
-        protect(self, prepared)
+    def redrawn(self: ActiveSetup, *given: Any) -> None:
+        protect(self, *given)
         if self._local.resume:
             rows = self._train
             ids = torch.randint(256, (len(rows), 16), generator=torch.Generator().manual_seed(1)).to(torch.uint8)

@@ -18,8 +18,8 @@ def drawn(monkeypatch, labels, **changes) -> torch.Tensor:
     seen: list[torch.Tensor] = []
     protect = ActiveSetup._protect_labels
 
-    def spy(self, prepared):
-        protect(self, prepared)
+    def spy(self, *given):
+        protect(self, *given)
         seen.append(self.labels[self._train].clone())
 
     monkeypatch.setattr(ActiveSetup, "_protect_labels", spy)

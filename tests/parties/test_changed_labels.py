@@ -57,8 +57,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     found: list[Tensor] = []
     protect = ActiveSetup._protect_labels
 
-    def spy(setup: ActiveSetup, prepared: Any) -> None:
-        protect(setup, prepared)
+    def spy(setup: ActiveSetup, *given: Any) -> None:
+        protect(setup, *given)
         found.append(setup.labels)
 
     monkeypatch.setattr(ActiveSetup, "_protect_labels", spy)

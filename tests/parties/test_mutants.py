@@ -237,8 +237,8 @@ class SkipsOneParty(ActiveStep):
 class SkipsLabels(ActiveSetup):
     """Trains on the true labels."""
 
-    def _protect_labels(self, prepared: Any) -> None:
-        super()._protect_labels(prepared)
+    def _protect_labels(self, *given: Any) -> None:
+        super()._protect_labels(*given)
         self.state.chain._coverage._covered.clear()
         self.labels = self.truth
 
