@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores, Target, nonzero_rows
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, rows_by_steps, run_scores
 from cutlayer.channel.followed import NO_STEP
 from cutlayer.errors import NotApplicable
@@ -37,10 +37,11 @@ class MeanLength(HistoryAttack):
         sums = {name: torch.zeros(size, dtype=torch.float64) for name in ("", "silence", "entries")}
         counts = torch.zeros(size, dtype=torch.float64)
         for epoch, matrix in view.matrices(Target.GRADIENT):
-            sent = _in_sent_steps(epoch.steps, matrix)
+            present = nonzero_rows(matrix)
+            sent = _in_sent_steps(epoch.steps, present)
             counts += sent
             sums[""] += _relative_lengths(matrix, rows_by_steps(epoch.steps, sent))
-            sums["silence"] += sent & ~matrix.any(dim=1)
+            sums["silence"] += sent & ~present
             sums["entries"] += (matrix != 0).double().mean(dim=1) * sent
         if not bool(counts.any()):
             raise NotApplicable.expected("cut gradients that are not all zero", "none")
@@ -48,10 +49,9 @@ class MeanLength(HistoryAttack):
         return run_scores(view, means.pop(""), counts > 0, **means)
 
 
-def _in_sent_steps(steps: Tensor, matrix: Tensor) -> Tensor:
-    """Rows whose step sent any followed row more than zeros, bool (n,)."""
-    silent = ~torch.isin(steps, steps[matrix.any(dim=1)])
-    return (steps != NO_STEP) & ~silent
+def _in_sent_steps(steps: Tensor, present: Tensor) -> Tensor:
+    """Rows (n,) whose step sent any followed row more than zeros, bool (n,)."""
+    return (steps != NO_STEP) & torch.isin(steps, steps[present])
 
 
 def _relative_lengths(matrix: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
