@@ -12,6 +12,7 @@ from studies.forward_leakage.claims import (
     GRADIENT,
     HIDDEN,
     LEARNED,
+    MORE_STEPS,
     PAPER_COST,
     PAPER_PAIRS,
     Forms,
@@ -41,7 +42,7 @@ def forward_page(results: Results, forms: Forms) -> Page:
         (
             Section("", (ClaimsTable(ForwardClaims(results, forms).all()),)),
             Section("Leak against utility (figures 3 to 7)", (_tradeoff_chart(results, forms), _LEAKS)),
-            *(_group(results, group) for group in ("Criteo", "Criteo, 1 top layer", *PAPER_PAIRS)),
+            *(_group(results, group) for group in ("Criteo", MORE_STEPS, "Criteo, 1 top layer", *PAPER_PAIRS)),
             _layers(results, forms),
             _forms(results, forms),
             _costs(results, forms),

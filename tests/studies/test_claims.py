@@ -124,6 +124,18 @@ def forward(changes: dict[str, tuple[float, float]], spread: float = 0.001) -> l
     return ForwardClaims(Results(runs_of("Criteo", settings, spread)), FORMS).all()
 
 
+def test_the_term_is_judged_with_more_steps_too() -> None:
+    settings = {
+        "undefended": (0.72, 0.76),
+        "dcor alpha 0.03, best": (0.715, 0.52),
+        "dcor alpha 0.03, paper": (0.5, 0.51),
+    }
+    claims = ForwardClaims(Results(runs_of("Criteo, batch 1024", settings, 0.001)), FORMS).all()
+    assert verdict(claims, "batch 1024: `dcor alpha 0.03, best` hides") == HOLDS
+    assert verdict(claims, "batch 1024: `dcor alpha 0.03, paper` hides") == FAILS
+    assert verdict(claims, "batch 1024, undefended") == FAILS  # the leak is above the test AUC
+
+
 def test_what_collapses_does_not_hold() -> None:
     claims = forward({})
     assert verdict(claims, "paper's form", "trains (") == FAILS
