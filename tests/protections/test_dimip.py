@@ -216,7 +216,7 @@ def test_a_protection_without_metrics_of_an_epoch_adds_none():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "lam"),
         ({"lam": -0.1}, "lam"),
@@ -229,8 +229,8 @@ def test_a_protection_without_metrics_of_an_epoch_adds_none():
         ({"lambda": 0.5}, "lam"),
     ],
 )
-def test_bad_options_are_named(options, told):
-    with pytest.raises(ConfigError, match=told):
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ConfigError, match=message):
         build("dimip", options, "privacy")
 
 

@@ -54,7 +54,7 @@ class Assembler:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._most = limits.frame_bytes
+        self._max_bytes = limits.frame_bytes
         self._parts: list[memoryview] = []
         self._missing = 0
 
@@ -74,8 +74,8 @@ class Assembler:
             return END
         if kind == _START and not self._missing and len(chunk) >= _START_HEAD.size:
             self._missing = _START_HEAD.unpack_from(chunk)[1]
-            if self._missing > self._most:
-                raise ProtocolError.expected(f"a frame of at most {self._most} bytes", self._missing)
+            if self._missing > self._max_bytes:
+                raise ProtocolError.expected(f"a frame of at most {self._max_bytes} bytes", self._missing)
             return self._extended(memoryview(chunk)[_START_HEAD.size :])
         if kind == _MORE and self._missing:
             return self._extended(memoryview(chunk)[_MORE_HEAD.size :])

@@ -162,7 +162,7 @@ def _nbytes(epoch: FollowedEpoch) -> int:
     return sum(matrix.nbytes + 2 * ENTRY_BYTES for matrix in matrices)
 
 
-def write_kept(folder: Path, epoch: int, embeddings: Tensor) -> None:
+def write_own_embeddings(folder: Path, epoch: int, embeddings: Tensor) -> None:
     """Write the embeddings of the followed rows by a party's own weights at the end of an epoch.
 
     Args:
@@ -174,17 +174,17 @@ def write_kept(folder: Path, epoch: int, embeddings: Tensor) -> None:
     write_tensors(folder / f"kept-{epoch:04d}.safetensors", {"embedding": embeddings}, {"epoch": str(epoch)})
 
 
-def read_kept(folder: Path) -> dict[int, Tensor]:
+def read_own_embeddings(folder: Path) -> dict[int, Tensor]:
     """Embeddings by a party's own weights, float32 (n, width), by epoch; empty where none were recorded.
 
     Raises:
         DataError: A file is damaged.
     """
-    kept = {}
+    by_epoch = {}
     for path in sorted(folder.glob("kept-*.safetensors")):
         try:
             tensors, header = read_tensors(path)
-            kept[int(header["epoch"])] = tensors["embedding"]
+            by_epoch[int(header["epoch"])] = tensors["embedding"]
         except (LookupError, TypeError, ValueError) as damage:
             raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
-    return kept
+    return by_epoch

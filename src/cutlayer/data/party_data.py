@@ -229,7 +229,7 @@ class PartyTable:
         if not encoding and not self.label and not self.weight:
             return Prepared(store, encoder, None, digests)
         where = f"{self.where} (rows in the common order)"
-        rows = positions if self._table.kept is None else gathered(self._table.kept, positions)
+        rows = positions if self._table.remaining is None else gathered(self._table.remaining, positions)
         with scratch_folder(folder) as scratch:
             kinds = feature_kinds(large.schema, encoding, self._features, self._encoder, where) if encoding else {}
             others = [name for name in (self.label, self.weight) if name]
@@ -320,11 +320,11 @@ class PartyTable:
             repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
             texts = (id_texts(chunk, ids, self.where) for chunk in self._table.batches(self._ids))
             raise duplicates(taken(texts, repeated), where, self._ids)
-        kept = first_rows(self.digests, drop=ids.duplicates == "drop")
-        if not len(kept):
+        remaining = first_rows(self.digests, drop=ids.duplicates == "drop")
+        if not len(remaining):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
-        self.digests = self.digests[kept]
-        self._table.keep(kept)
+        self.digests = self.digests[remaining]
+        self._table.keep(remaining)
 
     def _digested(self, ids: IdConfig, kinds: set[IdKind]) -> Iterator[Digests]:
         """Digests of the ids, batch after batch; their kinds are added to `kinds`."""

@@ -95,10 +95,10 @@ def shadow_confidences(rows: Tensor, shadows: Shadows) -> Confidences:
     for pair in range(SHADOW_PAIRS):
         order = rows[torch.randperm(len(rows))]
         own = shadows.rows[torch.randperm(len(shadows.rows))[:further]]
-        for number, half in enumerate(order.tensor_split(2)):
-            view_of = shadows.train(torch.cat([half, own]).sort().values, 2 * pair + number)
+        for number, part in enumerate(order.tensor_split(2)):
+            view_of = shadows.train(torch.cat([part, own]).sort().values, 2 * pair + number)
             values.append(confidence(view_of(rows), shadows.task))
-            inside.append(torch.isin(rows, half))
+            inside.append(torch.isin(rows, part))
     return Confidences(torch.stack(values), torch.stack(inside))
 
 

@@ -46,9 +46,9 @@ class Membership(FeatureAttack[Scores]):
         inputs, membership = [], []
         for number in range(SHADOWS):
             order = shadows.rows[torch.randperm(len(shadows.rows))]
-            half = len(order) // 2
-            view_of = shadows.train(order[:half].sort().values, number)
-            for rows, member in ((order[:half][:MAX_SHADOW_ROWS], 1), (order[half:][:MAX_SHADOW_ROWS], 0)):
+            middle = len(order) // 2
+            view_of = shadows.train(order[:middle].sort().values, number)
+            for rows, member in ((order[:middle][:MAX_SHADOW_ROWS], 1), (order[middle:][:MAX_SHADOW_ROWS], 0)):
                 inputs.append(row_signals(view_of(rows), shadows.task))
                 membership.append(torch.full((len(rows),), member))
         model = fit(torch.cat(inputs).numpy(), torch.cat(membership).numpy())
