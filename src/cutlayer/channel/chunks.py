@@ -18,8 +18,6 @@ from cutlayer.channel.codec import Limits
 from cutlayer.errors import ProtocolError
 
 CHUNK_BYTES = 2**20
-HEAD = 5
-"""Bytes of a chunk at most besides those of the frame, that of `ACK` excepted."""
 
 _START, _MORE, _ACK, _END = 1, 2, 3, 4
 END = bytes([_END])

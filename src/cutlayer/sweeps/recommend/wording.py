@@ -15,6 +15,7 @@ from cutlayer.durable import write_whole
 from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Table, number, table
 from cutlayer.results.metric_names import name_of
+from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.sweeps.recommend.candidates import Candidates
 from cutlayer.sweeps.recommend.result import Checked, Recommendation, by_reason
 
@@ -68,7 +69,7 @@ def front_table(result: Recommendation) -> Table:
 
 
 def _excess(value: float | None) -> str:
-    return "n/a" if value is None else excess(value)
+    return NOT_AVAILABLE if value is None else excess(value)
 
 
 def not_tried(result: Recommendation) -> str:
