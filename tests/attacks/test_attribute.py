@@ -9,7 +9,7 @@ from cutlayer.attacks.feature.attribute import MIN_PROBABILITY, best_share, prob
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import measure_inferences
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 
 ABOUT = {"run": "this run", "party": "telco", "attack": "attribute", "release": "toy", "known": 0, "rows": 0}

@@ -8,7 +8,7 @@ from cutlayer.attacks.feature.base import FeatureView, encoded_matrix
 from cutlayer.attacks.feature.exact import Matcher, decoded, fit_bottom, precision_root
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import measure_reconstruction
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 from tests.conformance.feature_world import COLUMNS, Tanh
 

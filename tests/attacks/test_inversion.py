@@ -13,7 +13,7 @@ from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import auxiliary_indices
 from cutlayer.audit.features.images import ImagePairs
 from cutlayer.audit.features.measures import measure_reconstruction
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.images import ImageSpec
 from cutlayer.errors import DataError
 from cutlayer.results.features import FeatureResult

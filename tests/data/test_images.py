@@ -14,7 +14,8 @@ from pyarrow import parquet
 
 from cutlayer.config import FeaturesConfig, TableConfig, validated
 from cutlayer.data import PartyTable, Store
-from cutlayer.data.encoding import ColumnSpec, Encoder
+from cutlayer.data.encoded import ColumnSpec
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.images import ImageSpec, image_column
 from cutlayer.data.partition import columns, halves, part_of, views
 from cutlayer.errors import ConfigError, DataError

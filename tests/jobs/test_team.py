@@ -20,7 +20,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.team import on_lane, team_of
 from cutlayer.models import Inputs
-from cutlayer.parties.lanes import Labels
+from cutlayer.parties.active_model import Labels
 from cutlayer.parties.leading import SharedLabels
 from cutlayer.parties.team import Team
 from cutlayer.tasks import Task

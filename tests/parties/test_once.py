@@ -23,7 +23,7 @@ from cutlayer.parties import release
 from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import PassiveView
+from cutlayer.protections.views import PassiveView
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from cutlayer.training.together import Keys
 from tests.parties.interruptions import Calls, Crash, Dying, assert_equal, crashed_at_rename, interrupted

@@ -24,8 +24,8 @@ from cutlayer.kernels.row_gradients import row_gradients
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.protections import DPBottom, build, build_chain, dp_bottom
-from cutlayer.protections.base import Mode, PassiveView, Update
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.views import Mode, PassiveView, Update
 from tests.protections.float_attack import impossible
 from tests.protections.setup import KEY, context
 

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from cutlayer.accounting import ReleasePlan
 from cutlayer.kernels.contrastive import contrastive_loss
 from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
-from cutlayer.protections.base import Mode, PassiveView
+from cutlayer.protections.views import Mode, PassiveView
 from tests.protections.setup import protection, resume, saved
 
 N, WIDTH, CLIP, TAIL = 60, 8, 1.5, 0.05

@@ -11,7 +11,7 @@ from scipy import stats
 from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
 from cutlayer.protections import REGISTRY, build
-from cutlayer.protections.base import Mode
+from cutlayer.protections.views import Mode
 from tests.protections.setup import context, resume, saved, view
 
 STEPS = 4000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 from cutlayer.tasks import Task
 

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from cutlayer.config import CategoriesConfig, FeaturesConfig, NumbersConfig
 from cutlayer.data.categories import FIRST, CategoryEncoder, fnv1a
 from cutlayer.data.columns import category_text, feature_names, is_coded_text, number_values
-from cutlayer.data.encoding import CHUNK_ROWS, Encoder, FittedColumn, chosen_kind, finite, stated
+from cutlayer.data.encoded import CHUNK_ROWS
+from cutlayer.data.encoding import Encoder, FittedColumn, chosen_kind, finite, stated
 from cutlayer.data.faults import fault
 from cutlayer.data.numbers import NumberEncoder, quartile_scale, transformed
 from cutlayer.data.quantiles import QuantileEncoder

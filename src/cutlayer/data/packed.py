@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.data.columns import Kind, category_text, is_coded_text, number_values
-from cutlayer.data.encoding import CHUNK_ROWS
+from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
 from cutlayer.durable import create
 

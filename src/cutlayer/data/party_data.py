@@ -20,7 +20,8 @@ from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import feature_names
 from cutlayer.data.common_columns import CommonColumns, feature_kinds
 from cutlayer.data.digest_shares import has_duplicates
-from cutlayer.data.encoding import Encoder, together
+from cutlayer.data.encoded import concatenate
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
     WHOLE_NUMBER,
@@ -264,7 +265,7 @@ class PartyTable:
         if self._encoder is None:
             raise fault(self.where, "the encoder of an earlier run", "none", "give it when the table is opened")
         parts = [self._encoder.transform(chunk, self.where) for chunk in self._table.batches()]
-        return Store.in_memory(together(parts), self._encoder.columns)
+        return Store.in_memory(concatenate(parts), self._encoder.columns)
 
     def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
         if self.label is None:

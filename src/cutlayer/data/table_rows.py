@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cutlayer.data.align import Positions
 from cutlayer.data.columns import decoded
-from cutlayer.data.encoding import CHUNK_ROWS
+from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.large import LargeTable, read_or_open
 from cutlayer.data.sources.base import Source
 from cutlayer.data.taken import taken
