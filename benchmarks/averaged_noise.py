@@ -6,23 +6,17 @@ attacks on gradients without `mean_gradient` and `mean_length`, and `averaged` t
 
 from __future__ import annotations
 
-import hashlib
 import statistics
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
+from benchmarks.adult import adult_job, scratch_keys
+from cutlayer.config import Job
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.run import RunKind
-from cutlayer.training.together import Keys
-from studies.datasets import ADULT_JOB
 
 EPOCHS, BATCH = 20, 512
-CENSUS = ["age", "education", "education_num", "marital_status", "relationship", "race", "sex", "native_country"]
 SETTINGS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "education (16 classes), iso_noise 5": ("education", "multiclass", {"iso_noise": {"ratio": 5.0}}),
     "age (regression), noisy_gradient 0.02": ("age", "regression", {"noisy_gradient": {"scale": 0.02}}),
@@ -80,9 +74,8 @@ def averaged_noise(seeds: int) -> AveragedNoise:
 def _audited(setting: str, seed: int) -> dict[str, tuple[float, float, float, float]]:
     """By passive party: before, averaged, embedding and own columns."""
     job = job_of(setting, seed)
-    key = hashlib.sha256(f"{setting} {seed}".encode()).digest()
-    with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
-        folder = execute(job, Path(scratch) / "run", Options(Keys(Path(scratch), key)), Progress())
+    with scratch_keys(f"{setting} {seed}") as (scratch, keys):
+        folder = execute(job, scratch / "run", Options(keys), Progress())
         audit = folder.audit.runs[RunKind.THIS_RUN]
     read = {}
     for party in job.passives:
@@ -99,13 +92,6 @@ def _audited(setting: str, seed: int) -> dict[str, tuple[float, float, float, fl
 def job_of(setting: str, seed: int) -> Job:
     """The job of a setting: the demo's parties, with the label at the bank and at nobody else."""
     label, task, privacy = SETTINGS[setting]
-    raw: dict[str, Any] = load_job(ADULT_JOB).model_dump()
-    employer = ["workclass", "occupation", "hours_per_week", *(["income"] if label != "income" else [])]
-    raw["parties"]["bank"] |= {"label": label, "privacy": dict(privacy), "audit": {"layers": False}}
-    # The number of years is education itself.
-    raw["parties"]["census_office"]["features"]["include"] = [
-        name for name in CENSUS if name not in (label, f"{label}_num")
-    ]
-    raw["parties"]["employer"]["features"]["include"] = [name for name in employer if name != label]
-    raw["train"] |= {"seed": seed, "threads": 1, "epochs": EPOCHS, "batch_size": BATCH, "keep": "last"}
-    return validated(Job, raw | {"task": task, "compare": []}, "examples/adult.yaml")
+    added = {"employer": ("income",)} if label != "income" else {}
+    train = {"seed": seed, "epochs": EPOCHS, "batch_size": BATCH, "keep": "last"}
+    return adult_job(privacy, {"layers": False}, label=label, task=task, added=added, **train)

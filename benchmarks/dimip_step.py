@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from cutlayer.models import Inputs
 from cutlayer.models.mlp import MlpBottom, MlpBottomConfig
 from cutlayer.protections import build
-from cutlayer.protections.base import ActiveView, Context, Mode
+from cutlayer.protections.base import Context
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.views import ActiveView, Mode
 from cutlayer.tasks import Task
 
 PEER = "passive"

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from benchmarks.local_training import CATEGORIES, CODES, LR, NUMBERS, Centralised
 from cutlayer.protections import REGISTRY, build
-from cutlayer.protections.base import ActiveView, Context, Mode, Protection
+from cutlayer.protections.base import Context, Protection
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.views import ActiveView, Mode
 from cutlayer.tasks import Task
 
 WIDTH = 128

@@ -6,28 +6,21 @@ the job, and every message to the census office is attacked. Noise comes from a 
 
 from __future__ import annotations
 
-import hashlib
 import statistics
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks import adult
 from benchmarks.release_attacks import Releases, known_half, leak, without_labels
 from cutlayer.channel.transcript import Step
-from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
 from cutlayer.jobs.execute import Progress
 from cutlayer.tasks import Task
-from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, open_table, train_together
-from studies.datasets import ADULT_JOB
 
-ACTIVE, PARTY = "bank", "census_office"
+PARTY = "census_office"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "undefended": {},
     "marvell, paper, sum_kl 0.16": {"marvell": {"sum_kl": 0.16, "form": "paper"}},
@@ -130,14 +123,7 @@ def trained(setting: str, privacy: Mapping[str, Any], seed: int, **train: Any) -
         seed: seed of the job.
         train: further settings of `train`.
     """
-    raw = load_job(ADULT_JOB).model_dump()
     audit = {"attacks": [], "rows": 2**20, "layers": False, "every": "end", "max_megabytes": 1}
-    raw["parties"][ACTIVE] |= {"privacy": dict(privacy), "audit": audit}
-    raw["train"] |= {"seed": seed, "threads": 1, **train}
-    job = validated(Job, raw | {"compare": []}, "examples/adult.yaml")
-    messages, key = Messages(), hashlib.sha256(f"{setting} {seed}".encode()).digest()
-    with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
-        folder = RunFolder.create(Path(scratch) / "run", resume=False)
-        tables = {name: open_table(job, name, {}) for name in job.parties}
-        run = train_together(job, folder, tables, Keys(Path(scratch), key), messages)
+    messages = Messages()
+    run = adult.trained(adult.adult_job(privacy, audit, seed=seed, **train), f"{setting} {seed}", messages)
     return float(run.active.metrics["auc"]), messages

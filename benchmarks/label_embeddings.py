@@ -73,7 +73,7 @@ def label_embeddings(seeds: int) -> LabelEmbeddings:
             embeddings = {party: messages.releases(party).embeddings[-1].double() for party in PARTIES}
             read.append({party: embedding_leaks(e, messages.labels) for party, e in embeddings.items()})
         leaks = {
-            party: {name: round(statistics.mean(one[party][name] for one in read), 3) for name in read[0][party]}
+            party: {name: round(statistics.mean(item[party][name] for item in read), 3) for name in read[0][party]}
             for party in PARTIES
         }
         settings.append(Hidden(setting, round(statistics.mean(aucs), 4), leaks))

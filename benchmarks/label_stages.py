@@ -7,20 +7,12 @@ the census office. Noise comes from a supplied key: results repeat.
 
 from __future__ import annotations
 
-import hashlib
 import statistics
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
+from benchmarks.adult import adult_job, trained
 from cutlayer.jobs.execute import Progress
-from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, open_table, train_together
-from studies.datasets import ADULT_JOB
 
 EPOCHS, EPS = 8, 1.0
 SETTINGS: Mapping[str, tuple[str, str, int]] = {
@@ -80,20 +72,10 @@ def label_stages(seeds: int) -> LabelStagesResult:
 
 def _trained(label: str, correction: str, stages: int, seed: int) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Test metrics, and the protection's own numbers."""
-    raw: dict[str, Any] = load_job(ADULT_JOB).model_dump()
     privacy = {"label_dp": {"eps": EPS, "stages": stages, "changed_labels": "redraw", "correction": correction}}
-    raw["parties"]["bank"] |= {"privacy": privacy, "label": label, "audit": {"attacks": [], "every": "never"}}
-    if label != "income":
-        raw |= {"task": "multiclass"}
-        features = raw["parties"]["census_office"]["features"]
-        # The number of years is education itself.
-        features["include"] = [name for name in features["include"] if name not in (label, f"{label}_num")]
-    raw["train"] |= {"seed": seed, "threads": 1, "epochs": EPOCHS}
-    job = validated(Job, raw | {"compare": []}, "examples/adult.yaml")
-    key = hashlib.sha256(f"{label} {EPS} {seed}".encode()).digest()
-    with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
-        folder = RunFolder.create(Path(scratch) / "run", resume=False)
-        tables = {name: open_table(job, name, {}) for name in job.parties}
-        run = train_together(job, folder, tables, Keys(Path(scratch), key), Progress())
-    (evidence,) = (item for item in run.active.evidence if item.protection == "label_dp")
+    audit = {"attacks": [], "every": "never"}
+    task = "binary" if label == "income" else "multiclass"
+    job = adult_job(privacy, audit, label=label, task=task, seed=seed, epochs=EPOCHS)
+    run = trained(job, f"{label} {EPS} {seed}", Progress())
+    (evidence,) = (evidence for evidence in run.active.evidence if evidence.protection == "label_dp")
     return run.active.metrics, evidence.metrics

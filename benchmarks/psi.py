@@ -126,7 +126,7 @@ def theirs(rows: int) -> int:
     """The same by openmined-psi, as its documentation shows."""
     import private_set_intersection.python as psi
 
-    bank, telco = ([str(one) for one in range(start, start + rows)] for start in (0, rows // 2))
+    bank, telco = ([str(item) for item in range(start, start + rows)] for start in (0, rows // 2))
     client, server = psi.client.CreateWithNewKey(True), psi.server.CreateWithNewKey(True)
     setup = server.CreateSetupMessage(0.0, rows, telco, psi.DataStructure.RAW)
     response = server.ProcessRequest(client.CreateRequest(bank))
@@ -162,7 +162,7 @@ class Peak(threading.Thread):
     def run(self) -> None:
         """Keep the largest sum."""
         while True:
-            pids = [os.getpid(), *(one.pid for one in multiprocessing.active_children())]
+            pids = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
             self.megabytes = max(self.megabytes, sum(map(_resident, pids)))
             time.sleep(0.2)
 
@@ -178,7 +178,7 @@ def _resident(pid: int | None) -> float:
 def _cpu() -> float:
     """Processor seconds of this process and of those that it started and that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(item.ru_utime + item.ru_stime for item in used)
 
 
 if __name__ == "__main__":

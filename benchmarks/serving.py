@@ -16,7 +16,7 @@ from benchmarks.serving_kills import DEADLINE_MS, Kills, kill_under_load, median
 from benchmarks.serving_load import WARM_UP, Load, generate_for
 from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, context, start_parties, train_adult
 from cutlayer.config.load import load_job
-from cutlayer.data.encoding import ColumnSpec, Encoded
+from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.store import Store
 from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.online.features import FeatureStore, IdIndex

@@ -71,11 +71,11 @@ class Party:
 
     def start(self) -> dict[str, str]:
         """Start the process, and wait until it has loaded its part; returns its addresses."""
-        told = context.Queue()
-        self._process = context.Process(target=_serve, args=(self.run, self.name, self.serve, told), daemon=True)
+        result = context.Queue()
+        self._process = context.Process(target=_serve, args=(self.run, self.name, self.serve, result), daemon=True)
         self._process.start()
         try:
-            self.started = json.loads(told.get(timeout=PATIENCE))
+            self.started = json.loads(result.get(timeout=PATIENCE))
         except queue.Empty:
             raise RuntimeError(f"{self.name} did not start") from None
         return self.started
@@ -120,12 +120,12 @@ def start_parties(
     return {active: leader, **others}
 
 
-def _serve(run: Path, name: str, serve: Mapping[str, Any], told: Any) -> None:
+def _serve(run: Path, name: str, serve: Mapping[str, Any], message: Any) -> None:
     private = validated(PrivateFile, {"serve": serve}, "party")
 
     def started(about: Mapping[str, str]) -> None:
         freeze_loaded()
-        told.put(json.dumps(dict(about)))
+        message.put(json.dumps(dict(about)))
 
     trained = TrainedParty.open(run, name)
     if name == trained.job.active:

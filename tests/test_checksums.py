@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from cutlayer import checksum, row_arrays
-from cutlayer.data.encoding import ColumnSpec, Encoded
+from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.store import Store, write_store
 from cutlayer.errors import DataError
 from cutlayer.tensor_file import read_tensors, write_tensors

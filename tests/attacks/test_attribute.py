@@ -9,7 +9,7 @@ from cutlayer.attacks.feature.attribute import MIN_PROBABILITY, best_share, prob
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import measure_inferences
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 
 ABOUT = {"run": "this run", "party": "telco", "attack": "attribute", "release": "toy", "known": 0, "rows": 0}
@@ -25,8 +25,8 @@ def world() -> tuple[FeatureView, Auxiliary, tuple[torch.Tensor, torch.Tensor]]:
     plan[-5:] = 3
     street, numbers = torch.randint(0, 40, (ROWS,), generator=draw), torch.randn(ROWS, 2, generator=draw)
     hot = torch.nn.functional.one_hot(plan, 4).float()
-    told = torch.cat([hot, numbers[:, :1] + 2 * torch.randn(ROWS, 1, generator=draw)], dim=1)
-    embeddings = told + 0.45 * torch.randn(told.shape, generator=draw)
+    result = torch.cat([hot, numbers[:, :1] + 2 * torch.randn(ROWS, 1, generator=draw)], dim=1)
+    embeddings = result + 0.45 * torch.randn(result.shape, generator=draw)
     codes = torch.stack([plan, street], dim=1).int()
     known = Auxiliary(COLUMNS, torch.arange(KNOWN), codes[:KNOWN], numbers[:KNOWN])
     return FeatureView("telco", torch.arange(ROWS) + 7, embeddings), known, (codes[KNOWN:], numbers[KNOWN:])
@@ -37,8 +37,8 @@ def test_figures_are_those_of_scikit_learn_beside_the_majority() -> None:
     made = Attribute()(view, Knowledge(auxiliary_rows=known))
     assert made.keys() == {"plan", "age", "bill"}
     figures = list(measure_inferences(made, (codes, numbers), ABOUT, 0, "bill"))
-    assert [one.column for one in figures] == ["plan", "bill"]
-    columns = {one.column: one for one in figures[0].columns}
+    assert [figure.column for figure in figures] == ["plan", "bill"]
+    columns = {column.column: column for column in figures[0].columns}
     old = (numbers[:, 0] > known.numbers[:, 0].median()).numpy()
     assert columns["age"].value == pytest.approx(roc_auc_score(old, made["age"].scores.values.numpy()))
     assert columns["age"].accuracy == pytest.approx(accuracy_score(old, made["age"].scores.hard.numpy()))
@@ -58,7 +58,7 @@ def test_figures_are_those_of_scikit_learn_beside_the_majority() -> None:
 
 def test_what_is_asked() -> None:
     _, known, (codes, numbers) = world()
-    asked = {one.column: one for one in questions(known)}
+    asked = {question.column: question for question in questions(known)}
     assert asked.keys() == {"plan", "age", "bill"}  # 40 streets are too many
     assert asked["plan"].codes == (0, 1, 2)
     assert set(asked["plan"].classes(codes, numbers).tolist()) == {-1, 0, 1, 2}

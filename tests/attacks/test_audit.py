@@ -56,12 +56,12 @@ def test_the_best_assignment_is_found_for_each_batch():
 
 def test_wrong_names_cost_the_headline_and_not_the_best_assignment():
     scores, truth = class_scores()
-    told = leak_of(scores, truth)
+    result = leak_of(scores, truth)
     turned = Scores(scores.rows, scores.values[:, [1, 2, 0]], scores.batch, (scores.hard + 2) % 3)
     misnamed = leak_of(turned, truth)
-    assert misnamed.batch_auc < 0.5 < told.batch_auc
-    assert misnamed.assigned_accuracy == told.assigned_accuracy
-    assert misnamed.other_aucs["best_assignment"] == pytest.approx(told.other_aucs["best_assignment"])
+    assert misnamed.batch_auc < 0.5 < result.batch_auc
+    assert misnamed.assigned_accuracy == result.assigned_accuracy
+    assert misnamed.other_aucs["best_assignment"] == pytest.approx(result.other_aucs["best_assignment"])
 
 
 def test_a_binary_leak_has_no_assignment():

@@ -8,7 +8,7 @@ from cutlayer.attacks.feature.base import FeatureView, encoded_matrix
 from cutlayer.attacks.feature.exact import Matcher, decoded, fit_bottom, precision_root
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import measure_reconstruction
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 from tests.conformance.feature_world import COLUMNS, Tanh
 
@@ -67,7 +67,7 @@ def test_the_model_of_the_bottom_comes_nearer_and_leaves_the_initial_one_as_it_i
     model = fit_bottom(initial, known, embeddings, torch.arange(100), torch.arange(100, 150))
     assert torch.equal(initial.weights, before)
     with torch.no_grad():
-        first, last = (float((one(codes, numbers) - embeddings)[150:].square().mean()) for one in (initial, model))
+        first, last = (float((item(codes, numbers) - embeddings)[150:].square().mean()) for item in (initial, model))
     assert last < first / 10
     assert not model.training
 

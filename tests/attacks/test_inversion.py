@@ -13,7 +13,7 @@ from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import auxiliary_indices
 from cutlayer.audit.features.images import ImagePairs
 from cutlayer.audit.features.measures import measure_reconstruction
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.images import ImageSpec
 from cutlayer.errors import DataError
 from cutlayer.results.features import FeatureResult
@@ -39,7 +39,7 @@ def test_r2_and_mse_of_each_column_are_those_of_scikit_learn() -> None:
     codes, numbers = table()
     actual = encoded_matrix(COLUMNS, codes, numbers)
     rebuilt = actual[20:] + 0.3 * torch.randn(40, actual.shape[1], generator=torch.Generator().manual_seed(2))
-    found = {one.column: one for one in figure(rebuilt).columns}
+    found = {column.column: column for column in figure(rebuilt).columns}
     mean = actual[:20].mean(dim=0).expand(40, -1)
     for name, place in encoded_slices(COLUMNS).items():
         truth = actual[20:, place].double().numpy()
@@ -53,7 +53,7 @@ def test_r2_and_mse_of_each_column_are_those_of_scikit_learn() -> None:
             assert value == pytest.approx(wanted, abs=1e-6)
             assert mse == pytest.approx(((guess - truth) ** 2).mean(), rel=1e-6)
     whole = figure(rebuilt)
-    assert whole.value == pytest.approx(sum(one.value for one in found.values()) / 4)
+    assert whole.value == pytest.approx(sum(item.value for item in found.values()) / 4)
     assert whole.low < whole.value < whole.high
     assert whole.metrics["mse"] == pytest.approx(float((rebuilt - actual[20:]).square().mean()), rel=1e-6)
 
@@ -128,10 +128,10 @@ def test_the_best_the_median_and_the_worst_image_are_shown() -> None:
     encoded = torch.cat([torch.zeros(5, 1), (pixels - 0.4) / 0.2], dim=1)
     made = (pixels + errors * torch.sign(0.5 - pixels) - 0.4) / 0.2
     rebuilt = ImagePairs(columns, encoded, torch.cat([torch.ones(5, 1), made], dim=1))
-    expected = [-20 * torch.log10(one) for one in errors[:, 0]]
-    assert rebuilt.psnr.tolist() == pytest.approx([float(one) for one in expected], abs=0.01)
-    assert [one.title for one in rebuilt.pictures()] == ["best", "median", "worst"]
-    assert [round(one.psnr) for one in rebuilt.pictures()] == [34, 20, 10]
+    expected = [-20 * torch.log10(error) for error in errors[:, 0]]
+    assert rebuilt.psnr.tolist() == pytest.approx([float(each) for each in expected], abs=0.01)
+    assert [picture.title for picture in rebuilt.pictures()] == ["best", "median", "worst"]
+    assert [round(item.psnr) for item in rebuilt.pictures()] == [34, 20, 10]
     assert rebuilt.metrics()["ssim"] < 1
     assert rebuilt.pictures()[0].shape == (1, 12, 13)
     with pytest.raises(DataError, match="image column"):

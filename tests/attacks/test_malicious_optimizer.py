@@ -23,16 +23,16 @@ def straightforward(updates, gradients, gamma, scaled=False):
     weights, previous = list(START), None
     for update, gradient in zip(updates(), gradients, strict=True):
         remembered = []
-        for place, g in enumerate(gradient):
+        for index, g in enumerate(gradient):
             ratio = 1.0
             if previous is not None:
-                before = previous[place]
+                before = previous[index]
                 if before != 0:
                     ratio = 1 + gamma * g / before
                 elif g != 0 and gamma != 0:
                     ratio = math.copysign(math.inf, g * math.copysign(1.0, before))
             ratio = min(max(ratio, 1.0), 5.0)
-            weights[place] += ratio * update(place, g)
+            weights[index] += ratio * update(index, g)
             remembered.append(ratio * g if scaled else g)
         previous = remembered
     return weights
@@ -76,8 +76,8 @@ def test_the_updates_of_any_optimiser_are_scaled_by_the_gradients_ratio(settings
         honest = torch.nn.Parameter(weight.detach().clone())
         twin = build_optimizer(config, [honest])
         state = optimizer.state_dict()
-        for one in state["state"].values():
-            one.pop(PREVIOUS, None)
+        for item in state["state"].values():
+            item.pop(PREVIOUS, None)
         twin.load_state_dict(
             {**state, "state": {k: {n: torch.clone(v) for n, v in s.items()} for k, s in state["state"].items()}}
         )

@@ -37,7 +37,7 @@ def view_of(classes=3, rows=120, cardinalities=(4,), trained=True):
 
 def known_of(view, each=4):
     return Knowledge(
-        known={20 + place: place % len(view.task.classes) for place in range(each * len(view.task.classes))}
+        known={20 + index: index % len(view.task.classes) for index in range(each * len(view.task.classes))}
     )
 
 
@@ -134,9 +134,9 @@ def test_heads_are_those_of_the_paper():
     view = view_of()
     widths = {
         head: [
-            (one.in_features, one.out_features)
-            for one in CompletionTrainer(view, head, tuned=False, training=QUICK).head
-            if isinstance(one, nn.Linear)
+            (item.in_features, item.out_features)
+            for item in CompletionTrainer(view, head, tuned=False, training=QUICK).head
+            if isinstance(item, nn.Linear)
         ]
         for head in ("MLP", "MLP_sim")
     }

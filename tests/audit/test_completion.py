@@ -81,7 +81,7 @@ def test_each_attack_reads_the_runs_it_is_for(whole: tuple[Job, RunFolder]) -> N
 def test_the_malicious_run_ends_with_other_weights(whole: tuple[Job, RunFolder]) -> None:
     job, folder = whole
     other = RunFolder(folder.path / "compare" / f"malicious-{TELCO}")
-    honest, attacked = (Run(job, one, origin=folder).bottom(TELCO).state_dict() for one in (folder, other))
+    honest, attacked = (Run(job, item, origin=folder).bottom(TELCO).state_dict() for item in (folder, other))
     assert any(not torch.equal(honest[name], attacked[name]) for name in honest)
 
 
@@ -92,12 +92,12 @@ def test_the_figure_is_that_of_the_kept_model_on_the_test_rows(whole: tuple[Job,
     bottom = Run(job, folder).bottom(TELCO)
     view = DepartedView(TELCO, Task("binary", ("no", "yes")), bottom, store.gather, training)
     everything = Knowledge(known={int(row): int(truth[row]) for row in training})
-    (variant,) = (one for one in ModelCompletion.variants if one.name == "tuned MLP, supervised")
+    (variant,) = (item for item in ModelCompletion.variants if item.name == "tuned MLP, supervised")
     completed = ModelCompletion(variant, QUICK)(view, everything, job.train.seed)
     test = torch.from_numpy(split_rows(len(truth), job.train.split, job.train.seed).test)
     expected = roc_auc_score(truth[test].numpy(), completed.logits(*store.gather(test))[:, 0].numpy())
     (part,) = (p for p in build(folder.path).completions if p.run == "this run" and p.all_labels)
-    (worth,) = (one for one in part.variants if one.variant == "tuned MLP, supervised")
+    (worth,) = (each for each in part.variants if each.variant == "tuned MLP, supervised")
     assert worth.value == pytest.approx(expected)
     assert worth.low is not None
     assert worth.high is not None
@@ -120,7 +120,7 @@ def test_a_gain_is_a_finding_of_this_run_and_its_malicious_twin_alone(
 ) -> None:
     monkeypatch.setattr(CompletionResult, "gains", property(lambda figure: not figure.all_labels))
     audit_again(whole[1])
-    found = [one.detail for one in build(whole[1].path).findings if one.code == "CL108"]
+    found = [finding.detail for finding in build(whole[1].path).findings if finding.code == "CL108"]
     assert len(found) == 2
     assert any("from this run predict" in detail for detail in found)
     assert any(f"from malicious {TELCO} predict" in detail for detail in found)
@@ -175,4 +175,4 @@ def test_several_parties_share_one_malicious_run(tmp_path: Path) -> None:
     assert {part.run for part in report.completions} == {"malicious passive parties"}
     assert {part.party for part in report.completions} == set(PASSIVES[:2])
     assert not any(finding.code == "CL106" for finding in report.findings)
-    assert all(math.isfinite(one.value or math.nan) for part in report.completions for one in part.variants)
+    assert all(math.isfinite(variant.value or math.nan) for part in report.completions for variant in part.variants)

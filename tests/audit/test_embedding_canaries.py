@@ -17,8 +17,9 @@ from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.protections import DPEmbedding, build_chain
 from cutlayer.protections import dp_embedding as module
-from cutlayer.protections.base import Context, Mode
+from cutlayer.protections.base import Context
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.views import Mode
 from cutlayer.results.guarantee import GuaranteeTest
 from tests.parties.runs import raw_job
 

@@ -90,17 +90,21 @@ def test_the_figure_is_that_of_what_was_sent(whole: tuple[Job, RunFolder]) -> No
     rows = torch.tensor(sorted(sent[-1]))
     for number, mean in enumerate((False, True)):
         kept = [
-            torch.stack([one[int(row)] for one in (sent if mean else sent[-1:]) if int(row) in one]).mean(0)
+            torch.stack([item[int(row)] for item in (sent if mean else sent[-1:]) if int(row) in item]).mean(0)
             for row in rows
         ]
         indices = auxiliary_indices(len(rows), job.train.seed)
         known = Auxiliary(store.columns, indices, *store.gather(rows[indices]))
         made = Inversion()(FeatureView(TELCO, rows, torch.stack(kept)), Knowledge(auxiliary_rows=known), job.train.seed)
         truth = store.gather(made.rows)[1].numpy()
-        parts = [one for one in build(folder.path).features if one.attack == "inversion" and one.run == "this run"]
-        for place, name in enumerate(store.columns.number_names):
-            value = next(one.value for one in parts[number].columns if one.column == name)
-            assert value == pytest.approx(r2_score(truth[:, place], made.values[:, place].numpy()), abs=1e-3)
+        parts = [
+            feature_result
+            for feature_result in build(folder.path).features
+            if feature_result.attack == "inversion" and feature_result.run == "this run"
+        ]
+        for index, name in enumerate(store.columns.number_names):
+            value = next(column.value for column in parts[number].columns if column.column == name)
+            assert value == pytest.approx(r2_score(truth[:, index], made.values[:, index].numpy()), abs=1e-3)
 
 
 def test_shadow_rows_are_neither_attacked_nor_held_out_for_it(whole: tuple[Job, RunFolder]) -> None:
@@ -139,7 +143,7 @@ def test_an_audit_again_gives_the_same_figures(whole: tuple[Job, RunFolder]) -> 
 
 def test_a_gain_is_a_finding_and_nothing_named_is_nothing_run(tmp_path: Path) -> None:
     undefended = build(run(job_of({"attacks": ["inversion"]}), tmp_path / "undefended").path)
-    assert "CL110" in {one.code for one in undefended.findings if TELCO in one.detail}
+    assert "CL110" in {finding.code for finding in undefended.findings if TELCO in finding.detail}
     assert all(part.value > part.baseline + 0.1 for part in undefended.features)
     assert build(run(job_of({}), tmp_path / "unnamed").path).features == ()
 
@@ -147,7 +151,7 @@ def test_a_gain_is_a_finding_and_nothing_named_is_nothing_run(tmp_path: Path) ->
 def test_between_organisations_membership_says_why_not(whole: tuple[Job, RunFolder]) -> None:
     job, folder = whole
     found = audit_features(job, {"this run": folder}, folder, None)
-    assert {one.attack for one in found.results} == {"inversion", "exact", "attribute"}
+    assert {result.attack for result in found.results} == {"inversion", "exact", "attribute"}
     for name in ("membership", "lira"):
         assert f"the top model and the labels are with {ACTIVE}" in found.skipped[f"{TELCO}/embedding/{name}"].reason
 

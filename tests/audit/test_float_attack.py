@@ -14,7 +14,7 @@ from cutlayer.kernels.lattice import lattice_step
 from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.protections import dp_embedding
-from cutlayer.protections.base import PassiveView
+from cutlayer.protections.views import PassiveView
 from tests.parties.runs import PASSIVES, raw_job, record, run, tables
 from tests.protections.float_attack import impossible
 

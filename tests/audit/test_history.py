@@ -18,7 +18,7 @@ from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.history import audit_history, own_columns, permuted_leak
 from cutlayer.audit.known_labels import strongest
 from cutlayer.channel import Kind
-from cutlayer.channel.followed import FollowedEpoch, read_followed, read_kept
+from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.audit import RunAudit
@@ -59,7 +59,7 @@ def test_kept_embeddings_are_those_of_the_final_model(finished: RunFolder) -> No
     opened = Run(make_job(passives=2, epochs=3), finished)
     epochs = list(read_followed(finished.transcript(ACTIVE)))
     for party in ("telco", "shop"):
-        kept = read_kept(finished.transcript(party))
+        kept = read_own_embeddings(finished.transcript(party))
         assert sorted(kept) == [epoch.epoch for epoch in epochs] == [0, 1, 2]
         assert not torch.equal(kept[0], kept[2])
         with torch.no_grad():
@@ -69,7 +69,7 @@ def test_kept_embeddings_are_those_of_the_final_model(finished: RunFolder) -> No
 
 def test_every_attack_of_the_catalogue_has_a_result_or_a_reason(finished: RunFolder) -> None:
     audit = finished.audit.runs["this run"]
-    explained = {*(one.label for one in (*audit.leaks, *audit.skipped, *audit.unneeded))}
+    explained = {*(leak.label for leak in (*audit.leaks, *audit.skipped, *audit.unneeded))}
     for attack in resolve("auto", "binary").histories:
         for target in attack.reads:
             assert {f"{party}/{target}/{attack.name}" for party in ("telco", "shop")} <= explained

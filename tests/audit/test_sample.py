@@ -12,18 +12,18 @@ from tests.parties.runs import make_job
 
 def test_the_sample_is_stated_as_it_is_drawn() -> None:
     job = make_job(batch_size=100, audit={"rows": 1000, "followed": 500})
-    told = sample_of(job, 10_050)
-    assert "10 of 101 batches, spread evenly over it, 9.95\u00a0% of the 10,050 training rows" in told
-    assert "500 rows, 4.98\u00a0% of the 10,050 training rows" in told
+    result = sample_of(job, 10_050)
+    assert "10 of 101 batches, spread evenly over it, 9.95\u00a0% of the 10,050 training rows" in result
+    assert "500 rows, 4.98\u00a0% of the 10,050 training rows" in result
     sampling = Sampling.of(101, 100, 1000, 2, 2**20)
     assert sum(sampling.takes(step) for step in range(101)) == 10
     assert len(draw_followed(torch.arange(10_050), 500, 7)) == 500
 
 
 def test_small_tables_are_recorded_whole() -> None:
-    told = sample_of(make_job(batch_size=50, audit={}), 120)
-    assert "3 of 3 batches, spread evenly over it, 100" in told
-    assert "120 rows, 100" in told
+    result = sample_of(make_job(batch_size=50, audit={}), 120)
+    assert "3 of 3 batches, spread evenly over it, 100" in result
+    assert "120 rows, 100" in result
 
 
 def test_nothing_is_said_where_nothing_is_recorded() -> None:

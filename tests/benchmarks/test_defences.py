@@ -41,8 +41,8 @@ def test_every_defence_of_the_gradient_is_timed():
     threads = torch.get_num_threads()
     result = gradient_defences.gradient_defences(64, 1)
     torch.set_num_threads(threads)
-    assert [one.defence for one in result.defences] == [name for name, _ in gradient_defences.DEFENCES]
-    assert all(math.isfinite(one.share) and one.share > 0 for one in result.defences)
+    assert [defence.defence for defence in result.defences] == [name for name, _ in gradient_defences.DEFENCES]
+    assert all(math.isfinite(item.share) and item.share > 0 for item in result.defences)
 
 
 def test_every_variant_of_dimip_is_timed_in_every_setting():

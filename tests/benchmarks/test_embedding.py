@@ -16,9 +16,12 @@ def test_every_variant_is_timed_on_every_bottom_model(monkeypatch):
     torch.set_num_threads(threads)
     assert len(found.overheads) == 2 * len(benchmark.PUBLISHED) == 8
     assert all(milliseconds > 0 for milliseconds in found.undefended_ms.values())
-    assert all(math.isfinite(one.share) and one.lowest <= one.share <= one.highest for one in found.overheads)
+    assert all(
+        math.isfinite(overhead.share) and overhead.lowest <= overhead.share <= overhead.highest
+        for overhead in found.overheads
+    )
     goals = {"noise": 0.0865, "rescale": 0.4, "adjust": 0.117, "adjust, 1 round": 0.117}
-    assert {one.defence: one.goal for one in found.overheads} == goals
+    assert {item.defence: item.goal for item in found.overheads} == goals
 
 
 def test_both_ways_with_freed_memory_are_timed(monkeypatch):

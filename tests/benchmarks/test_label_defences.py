@@ -2,13 +2,13 @@
 
 import torch
 
-from benchmarks import averaged_noise, label_defences, label_embeddings, label_stages, release_attacks
+from benchmarks import adult, averaged_noise, label_defences, label_embeddings, label_stages, release_attacks
 
 
 def test_an_undefended_run_is_read_whole(monkeypatch):
-    short = label_defences.load_job(label_defences.ADULT_JOB)
+    short = adult.load_job(adult.ADULT_JOB)
     short = short.model_copy(update={"train": short.train.model_copy(update={"epochs": 2})})
-    monkeypatch.setattr(label_defences, "load_job", lambda _: short)
+    monkeypatch.setattr(adult, "load_job", lambda _: short)
     monkeypatch.setattr(label_defences, "SETTINGS", {"undefended": {}})
     (read,) = label_defences.label_defences(1).settings
     assert read.test_auc > 0.88

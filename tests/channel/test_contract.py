@@ -26,7 +26,7 @@ def test_equal_contracts_have_no_problem():
 
 
 @pytest.mark.parametrize(
-    ("mine", "theirs", "told"),
+    ("mine", "theirs", "message"),
     [
         ({"a": {"b": 1}}, {"a": {"b": 2}}, ["a.b: 1 here, 2 there"]),
         ({"a": 1}, {}, ["a: 1 here, nothing there"]),
@@ -38,8 +38,8 @@ def test_equal_contracts_have_no_problem():
         ({"a": {"b": None}}, {"a": {"b": None}}, []),
     ],
 )
-def test_differing_keys_are_named_with_both_values(mine, theirs, told):
-    assert list(differences(mine, theirs)) == told
+def test_differing_keys_are_named_with_both_values(mine, theirs, message):
+    assert list(differences(mine, theirs)) == message
 
 
 def test_what_a_peer_writes_cannot_fill_or_confuse_a_terminal():

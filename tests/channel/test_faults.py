@@ -102,11 +102,11 @@ def exchanged(bank, telco, proxy, cuts):
 
 
 def test_a_closed_connection_heals_and_nothing_is_lost_or_repeated(security):
-    said = []
-    with linked(security, timeout=10, reconnect=10, notify=said.append) as (bank, proxy, telco):
+    result = []
+    with linked(security, timeout=10, reconnect=10, notify=result.append) as (bank, proxy, telco):
         seen, back, wanted = exchanged(bank, telco, proxy, cuts=4)
         assert seen == back == wanted
-    assert len([text for text in said if text == "connected to bank again; nothing was lost"]) == 4
+    assert len([text for text in result if text == "connected to bank again; nothing was lost"]) == 4
 
 
 def test_messages_of_one_direction_survive_too(security):

@@ -13,8 +13,8 @@ from cutlayer.channel.followed import (
     Follower,
     draw_followed,
     read_followed,
-    read_kept,
-    write_kept,
+    read_own_embeddings,
+    write_own_embeddings,
 )
 from cutlayer.channel.transcript import Sampling
 from cutlayer.errors import DataError
@@ -73,9 +73,12 @@ def test_the_drawn_rows_depend_on_the_secret_alone() -> None:
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    write_kept(tmp_path, 3, torch.ones(2, 2))
-    assert read_kept(tmp_path)[3].tolist() == [[1, 1], [1, 1]]
-    for name, read in (("kept-0003", read_kept), ("followed-0000", lambda folder: list(read_followed(folder)))):
+    write_own_embeddings(tmp_path, 3, torch.ones(2, 2))
+    assert read_own_embeddings(tmp_path)[3].tolist() == [[1, 1], [1, 1]]
+    for name, read in (
+        ("kept-0003", read_own_embeddings),
+        ("followed-0000", lambda folder: list(read_followed(folder))),
+    ):
         (tmp_path / f"{name}.safetensors").write_bytes(b"damaged")
         with pytest.raises(DataError, match=f"{name}.safetensors is not a readable transcript"):
             read(tmp_path)

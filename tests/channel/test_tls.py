@@ -79,9 +79,9 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_server_with_a_wrong_certificate_is_refused_and_the_reason_said(made, what):
-    change, told = WRONG[what]
+    change, result = WRONG[what]
     made.replace("bank", **change)
-    said = []
+    text = []
     with (
         unchecked(),
         serve(
@@ -93,12 +93,12 @@ def test_a_server_with_a_wrong_certificate_is_refused_and_the_reason_said(made, 
             security=made.security("bank", bank=f"spiffe://loans/{change.get('stated', 'bank')}"),
         ) as bank,
     ):
-        with pytest.raises(TrustError, match=told):
-            joined(made, bank.address, timeout=0.5, notify=said.append)
+        with pytest.raises(TrustError, match=result):
+            joined(made, bank.address, timeout=0.5, notify=text.append)
         with pytest.raises(PeerLost, match="did not connect"):
             bank.wait_for_peers(0)
-    assert len(said) == 1
-    assert said[0].startswith(f"waiting for bank at {bank.address}: ")
+    assert len(text) == 1
+    assert text[0].startswith(f"waiting for bank at {bank.address}: ")
 
 
 def test_a_party_cannot_sign_certificates_for_others(made, capfd):
@@ -126,26 +126,26 @@ def test_a_client_with_a_wrong_certificate_is_refused_and_told_so(made, what, ca
 
 @pytest.mark.parametrize("what", ["expired", "not valid yet", "self-signed"])
 def test_a_wrong_certificate_is_noticed_by_its_own_party_first(made, what):
-    change, told = WRONG[what]
+    change, result = WRONG[what]
     made.replace("telco", **change)
-    with pytest.raises(TrustError, match="not valid before" if what == "not valid yet" else told):
+    with pytest.raises(TrustError, match="not valid before" if what == "not valid yet" else result):
         made.security("telco")
 
 
 def test_a_client_with_the_certificate_of_another_party_is_that_party(made):
     """The name is that of the certificate, whatever the call says."""
-    said = []
-    with served(made, said.append) as bank:
+    result = []
+    with served(made, result.append) as bank:
         stranger = made.security("shop")
         with patch.object(type(stranger), "check_own"), pytest.raises(ProtocolError, match="no passive party 'shop'"):
             joined(made, bank.address, security=stranger)
-    assert [text for text in said if "refused a caller at 127.0.0.1: this job has no passive party 'shop'" in text]
+    assert [text for text in result if "refused a caller at 127.0.0.1: this job has no passive party 'shop'" in text]
 
 
 def test_a_certificate_of_another_federation_of_the_same_authority_is_refused(made):
     made.identities["telco"] = "spiffe://other/telco"
-    said = []
-    with served(made, said.append) as bank:
+    result = []
+    with served(made, result.append) as bank:
         with pytest.raises(ProtocolError, match="expected the certificate of a party of this job, got that of spiffe"):
             joined(made, bank.address, security=made.security("telco", telco="spiffe://loans/telco"))
         with pytest.raises(TrustError, match="wrong name"):
@@ -156,7 +156,7 @@ def test_a_certificate_of_another_federation_of_the_same_authority_is_refused(ma
                 security=made.security("shop", bank="spiffe://other/bank"),
                 party="shop",
             )
-    assert len([text for text in said if "spiffe://loans/telco" in text]) == 1
+    assert len([text for text in result if "spiffe://loans/telco" in text]) == 1
 
 
 def test_a_client_without_a_certificate_never_reaches_us(made, capfd):
@@ -176,17 +176,17 @@ def test_a_client_without_a_certificate_never_reaches_us(made, capfd):
 
 
 def test_a_revoked_client_is_refused_without_a_restart(made):
-    said = []
-    with served(made, said.append) as bank:
+    shown = []
+    with served(made, shown.append) as bank:
         with joined(made, bank.address) as telco:
             telco.port.send(**greeting())
             assert bank.receive(bank.ports["telco"]).kind == Kind.CLOSE
             telco.port.send(Kind.COMMITTED, epoch=0)
             made.authority.revoke("telco")
-            told = (
+            result = (
                 r"the certificate of spiffe://loans/telco \(serial \w+\) is revoked; invite the party again .*--resume"
             )
-            with pytest.raises(TrustError, match=told) as refused:
+            with pytest.raises(TrustError, match=result) as refused:
                 bank.receive(bank.ports["telco"])
             left = Message(
                 Kind.CLOSE, "bank", "telco", "run", -1, -1, 0, fields={"reason": close_reason(refused.value)}
@@ -197,7 +197,7 @@ def test_a_revoked_client_is_refused_without_a_restart(made):
             ProtocolError, match=r"refused the link: the certificate of spiffe://loans/telco .* revoked"
         ):
             joined(made, bank.address)
-    assert [text for text in said if "refused a caller at 127.0.0.1: the certificate of spiffe://loans/telco" in text]
+    assert [text for text in shown if "refused a caller at 127.0.0.1: the certificate of spiffe://loans/telco" in text]
 
 
 def test_a_revoked_server_is_refused(made):
@@ -220,7 +220,7 @@ def test_ones_own_certificate_must_be_the_one_that_the_job_names(made):
 
 def test_a_man_in_the_middle_with_a_certificate_of_the_federation_is_refused(made):
     """He relays the probe to the right party and answers the call himself: the channel accepts the probed one alone."""
-    said = []
+    text = []
     with served(made) as bank:
         target = ("127.0.0.1", int(bank.address.rpartition(":")[2]))
         with closing(socket.create_server(("127.0.0.1", 0))) as door:
@@ -232,8 +232,8 @@ def test_a_man_in_the_middle_with_a_certificate_of_the_federation_is_refused(mad
             seen.start()
             address = f"127.0.0.1:{door.getsockname()[1]}"
             with pytest.raises(PeerLost):
-                joined(made, address, timeout=0.2, notify=said.append)
-            assert "CERTIFICATE_VERIFY_FAILED" in said[0]
+                joined(made, address, timeout=0.2, notify=text.append)
+            assert "CERTIFICATE_VERIFY_FAILED" in text[0]
         assert bank.greeted == {}
 
 
@@ -268,8 +268,8 @@ def copy(source, sink):
 
 
 def test_a_server_without_tls_is_named(made):
-    told = r"expected TLS at .* was it started with --plaintext\?"
-    with serve(HERE, "bank", ["telco"], "run", timeout=5) as plain, pytest.raises(TrustError, match=told):
+    result = r"expected TLS at .* was it started with --plaintext\?"
+    with serve(HERE, "bank", ["telco"], "run", timeout=5) as plain, pytest.raises(TrustError, match=result):
         joined(made, plain.address, timeout=0.3)
 
 
@@ -279,10 +279,10 @@ def test_a_client_without_tls_does_not_get_in(made):
 
 
 @pytest.mark.parametrize(
-    ("address", "told"), [("127.0.0.1:1", "is not reachable"), ("nobody.invalid:1", "is not known")]
+    ("address", "message"), [("127.0.0.1:1", "is not reachable"), ("nobody.invalid:1", "is not known")]
 )
-def test_nobody_at_the_address(made, address, told):
-    with pytest.raises(PeerLost, match=told):
+def test_nobody_at_the_address(made, address, message):
+    with pytest.raises(PeerLost, match=message):
         joined(made, address, timeout=0.2)
 
 
@@ -305,11 +305,11 @@ def test_another_job_is_named_key_by_key_at_both_sides(made):
 
 
 def test_another_version_is_named(made):
-    told = r"other version: cutlayer .* here, 9\.9 at bank; install the same"
+    result = r"other version: cutlayer .* here, 9\.9 at bank; install the same"
     with (
         served(made, contract=Contract(version="9.9")) as bank,
         patch("cutlayer.channel.grpc_connection.WIRE_VERSION", 99),
-        pytest.raises(ProtocolError, match=told),
+        pytest.raises(ProtocolError, match=result),
     ):
         joined(made, bank.address, timeout=0.3)
 
@@ -327,8 +327,8 @@ def test_a_preflight_opens_no_link(made):
 
 def test_a_renewed_certificate_is_taken_up_at_the_end_of_an_epoch(made):
     """Both sides renew while they are linked; no message is lost, and nobody restarts."""
-    said = []
-    with served(made, said.append, reconnect=10) as bank, joined(made, bank.address, reconnect=10) as telco:
+    result = []
+    with served(made, result.append, reconnect=10) as bank, joined(made, bank.address, reconnect=10) as telco:
         first = bank._certificates["telco"].serial_number
         telco.port.send(**greeting("before"))
         assert bank.receive(bank.ports["telco"]).fields["reason"] == "before"
@@ -344,18 +344,18 @@ def test_a_renewed_certificate_is_taken_up_at_the_end_of_an_epoch(made):
         ]
         assert [telco.receive(telco.port).fields["reason"] for _ in range(3)] == [f"down {n}" for n in range(3)]
         assert bank._certificates["telco"].serial_number != first
-    assert [text for text in said if "connected again" in text]
+    assert [text for text in result if "connected again" in text]
 
 
 def test_a_new_revocation_list_is_not_reported_as_a_new_certificate(made):
-    said = []
-    credentials = Credentials(made.files("bank"), said.append)
+    text = []
+    credentials = Credentials(made.files("bank"), text.append)
     made.authority.revoke("telco")
     credentials.current()
-    assert said == ["the revocation list was replaced; certificates on it: 1"]
+    assert text == ["the revocation list was replaced; certificates on it: 1"]
     made.authority.renew("bank", 30, made.files("bank").cert)
     credentials.current()
-    assert "this party's certificate is valid until" in said[1]
+    assert "this party's certificate is valid until" in text[1]
 
 
 def test_half_replaced_files_stay_without_effect(made):
@@ -373,8 +373,8 @@ def test_half_replaced_files_stay_without_effect(made):
 
 def test_a_run_id_that_was_heard_does_not_let_another_party_in(made):
     """Shop knows the run and claims to be telco: its certificate says otherwise."""
-    said = []
-    with served(made, said.append, peers=("telco", "shop"), reconnect=5) as bank, joined(made, bank.address) as telco:
+    result = []
+    with served(made, result.append, peers=("telco", "shop"), reconnect=5) as bank, joined(made, bank.address) as telco:
         telco.port.send(**greeting("mine"))
         bank.receive(bank.ports["telco"])
         channel, _ = made.security("shop").open_channel(bank.address, "bank", ())
@@ -384,7 +384,7 @@ def test_a_run_id_that_was_heard_does_not_let_another_party_in(made):
             assert list(call) == []
         telco.port.send(**greeting("still mine"))
         assert bank.receive(bank.ports["telco"]).fields["reason"] == "still mine"
-    assert [text.partition(" from")[0] for text in said] == ["telco connected", "shop connected"]
+    assert [text.partition(" from")[0] for text in result] == ["telco connected", "shop connected"]
 
 
 def test_strangers_do_not_disturb_a_link(made, capfd):

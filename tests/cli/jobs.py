@@ -96,15 +96,15 @@ class Place:
         error = ""
         before = self.left()
         for verb in verbs:
-            told = self.call(verb, self.file, *options)
-            assert (told.code, told.out) == (2, ""), (verb, told)
-            assert "Traceback" not in told.err
+            result = self.call(verb, self.file, *options)
+            assert (result.code, result.out) == (2, ""), (verb, result)
+            assert "Traceback" not in result.err
             for phrase in phrases:
-                assert phrase in told.error, (verb, phrase, told.err)
+                assert phrase in result.error, (verb, phrase, result.err)
             as_json = self.call(verb, self.file, "--json", *options)
-            assert as_json.document() == {"error": told.error.removesuffix("\n"), "exit_code": 2}
+            assert as_json.document() == {"error": result.error.removesuffix("\n"), "exit_code": 2}
             assert as_json.err == ""
-            error = error or told.error
+            error = error or result.error
         assert self.left() == before
         return error
 

@@ -265,16 +265,16 @@ def test_of_a_missing_key_the_line_of_the_section(place):
 def test_an_error_of_a_private_file_names_its_own_line(place):
     place.write(as_yaml(JOB))
     (place.folder / "telco.yaml").write_text("table: telco.csv\nid: id\nprivacy:\n  label_dp: {eps: 1}\n")
-    told = place.call("check", place.file, "--as", "telco", "--local", "telco.yaml", "--json")
-    (problem,) = (check["problem"] for check in told.document()["checks"] if check["name"] == "job")
+    result = place.call("check", place.file, "--as", "telco", "--local", "telco.yaml", "--json")
+    (problem,) = (check["problem"] for check in result.document()["checks"] if check["name"] == "job")
     assert problem.startswith("telco.yaml:4: expected parties.telco.privacy.label_dp in the part of the active")
 
 
 def test_a_check_of_one_half_lists_what_each_column_is_taken_for(place, monkeypatch):
     (place.folder / "telco.yaml").write_text("table: telco.csv\nid: id\n")
     monkeypatch.setattr(preflight, "MAX_COLUMNS", 1)
-    told = place.call("check", place.file, "--as", "telco", "--local", "telco.yaml", "--json")
-    columns = [(check["name"], check["found"]) for check in told.document()["checks"] if "column" in check["name"]]
+    result = place.call("check", place.file, "--as", "telco", "--local", "telco.yaml", "--json")
+    columns = [(check["name"], check["found"]) for check in result.document()["checks"] if "column" in check["name"]]
     assert [name for name, _ in columns] == ["column usage", "columns"]
     assert columns[0][1].startswith("double, taken for a number, ")
     assert columns[1][1].startswith("1 more")
@@ -309,9 +309,9 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(place):
 
 def test_epsilon_of_zero_is_valid_and_told_once_without_a_line_of_this_program(place):
     place.change({"parties.bank.privacy": {"label_dp": {"eps": 0}}, "train.epochs": 1})
-    told = place.call("run", place.file)
-    assert told.code == 0
-    assert told.err.count("coin flip") == 1
-    assert told.err.startswith("warning label_dp at eps 0 is a coin flip")
-    assert ".py" not in told.err
-    assert "Warning" not in told.err
+    result = place.call("run", place.file)
+    assert result.code == 0
+    assert result.err.count("coin flip") == 1
+    assert result.err.startswith("warning label_dp at eps 0 is a coin flip")
+    assert ".py" not in result.err
+    assert "Warning" not in result.err

@@ -39,19 +39,19 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob("**/*") if path.is_file()}
 
 
-def refused(place: Place, *arguments: object, told: str, keeps: Path | None = None) -> None:
+def refused(place: Place, *arguments: object, message: str, keeps: Path | None = None) -> None:
     """The verb refuses in one sentence, and what lies in `keeps` is as before."""
     before = files(keeps) if keeps else {}
     result = place.call(*arguments)
     assert (result.code, result.out) == (2, ""), result
-    assert told in result.error
+    assert message in result.error
     assert "Traceback" not in result.err
     assert (files(keeps) if keeps else {}) == before
 
 
 def test_a_run_folder_that_exists(run):
     refused(
-        run, "run", run.file, told="runs/job exists already; choose another folder with --out", keeps=run.run_folder
+        run, "run", run.file, message="runs/job exists already; choose another folder with --out", keeps=run.run_folder
     )
 
 
@@ -59,14 +59,14 @@ def test_a_folder_with_something_else_in_it(place):
     (place.folder / "full").mkdir()
     (place.folder / "full" / "thesis.tex").write_text("x")
     refused(
-        place, "run", place.file, "--out", "full", told="a new or empty folder at full", keeps=place.folder / "full"
+        place, "run", place.file, "--out", "full", message="a new or empty folder at full", keeps=place.folder / "full"
     )
 
 
 def test_an_empty_folder_is_taken_and_after_an_error_left_as_empty(place):
     (place.folder / "empty").mkdir()
     place.change({"train.batch_size": 4096})
-    refused(place, "run", place.file, "--out", "empty", told="4096", keeps=place.folder / "empty")
+    refused(place, "run", place.file, "--out", "empty", message="4096", keeps=place.folder / "empty")
     assert (place.folder / "empty").is_dir()
     place.write(JOB)
     assert place.call("run", place.file, "--out", "empty", "--json").code == 0
@@ -74,7 +74,7 @@ def test_an_empty_folder_is_taken_and_after_an_error_left_as_empty(place):
 
 @pytest.mark.parametrize("out", ["bank.csv", "bank.csv/deeper", "/proc/nope/run", "/sys/run"])
 def test_a_folder_that_cannot_be_made(place, out):
-    refused(place, "run", place.file, "--out", out, told=f"{out} cannot be created: ", keeps=place.folder)
+    refused(place, "run", place.file, "--out", out, message=f"{out} cannot be created: ", keeps=place.folder)
 
 
 def test_what_another_run_has_put_beside_a_failed_one_stays(place):
@@ -92,25 +92,25 @@ def test_what_another_run_has_put_beside_a_failed_one_stays(place):
 def test_a_wrong_key_file(place, content):
     if content is not None:
         (place.folder / "k").write_bytes(content)
-    told = (
+    result = (
         "the key k cannot be read: No such file"
         if content is None
         else f"32 bytes of key in k, got {len(content)} bytes"
     )
-    refused(place, "run", place.file, "--key", "k", told=told)
-    refused(place, "run", place.file, "--key", ".", told="the key . cannot be read: Is a directory")
+    refused(place, "run", place.file, "--key", "k", message=result)
+    refused(place, "run", place.file, "--key", ".", message="the key . cannot be read: Is a directory")
     assert place.left() == ({"k"} if content is not None else set())
 
 
 def test_a_damaged_long_lived_secret(place):
     (place.folder / "short").write_bytes(b"x")
     place.change({"parties.bank.secret": "short"})
-    refused(place, "run", place.file, told="32 bytes of key in")
+    refused(place, "run", place.file, message="32 bytes of key in")
     assert place.left() == {"short"}
 
 
 def test_resume_without_a_run(place):
-    refused(place, "run", place.file, "--resume", told="expected a run to resume at", keeps=place.folder)
+    refused(place, "run", place.file, "--resume", message="expected a run to resume at", keeps=place.folder)
     assert "leave --resume out" in place.call("run", place.file, "--resume").error
 
 
@@ -122,7 +122,7 @@ def test_resume_of_a_finished_run_changes_no_figure(run):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"train.seed": 2}, "the parties' names, roles or order, task, model or train changed"),
         (
@@ -135,9 +135,9 @@ def test_resume_of_a_finished_run_changes_no_figure(run):
         ({"parties.bank.label": "balance"}, "parties.bank.label changed"),
     ],
 )
-def test_resume_with_another_job(run, changes, told):
+def test_resume_with_another_job(run, changes, message):
     run.write(changed(JOB, {**PROTECTED, **changes}))
-    refused(run, "run", run.file, "--resume", told=told, keeps=run.run_folder)
+    refused(run, "run", run.file, "--resume", message=message, keeps=run.run_folder)
 
 
 def test_resume_may_move_files_and_change_the_audit(run):
@@ -150,9 +150,9 @@ def test_resume_may_move_files_and_change_the_audit(run):
 def test_resume_with_another_key_would_draw_the_labels_again(run):
     (run.folder / "k").write_bytes(secrets.token_bytes(32))
     (run.folder / "k").chmod(0o600)
-    refused(run, "run", run.file, "--resume", "--key", "k", told="expected the keys the run was begun with")
+    refused(run, "run", run.file, "--resume", "--key", "k", message="expected the keys the run was begun with")
     (run.folder / ".cutlayer" / "bank.key").unlink()
-    refused(run, "run", run.file, "--resume", told="resume with the same --key and secret, or start a new run")
+    refused(run, "run", run.file, "--resume", message="resume with the same --key and secret, or start a new run")
 
 
 def truncated(path: Path, keep: int = 20) -> None:
@@ -198,13 +198,13 @@ def test_resume_with_the_checkpoint_of_another_party_or_job(run):
     mine, theirs = (run.run_folder / "checkpoint" / name / "epoch-0001.safetensors" for name in ("bank", "telco"))
     kept = mine.read_bytes()
     shutil.copy(theirs, mine)
-    refused(run, "run", run.file, "--resume", told="expected a checkpoint of bank for job", keeps=run.run_folder)
+    refused(run, "run", run.file, "--resume", message="expected a checkpoint of bank for job", keeps=run.run_folder)
     run.write(changed(JOB, {**PROTECTED, "train.seed": 2}))
     assert run.call("run", run.file, "--out", "other", "--json").code == 0
     run.write(changed(JOB, PROTECTED))
     mine.write_bytes(kept)
     shutil.copy(run.folder / "other" / "checkpoint" / "telco" / "epoch-0001.safetensors", theirs)
-    refused(run, "run", run.file, "--resume", told="expected a checkpoint of telco for job", keeps=run.run_folder)
+    refused(run, "run", run.file, "--resume", message="expected a checkpoint of telco for job", keeps=run.run_folder)
 
 
 def test_a_store_that_was_damaged_is_encoded_again(run):
@@ -216,34 +216,36 @@ def test_a_store_that_was_damaged_is_encoded_again(run):
 @pytest.mark.parametrize("name", ["summary.json", "audit.json", "history.jsonl"])
 def test_a_damaged_file_of_a_finished_run(place, finished, verb, name):
     truncated(finished / name)
-    refused(place, verb, finished, told=f"{finished / name} is damaged")
+    refused(place, verb, finished, message=f"{finished / name} is damaged")
 
 
 @pytest.mark.parametrize("verb", ["report", "audit"])
 def test_a_run_that_has_not_ended(place, finished, verb):
     (finished / "summary.json").unlink()
-    refused(place, verb, finished, told="summary.json: No such file or directory; has the run ended?", keeps=finished)
+    refused(
+        place, verb, finished, message="summary.json: No such file or directory; has the run ended?", keeps=finished
+    )
 
 
 @pytest.mark.parametrize("verb", ["report", "audit"])
 def test_what_is_no_run_folder(place, verb):
     for path in (".", "nowhere", "bank.csv"):
         (place.folder / "job.yaml").unlink(missing_ok=True)
-        refused(place, verb, path, told=f"expected a run folder at {path}, got none (no job.yaml in it)")
+        refused(place, verb, path, message=f"expected a run folder at {path}, got none (no job.yaml in it)")
     (place.folder / "runs" / "first").mkdir(parents=True)
     (place.folder / "runs" / "first" / "job.yaml").touch()
-    refused(place, verb, "runs/frist", told="got none (no job.yaml in it); did you mean 'first'?")
+    refused(place, verb, "runs/frist", message="got none (no job.yaml in it); did you mean 'first'?")
 
 
 def test_an_audit_without_its_transcript(place, finished):
     truncated(finished / "transcript" / "bank" / "epoch-0000.safetensors")
-    refused(place, "audit", finished, told="epoch-0000.safetensors is not a readable transcript", keeps=finished)
+    refused(place, "audit", finished, message="epoch-0000.safetensors is not a readable transcript", keeps=finished)
     shutil.rmtree(finished / "transcript")
-    refused(place, "audit", finished, told="truth.safetensors cannot be read", keeps=finished)
+    refused(place, "audit", finished, message="truth.safetensors cannot be read", keeps=finished)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--attack", "nrom"], "audit.attacks: unknown attack 'nrom'; did you mean 'norm'?"),
         (["--fail-above", "1.5"], "expected --fail-above in (0.5, 1], got 1.5; 0.5 is chance"),
@@ -252,8 +254,8 @@ def test_an_audit_without_its_transcript(place, finished):
         (["--fail-above", "high"], "Invalid value for '--fail-above': Input should be a valid number"),
     ],
 )
-def test_an_audit_that_cannot_be_made(place, finished, arguments, told):
-    refused(place, "audit", finished, *arguments, told=told, keeps=finished)
+def test_an_audit_that_cannot_be_made(place, finished, arguments, message):
+    refused(place, "audit", finished, *arguments, message=message, keeps=finished)
 
 
 MODULES = """
@@ -280,7 +282,7 @@ def no_module(inputs):
 
 
 @pytest.mark.parametrize(
-    ("path", "arguments", "told"),
+    ("path", "arguments", "message"),
     [
         ("cli_user_models:Nope", {}, "expected an importable cli_user_models:Nope, got module"),
         ("cli_nowhere:Bottom", {}, "No module named 'cli_nowhere'; is its folder on PYTHONPATH?"),
@@ -299,7 +301,7 @@ def no_module(inputs):
         ("cli_user_models:Bottom", {"width": "4"}, "with an int attribute `width`"),
     ],
 )
-def test_a_users_module_that_fails(place, monkeypatch, path, arguments, told):
+def test_a_users_module_that_fails(place, monkeypatch, path, arguments, message):
     monkeypatch.syspath_prepend(place.folder)
     for name in ("cli_user_models", "cli_user_broken"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -309,7 +311,7 @@ def test_a_users_module_that_fails(place, monkeypatch, path, arguments, told):
     (modules / "cli_user_models.py").write_text(MODULES)
     (modules / "cli_user_broken.py").write_text("def :\n")
     place.change({"model.bottom": {"kind": "python", "path": path, "args": arguments}})
-    place.refused(told, options=("--allow-model", path.partition(":")[0]))
+    place.refused(message, options=("--allow-model", path.partition(":")[0]))
 
 
 def test_a_users_module_that_works(place, monkeypatch):

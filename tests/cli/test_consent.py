@@ -89,12 +89,12 @@ def test_a_party_runs_no_program_of_the_shared_job(place: Place, name: str) -> N
     private = {"table": f"{name}.csv", "id": "id"} | ({"label": "default"} if name == "bank" else {})
     (place.folder / "party.yaml").write_text(as_yaml(private))
     for resume in ((), ("--resume",)):
-        told = place.call(
+        result = place.call(
             "party", place.file, "--plaintext", "--as", name, "--local", "party.yaml", "--timeout", "1", *resume
         )
-        assert (told.code, told.out) == (2, "")
-        assert "imports subprocess:Popen, got none" in told.error
-        assert "allow_models: [subprocess]" in told.error
+        assert (result.code, result.out) == (2, "")
+        assert "imports subprocess:Popen, got none" in result.error
+        assert "allow_models: [subprocess]" in result.error
     assert not (place.folder / "ran").exists()
 
 
@@ -106,24 +106,24 @@ def test_a_party_needs_consent_only_for_what_it_builds(place: Place) -> None:
     bottoms = {"bank": {"kind": "mlp"}, "telco": program(place.folder)}
     place.write(changed(JOB, {"parties": shared, "model.bottom": bottoms}))
     (place.folder / "party.yaml").write_text(as_yaml({"table": "bank.csv", "id": "id", "label": "default"}))
-    told = place.call("party", place.file, "--plaintext", "--as", "bank", "--local", "party.yaml", "--timeout", "0.2")
-    assert "imports" not in told.error
+    result = place.call("party", place.file, "--plaintext", "--as", "bank", "--local", "party.yaml", "--timeout", "0.2")
+    assert "imports" not in result.error
     assert not (place.folder / "ran").exists()
 
 
 def test_no_verb_imports_without_consent(spy: Place) -> None:
     spy.refused(REFUSED, "imports cli_consent_spy:Bottom, got none")
-    told = spy.call("sweep", spy.file, "--vary", "train.optimizer.lr=0.1,0.2")
-    assert told.code == 2
-    assert "imports cli_consent_spy:Bottom, got none" in told.error
+    result = spy.call("sweep", spy.file, "--vary", "train.optimizer.lr=0.1,0.2")
+    assert result.code == 2
+    assert "imports cli_consent_spy:Bottom, got none" in result.error
     assert not imported(spy)
 
 
 def test_consent_in_the_job_itself_counts_for_nothing(spy: Place) -> None:
     for path in ("allow_models", "parties.telco.allow_models"):
         spy.change({"model.bottom": USER, path: ["cli_consent_spy"]})
-        told = spy.refused("allow_models")
-        assert "parties" not in path or "no allow_models in a job, got one; use --allow-model" in told
+        result = spy.refused("allow_models")
+        assert "parties" not in path or "no allow_models in a job, got one; use --allow-model" in result
     assert not imported(spy)
 
 
@@ -145,9 +145,9 @@ def test_a_foreign_run_folder_is_read_and_imports_nothing(spy: Place, monkeypatc
     monkeypatch.delitem(sys.modules, "cli_consent_spy")
     shutil.move(spy.run_folder, spy.folder / "foreign")
     assert spy.call("report", "foreign", "--json").code == 0
-    told = spy.call("audit", "foreign")
-    assert told.code == 2
-    assert "imports cli_consent_spy:Bottom, got none" in told.error
+    result = spy.call("audit", "foreign")
+    assert result.code == 2
+    assert "imports cli_consent_spy:Bottom, got none" in result.error
     resumed = spy.call("run", spy.file, "--out", "foreign", "--resume")
     assert resumed.code == 2
     assert not imported(spy)
@@ -176,6 +176,6 @@ def test_a_foreign_run_folder_leads_to_no_other(finished: Path, place: Place, na
     audit["runs"][name] = audit["runs"]["undefended"]
     path.write_text(json.dumps(audit))
     for verb in ("report", "audit"):
-        told = place.call(verb, finished)
-        assert told.code == 2
-        assert f"expected names of compared runs in {finished}, got {name!a}" in told.error
+        result = place.call(verb, finished)
+        assert result.code == 2
+        assert f"expected names of compared runs in {finished}, got {name!a}" in result.error

@@ -24,10 +24,10 @@ NOT_TEXT = b"\xff\xfe\x80"
 @pytest.mark.parametrize("verb", ["report", "audit"])
 def test_a_file_with_other_content(place, finished, verb, name, content):
     (finished / name).write_bytes(content + b"\n")
-    told = place.call(verb, finished, "--json")
-    assert told.code == 2, told
-    assert told.err == ""
-    assert name in told.document()["error"]
+    result = place.call(verb, finished, "--json")
+    assert result.code == 2, result
+    assert result.err == ""
+    assert name in result.document()["error"]
 
 
 def spoil(path, keys, value):
@@ -58,9 +58,9 @@ FLIPS = {"kind": "RandomizedResponse", "eps": 1.0, "classes": 2}
 )
 def test_an_event_of_the_ledger_that_no_protection_states(place, finished, event):
     spoil(finished / "summary.json", ("ledger", "entries", 0, "event"), event)
-    told = place.call("report", finished, "--json")
-    assert told.code == 2, told
-    assert "summary.json is damaged" in told.document()["error"]
+    result = place.call("report", finished, "--json")
+    assert result.code == 2, result
+    assert "summary.json is damaged" in result.document()["error"]
 
 
 def test_a_run_without_its_headline_metric_is_audited_again(place, finished):
@@ -72,9 +72,9 @@ def test_a_baseline_without_its_audit_stops_the_resume(place):
     place.change({"parties.bank.privacy": {"max_norm": None}, "compare": ["undefended"], "train.epochs": 1})
     assert place.call("run", place.file, "--json").code == 0
     spoil(place.run_folder / "compare" / "undefended" / "audit.json", ("runs",), {})
-    told = place.call("run", place.file, "--resume")
-    assert (told.code, told.out) == (2, "")
-    assert "audit.json is damaged (runs: expected undefended)" in told.error
+    result = place.call("run", place.file, "--resume")
+    assert (result.code, result.out) == (2, "")
+    assert "audit.json is damaged (runs: expected undefended)" in result.error
 
 
 # In lines: on a single one the scanner of YAML takes seconds.
@@ -84,16 +84,16 @@ def test_a_job_with_other_content(place, finished, content):
     assert place.call("check", place.file).code == 2
     (finished / "job.yaml").write_bytes(content)
     assert "job.yaml" in place.call("audit", finished).error
-    told = place.call("report", finished)
-    assert told.code == (2 if content == NOT_TEXT else 0), "the report shows the text as it is"
+    result = place.call("report", finished)
+    assert result.code == (2 if content == NOT_TEXT else 0), "the report shows the text as it is"
 
 
 def test_an_encoder_that_is_no_text(place, finished):
     (finished / "data" / "telco" / "encoder.json").write_bytes(NOT_TEXT)
     data = ("--data", f"bank={place.folder / 'bank.csv'}", "--data", f"telco={place.folder / 'telco.csv'}")
-    told = place.call("predict", finished, "--out", place.folder / "new.parquet", *data)
-    assert told.code == 2, told
-    assert "encoder.json" in told.error
+    result = place.call("predict", finished, "--out", place.folder / "new.parquet", *data)
+    assert result.code == 2, result
+    assert "encoder.json" in result.error
 
 
 @pytest.mark.parametrize("content", [NOT_TEXT, DEEP.encode()])
@@ -103,9 +103,9 @@ def test_an_encoder_that_is_no_text(place, finished):
 def test_a_resume_with_other_content(place, name, content):
     assert place.call("run", place.file, "--json").code == 0
     (place.run_folder / name).write_bytes(content + b"\n")
-    told = place.call("run", place.file, "--resume")
-    assert (told.code, told.out) == (2, "")
-    assert Path(name).name in told.error
+    result = place.call("run", place.file, "--resume")
+    assert (result.code, result.out) == (2, "")
+    assert Path(name).name in result.error
 
 
 def test_a_history_line_that_lost_its_epoch(place, finished):
@@ -134,9 +134,9 @@ def test_a_full_disk_says_what_to_free(place, monkeypatch, by_library):
         monkeypatch.setattr("cutlayer.tensor_file.save_file", full)
     else:
         monkeypatch.setattr(durable, "sync_file", full_at_file)
-    told = place.call("run", place.file)
-    assert (told.code, told.out) == (2, "")
-    assert "No space left on device; free space there" in told.error
+    result = place.call("run", place.file)
+    assert (result.code, result.out) == (2, "")
+    assert "No space left on device; free space there" in result.error
     assert not [*place.folder.rglob("*.partial")]
 
 
@@ -167,10 +167,10 @@ def test_a_second_process_is_told_who_holds_the_folder(place, finished, command)
     before = {path: path.read_bytes() for path in place.run_folder.rglob("*") if path.is_file()}
     target = [place.run_folder] if verb in ("report", "audit") else [place.file, "--out", place.run_folder]
     with RunFolder(place.run_folder).locked("a run"):
-        told = place.call(verb, *target, *more)
-    assert (told.code, told.out) == (2, "")
+        result = place.call(verb, *target, *more)
+    assert (result.code, result.out) == (2, "")
     expected = "exists already" if command == "run" else f"in use by a run (process {os.getpid()}); wait until it has"
-    assert expected in told.error
+    assert expected in result.error
     assert {path: path.read_bytes() for path in place.run_folder.rglob("*") if path.is_file()} == before
 
 
@@ -192,9 +192,9 @@ def test_a_key_that_others_can_read_is_refused_with_the_command_to_run(place):
     key = place.folder / "my key"
     key.write_bytes(bytes(range(32)))
     key.chmod(0o640)
-    told = place.call("run", place.file, "--key", key)
-    assert (told.code, told.out) == (2, "")
-    assert f"got mode 0640; run chmod 600 '{key}'" in told.error
+    result = place.call("run", place.file, "--key", key)
+    assert (result.code, result.out) == (2, "")
+    assert f"got mode 0640; run chmod 600 '{key}'" in result.error
     key.chmod(0o600)
     assert place.call("run", place.file, "--key", key, "--json").code == 0
     (place.folder / ".cutlayer").mkdir(exist_ok=True)

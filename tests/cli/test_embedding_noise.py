@@ -10,10 +10,10 @@ NOISE = {"clip": 1.0, "epsilon": 8.0, "delta": 1.0e-5}
 
 def test_check_shows_total_condition_and_bound(place):
     place.change({TELCO: {"dp_embedding": NOISE}, "train.epochs": 20})
-    told = " ".join(place.call("check", place.file).out.split())
-    assert "the features of telco, towards bank: epsilon 8 at delta 1e-05 per row (exact Gaussian" in told
-    assert "conditional on the bottom model and the encoding" in told
-    assert "two values of one row, all else known, cannot be distinguished better than AUC 0.881" in told
+    result = " ".join(place.call("check", place.file).out.split())
+    assert "the features of telco, towards bank: epsilon 8 at delta 1e-05 per row (exact Gaussian" in result
+    assert "conditional on the bottom model and the encoding" in result
+    assert "two values of one row, all else known, cannot be distinguished better than AUC 0.881" in result
     (total,) = [t for t in place.call("check", place.file, "--json").document()["totals"] if t["party"] == "telco"]
     assert total["epsilon"] == pytest.approx(8.0, rel=1e-9)
     assert total["releases"] == 20
@@ -27,8 +27,8 @@ def test_the_cost_per_release_adds_up(place):
 
 def test_check_says_that_the_papers_form_guarantees_nothing(place):
     place.change({TELCO: {"dp_embedding": {**NOISE, "rescale": "paper"}}})
-    told = " ".join(place.call("check", place.file).out.split())
-    assert "the features of telco, towards bank: no formal guarantee: embeddings are scaled by a factor" in told
+    result = " ".join(place.call("check", place.file).out.split())
+    assert "the features of telco, towards bank: no formal guarantee: embeddings are scaled by a factor" in result
 
 
 def test_bad_noise_is_an_error_that_names_its_place(place):

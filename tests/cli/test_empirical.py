@@ -32,12 +32,12 @@ def halve_the_noise(monkeypatch):
 
 
 def test_guarantees_that_hold_and_one_that_does_not(place, guarded, monkeypatch):
-    told = place.call("audit", guarded, *CALL)
-    assert told.code == 0
-    assert "Guarantees tested with canaries" in told.out
-    assert told.out.count("no fault found") == 2
+    result = place.call("audit", guarded, *CALL)
+    assert result.code == 0
+    assert "Guarantees tested with canaries" in result.out
+    assert result.out.count("no fault found") == 2
     found = json.loads((guarded / "audit.json").read_text())["guarantees"]
-    assert [(one["protection"], one["party"], one["protects"]) for one in found] == [
+    assert [(each["protection"], each["party"], each["protects"]) for each in found] == [
         ("label_dp", "bank", "labels"),
         ("dp_embedding", "telco", "features"),
     ]
@@ -48,7 +48,7 @@ def test_guarantees_that_hold_and_one_that_does_not(place, guarded, monkeypatch)
     halve_the_noise(monkeypatch)
     broken = place.call("audit", guarded, *CALL, "--json")
     assert broken.code == 1
-    (finding,) = (one for one in broken.document()["findings"] if one["code"] == "CL109")
+    (finding,) = (item for item in broken.document()["findings"] if item["code"] == "CL109")
     assert "dp_embedding of telco" in finding["detail"]
     shown = place.call("report", guarded)
     assert shown.code == 1
@@ -58,22 +58,22 @@ def test_guarantees_that_hold_and_one_that_does_not(place, guarded, monkeypatch)
 
 def test_a_passive_party_s_own_folder_gives_a_table_alone(place, guarded, monkeypatch):
     ledger = json.loads((guarded / "ledger.json").read_text())
-    ledger["entries"] = [one for one in ledger["entries"] if one["party"] == "telco"]
+    ledger["entries"] = [entry for entry in ledger["entries"] if entry["party"] == "telco"]
     (guarded / "ledger.json").write_text(json.dumps(ledger))
     (guarded / "summary.json").rename(guarded / "outcome.json")
-    told = place.call("audit", guarded, *CALL)
-    assert told.code == 0
-    assert "dp_embedding" in told.out
+    result = place.call("audit", guarded, *CALL)
+    assert result.code == 0
+    assert "dp_embedding" in result.out
     halve_the_noise(monkeypatch)
     broken = place.call("audit", guarded, *CALL, "--json")
     assert broken.code == 1
-    assert [one["party"] for one in broken.document()["guarantees"]] == ["telco"]
+    assert [guarantee["party"] for guarantee in broken.document()["guarantees"]] == ["telco"]
 
 
 def test_a_run_without_guarantees_has_none_to_test(place, finished):
-    told = place.call("audit", finished, *CALL)
-    assert told.code == 2
-    assert "expected a guarantee in the ledger" in told.error
+    result = place.call("audit", finished, *CALL)
+    assert result.code == 2
+    assert "expected a guarantee in the ledger" in result.error
 
 
 def test_so_few_canaries_are_refused(place, finished):

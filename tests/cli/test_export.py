@@ -9,11 +9,11 @@ from tests.cli.jobs import Place
 
 
 def test_the_command_writes_a_part_and_its_card(finished: Path, place: Place) -> None:
-    told = place.call("export", finished, "--party", "bank", "--out", "bank-part")
-    assert (told.code, "README.md" in told.out) == (0, True), told.err
+    result = place.call("export", finished, "--party", "bank", "--out", "bank-part")
+    assert (result.code, "README.md" in result.out) == (0, True), result.err
     document = place.call("export", finished, "--party", "telco", "--out", "telco-part", "--json").document()
     assert document["files"] == ["README.md", "architecture.json", "bottom.pt2", "encoder.json", "weights.safetensors"]
     assert load_part(place.folder / "bank-part").task.classes == ("0", "1")
     assert "did you mean 'telco'" in place.call("export", finished, "--party", "telc", "--out", "x").error
-    told = place.call("export", finished, "--party", "telco", "--out", "telco-part")
-    assert (told.code, "a new or empty folder" in told.error) == (2, True)
+    result = place.call("export", finished, "--party", "telco", "--out", "telco-part")
+    assert (result.code, "a new or empty folder" in result.error) == (2, True)

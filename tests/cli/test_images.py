@@ -42,13 +42,13 @@ def digits(place):
 
 
 def test_check_forecasts_images(digits):
-    told = digits.call("check", digits.file, "--json").document()
-    assert told["rows"] == ROWS
-    for party in told["parties"]:
+    result = digits.call("check", digits.file, "--json").document()
+    assert result["rows"] == ROWS
+    for party in result["parties"]:
         assert (party["numeric"], party["categorical"], party["width"]) == (WIDTH * HEIGHT, 0, 6)
         assert party["store_bytes"] == ROWS * WIDTH * HEIGHT
     maps = 6 * HEIGHT * WIDTH + 16 * (HEIGHT // 2 - 4) * (WIDTH // 2 - 4)
-    assert told["memory_bytes"] > 2 * 4 * 64 * 2 * maps, "the maps of both parties, forwards and backwards"
+    assert result["memory_bytes"] > 2 * 4 * 64 * 2 * maps, "the maps of both parties, forwards and backwards"
     assert digits.call("check", digits.file).code == 0
 
 

@@ -20,9 +20,9 @@ def folder(place):
 
 
 def test_guesses_make_a_job_that_passes_check(place, folder):
-    told = place.call("init", folder, "--yes")
-    assert told.code == 0
-    assert f"cutlayer check {folder}/job.yaml" in " ".join(told.out.split())
+    result = place.call("init", folder, "--yes")
+    assert result.code == 0
+    assert f"cutlayer check {folder}/job.yaml" in " ".join(result.out.split())
     job = load_job(folder / "job.yaml")
     assert (job.active, job.passives, job.task) == ("bank", ("telco",), "binary")
     assert (job.parties["bank"].label, job.parties["bank"].id.column) == ("default", "id")
@@ -38,9 +38,9 @@ def test_every_answer_passes_check(place, folder, protect, apart):
         assert place.call("check", folder / "job.yaml").code == 0
         return
     for name in ("bank", "telco"):
-        told = place.call("check", folder / "job.yaml", "--as", name, "--local", folder / f"{name}.yaml", "--json")
-        assert told.code == 0, told
-        document = told.document()
+        result = place.call("check", folder / "job.yaml", "--as", name, "--local", folder / f"{name}.yaml", "--json")
+        assert result.code == 0, result
+        document = result.document()
         assert document["ready"]
         stated = " ".join(check["found"] for check in document["checks"] if check["name"] == "guarantee")
         assert ("the labels of the training rows of bank, towards telco: epsilon" in stated) == (
@@ -80,9 +80,9 @@ def test_the_six_questions(place, folder, monkeypatch):
     ],
 )
 def test_a_wrong_option_names_the_nearest(place, folder, options, phrase):
-    told = place.call("init", folder, *options, "--yes")
-    assert (told.code, told.out) == (2, "")
-    assert phrase in told.error
+    result = place.call("init", folder, *options, "--yes")
+    assert (result.code, result.out) == (2, "")
+    assert phrase in result.error
     assert {path.name for path in folder.iterdir()} == {"bank.csv", "telco.csv"}
 
 
@@ -111,8 +111,8 @@ def test_the_split(place, folder):
         assert load_job(folder / "job.yaml").train.split.model_dump(exclude_defaults=True) == split
         assert place.call("check", folder / "job.yaml").code == 0
         (folder / "job.yaml").unlink()
-    told = place.call("init", folder, "--split-by", "balanc", "--yes")
-    assert (told.code, "no column 'balanc' in bank.csv; did you mean 'balance'?" in told.error) == (2, True)
+    result = place.call("init", folder, "--split-by", "balanc", "--yes")
+    assert (result.code, "no column 'balanc' in bank.csv; did you mean 'balance'?" in result.error) == (2, True)
 
 
 def test_ids_of_different_names(place, folder):
@@ -127,9 +127,9 @@ def test_ids_of_different_names(place, folder):
         assert (parties["bank"].id.column, parties["telco"].id.column) == ("id", name)
         assert place.call("check", folder / "job.yaml").code == 0
         (folder / "job.yaml").unlink()
-    told = place.call("init", folder, "--id", "number", "--yes")
-    assert "expected a column of bank.csv, got 'number'" in told.error
-    assert "give --id once for each name" in told.error
+    result = place.call("init", folder, "--id", "number", "--yes")
+    assert "expected a column of bank.csv, got 'number'" in result.error
+    assert "give --id once for each name" in result.error
 
 
 def test_a_half_without_a_guarantee_says_who_may_learn_what(place, folder):
@@ -139,9 +139,9 @@ def test_a_half_without_a_guarantee_says_who_may_learn_what(place, folder):
         ("telco", "bank receives an embedding of every common row, and may rebuild columns of telco from it"),
     ):
         private = folder / f"{name}.yaml"
-        told = place.call("check", folder / "job.yaml", "--as", name, "--local", private, "--json").document()
-        assert told["ready"]
-        guarantee = next(check for check in reversed(told["checks"]) if check["name"] == "guarantee")
+        result = place.call("check", folder / "job.yaml", "--as", name, "--local", private, "--json").document()
+        assert result["ready"]
+        guarantee = next(check for check in reversed(result["checks"]) if check["name"] == "guarantee")
         assert (guarantee["caution"], guarantee["found"]) == (True, f"none: {phrase}")
 
 
@@ -150,17 +150,17 @@ def test_a_half_shows_what_is_odd_about_its_columns(place, folder):
     first, *rows = telco.read_text().splitlines()
     telco.write_text("\n".join([f"{first},since", *(f"{row},2024-01-{1 + n % 28:02}" for n, row in enumerate(rows))]))
     assert place.call("init", folder, "--apart", "--yes").code == 0
-    told = place.call("check", folder / "job.yaml", "--as", "telco", "--local", folder / "telco.yaml")
-    assert told.code == 0
-    assert "warning column since: dates as text" in " ".join(told.out.split())
+    result = place.call("check", folder / "job.yaml", "--as", "telco", "--local", folder / "telco.yaml")
+    assert result.code == 0
+    assert "warning column since: dates as text" in " ".join(result.out.split())
 
 
 def test_nothing_is_overwritten(place, folder):
     assert place.call("init", folder, "--yes").code == 0
     before = (folder / "job.yaml").read_text()
-    told = place.call("init", folder, "--yes", "--protect", "nothing")
-    assert told.code == 2
-    assert "has job.yaml already" in told.error
+    result = place.call("init", folder, "--yes", "--protect", "nothing")
+    assert result.code == 2
+    assert "has job.yaml already" in result.error
     assert (folder / "job.yaml").read_text() == before
 
 
@@ -178,9 +178,9 @@ def test_a_half_that_is_wrong_fails_its_check(place, folder):
     assert place.call("init", folder, "--apart", "--yes").code == 0
     private = folder / "telco.yaml"
     private.write_text(private.read_text().replace("telco.csv", "gone.csv"))
-    told = place.call("check", folder / "job.yaml", "--as", "telco", "--local", private)
-    assert told.code == 2
-    assert "no such file" in told.out
+    result = place.call("check", folder / "job.yaml", "--as", "telco", "--local", private)
+    assert result.code == 2
+    assert "no such file" in result.out
     assert "expected --as and --local together" in place.call("check", folder / "job.yaml", "--as", "telco").error
     other = place.call("check", folder / "job.yaml", "--as", "shop", "--local", folder / "bank.yaml")
     assert "expected a party of the job (bank, telco), got shop" in other.error

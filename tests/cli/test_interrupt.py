@@ -71,10 +71,10 @@ def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
     finally:
         running.kill()
     assert (running.returncode, err) == (130, "")
-    told = json.loads(out)
-    assert told["exit_code"] == 130
-    assert f"the last committed epoch is in {place.run_folder}" in told["error"]
-    assert "--resume continues from it" in told["error"]
+    result = json.loads(out)
+    assert result["exit_code"] == 130
+    assert f"the last committed epoch is in {place.run_folder}" in result["error"]
+    assert "--resume continues from it" in result["error"]
     assert not (place.run_folder / "report.json").exists()
     assert len(losses(place.run_folder)) < EPOCHS
     assert place.call("run", place.file, "--resume", *options).code == 0
@@ -101,9 +101,9 @@ def interrupted_after(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_message_says_what_stands(place, interrupted_after):
     interrupted_after(0)
-    told = place.call("run", place.file)
-    assert told.code == 130
-    assert told.err.splitlines()[-1] == (
+    result = place.call("run", place.file)
+    assert result.code == 130
+    assert result.err.splitlines()[-1] == (
         f"error interrupted; the last committed epoch is in {place.run_folder}; "
         "the same command with --resume continues from it"
     )
@@ -115,8 +115,8 @@ def test_before_the_first_epoch_nothing_is_kept(place, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(execute, "train_together", pressed)
-    told = place.call("run", place.file)
-    assert (told.code, told.error) == (130, "interrupted; no epoch was committed yet: there is nothing to resume\n")
+    result = place.call("run", place.file)
+    assert (result.code, result.error) == (130, "interrupted; no epoch was committed yet: there is nothing to resume\n")
     assert place.left() == set()
     monkeypatch.undo()
     assert place.call("run", place.file, "--json").code == 0
@@ -140,5 +140,5 @@ def test_other_verbs_are_just_interrupted(place, finished, monkeypatch, verb):
 
     monkeypatch.setattr("cutlayer.jobs.forecast.intersect", pressed)
     monkeypatch.setattr("cutlayer.training.folder.RunFolder.open", pressed)
-    told = place.call(verb, place.file if verb == "check" else finished)
-    assert (told.code, told.err.strip()) == (130, "error interrupted")
+    result = place.call(verb, place.file if verb == "check" else finished)
+    assert (result.code, result.err.strip()) == (130, "error interrupted")

@@ -41,11 +41,11 @@ def serials(place, *, revoked):
 
 def test_the_walk_through(invited):
     place = invited
-    told = place.call("keys", "invite", "telco", "--address", "bank.example:7070", "--json").document()["authority"]
+    result = place.call("keys", "invite", "telco", "--address", "bank.example:7070", "--json").document()["authority"]
     made = place.call(
-        "keys", "request", "telco.invite", "--folder", "there/keys", "--fingerprint", told, "--json"
+        "keys", "request", "telco.invite", "--folder", "there/keys", "--fingerprint", result, "--json"
     ).document()
-    assert (made["authority"], made["address"]) == (told, "bank.example:7070")
+    assert (made["authority"], made["address"]) == (result, "bank.example:7070")
     assert place.call("keys", "sign", made["file"], "--fingerprint", made["key"].replace("-", " ").upper()).code == 0
     shutil.move("telco.pem", "there/keys/telco.pem")
     for folder, party in (("keys", "bank"), ("there/keys", "telco")):
@@ -66,15 +66,15 @@ def test_the_walk_through(invited):
 def test_a_renewed_certificate_has_the_same_key_and_another_serial_number(invited):
     signed(invited)
     first = Credentials(files_in(Path("there/keys"), "telco")).current().certificate
-    told = invited.call("keys", "renew", "telco")
-    assert told.code == 0
-    assert "send it to telco, for the folder keys there" in told.out
+    result = invited.call("keys", "renew", "telco")
+    assert result.code == 0
+    assert "send it to telco, for the folder keys there" in result.out
     shutil.move("telco.pem", "there/keys/telco.pem")
     second = Credentials(files_in(Path("there/keys"), "telco")).current().certificate
     assert first.public_key() == second.public_key()
     assert first.serial_number != second.serial_number
-    told = invited.call("keys", "renew", "bank")
-    assert (told.code, "send it" in told.out) == (0, False)
+    result = invited.call("keys", "renew", "bank")
+    assert (result.code, "send it" in result.out) == (0, False)
     assert Credentials(files_in(Path("keys"), "bank")).current().certificate.serial_number != first.serial_number
 
 
@@ -124,7 +124,7 @@ def test_one_serial_number_can_be_revoked_alone(invited):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("init", "bank"), "keys holds the certificate of an authority already"),
         (("init", "bank", "--federation", "Loans", "--folder", "new"), "expected a federation name"),
@@ -144,29 +144,29 @@ def test_one_serial_number_can_be_revoked_alone(invited):
         (("revoke", "shop"), "expected a party with a valid certificate"),
     ],
 )
-def test_what_is_wrong_is_said_and_changes_nothing(invited, arguments, told):
+def test_what_is_wrong_is_said_and_changes_nothing(invited, arguments, message):
     Authority.create(Path("other"), "elsewhere", "bank")
     before = {path: path.read_bytes() for path in Path("keys").iterdir() if path.suffix != ".lock"}
     result = invited.call("keys", *arguments)
     assert (result.code, result.out) == (2, "")
-    assert told in result.error
+    assert message in result.error
     assert {path: path.read_bytes() for path in Path("keys").iterdir() if path.suffix != ".lock"} == before
     assert not Path("new").exists() or not list(Path("new").iterdir())
 
 
 @pytest.mark.parametrize(
-    ("federation", "party", "told"),
+    ("federation", "party", "message"),
     [
         ("loans", "shop", "expected a request of an invited party"),
         ("loans", "bank", "expected a request of an invited party"),
         ("other", "telco", "expected a request for the federation loans"),
     ],
 )
-def test_only_an_invited_party_of_the_federation_is_signed(invited, federation, party, told):
+def test_only_an_invited_party_of_the_federation_is_signed(invited, federation, party, message):
     path, _ = make_request(Path("stranger"), federation, party)
     result = invited.call("keys", "sign", str(path))
     assert result.code == 2
-    assert told in result.error
+    assert message in result.error
     assert not Path(f"{party}.pem").exists()
 
 
@@ -204,9 +204,9 @@ FILES = {
 def test_files_that_cannot_be_used(invited, what):
     signed(invited)
     Authority.create(Path("other"), "elsewhere", "bank")
-    change, told = FILES[what]
+    change, result = FILES[what]
     change(files_in(Path("there/keys"), "telco"))
-    with pytest.raises(TrustError, match=told):
+    with pytest.raises(TrustError, match=result):
         Credentials(files_in(Path("there/keys"), "telco"))
 
 

@@ -11,10 +11,10 @@ BANK = "parties.bank.privacy"
 
 def test_check_shows_the_total_before_anything_runs(place):
     place.change({BANK: {"label_dp": {"eps": 2.0}, "max_norm": None, "budget": {"epsilon": 2.0}}})
-    told = place.call("check", place.file)
-    assert told.code == 0
-    assert "in total" in told.out
-    assert "epsilon 2 per row" in " ".join(told.out.split())
+    result = place.call("check", place.file)
+    assert result.code == 0
+    assert "in total" in result.out
+    assert "epsilon 2 per row" in " ".join(result.out.split())
     (total,) = place.call("check", place.file, "--json").document()["totals"]
     assert (total["party"], total["protects"], total["towards"]) == ("bank", "labels", ["telco"])
     assert (total["epsilon"], total["delta"], total["accountant"]) == (2.0, 0.0, "pure")
@@ -22,8 +22,8 @@ def test_check_shows_the_total_before_anything_runs(place):
 
 def test_check_says_where_there_is_no_guarantee(place):
     place.change({BANK: {"max_norm": None}})
-    told = " ".join(place.call("check", place.file).out.split())
-    assert "the labels of the training rows of bank, towards telco: no formal guarantee" in told
+    result = " ".join(place.call("check", place.file).out.split())
+    assert "the labels of the training rows of bank, towards telco: no formal guarantee" in result
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])

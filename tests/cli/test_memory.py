@@ -30,7 +30,7 @@ train: {epochs: 1, batch_size: 4096, seed: 1, threads: 1}
 
 def table(columns: int, seed: int, label: bool) -> pa.Table:
     draw = np.random.default_rng(seed)
-    values = {"id": draw.permutation(ROWS), **{f"x{place}": draw.normal(size=ROWS) for place in range(columns)}}
+    values = {"id": draw.permutation(ROWS), **{f"x{index}": draw.normal(size=ROWS) for index in range(columns)}}
     values["kind"] = np.array(["first", "second", "third"])[draw.integers(0, 3, ROWS)]
     return pa.table({**values, "y": draw.integers(0, 2, ROWS)} if label else values)
 

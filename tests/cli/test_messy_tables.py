@@ -37,19 +37,19 @@ def relabelled(path: Path, words: Mapping[str, tuple[str, ...]], column: str = "
 
 def test_labels_that_differ_in_case_are_named_and_make_no_classes(place: Place, folder: Path) -> None:
     relabelled(folder / "bank.csv", SPELLINGS)
-    told = place.call("init", folder, "--yes")
-    assert told.code == 0
+    result = place.call("init", folder, "--yes")
+    assert result.code == 0
     sentence = (
         "6 labels are 2 after trimming and lower-casing: 'NO', 'No', 'no', 'YES', 'Yes', 'yes'; write them one way"
     )
-    assert f"warning default: {sentence}" in told.out
-    assert "classes: 6: NO (" in told.out
+    assert f"warning default: {sentence}" in result.out
+    assert "classes: 6: NO (" in result.out
     assert load_job(folder / "job.yaml").task == "binary"
     assert f"{sentence}, or set task: multiclass" in place.call("check", folder / "job.yaml").error
     job = folder / "job.yaml"
     job.write_text(job.read_text().replace("task: binary", "task: multiclass"))
-    told = place.call("check", job)
-    assert (told.code, sentence in " ".join(told.out.split())) == (0, True)
+    result = place.call("check", job)
+    assert (result.code, sentence in " ".join(result.out.split())) == (0, True)
     found = place.call("check", job, "--json").document()
     (label,) = (column for column in found["columns"] if column["role"] == "label")
     assert list(label["classes"]) == ["NO", "No", "YES", "Yes", "no", "yes"]
@@ -58,9 +58,9 @@ def test_labels_that_differ_in_case_are_named_and_make_no_classes(place: Place, 
 
 def test_the_positive_class_is_stated_and_words_that_look_reversed_are_named(place: Place, folder: Path) -> None:
     relabelled(folder / "bank.csv", {"0": ("no",), "1": ("Yes",)})
-    told = place.call("init", folder, "--apart", "--yes")
-    assert "positive class: no (" in told.out
-    assert "warning default: the positive class is 'no', the greater of the two labels, and not 'Yes'" in told.out
+    result = place.call("init", folder, "--apart", "--yes")
+    assert "positive class: no (" in result.out
+    assert "warning default: the positive class is 'no', the greater of the two labels, and not 'Yes'" in result.out
     for name, stated in (("bank", True), ("telco", False)):
         private = folder / f"{name}.yaml"
         half = place.call("check", folder / "job.yaml", "--as", name, "--local", private).out
@@ -92,8 +92,8 @@ def test_a_row_of_the_wrong_length_is_named_by_its_line_and_never_printed(place:
     fields = len(lines[0].split(","))
     lines[7] += ",SECRET"
     bank.write_text("\n".join(lines))
-    for told in (place.call("init", folder, "--yes"), place.call("check", place.file)):
-        assert "SECRET" not in told.out + told.err
+    for result in (place.call("init", folder, "--yes"), place.call("check", place.file)):
+        assert "SECRET" not in result.out + result.err
     error = place.call("init", folder, "--yes").error
     assert error.startswith(f"bank.csv: expected {fields} fields between ',' in every row, got {fields + 1} in line 8")
     assert "double quotes" in error

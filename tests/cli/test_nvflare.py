@@ -6,17 +6,17 @@ from tests.cli.jobs import Place
 
 
 def test_the_verb(place: Place) -> None:
-    told = place.call("nvflare", place.file, "--out", "made", "--site", "bank=site-1", "--json").document()
-    assert told["sites"] == {"bank": "site-1", "telco": "telco"}
+    result = place.call("nvflare", place.file, "--out", "made", "--site", "bank=site-1", "--json").document()
+    assert result["sites"] == {"bank": "site-1", "telco": "telco"}
     assert place.call("nvflare", place.file, "--out", "made").code == 2  # it holds a job already
-    told = place.call("nvflare", place.file, "--out", "more")
-    assert "telco: site telco, which needs local/cutlayer/" in told.out
-    assert "left out: " in told.out
+    result = place.call("nvflare", place.file, "--out", "more")
+    assert "telco: site telco, which needs local/cutlayer/" in result.out
+    assert "left out: " in result.out
     for wrong, message in (
         (("--site", "bank"), "--site PARTY=SITE"),
         (("--site", "bank=a", "--site", "bank=b"), "--site bank=SITE once, got it twice"),
         (("--resume-job", "x"), "the id of an NVFlare"),
     ):
-        told = place.call("nvflare", place.file, "--out", "third", *wrong)
-        assert told.code == 2
-        assert message in told.error
+        result = place.call("nvflare", place.file, "--out", "third", *wrong)
+        assert result.code == 2
+        assert message in result.error

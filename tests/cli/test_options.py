@@ -186,26 +186,26 @@ def test_no_option_has_a_short_name():
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_every_verb_names_each_option_and_fits_80_columns(place, verb):
-    told = place.call(verb, "--help")
-    assert (told.code, told.err) == (0, "")
-    assert f"Usage: cutlayer {verb}" in told.out
+    result = place.call(verb, "--help")
+    assert (result.code, result.err) == (0, "")
+    assert f"Usage: cutlayer {verb}" in result.out
     for name in VERBS[verb]:
-        assert name in told.out
-    assert max(map(len, told.out.splitlines())) <= 80
+        assert name in result.out
+    assert max(map(len, result.out.splitlines())) <= 80
 
 
 def test_help_lists_the_verbs_in_the_order_of_a_first_day(place):
-    told = place.call("--help")
-    assert told.code == 0
-    places = [told.out.index(f"│ {verb} ") for verb in VERBS]
+    result = place.call("--help")
+    assert result.code == 0
+    places = [result.out.index(f"│ {verb} ") for verb in VERBS]
     assert places == sorted(places)
 
 
 def test_no_verb_shows_the_help(place):
-    told = place.call()
-    assert told.code == 2
-    assert "Usage: cutlayer" in told.out
-    assert told.err == ""
+    result = place.call()
+    assert result.code == 2
+    assert "Usage: cutlayer" in result.out
+    assert result.err == ""
 
 
 def test_version(place):

@@ -53,9 +53,9 @@ def test_every_line_of_every_verb_fits_80_columns(place, finished):
         ("list", "attacks"),
         ("list", "models"),
     ):
-        told = place.call(*arguments)
-        assert told.code == 0
-        wide = [line for line in told.out.splitlines() if len(line) > NARROW and str(finished) not in line]
+        result = place.call(*arguments)
+        assert result.code == 0
+        wide = [line for line in result.out.splitlines() if len(line) > NARROW and str(finished) not in line]
         assert wide == [], arguments
 
 

@@ -31,7 +31,7 @@ def kept(place):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--as", "shop", "--local", "bank.yaml"), "expected a party of the job (bank, telco), got shop"),
         (("--as", "bank", "--local", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file or directory"),
@@ -42,11 +42,11 @@ def kept(place):
         (("--as", "bank", "--local", "bank.yaml", "--key", "bank.csv"), "32 bytes of key in bank.csv"),
     ],
 )
-def test_what_is_wrong_before_a_link_is_made(apart, arguments, told):
+def test_what_is_wrong_before_a_link_is_made(apart, arguments, message):
     before = kept(apart)
     result = apart.call("party", "job.yaml", "--plaintext", *arguments)
     assert (result.code, result.out) == (2, "")
-    assert told in result.error
+    assert message in result.error
     assert kept(apart) == before
 
 
@@ -98,7 +98,7 @@ def test_a_passive_party_audits_what_it_sent(apart, capsys):
     finally:
         bank.kill()
     found = result.document()
-    assert {one["attack"] for one in found["features"]} == {"inversion"}
+    assert {feature_result["attack"] for feature_result in found["features"]} == {"inversion"}
     [skipped] = found["skipped"]
     assert (skipped["party"], skipped["message"], skipped["attack"]) == ("telco", "embedding", "membership")
     assert "bank" in skipped["reason"]

@@ -24,9 +24,9 @@ def parts(finished: Path, place: Place) -> tuple[Place, Path]:
 def refused(parts: tuple[Place, Path], party: str, *options: object) -> str:
     place, run = parts
     named = ("--as", party, "--local", f"{party}.yaml", "--plaintext", "--timeout", 1)
-    told = place.call("party", "predict", place.file, *named, "--run", run, *options)
-    assert told.code in (2, 3), told
-    return told.error
+    result = place.call("party", "predict", place.file, *named, "--run", run, *options)
+    assert result.code in (2, 3), result
+    return result.error
 
 
 def test_options_that_do_not_fit_the_role(parts: tuple[Place, Path]) -> None:

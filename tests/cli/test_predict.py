@@ -13,23 +13,23 @@ from tests.cli.jobs import Place
 
 
 def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: Place) -> None:
-    told = place.call("predict", finished, "--out", "scores.parquet")
-    assert told.code == 0, told.err
-    assert "scores.parquet: 20 rows" in told.out
-    assert "telco contributed to all" in told.out
+    result = place.call("predict", finished, "--out", "scores.parquet")
+    assert result.code == 0, result.err
+    assert "scores.parquet: 20 rows" in result.out
+    assert "telco contributed to all" in result.out
     new = ("--data", "bank=bank.csv", "--data", "telco=telco.csv")
     document = place.call("predict", finished, "--out", "s.parquet", *new, "--json").document()
     assert document["rows"] == parquet.read_table(place.folder / "s.parquet").num_rows == 200
     assert document["contributed"] == {"bank": 200, "telco": 200}
-    told = place.call("predict", finished, "--out", "s.csv", *new)
-    assert (told.code, "s.csv: 200 rows" in told.out) == (0, True)
+    result = place.call("predict", finished, "--out", "s.csv", *new)
+    assert (result.code, "s.csv: 200 rows" in result.out) == (0, True)
     table, text = parquet.read_table(place.folder / "s.parquet"), csv.read_csv(place.folder / "s.csv")
     assert text.column_names == table.column_names
     assert text["id"].cast("string").equals(table["id"].cast("string"))
     np.testing.assert_allclose(text["probability"].to_numpy(), table["probability"].to_numpy(), rtol=1e-6)
     assert set(text["contributed"].to_pylist()) == {"bank telco"}
-    told = place.call("predict", finished, "--out", "s.parquet", "--absent", "telco")
-    assert "telco contributed to 0 (absent)" in told.out
+    result = place.call("predict", finished, "--out", "s.parquet", "--absent", "telco")
+    assert "telco contributed to 0 (absent)" in result.out
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: P
 )
 def test_bad_options_are_refused(finished: Path, place: Place, options: tuple[str, ...], message: str) -> None:
     before = place.left()
-    told = place.call("predict", finished, "--out", "s.parquet", *options)
-    assert told.code == 2
-    assert message in told.error
+    result = place.call("predict", finished, "--out", "s.parquet", *options)
+    assert result.code == 2
+    assert message in result.error
     assert place.left() == before
 
 
 def test_a_folder_that_is_no_finished_run_is_refused(finished: Path, place: Place) -> None:
     assert "a run folder" in place.call("predict", place.folder / "nowhere", "--out", "s.parquet").error
     shutil.rmtree(finished / "checkpoint" / "telco")
-    told = place.call("predict", finished, "--out", "s.parquet")
-    assert (told.code, "telco's part of a finished run" in told.error) == (2, True)
+    result = place.call("predict", finished, "--out", "s.parquet")
+    assert (result.code, "telco's part of a finished run" in result.error) == (2, True)

@@ -59,26 +59,26 @@ def plain(name, seed):
 def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):
     place.change({"train.epochs": 9, "parties.bank.privacy": {"max_norm": None}})
     ran = stated(plain)
-    told = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
-    assert (told["chosen"], told["best"]) == ("label_dp 0.5", "label_dp 0.5")
-    assert told["verdict"].startswith("Recommended for leak 0.6, loss 0.01: label_dp 0.5, with leak 0.580 ± 0.000")
-    (checked,) = told["checked"]
+    result = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
+    assert (result["chosen"], result["best"]) == ("label_dp 0.5", "label_dp 0.5")
+    assert result["verdict"].startswith("Recommended for leak 0.6, loss 0.01: label_dp 0.5, with leak 0.580 ± 0.000")
+    (checked,) = result["checked"]
     assert (checked["seeds"], checked["reached"]) == ([2, 3, 4, 5, 6], True)
     assert checked["loss"] == pytest.approx(0.005)
     lengths = [job.train.epochs for job in ran]
     assert lengths == sorted(lengths)
     assert set(lengths) == {3, 9}
     assert lengths.count(9) < lengths.count(3) / 2 + 10, "few candidates are trained in full"
-    assert told["trainings"] == len(ran)
-    assert told["epochs"] == sum(lengths)
-    changed = [line for line in told["diff"].splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    assert result["trainings"] == len(ran)
+    assert result["epochs"] == sum(lengths)
+    changed = [line for line in result["diff"].splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
     assert changed[0] == "-    privacy: {max_norm: null}"
     assert [line[1:].strip() for line in changed[1:]] == ["privacy: {label_dp: {eps: 0.5}}"]
     new = load_job(place.folder / "runs" / "job-recommend" / "recommended.yaml")
     check_job(new)
     assert new.parties["bank"].privacy == {"label_dp": {"eps": 0.5}}
     assert new.train.epochs == 9
-    assert "epsilon 0.5" in told["statements"]["label_dp 0.5"][0]
+    assert "epsilon 0.5" in result["statements"]["label_dp 0.5"][0]
 
 
 def diff_of(place, best):
@@ -115,18 +115,18 @@ def test_luck_of_the_search_does_not_survive_fresh_seeds(place, stated):
         return plain(name, seed)
 
     stated(lucky)
-    told = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
-    assert [one["name"].split()[0] for one in told["checked"]] == ["marvell"] * 3
-    assert (told["chosen"], told["best"]) == (None, "marvell 0.16")
-    assert told["verdict"].startswith("Nothing reaches leak 0.6, loss 0.01; the nearest is marvell")
-    assert "leak 0.800 ± 0.000" in told["verdict"]
+    result = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
+    assert [item["name"].split()[0] for item in result["checked"]] == ["marvell"] * 3
+    assert (result["chosen"], result["best"]) == (None, "marvell 0.16")
+    assert result["verdict"].startswith("Nothing reaches leak 0.6, loss 0.01; the nearest is marvell")
+    assert "leak 0.800 ± 0.000" in result["verdict"]
 
 
 def test_nothing_within_reach_names_the_nearest_and_what_columns_tell(place, stated):
     stated(lambda name, seed: (0.9, 1.0) if name == UNDEFENDED else (0.85, 0.75))
-    told = place.call("recommend", place.file, "--max-leak", "0.6")
-    assert told.code == 0
-    text = " ".join(told.out.split())
+    result = place.call("recommend", place.file, "--max-leak", "0.6")
+    assert result.code == 0
+    text = " ".join(result.out.split())
     assert "Nothing reaches leak 0.6, loss 0.01; the nearest is" in text
     assert "A passive party's own columns reach 0.700 without any message: a leak of 0.6 is below that" in text
     assert "Price of this search: " in text
@@ -156,8 +156,8 @@ def test_an_interrupted_search_goes_on(place, stated, monkeypatch):
 
     monkeypatch.setattr(worker, "measure", interrupted)
     assert place.call("recommend", place.file, "--max-leak", "0.6").code == 130
-    told = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
-    assert told["trainings"] == len(ran)
+    result = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
+    assert result["trainings"] == len(ran)
 
 
 def test_a_guarantee_admits_only_what_a_theorem_covers(place):
@@ -227,9 +227,9 @@ def test_the_audit_is_the_whole_catalogue(place):
 )
 def test_bad_limits_are_refused_before_anything_runs(place, options, phrase, monkeypatch):
     monkeypatch.setattr(measure, "execute", None)
-    told = place.call("recommend", place.file, *options)
-    assert (told.code, told.out) == (2, "")
-    assert phrase in told.error
+    result = place.call("recommend", place.file, *options)
+    assert (result.code, result.out) == (2, "")
+    assert phrase in result.error
     assert place.left() == set()
 
 
@@ -264,14 +264,14 @@ def test_a_real_search(place, monkeypatch, changes, candidate, metric):
     place.change(changes)
     kept = {UNDEFENDED, candidate}
     proposed = Candidates._proposed
-    monkeypatch.setattr(Candidates, "_proposed", lambda self: (one for one in proposed(self) if one[0] in kept))
-    told = place.call("recommend", place.file, "--max-excess", "0.5", "--max-loss", "1", "--seeds", "2", "--json")
-    found = told.document()
+    monkeypatch.setattr(Candidates, "_proposed", lambda self: (each for each in proposed(self) if each[0] in kept))
+    result = place.call("recommend", place.file, "--max-excess", "0.5", "--max-loss", "1", "--seeds", "2", "--json")
+    found = result.document()
     assert found.get("chosen") in kept - {UNDEFENDED}, found
     assert found["last"][UNDEFENDED]["loss"] == 0
     assert found["trainings"] == 6
     assert found["metric"] == metric
-    assert all(0.5 <= one["leak"] <= 1 for one in found["last"].values())
+    assert all(0.5 <= item["leak"] <= 1 for item in found["last"].values())
     if candidate.startswith("label_free"):
         assert found["last"][candidate]["where"].startswith("telco/embedding/"), "the only messages"
     folder = place.folder / "runs" / "job-recommend"

@@ -45,7 +45,7 @@ def faults(schema: Mapping[str, Any], value: Any, root: Mapping[str, Any], at: s
         if word == "$ref":
             yield from faults(root["$defs"][wanted.rpartition("/")[2]], value, root, at)
         elif word == "anyOf":
-            if all(any(True for _ in faults(one, value, root, at)) for one in wanted):
+            if all(any(True for _ in faults(each, value, root, at)) for each in wanted):
                 yield at
         elif word == "not":
             if not list(faults(wanted, value, root, at)):

@@ -30,18 +30,18 @@ def test_a_signal_leaves_what_was_committed_and_says_so(place, monkeypatch, numb
 
     with monkeypatch.context() as patched:
         patched.setattr(Watcher, "ended", stop)
-        told = place.call("run", place.file, "--json")
-    assert told.code == code
-    assert told.document()["exit_code"] == code
-    assert f"the last committed epoch is in {place.run_folder}" in told.document()["error"]
+        result = place.call("run", place.file, "--json")
+    assert result.code == code
+    assert result.document()["exit_code"] == code
+    assert f"the last committed epoch is in {place.run_folder}" in result.document()["error"]
     assert place.call("run", place.file, "--resume", "--json").code == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_the_first_epoch_clears_the_folder(place, monkeypatch, number):
     monkeypatch.setattr(execute, "train_together", lambda *_, **__: sent(number))
-    told = place.call("run", place.file)
-    assert (told.code, told.error) == (
+    result = place.call("run", place.file)
+    assert (result.code, result.error) == (
         128 + number,
         "interrupted; no epoch was committed yet: there is nothing to resume\n",
     )

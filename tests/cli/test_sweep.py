@@ -33,36 +33,36 @@ def folder(place):
     return place.folder / "runs" / "job-sweep"
 
 
-def trials_of(told):
-    return {trial["number"]: trial for trial in told["trials"]}
+def trials_of(message):
+    return {trial["number"]: trial for trial in message["trials"]}
 
 
 def test_a_grid_is_run_drawn_and_its_knee_named(place, folder):
     printed = place.call("sweep", place.file, *SMALL)
     assert printed.code == 0
-    told = json.loads((folder / "sweep.json").read_text())
-    trials = told["trials"]
+    result = json.loads((folder / "sweep.json").read_text())
+    trials = result["trials"]
     points = [(trial["values"][LR], trial["values"][SCALE]) for trial in trials]
     assert sorted(points) == [(lr, scale) for lr in (0.001, 0.01) for scale in (0.1, 1, 10)]
     assert {trial["state"] for trial in trials} == {"complete"}
     figures = [trial["measured"] for trial in trials]
-    utility, leak = [one["utility"] for one in figures], [one["leak"] for one in figures]
-    assert told["front"] == [trials[spot]["number"] for spot in pareto_front(utility, leak)]
-    assert told["knee"] == (None if (spot := knee(utility, leak)) is None else trials[spot]["number"])
-    assert (told["metric"], told["rows"], told["leak"]) == ("auc", "validation", "all")
+    utility, leak = [figure["utility"] for figure in figures], [item["leak"] for item in figures]
+    assert result["front"] == [trials[spot]["number"] for spot in pareto_front(utility, leak)]
+    assert result["knee"] == (None if (spot := knee(utility, leak)) is None else trials[spot]["number"])
+    assert (result["metric"], result["rows"], result["leak"]) == ("auc", "validation", "all")
     words = re.sub(r"\s+", " ", printed.out)
     assert "validation" in words
-    assert words.count("front") + words.count("knee ") >= len(told["front"])
+    assert words.count("front") + words.count("knee ") >= len(result["front"])
     assert str(folder / "sweep.html") in words
-    for said in (words, told["uncounted"], (folder / "sweep.html").read_text()):
-        assert "no ledger counts the trials together, or the choice (Papernot and Steinke 2022)" in said
+    for text in (words, result["uncounted"], (folder / "sweep.html").read_text()):
+        assert "no ledger counts the trials together, or the choice (Papernot and Steinke 2022)" in text
 
 
 def test_the_figures_are_those_of_the_runs(place, folder):
     place.change({"train.epochs": 3, "parties.telco.audit": {"layers": False}})
     assert place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.02", "--leak", "gradient").code == 0
-    told = json.loads((folder / "sweep.json").read_text())
-    for trial in told["trials"]:
+    result = json.loads((folder / "sweep.json").read_text())
+    for trial in result["trials"]:
         ran = folder / "trials" / f"{trial['number']:04d}"
         assert trial["folder"] == str(ran)
         summary, audit = (json.loads((ran / name).read_text()) for name in ("summary.json", "audit.json"))
@@ -99,9 +99,9 @@ def test_the_leak_is_that_of_the_chosen_messages(leak):
 
 def test_without_validation_rows_the_test_rows_choose(place, folder):
     place.change({**SHORT, "train.split": {"validation": 0.0, "test": 0.3}})
-    told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01", "--json").document()
-    assert told["rows"] == "test"
-    assert all(trial["measured"]["utility"] == trial["measured"]["test"] for trial in told["trials"])
+    result = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01", "--json").document()
+    assert result["rows"] == "test"
+    assert all(trial["measured"]["utility"] == trial["measured"]["test"] for trial in result["trials"])
     assert "no validation rows" in (folder / "sweep.html").read_text()
 
 
@@ -119,7 +119,7 @@ def test_a_search_goes_on_to_more_trials_and_repeats_none(place, folder, monkeyp
 
 def test_two_processes_share_the_trials(place):
     place.change(SHORT)
-    told = []
+    result = []
     command = ["sweep", str(place.file), *SMALL, "--storage", str(place.folder / "shared.log"), "--json", "--out"]
     running = {}
     for name in ("one", "two"):
@@ -128,10 +128,10 @@ def test_two_processes_share_the_trials(place):
         running[folder] = forked(run_in, folder, [*command, str(place.folder / name)])
     for folder, process in running.items():
         assert (process.wait(), (folder / "errors.txt").read_text()) == (0, "")
-        told.append(json.loads((folder / "output.json").read_text()))
-    assert told[0]["front"] == told[1]["front"]
-    assert len(told[0]["trials"]) == len(told[1]["trials"]) == 6
-    here, there = (trials_of(one) for one in told)
+        result.append(json.loads((folder / "output.json").read_text()))
+    assert result[0]["front"] == result[1]["front"]
+    assert len(result[0]["trials"]) == len(result[1]["trials"]) == 6
+    here, there = (trials_of(item) for item in result)
     assert here.keys() == there.keys()
     for number, trial in here.items():
         assert trial["measured"] == there[number]["measured"]
@@ -148,9 +148,9 @@ def test_a_failed_trial_is_told_and_the_others_go_on(place, folder, monkeypatch)
         return execute(job, *arguments)
 
     monkeypatch.setattr(measure, "execute", failing)
-    told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01,0.002")
-    assert told.code == 0
-    assert "1 trial failed; the page says why" in told.out
+    result = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01,0.002")
+    assert result.code == 0
+    assert "1 trial failed; the page says why" in result.out
     trials = json.loads((folder / "sweep.json").read_text())["trials"]
     (failed,) = [trial for trial in trials if trial["state"] == "failed"]
     assert (failed["reason"], failed["measured"]) == ("the outputs are <b>no longer</b> finite", None)
@@ -166,9 +166,9 @@ def test_where_every_trial_fails_the_first_reason_is_the_error(place, folder, mo
         raise Diverged("no longer finite")
 
     monkeypatch.setattr(measure, "execute", failing)
-    told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01")
-    assert told.code == 2
-    assert re.search(r"no trial could be run; the first, with lr 0\.0\d+, failed: no longer finite", told.error)
+    result = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01")
+    assert result.code == 2
+    assert re.search(r"no trial could be run; the first, with lr 0\.0\d+, failed: no longer finite", result.error)
 
 
 def test_an_interrupted_sweep_goes_on(place, folder, monkeypatch):
@@ -182,10 +182,10 @@ def test_an_interrupted_sweep_goes_on(place, folder, monkeypatch):
 
     monkeypatch.setattr(measure, "execute", pressed)
     vary = ("--vary", f"{LR}=0.001,0.01,0.002")
-    told = place.call("sweep", place.file, *vary, "--json")
-    assert told.code == 130
+    result = place.call("sweep", place.file, *vary, "--json")
+    assert result.code == 130
     stands = f"interrupted; 1 of 3 trials are saved in {folder / 'sweep.log'}; the same command continues"
-    assert told.document() == {"error": stands, "exit_code": 130}
+    assert result.document() == {"error": stands, "exit_code": 130}
     assert len(list((folder / "trials").iterdir())) == 1
     monkeypatch.setattr(shared.SharedTrials, "release_stale_trials", lambda _: pytest.fail("nothing is waited for"))
     again = place.call("sweep", place.file, *vary, "--json").document()
@@ -215,8 +215,8 @@ def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(measure, "execute", execute)
     monkeypatch.setattr(shared.SharedTrials, "release", keep)
-    told = place.call("sweep", place.file, *vary, "--json").document()
-    assert sorted(trial["values"][LR] for trial in told["trials"]) == [0.001, 0.01]
+    result = place.call("sweep", place.file, *vary, "--json").document()
+    assert sorted(trial["values"][LR] for trial in result["trials"]) == [0.001, 0.01]
     assert not (folder / "trials" / "0000").exists()
 
 
@@ -249,11 +249,11 @@ def test_what_is_wrong_is_told_before_anything_runs(place, monkeypatch, options,
         place.change({"parties.bank.audit": {"attacks": ["direction"]}})
     monkeypatch.setattr(measure, "execute", None)
     before = (place.folder / "bank.csv").read_bytes()
-    arguments = [part for one in options for part in (["--vary", one] if "=" in one else [one])]
-    told = place.call("sweep", place.file, *arguments)
-    assert (told.code, told.out) == (2, "")
+    arguments = [part for option in options for part in (["--vary", option] if "=" in option else [option])]
+    result = place.call("sweep", place.file, *arguments)
+    assert (result.code, result.out) == (2, "")
     for phrase in phrases:
-        assert phrase in told.error
+        assert phrase in result.error
     assert place.call("sweep", place.file, *arguments, "--json").document()["exit_code"] == 2
     assert not list(place.folder.glob("**/trials/*"))
     assert (place.folder / "bank.csv").read_bytes() == before
@@ -261,9 +261,9 @@ def test_what_is_wrong_is_told_before_anything_runs(place, monkeypatch, options,
 
 def test_without_optuna_the_remedy_is_told(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    told = place.call("sweep", place.file, "--vary", f"{LR}=1,2")
-    assert told.code == 2
-    assert told.error.endswith("got none; pip install 'cutlayer[sweep]'\n")
+    result = place.call("sweep", place.file, "--vary", f"{LR}=1,2")
+    assert result.code == 2
+    assert result.error.endswith("got none; pip install 'cutlayer[sweep]'\n")
 
 
 def test_the_command_line_starts_without_optuna():
@@ -273,9 +273,9 @@ def test_the_command_line_starts_without_optuna():
 
 def test_another_job_or_other_values_in_the_same_folder_are_refused(place, folder):
     assert place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01").code == 0
-    told = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.02")
-    assert told.code == 2
-    assert "one with another --vary; give another --out or --storage" in told.error
+    result = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.02")
+    assert result.code == 2
+    assert "one with another --vary; give another --out or --storage" in result.error
     place.change({**SHORT, "train.epochs": 2})
     assert "one with another job" in place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01").error
 
@@ -313,17 +313,17 @@ class Loads(html.parser.HTMLParser):
 
 
 def test_the_page_stands_alone_and_shows_every_trial(place, folder):
-    told = place.call("sweep", place.file, *SMALL, "--json").document()
+    result = place.call("sweep", place.file, *SMALL, "--json").document()
     text = (folder / "sweep.html").read_text()
     page = Loads()
     page.feed(text)
     assert (page.loads, page.open) == ([], [])
     assert "script" not in re.sub(r"description", "", text)
     rows = re.findall(r'<th scope="row" class="n">(\d+)</th>', text)
-    assert sorted(map(int, rows)) == sorted(trials_of(told))
-    assert len(re.findall(r'class="mark s0"', text)) == len(told["front"])
-    assert len(re.findall(r'class="mark s1"', text)) == 6 - len(told["front"])
-    assert text.count('class="ring"') == (told["knee"] is not None)
+    assert sorted(map(int, rows)) == sorted(trials_of(result))
+    assert len(re.findall(r'class="mark s0"', text)) == len(result["front"])
+    assert len(re.findall(r'class="mark s1"', text)) == 6 - len(result["front"])
+    assert text.count('class="ring"') == (result["knee"] is not None)
 
 
 @pytest.mark.parametrize(

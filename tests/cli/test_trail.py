@@ -15,13 +15,13 @@ def test_every_kind_of_message_is_explained():
 
 def test_an_intact_trail(place):
     write(place.folder / "telco.key.trail")
-    told = place.call("trail", "show", "telco.key.trail")
-    assert told.code == 0
-    assert "guarantee: dp_embedding: epsilon 1.8" in told.out
-    assert "to bank:" in told.out
-    assert "5 x embedding " in told.out
-    assert "numbers computed from the columns of training rows" in told.out
-    assert "the record is intact: 7 lines of 1 start, last hash" in told.out
+    result = place.call("trail", "show", "telco.key.trail")
+    assert result.code == 0
+    assert "guarantee: dp_embedding: epsilon 1.8" in result.out
+    assert "to bank:" in result.out
+    assert "5 x embedding " in result.out
+    assert "numbers computed from the columns of training rows" in result.out
+    assert "the record is intact: 7 lines of 1 start, last hash" in result.out
     assert place.call("trail", "verify", "telco.key.trail").code == 0
     document = place.call("trail", "verify", "telco.key.trail", "--json").document()
     assert (document["intact"], document["lines"], document["problems"]) == (True, 7, [])
@@ -32,14 +32,14 @@ def test_an_intact_trail(place):
 @pytest.mark.parametrize("verb", ["show", "verify"])
 def test_a_trail_that_was_changed(place, verb):
     TAMPERINGS["a removed line"](write(place.folder / "telco.key.trail"))
-    told = place.call("trail", verb, "telco.key.trail")
-    assert told.code == 2
-    assert "changed: 000001.jsonl, line 4: it was changed, or a line before it was removed" in told.out
-    assert "the record was changed" in told.out
+    result = place.call("trail", verb, "telco.key.trail")
+    assert result.code == 2
+    assert "changed: 000001.jsonl, line 4: it was changed, or a line before it was removed" in result.out
+    assert "the record was changed" in result.out
 
 
 @pytest.mark.parametrize("verb", ["show", "verify"])
 def test_no_trail(place, verb):
-    told = place.call("trail", verb, "nowhere")
-    assert (told.code, told.out) == (2, "")
-    assert "expected the files of an egress trail in nowhere, got none" in told.error
+    result = place.call("trail", verb, "nowhere")
+    assert (result.code, result.out) == (2, "")
+    assert "expected the files of an egress trail in nowhere, got none" in result.error

@@ -20,16 +20,16 @@ PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None
 
 def test_run_trains_audits_and_reports(place):
     place.change(PROTECTED)
-    told = place.call("run", place.file)
-    assert told.code == 0
-    assert told.err.count("epoch ") == 4, "one line per epoch of both trainings, on standard error"
+    result = place.call("run", place.file)
+    assert result.code == 0
+    assert result.err.count("epoch ") == 4, "one line per epoch of both trainings, on standard error"
     for part in (
         "Utility on 20 test rows",
         "undefended",
         "Strongest attack on each kind of message",
         f"report     {place.run_folder}/report.html",
     ):
-        assert part in told.out
+        assert part in result.out
     written = {path.name for path in place.run_folder.iterdir()}
     assert written >= {
         "job.yaml",
@@ -44,9 +44,9 @@ def test_run_trains_audits_and_reports(place):
 
 
 def test_run_as_json_is_the_report_alone(place):
-    told = place.call("run", place.file, "--json")
-    assert (told.code, told.err) == (0, "")
-    assert told.document() == place.call("report", place.run_folder, "--json").document()
+    result = place.call("run", place.file, "--json")
+    assert (result.code, result.err) == (0, "")
+    assert result.document() == place.call("report", place.run_folder, "--json").document()
 
 
 def test_run_resumed_ends_with_the_same_report(place):
@@ -98,9 +98,9 @@ def test_check_forecasts_the_bytes_of_warmup_epochs(place):
         place.change({"train.release": "once", "train.warmup_epochs": warmup, "train.epochs": 4 + warmup})
         report = place.call("run", place.file, "--out", f"warmup-{warmup}", "--json").document()
         sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
-    told = place.call("check", place.file, "--json").document()
-    assert told["warmup_epochs"] == 3
-    for party in told["parties"]:
+    result = place.call("check", place.file, "--json").document()
+    assert result["warmup_epochs"] == 3
+    for party in result["parties"]:
         assert sent[1][party["name"]] - sent[0][party["name"]] == 2 * party["bytes_warmup"]
         assert (party["bytes_warmup"] > 0) == (party["role"] == "active")
     assert "the first 3 epochs; in each bank sends" in " ".join(place.call("check", place.file).out.split())
@@ -108,35 +108,35 @@ def test_check_forecasts_the_bytes_of_warmup_epochs(place):
 
 def test_check_says_what_the_run_then_has(place):
     place.change({**PROTECTED, "parties.telco.features": {"include": ["usage", "plan"]}})
-    told = place.call("check", place.file, "--json").document()
+    result = place.call("check", place.file, "--json").document()
     report = place.call("run", place.file, "--json").document()
     for key in ("train", "validation", "test"):
-        assert told[key] == report["data"][key]
-    assert told["rows"] == report["data"]["common"] == ROWS
+        assert result[key] == report["data"][key]
+    assert result["rows"] == report["data"]["common"] == ROWS
     for key in ("threads", "devices", "precision"):
-        assert told[key] == report["run"][key]
-    for mine, theirs in zip(told["parties"], report["parties"], strict=True):
+        assert result[key] == report["run"][key]
+    for mine, theirs in zip(result["parties"], report["parties"], strict=True):
         for key in ("name", "role", "categorical", "numeric", "width", "parameters"):
             assert mine[key] == theirs[key], key
-    assert told["steps_per_epoch"] == -(-told["train"] // 64)
-    assert told["seconds_per_epoch"] > 0
-    assert told["memory_bytes"] > sum(party["store_bytes"] for party in told["parties"])
-    assert [line.split(":")[0] for line in told["guarantees"]] == ["label_dp", "max_norm"]
+    assert result["steps_per_epoch"] == -(-result["train"] // 64)
+    assert result["seconds_per_epoch"] > 0
+    assert result["memory_bytes"] > sum(party["store_bytes"] for party in result["parties"])
+    assert [line.split(":")[0] for line in result["guarantees"]] == ["label_dp", "max_norm"]
 
 
 def test_check_counts_the_columns_of_the_table_and_not_the_quantiles_of_a_number(place):
     place.change({"parties.telco.features": {"include": ["usage", "plan"], "numbers": {"quantiles": 10}}})
-    told = place.call("check", place.file)
-    assert told.code == 0
-    head, *rows = [line.split() for line in told.out[told.out.index("party ") :].splitlines()]
+    result = place.call("check", place.file)
+    assert result.code == 0
+    head, *rows = [line.split() for line in result.out[result.out.index("party ") :].splitlines()]
     assert head[3:5] == ["cat.", "num."]
     assert next(row for row in rows if row[:1] == ["telco"])[3:5] == ["1", "1"]
 
 
 def test_check_leaves_nothing(place):
-    told = place.call("check", place.file)
-    assert told.code == 0
-    assert f"{ROWS} common rows: 160 train, 20 validation, 20 test" in told.out
+    result = place.call("check", place.file)
+    assert result.code == 0
+    assert f"{ROWS} common rows: 160 train, 20 validation, 20 test" in result.out
     assert place.left() == set()
     assert not (place.folder / ".cutlayer").exists()
 
@@ -170,9 +170,9 @@ def test_audit_with_chosen_attacks(place, finished):
 
 
 def test_a_failed_gate_is_exit_code_1_and_a_failed_test_in_xml(place, finished):
-    told = place.call("audit", finished, "--fail-above", "0.501", "--json")
-    assert told.code == 1
-    (gate,) = told.document()["gates"]
+    result = place.call("audit", finished, "--fail-above", "0.501", "--json")
+    assert result.code == 1
+    (gate,) = result.document()["gates"]
     assert (gate["limit"], gate["passed"]) == (0.501, False)
     suite = ElementTree.parse(finished / "gates.xml").getroot()
     assert len(list(suite.iter("failure"))) == 1
@@ -182,9 +182,9 @@ def test_a_failed_gate_is_exit_code_1_and_a_failed_test_in_xml(place, finished):
 
 
 def test_a_gate_that_holds_is_exit_code_0(place, finished):
-    told = place.call("audit", finished, "--fail-above", "1.0", "--json")
-    assert told.code == 0
-    assert told.document()["gates"][0]["passed"]
+    result = place.call("audit", finished, "--fail-above", "1.0", "--json")
+    assert result.code == 0
+    assert result.document()["gates"][0]["passed"]
     assert not list(ElementTree.parse(finished / "gates.xml").getroot().iter("failure"))
 
 
@@ -214,15 +214,15 @@ def test_list_names_what_is_registered(place, what, names):
 
 
 def test_the_packaged_demo_job_is_good(place):
-    told = place.call("check", demo.FOLDER / "job.yaml", "--json").document()
-    assert told["rows"] == 48_842
-    assert [party["name"] for party in told["parties"]] == ["bank", "census_office", "employer"]
+    result = place.call("check", demo.FOLDER / "job.yaml", "--json").document()
+    assert result["rows"] == 48_842
+    assert [party["name"] for party in result["parties"]] == ["bank", "census_office", "employer"]
 
 
 def test_demo_copies_a_job_to_start_from(place):
-    told = place.call("demo", "--copy", "mine")
-    assert told.code == 0
-    assert told.out == "now: cutlayer run mine/job.yaml\n"
+    result = place.call("demo", "--copy", "mine")
+    assert result.code == 0
+    assert result.out == "now: cutlayer run mine/job.yaml\n"
     assert place.call("check", "mine/job.yaml").code == 0
     again = place.call("demo", "--copy", "mine")
     assert again.code == 2
@@ -243,10 +243,10 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     changes = {"train": train, "compare": ("alone",), "parties": {**short.parties, "bank": bank}}
     monkeypatch.setattr(demo, "demo_job", lambda: short.model_copy(update=changes))
     for name in ("demo-1", "demo-2"):
-        told = place.call("demo")
-        assert told.code == 0
-        assert f"runs/{name}/report.html" in told.out
-        assert "bank alone" in told.out
+        result = place.call("demo")
+        assert result.code == 0
+        assert f"runs/{name}/report.html" in result.out
+        assert "bank alone" in result.out
     assert place.call("demo", "--out", "runs/demo-1").code == 2
     report = place.call("demo", "--out", "here", "--json").document()
     assert report["run"]["folder"] == "here"
@@ -286,10 +286,10 @@ def test_every_verb_prints_one_document_with_json(place, finished):
     apart = {"sweep", "recommend", "align", "serve", "api-key", "keys", "trail", "ledger"}  # run by tests of their own
     assert arguments.keys() == VERBS.keys() - apart
     for verb, given in arguments.items():
-        told = place.call(*verb.split(), *given, "--json")
-        assert told.code == (2 if verb.startswith("party") else 0), (verb, told)
-        assert told.document(), verb
-        assert told.err == ""
+        result = place.call(*verb.split(), *given, "--json")
+        assert result.code == (2 if verb.startswith("party") else 0), (verb, result)
+        assert result.document(), verb
+        assert result.err == ""
     assert "parties.bank.address" in place.call("party", *arguments["party"], "--json").document()["error"]
 
 
@@ -302,41 +302,41 @@ def test_misuse_is_told_with_the_way_to_help(place):
         (["list", "protection"], "'attacks', 'models'; did you mean 'protections'?", "cutlayer list"),
         (["party", "job.yaml", "--as", "bank"], "--local", "cutlayer party"),
     ]:
-        told = place.call(*arguments)
-        assert (told.code, told.out) == (2, ""), arguments
-        assert message in told.error
-        assert told.error.endswith(f"see {help_of} --help\n")
+        result = place.call(*arguments)
+        assert (result.code, result.out) == (2, ""), arguments
+        assert message in result.error
+        assert result.error.endswith(f"see {help_of} --help\n")
     assert place.call("run", "--json").document()["exit_code"] == 2
 
 
 def test_a_fault_of_the_program_is_told_as_one(place, monkeypatch):
     monkeypatch.setattr("cutlayer.jobs.forecast.intersect", lambda _digests: 1 / 0)
-    told = place.call("check", place.file)
-    assert told.code == 70
-    assert told.error.startswith(
+    result = place.call("check", place.file)
+    assert result.code == 70
+    assert result.error.startswith(
         "a fault of cutlayer itself: ZeroDivisionError: division by zero\nset CUTLAYER_DEBUG=1"
     )
-    assert "Traceback" not in told.err
+    assert "Traceback" not in result.err
     monkeypatch.setenv("CUTLAYER_DEBUG", "1")
     assert "Traceback" in place.call("check", place.file).err
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"),
+    ("failure", "message"),
     [
         (OSError(28, "No space left on device", "x/y"), "x/y: No space left on device"),
         (MemoryError(), "the machine has too little memory for this job\nlower train.batch_size"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "too little memory"),
     ],
 )
-def test_what_the_machine_refuses_is_bad_input(place, monkeypatch, failure, told):
+def test_what_the_machine_refuses_is_bad_input(place, monkeypatch, failure, message):
     def fails(_digests):
         raise failure
 
     monkeypatch.setattr("cutlayer.jobs.forecast.intersect", fails)
     result = place.call("check", place.file)
     assert result.code == 2
-    assert told in result.error
+    assert message in result.error
 
 
 def test_python_m_cutlayer_is_cutlayer(place):

@@ -59,10 +59,10 @@ def test_tables_that_are_wrong(raw, message):
 
 
 @pytest.mark.parametrize(
-    ("memory", "says"),
+    ("memory", "message"),
     [("2", "memory"), ("2 TB", "memory"), (7, "memory"), ("63 MB", "64 MB or more, got 63 MB"), ("-1 GB", "memory")],
 )
-def test_memory_is_a_size_in_words(memory: object, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_memory_is_a_size_in_words(memory: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         validated(PrivatePart, {"memory": memory}, "party")
     assert in_bytes(validated(PrivatePart, {"memory": "64 MB"}, "party").memory) == 64 * 2**20

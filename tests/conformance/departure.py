@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 
 from cutlayer.models import build_top
-from cutlayer.protections.base import ActiveView, Mode
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.views import ActiveView, Mode
 from cutlayer.tasks import Task
 
 from . import toy

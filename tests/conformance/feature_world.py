@@ -14,7 +14,7 @@ from torch.nn import functional
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, encoded_matrix
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows, Simulation
 from cutlayer.audit.features.measures import Case, measure
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.results.features import FeatureResult
 from cutlayer.tasks import Task
 

@@ -112,7 +112,9 @@ def refuses_what_it_lacks(attack: AttackClass, case: HistoryCase) -> None:
     silent = replace(silent, embeddings={}, gradients={})
     for target in attack.reads:
         with pytest.raises(NotApplicable):
-            attack()(replace(world.view, epochs=[silent], kept={}, target=target, _results={}), world.knowledge())
+            attack()(
+                replace(world.view, epochs=[silent], own_embeddings={}, target=target, _results={}), world.knowledge()
+            )
 
 
 def bears_dead_messages(attack: AttackClass, case: HistoryCase) -> None:

@@ -54,8 +54,8 @@ class World:
             )
             for epoch in self.view.epochs
         ]
-        kept = {number: change(matrix, number, "embedding") for number, matrix in self.view.kept.items()}
-        return replace(self, view=replace(self.view, epochs=epochs, kept=kept, _results={}))
+        own = {number: change(matrix, number, "embedding") for number, matrix in self.view.own_embeddings.items()}
+        return replace(self, view=replace(self.view, epochs=epochs, own_embeddings=own, _results={}))
 
 
 @cache

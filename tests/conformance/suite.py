@@ -107,9 +107,9 @@ def keeps_shapes_and_types(protection: ProtectionClass, case: ProtectionCase) ->
             continue
         plain = toy.train(toy.undefended, classes=classes)
         defended = toy.train(_chains(protection, case), classes=classes)
-        for one, other in zip(plain.steps, defended.steps, strict=True):
+        for first, second in zip(plain.steps, defended.steps, strict=True):
             for kind in ("embeddings", "gradients"):
-                a, b = getattr(one, kind)[toy.PASSIVE], getattr(other, kind)[toy.PASSIVE]
+                a, b = getattr(first, kind)[toy.PASSIVE], getattr(second, kind)[toy.PASSIVE]
                 assert (a.shape, a.dtype) == (b.shape, b.dtype)
                 assert bool(b.isfinite().all())
 
@@ -269,7 +269,7 @@ def ignores_the_last_bit(attack: type[LabelAttack], case: AttackCase) -> None:
             moved = replace(run, steps=[_mapped(step, last_bit_moved) for step in given.steps])
             same = shape is torch.clone
             scores = _undefended_scores(attack, run, target) if same else _scores(attack(), given, target, knowledge)
-            exact, rounded = (_readings(one, run) for one in (scores, _scores(attack(), moved, target, knowledge)))
+            exact, rounded = (_readings(score, run) for score in (scores, _scores(attack(), moved, target, knowledge)))
             assert rounded == pytest.approx(exact, abs=1e-3, nan_ok=True), f"{target} {shape.__name__}"
 
 
@@ -363,9 +363,9 @@ def _adaptive_leak(name: str, run: toy.Toy, target: Target) -> float:
 
 
 def _same_messages(first: list[Step], second: list[Step]) -> None:
-    for one, other in zip(first, second, strict=True):
+    for left, right in zip(first, second, strict=True):
         for kind in ("embeddings", "gradients"):
-            assert torch.equal(getattr(one, kind)[toy.PASSIVE], getattr(other, kind)[toy.PASSIVE])
+            assert torch.equal(getattr(left, kind)[toy.PASSIVE], getattr(right, kind)[toy.PASSIVE])
 
 
 def _plain(state: Any) -> str:

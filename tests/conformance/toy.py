@@ -16,9 +16,10 @@ from cutlayer.attacks.label.history import HistoryView
 from cutlayer.channel import Kind
 from cutlayer.channel.followed import FollowedEpoch
 from cutlayer.channel.transcript import Step
-from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, PassiveView, Update
+from cutlayer.protections.base import Context, Evidence
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.views import ActiveView, Mode, PassiveView, Update
 from cutlayer.tasks import Task
 
 ROWS, FEATURES, WIDTH, BATCH, STEPS = 2048, 12, 6, 512, 4

@@ -33,7 +33,7 @@ def test_kinds_of_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "says"),
+    ("ids", "message"),
     [
         (pa.array([1, None, None]), "none in 2 rows, the first is row 1"),
         (pa.array(["a", "", "b"]), "none in 1 rows, the first is row 1"),
@@ -45,10 +45,10 @@ def test_kinds_of_ids() -> None:
         (pa.array([datetime.date(2020, 1, 1)]), "got date32"),
     ],
 )
-def test_bad_ids(ids: pa.Array, says: str) -> None:
+def test_bad_ids(ids: pa.Array, message: str) -> None:
     with pytest.raises(DataError) as caught:
         row_digests(ids, "party bank: id 'customer'")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "party bank: id 'customer'" in str(caught.value)
 
 

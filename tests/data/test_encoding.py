@@ -16,7 +16,8 @@ from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 from cutlayer.config import CategoriesConfig, FeaturesConfig, NumbersConfig
 from cutlayer.data.categories import fnv1a
 from cutlayer.data.columns import feature_names
-from cutlayer.data.encoding import ColumnSpec, Encoded, Encoder, check_codes
+from cutlayer.data.encoded import ColumnSpec, Encoded, check_codes
+from cutlayer.data.encoding import Encoder
 from cutlayer.errors import DataError
 
 WHERE = "party bank"

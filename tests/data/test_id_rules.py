@@ -117,7 +117,7 @@ def test_a_file_is_read_again_with_the_same_rows(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "says"),
+    ("raw", "message"),
     [
         ({"column": ["a", "b"], "normalise": ["lower"]}, "one rule, or one for each of 2 columns"),
         ({"column": ["a", "a"]}, "every id column once"),
@@ -130,10 +130,10 @@ def test_a_file_is_read_again_with_the_same_rows(tmp_path: Any) -> None:
         (7, "text"),
     ],
 )
-def test_settings_that_make_no_sense(raw: Any, says: str) -> None:
+def test_settings_that_make_no_sense(raw: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validated(Job, {"parties": {"a": {"role": "active", "id": raw}, "b": {"role": "passive"}}}, "")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "parties.a.id" in str(caught.value)
 
 

@@ -14,7 +14,8 @@ from pyarrow import parquet
 
 from cutlayer.config import FeaturesConfig, TableConfig, validated
 from cutlayer.data import PartyTable, Store
-from cutlayer.data.encoding import ColumnSpec, Encoder
+from cutlayer.data.encoded import ColumnSpec
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.images import ImageSpec, image_column
 from cutlayer.data.partition import columns, halves, part_of, views
 from cutlayer.errors import ConfigError, DataError
@@ -163,7 +164,7 @@ def test_damaged_images_are_told(tmp_path: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "says"),
+    ("array", "message"),
     [
         (np.zeros((2, 3, 4, 5, 6)), r"an array of one to four dimensions, got shape \(2, 3, 4, 5, 6\)"),
         (np.zeros((2, 0, 4)), r"images of shape \(rows, height, width\)"),
@@ -175,8 +176,8 @@ def test_damaged_images_are_told(tmp_path: Path, damage: str) -> None:
         (np.full((2, 3, 4), None), "images of numbers, got object"),
     ],
 )
-def test_arrays_that_are_no_images(array: np.ndarray, says: str) -> None:
-    with pytest.raises(DataError, match=f"party shop: expected {says}"):
+def test_arrays_that_are_no_images(array: np.ndarray, message: str) -> None:
+    with pytest.raises(DataError, match=f"party shop: expected {message}"):
         PartyTable("shop", array)
 
 
@@ -231,7 +232,7 @@ class TestNpz:
         assert found.labels.values.tolist() == [0, 1] * 10
 
     @pytest.mark.parametrize(
-        ("arrays", "options", "says"),
+        ("arrays", "options", "message"),
         [
             ({"image": "xs"}, {}, "no array 'xs'; did you mean 'x'"),
             ({"image": "table"}, {}, r"array 'table' of shape .*, got \(20, 3\); a table of numbers belongs in a CSV"),
@@ -247,7 +248,7 @@ class TestNpz:
             ({"image": "deep"}, {}, "images of shape|array 'deep' of shape"),
         ],
     )
-    def test_what_a_user_gets_wrong(self, tmp_path: Path, arrays: Any, options: Any, says: str) -> None:
+    def test_what_a_user_gets_wrong(self, tmp_path: Path, arrays: Any, options: Any, message: str) -> None:
         path = self.write(
             tmp_path,
             x=images(4, 4),
@@ -257,19 +258,19 @@ class TestNpz:
             deep=np.zeros((2, 2, 2, 2, 2)),
             pickled=np.array([{"a": 1}] * ROWS, dtype=object),
         )
-        with pytest.raises(DataError, match=f"party shop: .*digits.npz.*{says}"):
+        with pytest.raises(DataError, match=f"party shop: .*digits.npz.*{message}"):
             PartyTable("shop", self.config(path, arrays, **options), "@row")
 
     @pytest.mark.parametrize(
-        ("content", "says"),
+        ("content", "message"),
         [
             (pickle.dumps(np.zeros(3)), "an npz archive, got another kind of file"),
             (b"x,y\n1,2\n", "an npz archive, got another kind of file"),
         ],
     )
-    def test_files_that_are_no_archive(self, tmp_path: Path, content: bytes, says: str) -> None:
+    def test_files_that_are_no_archive(self, tmp_path: Path, content: bytes, message: str) -> None:
         (tmp_path / "a.npz").write_bytes(content)
-        with pytest.raises(DataError, match=says):
+        with pytest.raises(DataError, match=message):
             PartyTable("shop", self.config(tmp_path / "a.npz", {"image": "x"}), "@row")
 
     def test_a_damaged_archive(self, tmp_path: Path) -> None:
@@ -281,7 +282,7 @@ class TestNpz:
             PartyTable("shop", self.config(path, {"image": "x"}), "@row")
 
     @pytest.mark.parametrize(
-        ("raw", "says"),
+        ("raw", "message"),
         [
             ({"path": "a.npz"}, "arrays of an npz file, such as .*, got none"),
             ("a.npz", "arrays of an npz file, such as .*, got none"),
@@ -291,8 +292,8 @@ class TestNpz:
             ({"path": "a.npz", "arrays": {"x": "x"}, "part": "middle"}, "table.part: expected 'all', 'left'"),
         ],
     )
-    def test_a_section_that_is_wrong(self, raw: Any, says: str) -> None:
-        with pytest.raises(ConfigError, match=says):
+    def test_a_section_that_is_wrong(self, raw: Any, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
             validated(TableConfig, raw, "table")
 
 

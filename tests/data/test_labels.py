@@ -59,7 +59,7 @@ MANY = np.linspace(0, 1, 300)
 
 
 @pytest.mark.parametrize(
-    ("values", "task", "says"),
+    ("values", "task", "message"),
     [
         ([0, None, 1], "binary", "none in 1 rows, the first is row 1"),
         ([0.0, 1.0, float("nan")], "binary", "none in 1 rows, the first is row 2"),
@@ -76,15 +76,15 @@ MANY = np.linspace(0, 1, 300)
         ([[1], [2]], "binary", "numbers, text or booleans, got list"),
     ],
 )
-def test_bad_labels(values: object, task: str, says: str) -> None:
+def test_bad_labels(values: object, task: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
         encode_labels(chunked(values), task, "labels")  # type: ignore[arg-type]
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
     parts = pa.array(values)
     with pytest.raises(DataError) as caught:
         encode_label_pieces(pieces(parts, 1), task, "labels")  # type: ignore[arg-type]
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 def pieces(values: pa.Array, size: int) -> Callable[[], Iterator[pa.ChunkedArray]]:

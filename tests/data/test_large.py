@@ -172,7 +172,7 @@ def test_repeated_ids_and_several_id_columns(tmp_path: Path, rule: Any) -> None:
     some = np.array([300, 5])
     assert both[0].ids(some).to_pylist() == both[1].ids(some).to_pylist()
     positions, training = np.arange(400)[::-1].copy(), np.arange(300)
-    check = [one.prepare(positions, training) for one in both]
+    check = [item.prepare(positions, training) for item in both]
     assert check[0].encoder == check[1].encoder
     assert check[0].labels is not None
     assert check[1].labels is not None
@@ -211,7 +211,7 @@ def test_a_median_of_too_many_rows_is_refused(tmp_path: Path) -> None:
 def test_weights_are_the_same(tmp_path: Path) -> None:
     config = written(tmp_path, "parquet", rows())
     both = [opened(config, memory, FEATURES[0], weight="skewed") for memory in (2**31, SMALL)]
-    weights = [prepared(one, None).weights for one in both]
+    weights = [prepared(item, None).weights for item in both]
     assert weights[0] is not None
     assert weights[1] is not None
     assert torch.equal(weights[0], weights[1])
@@ -222,7 +222,7 @@ def test_row_numbers_as_ids(tmp_path: Path) -> None:
     both = [opened(config, memory, FeaturesConfig(exclude=("id",)), id="@row") for memory in (2**31, SMALL)]
     assert both[0].labels_digest == both[1].labels_digest != b""
     assert (both[0].digests == both[1].digests).all()
-    check_equal(*(one.prepare(COMMON, TRAINING) for one in both))
+    check_equal(*(item.prepare(COMMON, TRAINING) for item in both))
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 127, 128, 129, 499, 500, 501, 1000, 1017, 4099, 70_001])
@@ -305,6 +305,6 @@ def test_the_types_of_a_query_are_those_of_all_pieces(tmp_path: Path) -> None:
     config = written(tmp_path, "sql", table)
     config.path.write_text("select id, label, case when late is null then null else late end as late from t")
     both = [opened(config, memory, FeaturesConfig()) for memory in (2**31, SMALL)]
-    results = [one.prepare(np.arange(1200), np.arange(1200)) for one in both]
+    results = [item.prepare(np.arange(1200), np.arange(1200)) for item in both]
     assert results[0].encoder == results[1].encoder
     assert isinstance(results[0].encoder, Encoder)

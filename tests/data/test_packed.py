@@ -15,7 +15,7 @@ from pyarrow import parquet
 from cutlayer.config import CategoriesConfig, TableConfig
 from cutlayer.data.categories import CategoryEncoder
 from cutlayer.data.columns import Kind, category_text, decoded, number_values
-from cutlayer.data.common_columns import beside
+from cutlayer.data.common_columns import side_by_side
 from cutlayer.data.large_fit import CategoryCounts
 from cutlayer.data.packed import PackedColumns
 from cutlayer.data.sources import open_source
@@ -53,7 +53,7 @@ def test_packed_rows_are_those_of_the_table_in_the_common_order(tmp_path: Path, 
     packed = PackedColumns(KINDS, ROWS, tmp_path / "packed", memory, 1000, "t")
     for piece, own in coded_batches(whole, positions, 90):
         packed.add(piece, own)
-    assert packed.kept
+    assert packed.has_columns
     assert not packed.dropped
     expected = whole.take(pa.array(np.argsort(positions)))
     for _ in range(2):  # read to fit, and to encode
@@ -75,7 +75,7 @@ def test_a_column_of_too_many_values_is_given_up(tmp_path: Path) -> None:
         assert next(packed.chunks()).column_names == ["amounts", "days", "levels"]
     only = PackedColumns({"words": "category"}, ROWS, tmp_path / "only", 100_000, 20, "t")
     only.add(whole, positions)
-    assert not only.kept
+    assert not only.has_columns
 
 
 def test_a_table_that_changed_is_refused(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_columns_of_several_sources_beside_each_other() -> None:
         edges = np.cumsum([0, *sizes]).tolist()
         return (pa.table({name: list(range(begin, end))}) for begin, end in pairwise(edges))
 
-    tables = list(beside([source("a", [4, 3, 3]), source("b", [2, 2, 6]), source("c", [10])]))
+    tables = list(side_by_side([source("a", [4, 3, 3]), source("b", [2, 2, 6]), source("c", [10])]))
     assert [chunk.num_rows for chunk in tables] == [2, 2, 3, 3]
     joined = pa.concat_tables(tables)
     assert all(joined.column(name).to_pylist() == list(range(10)) for name in "abc")

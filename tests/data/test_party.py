@@ -117,8 +117,8 @@ def test_memory_and_disk_agree(tmp_path: Path) -> None:
     table = PartyTable("bank", bank(), "customer", "default")
     positions = np.array([5, 3, 39, 0])
     disk, memory = (table.prepare(positions, np.arange(3), folder) for folder in (tmp_path, None))
-    for one, other in zip(disk.store.gather(torch.arange(4)), memory.store.gather(torch.arange(4)), strict=True):
-        assert torch.equal(one, other)
+    for first, second in zip(disk.store.gather(torch.arange(4)), memory.store.gather(torch.arange(4)), strict=True):
+        assert torch.equal(first, second)
     assert Store.open(tmp_path).columns == memory.columns
 
 
@@ -173,7 +173,7 @@ def test_ids_that_look_like_numbers_stay_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({}, "party bank: .*bank.csv: expected an id column, got none; name one, or write @row"),
         ({"id": "customr"}, "no column 'customr'; did you mean 'customer'"),
@@ -183,9 +183,9 @@ def test_ids_that_look_like_numbers_stay_text(tmp_path: Path) -> None:
         ({"id": "customer", "features": FeaturesConfig(include=("customer",))}, "features apart from id and label"),
     ],
 )
-def test_what_a_user_gets_wrong(tmp_path: Path, settings: dict, says: str) -> None:
+def test_what_a_user_gets_wrong(tmp_path: Path, settings: dict, message: str) -> None:
     bank().to_csv(tmp_path / "bank.csv", index=False)
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=message):
         PartyTable("bank", TableConfig(path=tmp_path / "bank.csv"), **settings)
 
 

@@ -109,8 +109,8 @@ def test_columns_that_name_the_row_or_say_nothing() -> None:
 
 def test_the_label_under_another_name() -> None:
     labels = [row * 7 % 3 % 2 for row in range(ROWS)]
-    assert "label under another name" in profiled(["yes" if one else "no" for one in labels], label=labels).notes[0]
-    almost = ["yes" if one else "no" for one in labels]
+    assert "label under another name" in profiled(["yes" if item else "no" for item in labels], label=labels).notes[0]
+    almost = ["yes" if label else "no" for label in labels]
     almost[0] = "no" if labels[0] else "yes"
     assert not profiled(almost, label=labels).notes
 

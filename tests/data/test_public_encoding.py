@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from cutlayer.config import FeaturesConfig, TableConfig, validated
-from cutlayer.data.encoding import Encoded, Encoder
+from cutlayer.data.encoded import Encoded
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
 

@@ -90,8 +90,8 @@ def test_a_regression_over_three_tables() -> None:
 def test_the_demo_table_has_its_licence() -> None:
     folder = Path(cutlayer.demo.__file__).parent
     assert (folder / "adult.parquet").stat().st_size < 1_000_000
-    said = (folder / "ATTRIBUTION.md").read_text()
-    assert all(word in said for word in ("Becker", "Kohavi", "CC BY 4.0", "10.24432/C5XW20", "changed"))
+    text = (folder / "ATTRIBUTION.md").read_text()
+    assert all(word in text for word in ("Becker", "Kohavi", "CC BY 4.0", "10.24432/C5XW20", "changed"))
 
 
 def test_the_demo_table_is_whole() -> None:
@@ -120,5 +120,5 @@ def test_the_demo_table_is_the_original() -> None:
     assert left.encoder == right.encoder
     assert torch.equal(left.labels.values, right.labels.values)
     every = torch.arange(len(rows))
-    for one, other in zip(left.store.gather(every), right.store.gather(every), strict=True):
-        assert torch.equal(one, other)
+    for first, second in zip(left.store.gather(every), right.store.gather(every), strict=True):
+        assert torch.equal(first, second)

@@ -35,7 +35,7 @@ def test_permutations_are_the_same_for_good() -> None:
 
 def test_permutations_are_uniform() -> None:
     draws = np.array([permutation(4, seed) for seed in range(6000)])
-    counts = np.stack([np.bincount(draws[:, place], minlength=4) for place in range(4)])
+    counts = np.stack([np.bincount(draws[:, index], minlength=4) for index in range(4)])
     assert abs(counts - 1500).max() < 5 * np.sqrt(6000 * 3 / 16)
 
 
@@ -69,7 +69,7 @@ def test_batches_go_across_windows_and_later_rows_are_announced(batch_size: int)
     assert [len(some) for some in announced] == [64_000, 64_000, 22_000]
     assert torch.equal(torch.cat(announced), torch.cat(seen))
     plain = Schedule(rows, batch_size, 5, "blocks").epoch(0)
-    assert all(torch.equal(one, other) for one, other in zip(plain, seen, strict=True))
+    assert all(torch.equal(first, second) for first, second in zip(plain, seen, strict=True))
 
 
 @settings(deadline=None)
@@ -112,7 +112,7 @@ def test_an_epoch_is_every_training_row_once(shuffle: str) -> None:
     assert all(batch.dtype == torch.int64 for batch in batches)
     assert torch.cat(batches).sort().values.tolist() == rows.tolist()
     same = list(Schedule(rows, 256, seed=5, shuffle=shuffle).epoch(0))  # type: ignore[arg-type]
-    assert all(torch.equal(one, other) for one, other in zip(batches, same, strict=True))
+    assert all(torch.equal(first, second) for first, second in zip(batches, same, strict=True))
     assert not torch.equal(batches[0], next(schedule.epoch(1)))
     assert not torch.equal(batches[0], next(Schedule(rows, 256, 6, shuffle).epoch(0)))  # type: ignore[arg-type]
 

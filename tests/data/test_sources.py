@@ -86,7 +86,7 @@ def test_only_the_named_columns_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "settings", "says"),
+    ("name", "content", "settings", "message"),
     [
         ("t.csv", "a,b\n1,2\n3\n", {}, "expected 2 fields between ',' in every row, got 1 in line 3"),
         ("t.csv", "", {}, "Empty CSV"),
@@ -106,11 +106,11 @@ def test_only_the_named_columns_are_read(tmp_path: Path) -> None:
         ("t.xlsx", "x", {}, "or set table.format"),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, name: str, content: str | bytes, settings: dict, says: str) -> None:
+def test_bad_files_are_named(tmp_path: Path, name: str, content: str | bytes, settings: dict, message: str) -> None:
     path = written(tmp_path, content, name)
     with pytest.raises(DataError, match="party bank: ") as caught:
         read(path, **settings)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert name in str(caught.value)
 
 
@@ -147,7 +147,7 @@ def test_polars_text_layouts_are_made_plain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "says"),
+    ("data", "message"),
     [
         (3, "expected a file, a data frame or an array, got int"),
         (np.zeros((2, 2, 2, 1, 1)), "one to four dimensions"),
@@ -156,6 +156,6 @@ def test_polars_text_layouts_are_made_plain() -> None:
         (pd.DataFrame({"a": [1, "x"]}), "columns of one type each"),
     ],
 )
-def test_what_is_no_table(data: object, says: str) -> None:
-    with pytest.raises(DataError, match=says):
+def test_what_is_no_table(data: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         as_table(data, "party bank")

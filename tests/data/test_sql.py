@@ -44,7 +44,7 @@ def check_rows(url: str, folder: Path) -> None:
     )
     assert (table.digests == plain.digests).all()
     rows, train = np.arange(300)[::-1].copy(), np.arange(200)
-    stores = [one.prepare(rows, train).store for one in (table, plain)]
+    stores = [item.prepare(rows, train).store for item in (table, plain)]
     assert stores[0] is not None
     assert stores[1] is not None
     everything = torch.arange(300)
@@ -97,7 +97,7 @@ def test_rows_stay_in_memory_so_that_another_order_does_no_harm(sqlite: str, tmp
 
 
 @pytest.mark.parametrize(
-    ("query", "says"),
+    ("query", "message"),
     [
         ("select * from nowhere", "no such table: nowhere"),
         ("selec", "syntax error"),
@@ -105,8 +105,8 @@ def test_rows_stay_in_memory_so_that_another_order_does_no_harm(sqlite: str, tmp
         ("select customer, visits from customers where 1 = 0", "a table with rows"),
     ],
 )
-def test_queries_that_fail(sqlite: str, tmp_path: Path, query: str, says: str) -> None:
-    with pytest.raises(DataError, match=says):
+def test_queries_that_fail(sqlite: str, tmp_path: Path, query: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         PartyTable("telco", config(tmp_path, sqlite, query), "customer")
 
 
@@ -117,7 +117,7 @@ def test_databases_that_are_not_there(tmp_path: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "says"),
+    ("raw", "message"),
     [
         ({"path": "q.sql"}, "url of the database for a query"),
         ({"path": "t.csv", "url": "sqlite://"}, "url with a file of SQL alone"),
@@ -126,10 +126,10 @@ def test_databases_that_are_not_there(tmp_path: Path, url: str) -> None:
         ({"path": "q.sql", "url": "host"}, "of the form"),
     ],
 )
-def test_settings_that_make_no_sense(raw: Any, says: str) -> None:
+def test_settings_that_make_no_sense(raw: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validated(TableConfig, raw, "table")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "secret-word" not in str(caught.value)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutlayer.data.encoding import ColumnSpec, Encoded
+from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.store import Store, write_store
 from cutlayer.errors import DataError
 

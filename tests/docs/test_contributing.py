@@ -60,7 +60,7 @@ def test_a_defence_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: p
     suite.check_protection(defence, case)
     monkeypatch.setitem(protections.REGISTRY, name, defence)
     chain = protections.build_chain("bank", "active", {name: None, "max_norm": None}, "parties.bank.privacy")
-    assert [one.name for one in chain.protections] == ["max_norm", "sign_only"]
+    assert [protection.name for protection in chain.protections] == ["max_norm", "sign_only"]
 
 
 def test_an_attack_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_an_attack_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: p
     ((name, case),) = line_of("attacks-line").items()
     suite.check_attack(attack, case)
     monkeypatch.setitem(attacks.REGISTRY, name, attack)
-    assert name in [one.name for one in attacks.resolve("auto", "binary").labels]
+    assert name in [label.name for label in attacks.resolve("auto", "binary").labels]
 
 
 def test_a_completion_attack_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,11 +100,11 @@ def test_a_job_runs_new_attacks_of_every_family(tmp_path: Path, monkeypatch: pyt
     folder = execute(validated(Job, raw, ""), tmp_path / "run", options, Progress())
     audit = folder.read_json("audit.json")
     assert {leak["attack"] for leak in audit["runs"]["this run"]["leaks"]} == {"nearest"}
-    assert [one["attack"] for one in audit["completions"]] == ["nearest_mean"] * 2
-    assert {one["attack"] for one in audit["features"]} == {"kernel_regression"}
+    assert [completion["attack"] for completion in audit["completions"]] == ["nearest_mean"] * 2
+    assert {feature_result["attack"] for feature_result in audit["features"]} == {"kernel_regression"}
     assert audit["runs"]["this run"]["skipped"] == []
     report = build(folder.path)
-    assert {one.attack for one in (*report.leaks, *report.completions, *report.features)} == {
+    assert {item.attack for item in (*report.leaks, *report.completions, *report.features)} == {
         "nearest",
         "nearest_mean",
         "kernel_regression",
@@ -200,6 +200,6 @@ def test_the_picture_of_the_layers_is_that_of_the_contract() -> None:
         "contracts"
     ]
     (contract,) = [contract for contract in contracts if contract["type"] == "layers"]
-    (picture,) = [one.text for one in blocks(PAGE, "text")]
+    (picture,) = [item.text for item in blocks(PAGE, "text")]
     drawn = [re.split(r"  +", line)[0] for line in picture.splitlines()]
     assert drawn == contract["layers"]

@@ -60,7 +60,7 @@ def test_the_criteo_example_reads_a_file_without_header(tmp_path: Path, cutlayer
     (tmp_path / "criteo.yaml").write_text(block(HOW_TO / "tables.md", "criteo.yaml"), encoding="utf-8")
     with gzip.open(tmp_path / "train.tsv.gz", "wt") as file:
         for row in range(400):
-            cells = [row % 2, *range(row, row + 13), *(f"{row % 7 + place:08x}" for place in range(26))]
+            cells = [row % 2, *range(row, row + 13), *(f"{row % 7 + index:08x}" for index in range(26))]
             file.write("\t".join(map(str, cells)) + "\n")
     code, found = cutlayer("check", tmp_path / "criteo.yaml")
     assert code == 0

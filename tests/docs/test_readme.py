@@ -31,7 +31,7 @@ def verbs() -> dict[str, list[str]]:
 
     def options(command: Any) -> list[str]:
         inner = [option for each in getattr(command, "commands", {}).values() for option in options(each)]
-        return [option for one in command.params for option in one.opts] + inner
+        return [option for param in command.params for option in param.opts] + inner
 
     return {name: options(command) for name, command in typer.main.get_command(app).commands.items()}
 
@@ -50,7 +50,7 @@ def test_every_option_in_the_text_exists() -> None:
     for page in (README, *(ROOT / "docs").rglob("*.md")):
         if "results" in page.parts:
             continue
-        text = prose(page) + "".join(one.text for one in blocks(page, "console"))
+        text = prose(page) + "".join(item.text for item in blocks(page, "console"))
         for line in text.splitlines():
             # torchrun has options of its own before the double hyphen.
             line = re.sub(r"^.*torchrun .*? -- ", "", line)
@@ -60,7 +60,7 @@ def test_every_option_in_the_text_exists() -> None:
 
 def test_completion_can_be_installed() -> None:
     assert "cutlayer --install-completion" in TEXT
-    assert "--install-completion" in [option for one in typer.main.get_command(app).params for option in one.opts]
+    assert "--install-completion" in [option for param in typer.main.get_command(app).params for option in param.opts]
 
 
 def test_every_exit_code_is_in_the_table() -> None:
@@ -82,14 +82,14 @@ def test_the_result_of_the_demo_has_its_place() -> None:
 
 
 def test_the_job_checks_runs_and_can_be_audited(tables: Path, cutlayer: Callable) -> None:
-    (text,) = [one.text for one in blocks(README, "yaml")]
+    (text,) = [item.text for item in blocks(README, "yaml")]
     (tables / "job.yaml").write_text(text.replace("epochs: 10, batch_size: 512", "epochs: 2, batch_size: 256"))
     job, folder = tables / "job.yaml", tables / "runs" / "job"
     assert cutlayer("check", job)[0] == 0
     code, report = cutlayer("run", job)
     assert code == int(any(not gate["passed"] for gate in report["gates"]))
     assert report == json.loads((folder / "report.json").read_text())
-    assert [one["name"] for one in report["protections"]] == ["label_dp"]
+    assert [protection["name"] for protection in report["protections"]] == ["label_dp"]
     assert {row["name"] for row in report["utility"]["rows"]} >= {"this run", "undefended", "bank alone", "chance"}
     code, report = cutlayer("audit", folder, "--attack", "spectral", "--fail-above", "1.0")
     assert code == 1, "a partial audit passes no gate"
@@ -118,7 +118,7 @@ def test_the_notebook_has_about_ten_lines() -> None:
 
 
 def test_the_job_has_about_twenty_lines() -> None:
-    (text,) = [one.text for one in blocks(README, "yaml")]
+    (text,) = [item.text for item in blocks(README, "yaml")]
     assert len(text.splitlines()) <= 22
 
 

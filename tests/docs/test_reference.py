@@ -36,7 +36,7 @@ def cells_of(page: str) -> dict[str, list[str]]:
 def sections_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, FrozenModel):
         return [annotation]
-    return [one for argument in getattr(annotation, "__args__", ()) for one in sections_in(argument)]
+    return [item for argument in getattr(annotation, "__args__", ()) for item in sections_in(argument)]
 
 
 def all_sections() -> dict[str, type[BaseModel]]:
@@ -47,8 +47,8 @@ def all_sections() -> dict[str, type[BaseModel]]:
     while waiting:
         section = waiting.pop()
         found[section.__name__] = section
-        inner = [one for field in section.model_fields.values() for one in sections_in(field.annotation)]
-        waiting += [one for one in inner if one.__name__ not in found]
+        inner = [item for field in section.model_fields.values() for item in sections_in(field.annotation)]
+        waiting += [each for each in inner if each.__name__ not in found]
     return found
 
 

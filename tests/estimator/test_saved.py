@@ -110,9 +110,9 @@ def test_a_split_that_was_sent_is_saved_with_the_model(tmp_path: Path) -> None:
     """Its rows cannot be computed from the job, and a loaded model sets up its protections with them."""
     X, y = tables()
     since = X["bank"].assign(since=np.arange(len(y)))
-    for place, (given, split) in enumerate(((since, {"split_by": "since"}), (X["bank"], {"stratify": True}))):
+    for index, (given, split) in enumerate(((since, {"split_by": "since"}), (X["bank"], {"stratify": True}))):
         model = classifier(attacks=(), **split).fit({**X, "bank": given}, y)
-        model.save(tmp_path / str(place))
-        loaded = VerticalClassifier.load(tmp_path / str(place), key=model.key)
+        model.save(tmp_path / str(index))
+        loaded = VerticalClassifier.load(tmp_path / str(index), key=model.key)
         assert (loaded.predict({**X, "bank": given}) == model.predict({**X, "bank": given})).all()
         assert {key: loaded.get_params()[key] for key in split} == split

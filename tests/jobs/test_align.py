@@ -102,15 +102,15 @@ def test_another_rule_for_the_ids_is_refused(sites: dict[str, Asked]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "message"),
     [
         (("--dry-run",), "expected alignment: psi in the job, to size, got plain"),
         (("--reveal", "active"), "expected alignment: psi in the job, to align active, got plain"),
         (("--dry-run", "--reveal", "both"), "expected no --reveal with --dry-run"),
     ],
 )
-def test_what_is_wrong_before_a_link_is_made(sites: dict[str, Asked], more: tuple[str, ...], says: str) -> None:
+def test_what_is_wrong_before_a_link_is_made(sites: dict[str, Asked], more: tuple[str, ...], message: str) -> None:
     path = sites[ACTIVE].folder / "job.yaml"
     path.write_text(path.read_text() + "alignment: plain\n")
     assert fork(sites[ACTIVE], *more).wait() == 2
-    assert says in json.loads((sites[ACTIVE].folder / "output.json").read_text())["error"]
+    assert message in json.loads((sites[ACTIVE].folder / "output.json").read_text())["error"]

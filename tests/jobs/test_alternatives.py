@@ -30,7 +30,7 @@ def test_an_alternative_is_trained_audited_and_in_the_report(place):
     report = place.call("run", place.file, "--json").document()
     assert [row["name"] for row in report["utility"]["rows"]][:2] == ["this run", "private columns"]
     assert {leak["run"] for leak in report["leaks"]} == {"this run", "private columns"}
-    assert {one["run"] for one in report["features"]} == {"this run", "private columns"}
+    assert {feature_result["run"] for feature_result in report["features"]} == {"this run", "private columns"}
     (statements,) = report["alternatives"].values()
     assert any("the features of telco, towards bank: epsilon 8" in text for text in statements)
     assert all("telco" not in str(total["party"]) for total in report["ledger"]["totals"]), "this run has no noise"

@@ -23,7 +23,7 @@ from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import PassiveView
+from cutlayer.protections.views import PassiveView
 from cutlayer.training import together
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from cutlayer.training.together import Keys

@@ -40,7 +40,7 @@ def test_a_setting_names_a_device(monkeypatch: pytest.MonkeyPatch, setting: str,
 
 
 @pytest.mark.parametrize(
-    ("setting", "gpus", "says"),
+    ("setting", "gpus", "message"),
     [
         ("cuda", 0, "expected parties.bank.device: a device of this machine, got cuda where PyTorch .* finds no GPU"),
         ("cuda:0", 0, "got cuda:0 where PyTorch"),
@@ -49,10 +49,10 @@ def test_a_setting_names_a_device(monkeypatch: pytest.MonkeyPatch, setting: str,
     ],
 )
 def test_a_device_that_is_not_there_is_refused(
-    monkeypatch: pytest.MonkeyPatch, setting: str, gpus: int, says: str
+    monkeypatch: pytest.MonkeyPatch, setting: str, gpus: int, message: str
 ) -> None:
     machine(monkeypatch, gpus)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         check_job(with_device(make_job(), setting, "bank"))
 
 

@@ -79,9 +79,9 @@ def test_a_party_that_is_stopped_says_farewell(sites: dict[str, Site], number: i
         victim: code,
         PASSIVES[1]: LOST,
     }
-    told = {name: json.loads((site.folder / "output.json").read_text())["error"] for name, site in sites.items()}
-    assert f"lost {victim}: it was interrupted; resume when it is back" in told[ACTIVE]
-    assert "the same command with --resume continues" in told[victim]
+    result = {name: json.loads((site.folder / "output.json").read_text())["error"] for name, site in sites.items()}
+    assert f"lost {victim}: it was interrupted; resume when it is back" in result[ACTIVE]
+    assert "the same command with --resume continues" in result[victim]
 
 
 def test_a_killed_party_is_named_and_all_can_resume(sites: dict[str, Site], together: Path) -> None:
@@ -90,9 +90,9 @@ def test_a_killed_party_is_named_and_all_can_resume(sites: dict[str, Site], toge
     victim = PASSIVES[0]
     processes[victim].kill()
     assert processes[ACTIVE].wait() == LOST
-    told = json.loads((sites[ACTIVE].folder / "output.json").read_text())
-    assert told["exit_code"] == LOST
-    assert victim in told["error"]
+    result = json.loads((sites[ACTIVE].folder / "output.json").read_text())
+    assert result["exit_code"] == LOST
+    assert victim in result["error"]
     assert processes[PASSIVES[1]].wait() == LOST
     assert 0 < len(history(sites[ACTIVE].run)) < 4
     again = {name: fork(site, "--resume") for name, site in sites.items()}

@@ -20,7 +20,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.team import on_lane, team_of
 from cutlayer.models import Inputs
-from cutlayer.parties.lanes import Labels
+from cutlayer.parties.active_model import Labels
 from cutlayer.parties.leading import SharedLabels
 from cutlayer.parties.team import Team
 from cutlayer.tasks import Task
@@ -82,8 +82,8 @@ def two_workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Site]:
     """The job with two workers per party, each in a process of its own."""
     placed = lay_out(tmp_path_factory.mktemp("two"), raw(), tables(passives=2))
     codes = ended({name: fork_workers(site, 2) for name, site in placed.items()})
-    told = [path.read_text()[-1000:] for site in placed.values() for path in site.folder.glob("output-*.json")]
-    assert codes == {name: [0, 0] for name in placed}, told
+    result = [path.read_text()[-1000:] for site in placed.values() for path in site.folder.glob("output-*.json")]
+    assert codes == {name: [0, 0] for name in placed}, result
     return placed
 
 
@@ -148,8 +148,8 @@ def test_a_killed_worker_stops_all_and_all_resume(tmp_path: Path, two_workers: d
     codes = ended(started)
     assert codes[PLAIN] == [LOST, -9]
     assert all(codes[name] == [LOST, LOST] for name in (ACTIVE, NOISY)), codes
-    told = json.loads((placed[PLAIN].folder / "output-0.json").read_text())["error"]
-    assert "lost a worker of this party" in told
+    result = json.loads((placed[PLAIN].folder / "output-0.json").read_text())["error"]
+    assert "lost a worker of this party" in result
     again = {name: fork_workers(site, 2, "--resume") for name, site in placed.items()}
     assert ended(again) == {name: [0, 0] for name in placed}
     assert history(placed[ACTIVE].run) == history(two_workers[ACTIVE].run)

@@ -12,7 +12,7 @@ from cutlayer.kernels.normal_scores import normal_scores
 
 def counted(values: list[float]) -> list[float]:
     """By definition: the mean rank of a value is that of the rows below it and of half of those equal to it."""
-    ranks = [sum(other < one for other in values) + (values.count(one) + 1) / 2 for one in values]
+    ranks = [sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values]
     return [NormalDist().inv_cdf((rank - 3 / 8) / (len(values) + 1 / 4)) for rank in ranks]
 
 

@@ -32,7 +32,7 @@ def split(points):
 @given(POINTS)
 def test_the_front_is_what_the_definition_says(points):
     found = pareto_front(*split(points)).tolist()
-    assert sorted(found) == [place for place, point in enumerate(points) if not beaten(point, points)]
+    assert sorted(found) == [index for index, point in enumerate(points) if not beaten(point, points)]
     costs = [points[place][1] for place in found]
     assert costs == sorted(costs)
 
@@ -40,8 +40,8 @@ def test_the_front_is_what_the_definition_says(points):
 @given(POINTS)
 def test_equal_points_stand_in_the_order_they_came(points):
     found = pareto_front(*split(points)).tolist()
-    for one, other in itertools.pairwise(found):
-        assert points[one] != points[other] or one < other
+    for first, second in itertools.pairwise(found):
+        assert points[first] != points[second] or first < second
 
 
 def distance_from_line(point, start, end):

@@ -116,7 +116,7 @@ def test_scalars_commute_and_invert() -> None:
 def test_scalars_and_points_are_new_each_time_and_in_range() -> None:
     scalars = {random_scalar() for _ in range(200)}
     assert len(scalars) == 200
-    assert all(0 < int.from_bytes(one, "little") < ORDER for one in scalars)
+    assert all(0 < int.from_bytes(item, "little") < ORDER for item in scalars)
     assert len({point.tobytes() for point in random_points(200)}) == 200
 
 

@@ -142,8 +142,8 @@ def test_the_stated_precision_holds() -> None:
     for function, out in ((torch.cos, cosines), (torch.sin, sines)):
         module._project(radius, function(angle), torch.zeros((), dtype=torch.float64), out)
     exact = by_hand([uniform_of(word, None) for word in words[0].tolist()], words[1].tolist(), 1.0)
-    for place, (value, number) in enumerate(zip(cosines.tolist() + sines.tolist(), exact, strict=True)):
-        length = float(radius[place % n])
+    for index, (value, number) in enumerate(zip(cosines.tolist() + sines.tolist(), exact, strict=True)):
+        length = float(radius[index % n])
         assert abs(value - number) < length * 2.0**-49.3 + 2.0**-51 / length
 
 

@@ -104,8 +104,8 @@ def test_what_is_no_module_of_torch_is_never_called(package: str, name: str, got
 
 
 def test_a_class_that_an_allowed_module_merely_imports_is_refused(package: str) -> None:
-    told = f"expected {package}:Linear to be defined in {package}, got a class of torch.nn.modules.linear"
-    with allowed_models(package), pytest.raises(ConfigError, match=told):
+    result = f"expected {package}:Linear to be defined in {package}, got a class of torch.nn.modules.linear"
+    with allowed_models(package), pytest.raises(ConfigError, match=result):
         resolved(f"{package}:Linear")
     with allowed_models("torch.nn"):
         assert resolved("torch.nn:Linear") is nn.Linear

@@ -53,7 +53,7 @@ def bottom_of(kind: str, seed: int = 0, **options: Any) -> BottomModel:
 
 
 def dense() -> npt.NDArray[np.float64]:
-    hot = [np.eye(count)[CODES[:, place].numpy()] for place, count in enumerate(INPUTS.cardinalities)]
+    hot = [np.eye(count)[CODES[:, index].numpy()] for index, count in enumerate(INPUTS.cardinalities)]
     return np.concatenate([*hot, NUMBERS.double().numpy()], axis=1)
 
 
@@ -92,14 +92,14 @@ def test_pca_is_that_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "told"),
+    ("kind", "options", "message"),
     [
         ("mlp", {}, "fit: expected a bottom model of kind linear"),
         ("linear", {"width": 13}, "at most 12"),
     ],
 )
-def test_pca_refuses_what_it_cannot_set(kind: str, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_pca_refuses_what_it_cannot_set(kind: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         fit_bottom({"kind": "pca"}, bottom_of(kind, **options), columns(), "fit")
 
 
@@ -172,7 +172,7 @@ def test_the_same_random_state_gives_the_same_fit() -> None:
     assert losses[0] != losses[1]  # the second went on in the first one's random numbers
     again = bottom_of("mlp")
     assert fit_bottom({"kind": "contrastive", "epochs": 2}, again, columns(), "fit") == losses[0]
-    assert torch.equal(*(torch.cat([p.flatten() for p in one.parameters()]) for one in (again, fitted[0])))
+    assert torch.equal(*(torch.cat([p.flatten() for p in item.parameters()]) for item in (again, fitted[0])))
 
 
 def test_reconstruction_loss_by_hand() -> None:
@@ -191,9 +191,9 @@ def test_corruption_replaces_its_share_from_the_same_column() -> None:
     codes, numbers = corrupted(batch, pool, 0.6)
     whole = torch.cat([codes.float(), numbers], dim=1)
     assert bool(((whole != 0).sum(1) == 3).all())
-    for place in range(5):
-        values, counts = whole[:, place].unique(return_counts=True)
-        column = torch.cat([pool[0].float(), pool[1]], dim=1)[:, place]
+    for index in range(5):
+        values, counts = whole[:, index].unique(return_counts=True)
+        column = torch.cat([pool[0].float(), pool[1]], dim=1)[:, index]
         assert set(values.tolist()) == {0.0, *column.tolist()}
         assert counts[1:].float().div(n).sub(0.3).abs().max() < 0.04
 
@@ -218,7 +218,7 @@ def test_a_batch_norm_of_the_users_own_survives_a_last_batch_of_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "bottom", "told"),
+    ("raw", "bottom", "message"),
     [
         ({"kind": "pac"}, {"kind": "linear"}, "parties.telco.fit.kind: unknown kind 'pac'; did you mean 'pca'"),
         ({"kind": "pca"}, {"kind": "mlp"}, "a bottom model of kind linear for kind pca, got mlp"),
@@ -230,8 +230,8 @@ def test_a_batch_norm_of_the_users_own_survives_a_last_batch_of_one() -> None:
         ({}, {"kind": "mlp"}, "unknown kind None"),
     ],
 )
-def test_bad_sections_are_refused(raw: dict[str, Any], bottom: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told.replace("'", ".").replace("?", r"\?")):
+def test_bad_sections_are_refused(raw: dict[str, Any], bottom: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("'", ".").replace("?", r"\?")):
         check_fit(raw, bottom, 0, "parties.telco.fit")
 
 
@@ -258,10 +258,10 @@ def test_rows_that_were_sent_no_gradient_have_no_part_in_the_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gradients", "told"), [(None, "gradients of warm-up epochs"), (torch.zeros(ROWS, 6), "zeros alone")]
+    ("gradients", "message"), [(None, "gradients of warm-up epochs"), (torch.zeros(ROWS, 6), "zeros alone")]
 )
-def test_without_gradients_there_is_nothing_to_fit_by(gradients: Tensor | None, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_without_gradients_there_is_nothing_to_fit_by(gradients: Tensor | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         fit_bottom({"kind": "gradients"}, bottom_of("mlp", hidden=[6]), columns(gradients=gradients), "fit")
 
 

@@ -107,11 +107,11 @@ def test_resnet18_is_its_layers_written_out(kind: str) -> None:
         return norm(product, f"{name}.norm")
 
     x = convolved(x, "stem", 1).clamp(min=0)
-    for place in range(8):
-        stride = 2 if place in (2, 4, 6) else 1
-        inner = convolved(x, f"blocks.{place}.first", stride).clamp(min=0)
-        shortcut = convolved(x, f"blocks.{place}.shortcut", stride) if stride == 2 else x
-        x = (convolved(inner, f"blocks.{place}.second", 1) + shortcut).clamp(min=0)
+    for index in range(8):
+        stride = 2 if index in (2, 4, 6) else 1
+        inner = convolved(x, f"blocks.{index}.first", stride).clamp(min=0)
+        shortcut = convolved(x, f"blocks.{index}.shortcut", stride) if stride == 2 else x
+        x = (convolved(inner, f"blocks.{index}.second", 1) + shortcut).clamp(min=0)
     assert x.shape == (6, 32, 4, 2)
     wanted = x.mean((2, 3)) @ state["projection.weight"].T + state["projection.bias"]
     torch.testing.assert_close(model(*batch(6)).double(), wanted, rtol=1e-3, atol=1e-4)
@@ -123,8 +123,8 @@ def test_the_small_kinds_are_their_layers_written_out(kind: str, padding: tuple[
     state = model.state_dict()
     codes, numbers = batch(3, DIGIT_HALF)
     x = numbers.reshape(3, 1, 28, 14)
-    for place, pad in enumerate(padding):
-        name = f"maps.{place}.convolution"
+    for index, pad in enumerate(padding):
+        name = f"maps.{index}.convolution"
         x = functional.conv2d(x, state[f"{name}.weight"], state[f"{name}.bias"], padding=pad)
         x = functional.max_pool2d(x.clamp(min=0), 2)
     x = x.reshape(3, -1)
@@ -150,7 +150,7 @@ def test_evaluation_goes_by_parts_and_rows_do_not_feel_each_other(kind: str) -> 
 
 @pytest.mark.parametrize("kind", SMALL)
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         (
             Inputs((4,), 3),
@@ -168,8 +168,8 @@ def test_evaluation_goes_by_parts_and_rows_do_not_feel_each_other(kind: str) -> 
         (inputs(1, 30, 3), "expected an image of at least .* pixels for a bottom model of kind .*, got 30 x 3"),
     ],
 )
-def test_what_an_image_kind_cannot_read(kind: str, given: Inputs, says: str) -> None:
-    with pytest.raises(ConfigError, match=rf"model\.bottom \(telco\): {says}"):
+def test_what_an_image_kind_cannot_read(kind: str, given: Inputs, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"model\.bottom \(telco\): {message}"):
         build_bottom({"kind": kind}, given, "model.bottom (telco)")
 
 
@@ -205,7 +205,7 @@ def test_the_layers_of_the_image_kinds_are_blocks() -> None:
     names = {kind: [name for name, _ in layers_of(model_of(kind))] for kind in SMALL}
     assert names["cnn"] == ["maps.0", "maps.1", "dense"]
     assert names["lenet5"] == ["maps.0", "maps.1", "layers.0", "layers.1"]
-    assert names["resnet18"] == ["stem", *(f"blocks.{place}" for place in range(8)), "pool"]
+    assert names["resnet18"] == ["stem", *(f"blocks.{index}" for index in range(8)), "pool"]
 
 
 def test_maps_are_read_as_means_over_equal_areas() -> None:

@@ -40,7 +40,7 @@ class UserBottom(nn.Module):
         self.linear = nn.Linear(2 * len(inputs.cardinalities) + inputs.numbers, width)
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        parts = [table(codes[:, place]) for place, table in enumerate(self.categories)]
+        parts = [table(codes[:, index]) for index, table in enumerate(self.categories)]
         result: Tensor = self.linear(torch.cat([*parts, numbers], dim=1))
         return result
 
@@ -235,17 +235,17 @@ def test_a_user_module_must_say_its_width(width: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("no_such_module_here:Class", "no_such_module_here"),
         (f"{__name__}:Missing", "Missing"),
         (f"{__name__}:NoModule", "NoModule"),
     ],
 )
-def test_a_user_module_that_is_none_is_named(path: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_user_module_that_is_none_is_named(path: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         build_bottom({"kind": "python", "path": path}, MIXED)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         build_top({"kind": "python", "path": path}, WIDTHS, 1)
 
 

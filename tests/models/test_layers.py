@@ -49,8 +49,8 @@ def test_mlp_is_what_its_name_says(activation: str) -> None:
     weights = model.state_dict()
     starts = torch.tensor([0, 4, 11])
     x = torch.cat([weights["categories.table.weight"][codes + starts].flatten(1), numbers], dim=1)
-    for place in range(2):
-        x = x @ weights[f"layers.{place}.linear.weight"].T + weights[f"layers.{place}.linear.bias"]
+    for index in range(2):
+        x = x @ weights[f"layers.{index}.linear.weight"].T + weights[f"layers.{index}.linear.bias"]
         x = getattr(torch.nn.functional, activation)(x)
     torch.testing.assert_close(model(codes, numbers), x)
 
@@ -111,9 +111,9 @@ def test_a_top_model_concatenates_in_the_jobs_order(hidden: list[int]) -> None:
     top = build_top({"kind": "mlp", "hidden": hidden}, {"b": 2, "a": 3}, 1)
     embeddings = {"b": torch.randn(5, 2), "a": torch.randn(5, 3)}
     x = torch.cat([embeddings["b"], embeddings["a"]], dim=1)
-    for place in range(len(hidden)):
+    for index in range(len(hidden)):
         linear = top.state_dict()
-        x = torch.relu(x @ linear[f"layers.{place}.linear.weight"].T + linear[f"layers.{place}.linear.bias"])
+        x = torch.relu(x @ linear[f"layers.{index}.linear.weight"].T + linear[f"layers.{index}.linear.bias"])
     expected = x @ top.state_dict()["logits.weight"].T + top.state_dict()["logits.bias"]
     torch.testing.assert_close(top(embeddings), expected)
 

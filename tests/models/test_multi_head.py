@@ -28,7 +28,7 @@ def test_every_set_of_absent_parties_has_a_head_of_its_own() -> None:
     absences: list[set[str]] = [set(), {"telco"}, {"shop"}, {"telco", "shop"}]
     logits = [top.answer(given, given.keys() - absent) for absent in absences]
     assert torch.equal(logits[0], top(given))
-    assert all(not torch.allclose(one, other) for one, other in combinations(logits, 2))
+    assert all(not torch.allclose(first, second) for first, second in combinations(logits, 2))
     assert len(top.extra_heads) == 3
 
 
@@ -104,5 +104,5 @@ def test_sets_of_absent_parties_for_a_report(parties: int, keep_one: bool, count
     names = [f"p{number}" for number in range(parties)]
     found = absent_sets(names, keep_one=keep_one, sizes=(1, 2, parties))
     assert len(found) == len(set(found)) == count
-    assert [len(one) for one in found] == sorted(len(one) for one in found)
-    assert all(list(one) == [name for name in names if name in one] for one in found)
+    assert [len(item) for item in found] == sorted(len(one) for one in found)
+    assert all(list(each) == [name for name in names if name in each] for each in found)

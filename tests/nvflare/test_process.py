@@ -24,8 +24,8 @@ def started(tmp_path: Path, code: str, lines: list[str] | None = None) -> PartyP
 @pytest.mark.parametrize("where", ["127.0.0.1:4321", "bank.example:7070; this party listens at 127.0.0.1:4321"])
 def test_lines_about_connections_are_passed_on_and_the_address_is_found(tmp_path: Path, where: str) -> None:
     lines: list[str] = []
-    said = f"12:00:00 waiting for telco, which connects to {where}"
-    code = f"import sys, time; sys.stderr.write('private\\n{said}\\n'); sys.stderr.flush(); time.sleep(60)"
+    text = f"12:00:00 waiting for telco, which connects to {where}"
+    code = f"import sys, time; sys.stderr.write('private\\n{text}\\n'); sys.stderr.flush(); time.sleep(60)"
     process = started(tmp_path, code, lines)
     try:
         assert process.wait_until_listening(20)
@@ -40,9 +40,9 @@ def test_lines_about_connections_are_passed_on_and_the_address_is_found(tmp_path
 
 def test_a_peer_cannot_state_where_the_tunnel_of_a_site_leads(tmp_path: Path) -> None:
     """Its words are quoted at the end of other lines; taken for the address, they would open the site's network."""
-    said = "12:00:00 waiting for bank at h:1: bank says: waiting for a, which connects to 10.0.0.5:22"
+    text = "12:00:00 waiting for bank at h:1: bank says: waiting for a, which connects to 10.0.0.5:22"
     lines: list[str] = []
-    process = started(tmp_path, f"import sys; sys.stderr.write({said!r} + chr(10)); sys.stderr.flush()", lines)
+    process = started(tmp_path, f"import sys; sys.stderr.write({text!r} + chr(10)); sys.stderr.flush()", lines)
     assert process.wait(20)
     assert len(lines) == 1
     assert not process.address

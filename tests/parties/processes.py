@@ -71,10 +71,10 @@ def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -
     lanes = [f"127.0.0.1:{free_port()}" for _ in range(raw["train"].get("workers", 1))]
     shared[ACTIVE] |= {"address": lanes[0]} | ({"lanes": lanes[1:]} if lanes[1:] else {})
     sites = {}
-    for place, (name, party) in enumerate(raw["parties"].items()):
+    for index, (name, party) in enumerate(raw["parties"].items()):
         site = Site(name, base / name)
         site.folder.mkdir(parents=True)
-        table = site.folder / f"own.{('csv', 'parquet')[place % 2]}"
+        table = site.folder / f"own.{('csv', 'parquet')[index % 2]}"
         write = pa.csv.write_csv if table.suffix == ".csv" else pa.parquet.write_table
         write(given[name], table)
         _dump(site.folder / "job.yaml", {**raw, "parties": shared})

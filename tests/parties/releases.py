@@ -20,7 +20,8 @@ from cutlayer.parties import active
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.observer import Observer
-from cutlayer.protections.base import ActiveView, Evidence
+from cutlayer.protections.base import Evidence
+from cutlayer.protections.views import ActiveView
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, Trained, open_table, train_together
 from tests.parties.runs import PASSIVES, raw_job, tables

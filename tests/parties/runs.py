@@ -48,7 +48,7 @@ class DropoutBottom(nn.Module):
         )
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        parts = [table(codes[:, place]) for place, table in enumerate(self.tables)]
+        parts = [table(codes[:, index]) for index, table in enumerate(self.tables)]
         result: Tensor = self.layers(torch.cat([*parts, numbers], dim=1))
         return result
 
@@ -70,8 +70,8 @@ def tables(task: str = "binary", passives: int = 1, rows: int = 240, seed: int =
     elif task == "multiclass":
         labels = np.digitize(signal, np.quantile(signal, [0.3, 0.6]))
     found = {}
-    for place, name in enumerate(names):
-        kept = draw.permutation(rows)[: rows - 5 * place]
+    for index, name in enumerate(names):
+        kept = draw.permutation(rows)[: rows - 5 * index]
         columns = {f"{name}_{column}": numbers[name][:, column] for column in range(3)}
         whole: dict[str, Any] = {"id": ids, **columns, f"{name}_kind": np.array(list("abcd"))[codes[name]]}
         if name == ACTIVE:

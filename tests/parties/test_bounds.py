@@ -65,9 +65,9 @@ BAD_IDS: dict[str, tuple[Chunks, str]] = {
 
 @pytest.mark.parametrize("wrong", BAD_IDS)
 def test_ids_are_as_many_and_as_wide_as_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
-    parts, told = BAD_IDS[wrong]
+    parts, result = BAD_IDS[wrong]
     tamper(monkeypatch, Kind.IDS, chunks("digests", parts))
-    with pytest.raises(ProtocolError, match=told):
+    with pytest.raises(ProtocolError, match=result):
         run(unaudited_job(), GIVEN, tmp_path)
 
 
@@ -125,10 +125,10 @@ def test_a_width_is_checked_before_anything_is_allocated(
 ) -> None:
     bottom = {"kind": "python", "path": "tests.parties.runs:DropoutBottom"} if kind == "python" else {"kind": "mlp"}
     tamper(monkeypatch, Kind.READY, with_fields(width=width))
-    told = f"an embedding width of .* at {TELCO}, got {width}"
+    result = f"an embedding width of .* at {TELCO}, got {width}"
     if kind == "python" and width == 7:
-        told = "an embedding of shape"
-    with pytest.raises(ProtocolError, match=told):
+        result = "an embedding of shape"
+    with pytest.raises(ProtocolError, match=result):
         run(unaudited_job(bottom=bottom), GIVEN, tmp_path)
 
 
@@ -144,18 +144,18 @@ def test_the_stated_width_is_that_of_the_model(kind: str, options: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "expected"),
     [("PeerLost", "it has lost another party itself"), ("PeerLost shop", "it has lost shop itself")],
 )
 def test_a_lost_party_is_named_by_the_one_that_waited_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, expected: str
 ) -> None:
     def gives_up(message: Message) -> list[Message]:
         stamp = (Kind.CLOSE, message.sender, message.receiver, message.run, -1, -1, message.sequence)
         return [decode(encode(Message(*stamp, fields={"reason": reason})))]
 
     tamper(monkeypatch, Kind.GRADIENT, gives_up, nth=2)
-    with pytest.raises(PeerLost, match=f"lost {ACTIVE}: {told}; resume when all are back"):
+    with pytest.raises(PeerLost, match=f"lost {ACTIVE}: {expected}; resume when all are back"):
         run(unaudited_job(), GIVEN, tmp_path)
     assert messages.close_reason(PeerLost("x", "shop")) == "PeerLost shop"
     assert messages.close_reason(PeerLost("x")) == "PeerLost"

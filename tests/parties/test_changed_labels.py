@@ -113,8 +113,8 @@ def test_a_redrawn_training_costs_its_eps_again(tmp_path: Path, drawn: list[Tens
     second = train(tmp_path, "b", corrected(GIVEN), job_of("redraw"))
     third = train(tmp_path, "c", GIVEN, job_of("redraw"))
     train_rows = drawn[0] >= 0
-    for one, other in ((0, 1), (1, 2), (0, 2)):
-        assert 0.2 < float((drawn[one] != drawn[other])[train_rows].double().mean()) < 0.6
+    for left, right in ((0, 1), (1, 2), (0, 2)):
+        assert 0.2 < float((drawn[left] != drawn[right])[train_rows].double().mean()) < 0.6
     assert merged(first, second, job_of("redraw")) == 2.0
     assert merged(first, third, job_of("redraw")) == 2.0, "the same labels, drawn anew"
     assert merged(second, second, job_of("redraw")) == 1.0

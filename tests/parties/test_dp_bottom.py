@@ -15,7 +15,7 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive_step import PassiveStep
-from cutlayer.protections.base import PassiveView
+from cutlayer.protections.views import PassiveView
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.interruptions import Dying, assert_equal, halves, interrupted
 from tests.parties.noisy import gaussian_epsilon

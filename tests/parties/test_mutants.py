@@ -23,8 +23,9 @@ from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.passive_releases import Releases
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import ActiveView, Asset, PassiveView, Protection, Side
+from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.views import ActiveView, PassiveView
 from cutlayer.training import together
 from tests.parties.mutants import Change, doubled, lost, tamper, with_fields, with_stamp, with_tensors
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, record, run, tables, unaudited_job

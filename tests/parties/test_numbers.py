@@ -38,7 +38,7 @@ def with_entry(value: float) -> Callable[[Message], list[Message]]:
         changed[3, 1] = value
         return changed
 
-    return lambda message: [decode(encode(one)) for one in with_tensors(change)(message)]
+    return lambda message: [decode(encode(item)) for item in with_tensors(change)(message)]
 
 
 def weights(folder: Path, party: str) -> Iterator[tuple[str, Tensor]]:
@@ -145,8 +145,8 @@ def test_a_party_notices_its_own_divergence_before_its_noise_hides_it(tmp_path: 
     bottoms = {ACTIVE: {"kind": "mlp", "hidden": [4]}, TELCO: {"kind": "python", "path": f"{__name__}:Broken"}}
     raw = raw_job(bottom=bottoms)
     raw["parties"][TELCO]["privacy"] = privacy
-    told = f"training diverged: the embedding of epoch 1, step 1 at {TELCO} has NaN or infinity"
-    with pytest.raises(Diverged, match=told):
+    result = f"training diverged: the embedding of epoch 1, step 1 at {TELCO} has NaN or infinity"
+    with pytest.raises(Diverged, match=result):
         run(validated(Job, raw, ""), GIVEN, tmp_path)
 
 

@@ -23,7 +23,7 @@ from cutlayer.parties import release
 from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import PassiveView
+from cutlayer.protections.views import PassiveView
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from cutlayer.training.together import Keys
 from tests.parties.interruptions import Calls, Crash, Dying, assert_equal, crashed_at_rename, interrupted
@@ -84,7 +84,7 @@ def test_every_row_crosses_once_and_no_gradient_comes_back(tmp_path: Path, monke
     count = len(split.train) + len(split.validation) + len(split.test)
     assert sum(len(message.tensors["embedding"]) for message in sent) == count
     assert not of(mine, Kind.EMBEDDING, Kind.EVALUATION, Kind.GRADIENT)
-    begun = next(place for place, message in enumerate(messages) if message.kind == Kind.GRADIENT)
+    begun = next(index for index, message in enumerate(messages) if message.kind == Kind.GRADIENT)
     assert all(message.kind != Kind.RELEASE for message in messages[begun:])
     others = [message for message in messages if SHOP in (message.sender, message.receiver)]
     assert len(of(others, Kind.GRADIENT)) == len(of(others, Kind.EMBEDDING)) == EPOCHS * STEPS
@@ -157,7 +157,7 @@ def test_when_all_release_once_only_the_end_of_an_epoch_crosses(
 ) -> None:
     messages = record(monkeypatch)
     trained = run(once(release="once"), GIVEN, tmp_path)
-    last = max(place for place, message in enumerate(messages) if message.kind == Kind.RELEASE)
+    last = max(index for index, message in enumerate(messages) if message.kind == Kind.RELEASE)
     quiet = {Kind.EPOCH_END, Kind.COMMITTED, Kind.EVIDENCE, Kind.CLOSE}
     assert {message.kind for message in messages[last + 1 :]} == quiet
     assert len(set(trained.active.step_losses)) == EPOCHS * STEPS
@@ -293,9 +293,9 @@ def test_rows_that_are_sent_again_are_the_same_even_where_fitting_is_not(
     again = of(messages, Kind.RELEASE)
     assert len(before) == 4
     assert len(again) > 4
-    for one, other in zip(before, again, strict=False):
-        assert one.rows == other.rows
-        assert torch.equal(one.tensors["embedding"], other.tensors["embedding"])
+    for first, second in zip(before, again, strict=False):
+        assert first.rows == second.rows
+        assert torch.equal(first.tensors["embedding"], second.tensors["embedding"])
 
 
 def test_a_failed_run_keeps_what_was_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,7 +321,7 @@ def test_a_release_of_other_rows_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "told"),
+    ("kind", "change", "message"),
     [
         (Kind.RELEASE, with_tensors(lambda tensor: tensor[:, :2].contiguous()), "an embedding of shape"),
         (Kind.RELEASE, with_stamp(rows=bytes(16)), "other rows"),
@@ -331,10 +331,10 @@ def test_a_release_of_other_rows_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_message_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, change: Any, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, change: Any, message: str
 ) -> None:
     tamper(monkeypatch, kind, change)
-    with pytest.raises(ProtocolError, match=told):
+    with pytest.raises(ProtocolError, match=message):
         run(JOB, GIVEN, tmp_path)
 
 
@@ -366,7 +366,7 @@ def test_releasing_once_changes_the_shared_part_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"release": {"telc": "once"}}, "train.release.telc: no passive party of that name; did you mean 'telco'?"),
         ({"release": {ACTIVE: "once"}}, "train.release.bank: no passive party"),
@@ -381,11 +381,11 @@ def test_releasing_once_changes_the_shared_part_alone() -> None:
         ({"privacy": {"nopeek": {"alpha": 0.1}}}, "leave nopeek out"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(change: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_meant_is_refused(change: dict[str, Any], message: str) -> None:
     active = change.pop("active", {})
     made = raw(**change)
     made["parties"][ACTIVE]["privacy"] = active
-    with pytest.raises(ConfigError, match=told.replace("?", r"\?")):
+    with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         check_job(validated(Job, made, ""))
     change["active"] = active
 

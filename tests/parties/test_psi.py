@@ -140,8 +140,8 @@ def test_equal_to_another_implementation() -> None:
     for _ in range(5):
         bank, telco = (draw.permutation(400)[: draw.integers(1, 300)].tolist() for _ in range(2))
         server, client = psi.server.CreateWithNewKey(True), psi.client.CreateWithNewKey(True)
-        setup = server.CreateSetupMessage(0.0, len(bank), [str(one) for one in telco], psi.DataStructure.RAW)
-        response = server.ProcessRequest(client.CreateRequest([str(one) for one in bank]))
+        setup = server.CreateSetupMessage(0.0, len(bank), [str(item) for item in telco], psi.DataStructure.RAW)
+        response = server.ProcessRequest(client.CreateRequest([str(each) for each in bank]))
         theirs = client.GetIntersection(setup, response)
         positions = two(bank, telco)[BANK].positions
         assert positions is not None

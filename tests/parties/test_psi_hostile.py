@@ -107,7 +107,7 @@ def test_one_answer_for_two_points(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (lambda t: torch.cat([t, t[:1]]), "indices of distinct rows"),
         (lambda t: torch.cat([t, torch.tensor([1000])]), "indices 0 to"),
@@ -115,12 +115,12 @@ def test_one_answer_for_two_points(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda t: t[:0], "rows that bank and this party have"),
     ],
 )
-def test_places_that_are_none(monkeypatch: pytest.MonkeyPatch, change: Change, says: str) -> None:
+def test_places_that_are_none(monkeypatch: pytest.MonkeyPatch, change: Change, message: str) -> None:
     def moved(tensors: Mapping[str, Tensor], _: object) -> Any:
         return {"tensors": {"positions": change(tensors["positions"])}}
 
     tamper(monkeypatch, Kind.ORDER, BANK, moved)
-    with pytest.raises((ProtocolError, AlignmentError), match=says):
+    with pytest.raises((ProtocolError, AlignmentError), match=message):
         two(range(20), range(10, 30))
 
 
@@ -174,7 +174,7 @@ def test_buckets_so_small_that_they_would_show_hashes_are_filled_up(monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         ({"bits": 11}, "buckets of ids"),
         ({"bits": -1}, "buckets of ids"),
@@ -184,10 +184,10 @@ def test_buckets_so_small_that_they_would_show_hashes_are_filled_up(monkeypatch:
     ],
 )
 def test_another_start_or_number_of_buckets(
-    monkeypatch: pytest.MonkeyPatch, fields: Mapping[str, int], says: str
+    monkeypatch: pytest.MonkeyPatch, fields: Mapping[str, int], message: str
 ) -> None:
     tamper(monkeypatch, Kind.ALIGN, BANK, lambda _, old: {"fields": {**old, **fields}})
-    with pytest.raises(ProtocolError, match=says):
+    with pytest.raises(ProtocolError, match=message):
         two(range(20), range(10, 30))
 
 
@@ -242,5 +242,5 @@ def test_a_dry_run_does_not_hide_rows_from_an_active_party_that_sends_related_po
     answers = multiply(asked, theirs)
     answers = answers[sorted_points(answers)]
     doubled = {*map(bytes, multiply(answers, two))} & {*map(bytes, answers)}
-    (linked,) = [one for one in answers if bytes(multiply(one.reshape(1, -1), two)) in doubled]
+    (linked,) = [answer for answer in answers if bytes(multiply(answer.reshape(1, -1), two)) in doubled]
     assert bytes(linked) == bytes(multiply(multiply(hashed[3:4], mine), theirs))

@@ -22,8 +22,9 @@ from cutlayer.parties import active
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Side
+from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.views import ActiveView
 from cutlayer.tasks import Task
 from cutlayer.training import together
 from cutlayer.training.recorder import read_truth

@@ -163,12 +163,12 @@ def test_a_draw_from_the_seed_of_the_job_would_reveal_labels_and_the_secret_one_
         others = torch.cat([split.part("train"), split.part("validation")])
         return int((rank[others] < last).sum())
 
-    told = overtaken(public)
+    result = overtaken(public)
     rank = guessed_from_the_seed(public, job.train.seed)
     last = public.part("test")[rank[public.part("test")].argmax()]
     others = torch.cat([public.part("train"), public.part("validation")])
     exposed = others[rank[others] < rank[last]]
-    assert told > 0
+    assert result > 0
     assert set(labels[exposed].tolist()) == {1 - labels[last]}, "every one of them is of the other class"
     # Under the secret the order of the seed says nothing: nearly all rows come before some test row.
     assert overtaken(secret) > 1500

@@ -39,8 +39,8 @@ def judged(metrics: list[float], **train: Any) -> tuple[list[bool], EarlyStoppin
     ],
 )
 def test_the_best_epoch_is_kept(metrics: list[float], kept: list[bool], best: int) -> None:
-    said, stopping = judged(metrics)
-    assert said == kept
+    text, stopping = judged(metrics)
+    assert text == kept
     assert stopping.best_epoch == best
 
 

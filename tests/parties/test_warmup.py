@@ -182,7 +182,7 @@ def test_a_gradient_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"warmup_epochs": EPOCHS}, "warmup_epochs below the 4 epochs, got 4"),
         ({"warmup_epochs": 0}, "warm-up epochs for kind gradients, got train.warmup_epochs: 0"),
@@ -190,6 +190,6 @@ def test_a_gradient_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pyt
         ({"bottom": MLP}, "a linear cut for kind gradients, got an activation after it; write cut: linear"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_be_meant_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         check_job(warmup_job(**change))

@@ -5,9 +5,10 @@ from dataclasses import replace
 import torch
 
 from cutlayer.protections import build
-from cutlayer.protections.base import ActiveView, Context, Mode
+from cutlayer.protections.base import Context
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.views import ActiveView, Mode
 from cutlayer.tasks import Task
 
 KEY = bytes(range(32))

@@ -13,9 +13,10 @@ from cutlayer.errors import NotApplicable
 from cutlayer.kernels.randomized_response import transition_matrix
 from cutlayer.kernels.row_norms import row_norms
 from cutlayer.protections import MaxNormConfig, Protection, build
-from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Side
+from cutlayer.protections.base import Asset, Context, Side
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.views import ActiveView, Mode
 from cutlayer.tasks import Task
 
 ROWS = 20_000

@@ -10,10 +10,11 @@ from cutlayer.accounting import GaussianRelease, NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig, FrozenModel
 from cutlayer.errors import BudgetExceeded, ConfigError, NotApplicable, NotApplied
-from cutlayer.protections.base import ActiveView, Asset, Context, Mode, PassiveView, Protection, Side
+from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.coverage import HOOK_OF
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.views import ActiveView, Mode, PassiveView
 from cutlayer.tasks import Task
 from tests.protections.setup import protection
 

@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import one_hot
 
 from cutlayer.protections import build_chain
-from cutlayer.protections.base import ActiveView, Mode
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.views import ActiveView, Mode
 from tests.protections.setup import protection, view
 
 N, WIDTH = 120, 7
@@ -201,6 +201,6 @@ def test_marvell_hides_the_sum_of_both_gradients():
     task = torch.zeros(N, WIDTH)
     chain = build_chain("bank", "active", {"marvell": {"sum_kl": 0.16}, "dcor": {"alpha": 0.01}}, "privacy")
     through(chain, e, labels, task)
-    metrics = {one.name: one.metrics() for one in chain.protections}
+    metrics = {item.name: item.metrics() for item in chain.protections}
     assert metrics["marvell"]["mean_sum_kl"] == pytest.approx(0.16 / 2)
     assert metrics["dcor"]["terms"] == 1

@@ -8,8 +8,8 @@ from torch.nn.utils import vector_to_parameters
 
 from cutlayer.errors import ConfigError
 from cutlayer.protections import build, build_chain
-from cutlayer.protections.base import ActiveView, Mode
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.views import ActiveView, Mode
 from tests.protections.setup import context, protection, resume, saved, view
 
 N, WIDTH, CLASSES, LAM = 24, 4, 3, 0.3
@@ -216,7 +216,7 @@ def test_a_protection_without_metrics_of_an_epoch_adds_none():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "lam"),
         ({"lam": -0.1}, "lam"),
@@ -229,8 +229,8 @@ def test_a_protection_without_metrics_of_an_epoch_adds_none():
         ({"lambda": 0.5}, "lam"),
     ],
 )
-def test_bad_options_are_named(options, told):
-    with pytest.raises(ConfigError, match=told):
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ConfigError, match=message):
         build("dimip", options, "privacy")
 
 

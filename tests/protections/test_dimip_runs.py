@@ -62,7 +62,7 @@ def run(table, folder, privacy, task="multiclass", resume=False, progress=None):
     folder.mkdir(exist_ok=True)
     opened, keys = RunFolder(folder), Keys(folder / "keys", bytes(range(32)))
     trained = train_together(job, opened, tables, keys, progress or Progress(), resume=resume)
-    (evidence,) = [one for one in trained.active.evidence if one.protection == "dimip"] or [None]
+    (evidence,) = [item for item in trained.active.evidence if item.protection == "dimip"] or [None]
     return trained.active.step_losses, evidence, [line["protections"] for line in opened.history()]
 
 

@@ -24,8 +24,8 @@ from cutlayer.kernels.row_gradients import row_gradients
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.protections import DPBottom, build, build_chain, dp_bottom
-from cutlayer.protections.base import Mode, PassiveView, Update
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.views import Mode, PassiveView, Update
 from tests.protections.float_attack import impossible
 from tests.protections.setup import KEY, context
 
@@ -54,7 +54,7 @@ def by_hand(bottom: BottomModel, columns: tuple[Tensor, ...], upstream: Tensor) 
     rows = []
     for row in range(len(upstream)):
         bottom.zero_grad(set_to_none=False)
-        bottom(*(one[row : row + 1] for one in columns)).backward(upstream[row : row + 1])
+        bottom(*(column[row : row + 1] for column in columns)).backward(upstream[row : row + 1])
         rows.append(torch.cat([p.grad.flatten() for p in bottom.parameters() if p.grad is not None]))
     return torch.stack(rows)
 
@@ -197,7 +197,7 @@ def test_no_value_of_the_gradient_excludes_a_row(lattice: bool) -> None:
     bottom, columns, upstream = made(*BOTTOMS[2], n=8)
     other = upstream.clone()
     other[4] += 1e-3
-    clipped = [clip_rows(by_hand(bottom, columns, 8 * one), 1.0) for one in (upstream, other)]
+    clipped = [clip_rows(by_hand(bottom, columns, 8 * item), 1.0) for item in (upstream, other)]
     steps, sigma = 200, 1.9  # under a power of two, float32 noise leaves out few values
     bit = torch.rand(steps, generator=torch.Generator().manual_seed(2)) < 0.5
     score = torch.zeros(steps)
@@ -246,7 +246,7 @@ def test_a_bottom_model_that_draws_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("privacy", "told"),
+    ("privacy", "message"),
     [
         ({"dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0}, "nopeek": {"alpha": 0.1}}, "dp_bottom without nopeek"),
         ({"dp_bottom": {"clip": 1.0, "epsilon": 1.0}}, "either epsilon and delta or noise_multiplier"),
@@ -254,8 +254,8 @@ def test_a_bottom_model_that_draws_is_refused() -> None:
         ({"dp_bottom": {"clip": 1.0, "noise_multiplier": 0.0}}, "dp_bottom.noise_multiplier"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(privacy: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_be_meant_is_refused(privacy: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         build_chain("telco", "passive", privacy, "parties.telco.privacy")
 
 

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from cutlayer.accounting import ReleasePlan
 from cutlayer.kernels.contrastive import contrastive_loss
 from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
-from cutlayer.protections.base import Mode, PassiveView
+from cutlayer.protections.views import Mode, PassiveView
 from tests.protections.setup import protection, resume, saved
 
 N, WIDTH, CLIP, TAIL = 60, 8, 1.5, 0.05
@@ -190,7 +190,7 @@ def test_both_terms_add_up():
     gradient, _ = groups()
     e = 0.6 * TABLE[:N]
     both, paper, adjust = (passive(options) for options in ({**PAPER, **ADJUST}, PAPER, ADJUST))
-    found = [adjusted(one, gradient, e.clone().requires_grad_()).item() for one in (both, paper, adjust)]
+    found = [adjusted(item, gradient, e.clone().requires_grad_()).item() for item in (both, paper, adjust)]
     assert found[0] == pytest.approx(found[1] + found[2], rel=1e-5)
 
 
@@ -202,10 +202,10 @@ def test_a_resume_goes_on_from_the_estimate_and_the_centres():
     again = passive(options)
     resume(again, saved(whole))
     later, _ = groups(seed=5, spread=0.3)
-    released = [one.embedding_out(TABLE[:N], seen(1, factor=0.3)) for one in (whole, again)]
+    released = [item.embedding_out(TABLE[:N], seen(1, factor=0.3)) for item in (whole, again)]
     assert torch.equal(*released)
     assert torch.equal(whole.state_dict()["adjustment"]["centres"]["last"], again._adjustment._centres)
-    terms = [adjusted(one, later, step=1).item() for one in (whole, again)]
+    terms = [adjusted(each, later, step=1).item() for each in (whole, again)]
     assert terms[0] == terms[1]
     assert whole.metrics() == again.metrics()
     assert whole.state_dict()["adjustment"]["rows"] == again.state_dict()["adjustment"]["rows"] == 2 * N

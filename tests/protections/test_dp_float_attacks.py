@@ -14,7 +14,7 @@ from cutlayer.kernels.lattice import lattice_gaussian, lattice_step
 from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.kernels.row_norms import clip_rows
-from cutlayer.protections.base import Mode, PassiveView
+from cutlayer.protections.views import Mode, PassiveView
 from tests.protections.float_attack import impossible
 from tests.protections.setup import protection
 

@@ -153,7 +153,7 @@ def test_discrete_levels_are_few_symmetric_and_near(levels, scale):
 def test_levels_with_noise_on_top_act_in_that_order():
     privacy = {"noisy_gradient": {"scale": 0.001}, "discrete_sgd": {"levels": 1}}
     chain = build_chain("bank", "active", privacy, "privacy")
-    assert [one.name for one in chain.protections] == ["discrete_sgd", "noisy_gradient"]
+    assert [item.name for item in chain.protections] == ["discrete_sgd", "noisy_gradient"]
     for pair in (("gradient_compression", {"keep": 0.1}), ("ppdl", {"theta": 0.1})):
         with pytest.raises(ConfigError, match="keep one of them"):
             build_chain("bank", "active", {"discrete_sgd": {"levels": 1}, pair[0]: pair[1]}, "privacy")

@@ -102,8 +102,8 @@ def test_redraw_draws_anew_whether_a_label_changed_or_not(tmp_path):
     """Otherwise that the draws repeat would tell that nothing changed."""
     ids, y, _, _ = rows()
     drawn = [train(tmp_path, run, y, ids, "redraw")[0] for run in "abc"]
-    for one, other in ((0, 1), (1, 2), (0, 2)):
-        assert float((drawn[one] != drawn[other]).double().mean()) > 0.3
+    for first, second in ((0, 1), (1, 2), (0, 2)):
+        assert float((drawn[first] != drawn[second]).double().mean()) > 0.3
 
 
 def test_what_follows_a_redraw_compares_with_the_new_draws(tmp_path):

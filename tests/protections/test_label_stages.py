@@ -81,8 +81,8 @@ def test_a_row_is_drawn_once_and_tells_nothing_before() -> None:
     stages.begin(0)
     first, later = stages.drawn.clone(), stages.drawn == UNDRAWN
     assert 0.45 < float(later.double().mean()) < 0.55
-    told = stages.likelihood.amax(1) > stages.likelihood.amin(1)
-    assert torch.equal(told, ~later)
+    result = stages.likelihood.amax(1) > stages.likelihood.amin(1)
+    assert torch.equal(result, ~later)
     stages, rows = with_priors(stages)
     assert torch.equal(rows, later.nonzero().flatten())
     assert torch.equal(stages.drawn[~later], first[~later]), "the first part keeps its draws"

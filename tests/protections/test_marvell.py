@@ -111,8 +111,8 @@ def test_the_targets_agree():
 def test_the_geometric_search_starts_at_g_grows_by_half_and_overshoots():
     g, labels = gradients(300, 8)
     exact, geometric = (marvell_of({"sum_kl": 0.16, "search": s}) for s in ("exact", "geometric"))
-    for one in (exact, geometric):
-        one.gradient_out(g, "telco", view(labels))
+    for item in (exact, geometric):
+        item.gradient_out(g, "telco", view(labels))
     found, needed = geometric.metrics(), exact.metrics()["mean_power_over_g"]
     steps = math.log(found["mean_power_over_g"]) / math.log(1.5)
     assert steps == pytest.approx(round(steps), abs=1e-9)
@@ -276,6 +276,6 @@ def test_a_regression_and_a_second_noise_are_refused():
 
 def test_one_noise_per_message():
     noisy = {"marvell", "max_norm", "iso_noise", "noisy_gradient", "ppdl"}
-    for one in noisy - {"max_norm"}:
-        assert noisy - {one} <= REGISTRY[one].excludes
+    for item in noisy - {"max_norm"}:
+        assert noisy - {item} <= REGISTRY[item].excludes
     assert REGISTRY["gradient_compression"].rank < REGISTRY["noisy_gradient"].rank

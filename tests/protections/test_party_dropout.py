@@ -11,7 +11,7 @@ from scipy import stats
 from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
 from cutlayer.protections import REGISTRY, build
-from cutlayer.protections.base import Mode
+from cutlayer.protections.views import Mode
 from tests.protections.setup import context, resume, saved, view
 
 STEPS = 4000
@@ -27,7 +27,7 @@ def dropout(rate, seed=0):
 
 
 def embeddings():
-    return {name: torch.full((8, 4), place + 1.5) for place, name in enumerate(PARTIES)}
+    return {name: torch.full((8, 4), index + 1.5) for index, name in enumerate(PARTIES)}
 
 
 def dropped(protection, steps=STEPS, mode=Mode.TRAIN):
@@ -63,8 +63,8 @@ def test_each_party_is_dropped_as_often_as_it_says(rate):
 
 def test_parties_and_steps_are_independent():
     found = dropped(dropout(0.5))
-    for one, other in ((found[:, 0], found[:, 1]), (found[1:, 0], found[:-1, 0])):
-        table = [[np.sum((one == a) & (other == b)) for b in (0, 1)] for a in (0, 1)]
+    for first, second in ((found[:, 0], found[:, 1]), (found[1:, 0], found[:-1, 0])):
+        table = [[np.sum((first == a) & (second == b)) for b in (0, 1)] for a in (0, 1)]
         assert stats.chi2_contingency(table).pvalue > 1e-4
 
 

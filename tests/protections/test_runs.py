@@ -58,7 +58,7 @@ def run(table, tmp_path, privacy, task="binary", resume=False, epochs=EPOCHS):
 
 
 def evidence_of(trained, name):
-    (found,) = [one for one in trained.active.evidence if one.protection == name]
+    (found,) = [evidence for evidence in trained.active.evidence if evidence.protection == name]
     return found
 
 
@@ -81,7 +81,7 @@ def test_other_tasks(task, table, tmp_path):
     if task == "multiclass":
         privacy |= {"marvell": {"sum_kl": 2.0}, "label_dp": {"eps": 2.0}}
     trained = run(table, tmp_path, privacy, task)
-    assert {one.protection for one in trained.active.evidence} == set(privacy)
+    assert {evidence.protection for evidence in trained.active.evidence} == set(privacy)
     assert evidence_of(trained, "dcor").changed == STEPS
 
 

@@ -432,7 +432,7 @@ def hostile() -> dict[str, Any]:
     for part in raw["features"]:
         part["party"] = text if part["party"] == "census" else part["party"]
         part["column"], part["release"] = f"{text} {part['column']}", f"{text} {part['release']}"
-        part["columns"] = [one | {"column": f"{HOSTILE} {one['column']}"} for one in part["columns"]]
+        part["columns"] = [column | {"column": f"{HOSTILE} {column['column']}"} for column in part["columns"]]
     for row in raw["departures"]["rows"]:
         for key in ("absent", "contributed"):
             row[key] = [text if name == "census" else name for name in row[key]]

@@ -239,7 +239,11 @@ def test_what_the_own_columns_reveal_is_no_leak_of_messages(
 @pytest.mark.parametrize("r2", [0.02, 0.2, 0.5, 0.7, 0.95])
 def test_the_sentence_on_columns_grades_as_the_sentence_at_the_top(r2: float) -> None:
     report = Report.model_validate(binary())
-    (first, *_) = (one for one in report.features if one.run == RunKind.THIS_RUN and one.metric == "r2")
+    (first, *_) = (
+        feature_result
+        for feature_result in report.features
+        if feature_result.run == RunKind.THIS_RUN and feature_result.metric == "r2"
+    )
     known = {"knowledge": (Need.AUXILIARY_FEATURES,), "known": 512, "baseline": 0.0, "other_columns": 0.0}
     own = first.model_copy(update={"value": r2, "low": r2 - 0.01, "high": r2 + 0.01, **known})
     report = report.model_copy(update={"features": (own,)})

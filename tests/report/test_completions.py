@@ -20,11 +20,11 @@ def test_the_strongest_variant_of_every_attack_is_on_the_page_beside_from_scratc
     page = Page(render_html(report))
     (table,) = (table for table in page.tables if "beside the model of all parties" in table)
     for part in report.completions:
-        mine = max(part.variants, key=lambda one: one.value)
-        scratch = max(part.scratch, key=lambda one: one.value)
-        for one in (mine, scratch):
-            assert metric(one.value) in table
-            assert interval(one.low, one.high) in table
+        mine = max(part.variants, key=lambda item: item.value)
+        scratch = max(part.scratch, key=lambda item: item.value)
+        for item in (mine, scratch):
+            assert metric(item.value) in table
+            assert interval(item.low, item.high) in table
     assert "picked after the fact" in page.text
     assert "the labels of 40 training rows" in page.text
 
@@ -32,9 +32,9 @@ def test_the_strongest_variant_of_every_attack_is_on_the_page_beside_from_scratc
 def test_every_variant_is_in_the_table_below(report: Report) -> None:
     (table,) = (table for table in Page(render_html(report)).tables if "of every variant" in table)
     for part in report.completions:
-        for one in (*part.variants, *part.scratch):
-            assert metric(one.value) in table
-            assert one.variant in table
+        for variant in (*part.variants, *part.scratch):
+            assert metric(variant.value) in table
+            assert variant.variant in table
 
 
 def test_the_joint_model_is_that_of_the_same_run(report: Report) -> None:
@@ -47,10 +47,10 @@ def test_the_sentence_names_the_largest_gain(report: Report) -> None:
     own = [part for part in report.completions if part.run == "this run"]
     gains = [(best(part.variants).value - best(part.scratch).value, part) for part in own]
     part = max(gains, key=lambda pair: pair[0])[1]
-    said = sentence(report)
-    assert f"model of {part.party} reach AUC {metric(best(part.variants).value)}" in said
-    assert f"from scratch {metric(best(part.scratch).value)}" in said
-    assert "picked after the fact" in said
+    text = sentence(report)
+    assert f"model of {part.party} reach AUC {metric(best(part.variants).value)}" in text
+    assert f"from scratch {metric(best(part.scratch).value)}" in text
+    assert "picked after the fact" in text
 
 
 def test_the_terminal_and_markdown_tell_the_same(report: Report) -> None:
@@ -63,9 +63,9 @@ def test_the_terminal_and_markdown_tell_the_same(report: Report) -> None:
         for figure in (mine.value, scratch.value, rows[part.run]):
             assert metric(figure) in terminal
             assert metric(figure) in line
-        for one in (mine, scratch):
-            assert interval(one.low, one.high) in terminal
-            assert interval(one.low, one.high) in line
+        for item in (mine, scratch):
+            assert interval(item.low, item.high) in terminal
+            assert interval(item.low, item.high) in line
 
 
 @pytest.mark.parametrize("raw", [regression()])
@@ -80,8 +80,8 @@ def test_a_report_without_completions_has_no_panel(raw: dict) -> None:
 def test_what_could_not_be_measured_is_said() -> None:
     raw = binary()
     for part in raw["completions"]:
-        for one in part["variants"]:
-            one.update(value=float("nan"), low=None, high=None)
+        for variant in part["variants"]:
+            variant.update(value=float("nan"), low=None, high=None)
     report = Report.model_validate(raw)
     assert set(cells_of(table_of(report, "completion"), "Completed")) == {"n/a"}
     assert sentence(report) == ""

@@ -63,7 +63,7 @@ def test_the_cost_of_further_heads_is_told(report: Report) -> None:
 
 def test_the_worst_absence_is_answered_at_the_top(report: Report) -> None:
     worst = report.departures.rows[-1]
-    (answer,) = [one for one in answers(report) if one.question == "If parties leave"]
+    (answer,) = [item for item in answers(report) if item.question == "If parties leave"]
     assert answer.text.startswith(f"At worst AUC {metric(worst.metrics['auc'])}, without census, employer, insurer: ")
 
 
@@ -83,7 +83,7 @@ def test_a_report_without_it_says_nothing() -> None:
     assert section_of(report, "departures") is None
     assert "If parties leave" not in render_html(report) + printed(report)
     assert markdown_of(report, "departures") == ""
-    assert "If parties leave" not in [one.question for one in answers(report)]
+    assert "If parties leave" not in [answer.question for answer in answers(report)]
 
 
 def test_hostile_names_stay_in_their_cells() -> None:

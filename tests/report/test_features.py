@@ -65,8 +65,8 @@ def test_the_pictures_are_on_the_page_and_inside_it() -> None:
     page = Page(render_html(with_pictures()))
     shown = [attributes for tag, attributes in page.tags if tag == "img"]
     assert len(shown) == 6
-    assert all(one["src"].startswith("data:image/png;base64,") for one in shown)
-    found = [decoded(base64.b64decode(one["src"].partition(",")[2])) for one in shown]
+    assert all(each["src"].startswith("data:image/png;base64,") for each in shown)
+    found = [decoded(base64.b64decode(item["src"].partition(",")[2])) for item in shown]
     assert found == [((3, 2, 2), bytes(range(12))), ((3, 2, 2), bytes(range(100, 112)))] * 3
     assert "worst, true and rebuilt: PSNR 9.876 dB, SSIM 0.123" in page.text
     assert all(one["alt"] for one in shown)
@@ -88,11 +88,14 @@ def test_each_figure_stands_beside_the_one_without_an_embedding(report: Report) 
 
 
 def test_the_sentence_names_the_figure_farthest_above(report: Report) -> None:
-    part = max((one for one in report.features if one.run == "this run"), key=lambda one: one.value - one.baseline)
-    (said,) = (answer.text for answer in answers(report) if answer.question == "Feature leakage")
-    assert f"{part.attack} on the embeddings of {part.party}" in said
-    assert metric(part.value) in said
-    assert said in Page(render_html(report)).text
+    part = max(
+        (feature_result for feature_result in report.features if feature_result.run == "this run"),
+        key=lambda one: one.value - one.baseline,
+    )
+    (text,) = (answer.text for answer in answers(report) if answer.question == "Feature leakage")
+    assert f"{part.attack} on the embeddings of {part.party}" in text
+    assert metric(part.value) in text
+    assert text in Page(render_html(report)).text
 
 
 def test_known_rows_are_counted_and_apart_from_the_attacked_ones(report: Report) -> None:

@@ -24,7 +24,7 @@ def changed(**updates: object) -> Report:
 
 
 def with_leak(report: Report, run: str, leak: float) -> Report:
-    leaks = tuple(one.model_copy(update={"leak": leak}) if one.run == run else one for one in report.leaks)
+    leaks = tuple(item.model_copy(update={"leak": leak}) if item.run == run else item for item in report.leaks)
     return report.model_copy(update={"leaks": leaks})
 
 
@@ -47,7 +47,7 @@ def test_the_sentence_says_what_the_leak_means(now: float, words: str) -> None:
 
 def knowing(report: Report, run: str, *needs: Need) -> Report:
     """A report whose attacks on one run have this knowledge, and none the own columns to compare with."""
-    leaks = tuple(one.model_copy(update={"knowledge": needs}) if one.run == run else one for one in report.leaks)
+    leaks = tuple(leak.model_copy(update={"knowledge": needs}) if leak.run == run else leak for leak in report.leaks)
     return report.model_copy(update={"leaks": leaks, "baselines": ()})
 
 
@@ -56,14 +56,15 @@ def test_the_sentence_is_about_every_partner() -> None:
     report = changed()
     free, *sent = [party.name for party in report.parties if party.role == "passive"]
     entries = (Entry("label_free", "bank", "labels", (free,), LabelFree()),)
-    own = [one for one in report.leaks if one.run == "this run"]
-    leaks = tuple(one.model_copy(update={"leak": 0.86 if one.party == free else 0.8}) for one in own)
+    own = [leak for leak in report.leaks if leak.run == "this run"]
+    leaks = tuple(item.model_copy(update={"leak": 0.86 if item.party == free else 0.8}) for item in own)
     baselines = tuple(
-        one.model_copy(update={"own_columns": 0.86 if one.party == free else 0.55}) for one in report.baselines
+        baseline.model_copy(update={"own_columns": 0.86 if baseline.party == free else 0.55})
+        for baseline in report.baselines
     )
     report = report.model_copy(update={"leaks": leaks, "ledger": Ledger(entries=entries), "baselines": baselines})
     assert "own columns reveal" not in headline(report)
-    unknown = tuple(one for one in baselines if one.party == free)
+    unknown = tuple(each for each in baselines if each.party == free)
     assert "own columns reveal" not in headline(report.model_copy(update={"baselines": unknown}))
     both = (Entry("label_free", "bank", "labels", (free, *sent), LabelFree()),)
     assert "learn no more" in headline(report.model_copy(update={"ledger": Ledger(entries=both)}))
@@ -100,7 +101,8 @@ def test_the_sentence_says_which_labels_the_attacker_must_know() -> None:
 def test_the_sentence_says_which_rows_the_active_party_must_know() -> None:
     report = changed()
     features = tuple(
-        one.model_copy(update={"knowledge": (Need.AUXILIARY_FEATURES,), "known": 512}) for one in report.features
+        feature_result.model_copy(update={"knowledge": (Need.AUXILIARY_FEATURES,), "known": 512})
+        for feature_result in report.features
     )
     text = headline(report.model_copy(update={"features": features}))
     assert re.search(r"; (but )?\w+, with 512 known rows, can rebuild ", text)
@@ -109,7 +111,9 @@ def test_the_sentence_says_which_rows_the_active_party_must_know() -> None:
 
 def test_the_known_rows_of_a_result_that_another_version_wrote_are_named_too() -> None:
     report, text = changed(), "the features of up to 1,000 training rows"
-    features = tuple(one.model_copy(update={"knowledge": (text,), "known": 512}) for one in report.features)
+    features = tuple(
+        feature_result.model_copy(update={"knowledge": (text,), "known": 512}) for feature_result in report.features
+    )
     assert ", with 512 known rows, can rebuild " in headline(report.model_copy(update={"features": features}))
 
 
@@ -148,7 +152,7 @@ def test_without_any_attack_nothing_is_claimed() -> None:
 
 def test_without_a_baseline_no_protection_is_praised() -> None:
     report = changed()
-    alone = report.model_copy(update={"leaks": tuple(one for one in report.leaks if one.run == "this run")})
+    alone = report.model_copy(update={"leaks": tuple(leak for leak in report.leaks if leak.run == "this run")})
     assert headline(alone).startswith("The partners ")
     assert "without protection" not in headline(alone).lower()
 

@@ -78,8 +78,14 @@ def test_every_figure_is_written_on_the_page(any_report: Report) -> None:
 
 def test_every_word_is_written_on_the_page(report: Report) -> None:
     text = Page(render_html(report)).text
-    words = [one.statement for one in report.protections] + [gate.where for gate in report.gates] + list(report.limits)
-    words += [word for one in report.findings for word in (one.code, one.title, one.detail, one.remedy)]
+    words = (
+        [protection.statement for protection in report.protections]
+        + [gate.where for gate in report.gates]
+        + list(report.limits)
+    )
+    words += [
+        word for finding in report.findings for word in (finding.code, finding.title, finding.detail, finding.remedy)
+    ]
     words = [word.replace("`", "") for word in words]  # what stands in them is set as code
     words += [row.note for row in report.utility.rows] + [line.strip() for line in report.job.splitlines()]
     assert [word for word in words if " ".join(word.split()) not in text] == []
@@ -185,8 +191,8 @@ def test_every_row_of_a_table_covers_its_columns(any_report: Report) -> None:
 
 def test_a_guarantee_and_a_leak_never_share_a_table(report: Report) -> None:
     tables = Page(render_html(report)).tables
-    for one in report.protections:
-        holding = [table for table in tables if one.statement in table]
+    for protection in report.protections:
+        holding = [table for table in tables if protection.statement in table]
         assert len(holding) == 1
         assert "AUC" not in holding[0]
 

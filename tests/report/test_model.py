@@ -43,7 +43,7 @@ def test_unknown_keys_and_changes_are_refused(report: Report) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "expected JSON"),
         ("[]", "expected schema_version 3"),
@@ -51,10 +51,10 @@ def test_unknown_keys_and_changes_are_refused(report: Report) -> None:
         ('{"schema_version": 3}', "run: Field required"),
     ],
 )
-def test_a_foreign_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_foreign_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "report.json"
     path.write_text(text)
-    with pytest.raises(RunFolderError, match=said):
+    with pytest.raises(RunFolderError, match=message):
         Report.read(path)
 
 

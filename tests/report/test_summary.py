@@ -15,7 +15,7 @@ from tests.report.samples import binary, broken, multiclass, regression
 
 
 def answer(report: Report, question: str) -> str:
-    return next(one.text for one in answers(report) if one.question == question)
+    return next(item.text for item in answers(report) if item.question == question)
 
 
 def worst_of(report: Report, run: str) -> LeakResult:
@@ -93,19 +93,19 @@ def test_what_was_not_measured_is_said() -> None:
 
 
 def test_gates_findings_protections_and_noise(report: Report) -> None:
-    tones = {one.question: one.tone for one in answers(report)}
+    tones = {item.question: item.tone for item in answers(report)}
     assert (tones["Gates"], tones["Findings"], tones["Protections"]) == ("bad", "bad", "plain")
     assert "label_auc is 0.612 (census/gradient/spectral, epoch 3), limit 0.600" in answer(report, "Gates")
     assert answer(report, "Findings") == "1 error, 1 warning, 1 note."
     assert "Noise" not in tones
     assert "not private" in answer(Report.model_validate(multiclass()), "Noise")
     idle = Report.model_validate(broken())
-    assert next(one.tone for one in answers(idle) if one.question == "Protections") == "bad"
+    assert next(each.tone for each in answers(idle) if each.question == "Protections") == "bad"
 
 
 def test_passed_gates_are_good(report: Report) -> None:
     passed = report.model_copy(update={"gates": report.gates[1:]})
-    assert next((one.tone, one.text) for one in answers(passed) if one.question == "Gates") == (
+    assert next((item.tone, item.text) for item in answers(passed) if item.question == "Gates") == (
         "good",
         "Passed: 1 gate held.",
     )

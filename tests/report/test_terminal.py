@@ -31,9 +31,9 @@ def test_the_strongest_attack_on_each_message_stays_in_its_row(report: Report) -
             (leak for leak in own if (leak.party, leak.message) == (party, message)), key=lambda leak: leak.leak
         )
         [first, second] = next(
-            lines[place - 1 : place + 1]
-            for place, line in enumerate(lines)
-            if place and line.split()[:1] == [party] and lines[place - 1].split()[:1] == [f"{message}s"]
+            lines[index - 1 : index + 1]
+            for index, line in enumerate(lines)
+            if index and line.split()[:1] == [party] and lines[index - 1].split()[:1] == [f"{message}s"]
         )
         assert first.split()[1:3] == [worst.attack, auc(worst.leak)]
         assert interval(worst.low, worst.high) in second.split()

@@ -114,8 +114,10 @@ def test_columns_given_with_the_request_replace_those_of_the_store(plain: Path) 
 def test_many_requests_at_once_get_their_own_rows(plain: Path) -> None:
     async def check() -> None:
         async with world(plain) as served:
-            sizes = [1 + place % 7 for place in range(60)]
-            asked = [[(11 * place + row) % MISSING_AT_SHOP for row in range(size)] for place, size in enumerate(sizes)]
+            sizes = [1 + index % 7 for index in range(60)]
+            asked = [
+                [(11 * number + row) % MISSING_AT_SHOP for row in range(size)] for number, size in enumerate(sizes)
+            ]
             answers = await asyncio.gather(*(served.predict(ids) for ids in asked))
             assert served.active.versions.current.batches < len(asked)
             everything = offline(plain, list(range(MISSING_AT_SHOP)))

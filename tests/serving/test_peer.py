@@ -290,5 +290,5 @@ def test_an_outage_is_reported_once(caplog: pytest.LogCaptureFixture, monkeypatc
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(service.run())
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    told = "telco: no stream to bank at 127.0.0.1:1; trying again until it answers: nobody answers"
-    assert warnings == [told, told]
+    result = "telco: no stream to bank at 127.0.0.1:1; trying again until it answers: nobody answers"
+    assert warnings == [result, result]

@@ -166,7 +166,7 @@ def test_tables_2_to_5_are_judged_by_leak_and_by_loss() -> None:
 
 
 def gradient(leaks: Callable[[int], float], tests: dict[str, float]) -> list[Claim]:
-    settings = {name: (tests.get(name, 0.7), leaks(place)) for place, name in enumerate(ORDER)}
+    settings = {name: (tests.get(name, 0.7), leaks(index)) for index, name in enumerate(ORDER)}
     return gradient_claims(Results(runs_of("Criteo", settings)), "Criteo")
 
 

@@ -124,7 +124,7 @@ def test_one_result_that_is_otherwise_fails_its_claim(
     setting: str, values: tuple[float, float], failing: set[int]
 ) -> None:
     results = verdicts_of(made_up("CIFAR-100 halves", {**PAPER, setting: values}), "CIFAR-100")
-    assert {place for place, verdict in enumerate(results) if verdict == Verdict.FAILS} == failing
+    assert {index for index, verdict in enumerate(results) if verdict == Verdict.FAILS} == failing
 
 
 @pytest.mark.parametrize("seeds", [0, 1])

@@ -87,7 +87,7 @@ def tiny_tables(group: str) -> dict[str, pa.Table]:
             tables[party] = pa.table({"image": image_column(images, party)})
         else:
             x = draw.normal(size=(120, 20)) + labels[:, None]
-            tables[party] = pa.table({f"x{place}": x[:, place] for place in range(20)})
+            tables[party] = pa.table({f"x{index}": x[:, index] for index in range(20)})
     return tables
 
 
@@ -118,9 +118,9 @@ def measured(setting: str, accuracy: float, change: dict[str, Any], shift: float
     inside = {key: value + shift for key, value in inside.items()}
     if setting != ONCE:
         inside |= {**PURITY, "first_kept_purity": 0.7 + shift, "last_kept_purity": 0.7 + shift, "last_kept": 0.9}
-    told = {"attacks": attacks, "diagnostics": inside}
+    result = {"attacks": attacks, "diagnostics": inside}
     for part, values in change.items():
-        told[part] = {**told[part], **values}
+        result[part] = {**result[part], **values}
     return {
         "accuracy": accuracy,
         "references": {"all columns in one place": 0.985, "chance": 0.1} if setting == UNPROTECTED else {},
@@ -130,10 +130,10 @@ def measured(setting: str, accuracy: float, change: dict[str, Any], shift: float
         if setting == UNPROTECTED
         else LEDGER,
         "epoch_seconds": 1.0 + 0.05 * (setting != UNPROTECTED) + 0.1 * (setting == RESCALE),
-        "attacks": {name: dict.fromkeys(("a", "b"), figures) for name, figures in told["attacks"].items()},
+        "attacks": {name: dict.fromkeys(("a", "b"), figures) for name, figures in result["attacks"].items()},
         "skipped": [],
         "pictures": {},
-        "diagnostics": dict.fromkeys(("a", "b"), told["diagnostics"]),
+        "diagnostics": dict.fromkeys(("a", "b"), result["diagnostics"]),
     }
 
 
@@ -149,8 +149,8 @@ def made_up(
     for seed in range(1, seeds + 1):
         shift = float(draw.normal(0, 0.002))
         for setting in settings_of(group):
-            told = measured(setting, accuracy[setting] + shift, (changes or {}).get(setting, {}), shift)
-            results.append(TrialResult(group, setting, seed, accuracy[setting], 60.0, {}, {}, told))
+            result = measured(setting, accuracy[setting] + shift, (changes or {}).get(setting, {}), shift)
+            results.append(TrialResult(group, setting, seed, accuracy[setting], 60.0, {}, {}, result))
     return results
 
 
@@ -277,7 +277,7 @@ def test_results_like_the_papers_would_hold_every_claim() -> None:
 )
 def test_one_accuracy_that_is_otherwise_fails_its_claim(setting: str, accuracy: float, failing: set[int]) -> None:
     results = verdicts_of(made_up("CIFAR-10 halves", {**ACCURACY, setting: accuracy}), "CIFAR-10 halves")
-    assert {place for place, verdict in enumerate(results) if verdict == Verdict.FAILS} == failing
+    assert {index for index, verdict in enumerate(results) if verdict == Verdict.FAILS} == failing
 
 
 def test_rescaling_is_judged_at_a_large_c_too() -> None:
@@ -311,8 +311,8 @@ def test_one_figure_that_is_otherwise_fails_its_claim(
     for result in results:  # equal values in every seed would have no interval to speak of
         for figures in result.measured["diagnostics"].values():
             figures.update({key: value + float(draw.normal(0, 1e-3)) for key, value in figures.items()})
-    told = verdicts_of(results, "Adult")
-    assert {place for place, verdict in enumerate(told) if verdict == Verdict.FAILS} == failing
+    outcome = verdicts_of(results, "Adult")
+    assert {index for index, verdict in enumerate(outcome) if verdict == Verdict.FAILS} == failing
 
 
 @pytest.mark.parametrize("seeds", [0, 1])

@@ -95,7 +95,7 @@ def made_up(study: Study, trials: list[Trial], seed: int = 0) -> list[TrialResul
     for trial in trials:
         leak = 0.51 if "dcor" in trial.setting else 0.75
         leaks = {key: {"auc": near(leak), "epoch": 1, "last": near(leak)} for key in LEAKS}
-        layers = {key: {"auc": near(0.6 + 0.05 * place), "epoch": 1, "last": 0.6} for place, key in enumerate(LAYERS)}
+        layers = {key: {"auc": near(0.6 + 0.05 * index), "epoch": 1, "last": 0.6} for index, key in enumerate(LAYERS)}
         measured: dict[str, Any] = {"log_loss": near(0.3), "constant_log_loss": near(0.5)}
         if trial.group == "Avazu, by day":
             day = {"rows": 600, "positives": 100, "auc": near(0.68), "deviation": 0.03}

@@ -42,11 +42,11 @@ def at(trial, value):
 def test_two_views_share_a_grid(storage):
     one, other = opened(storage), opened(storage)
     points = []
-    for place in range(6):
-        view = (one, other)[place % 2]
+    for index in range(6):
+        view = (one, other)[index % 2]
         trial = view.claim()
         points.append(tuple(view.point(trial).values()))
-        view.finish(trial, at(trial, place))
+        view.finish(trial, at(trial, index))
     assert one.claim() is None
     assert other.claim() is None
     assert sorted(points) == [(a, b) for a in (1, 2, 3) for b in "xy"]
@@ -164,10 +164,10 @@ def test_a_running_trial_gives_signs_of_life(storage, monkeypatch):
     view = opened(storage)
     trial = view.claim()
     beaten = threading.Event()
-    told = trial.set_user_attr
+    result = trial.set_user_attr
 
     def heard(key, value):
-        told(key, value)
+        result(key, value)
         if value >= 2:
             beaten.set()
 
@@ -226,9 +226,9 @@ def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path, content):
 @pytest.mark.parametrize("address", ["nothing://me:secret@host/db", "sqlite:////no/such/folder/x.db", "://"])
 def test_a_database_that_cannot_be_opened(address, monkeypatch):
     monkeypatch.setattr("cutlayer.sweeps.storage.time.sleep", lambda _: None)
-    with pytest.raises(ConfigError, match=r"cannot be opened|a driver for") as told:
+    with pytest.raises(ConfigError, match=r"cannot be opened|a driver for") as result:
         open_study(address, "s", {})
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(result.value)
 
 
 def test_a_folder_is_no_storage(tmp_path):

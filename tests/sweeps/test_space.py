@@ -30,13 +30,13 @@ from cutlayer.sweeps.space import EVEN_TRIALS, Choices, Range, Space, parse_vari
 def test_values_are_read_as_they_are_typed(text, expected):
     found = parse_varied(text)
     assert found == expected
-    kinds = [[type(edge) for edge in one.edges] for one in (found, expected)]
+    kinds = [[type(edge) for edge in item.edges] for item in (found, expected)]
     assert kinds[0] == kinds[1]
     assert parse_varied(str(found)) == found
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a", "expected --vary PATH=VALUE"),
         ("=1,2", "expected --vary PATH=VALUE"),
@@ -55,8 +55,8 @@ def test_values_are_read_as_they_are_typed(text, expected):
         ("a=1..2..3", "with two numbers"),
     ],
 )
-def test_anything_else_is_refused(text, told):
-    with pytest.raises(ConfigError, match=told):
+def test_anything_else_is_refused(text, message):
+    with pytest.raises(ConfigError, match=message):
         parse_varied(text)
 
 
@@ -72,7 +72,7 @@ def test_a_place_stands_once_and_a_grid_has_bounds():
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(0, 2**63 - 1))
 def test_a_grid_holds_every_point_once(sizes, seed):
-    space = space_of([Choices(f"p{place}", tuple(range(size))) for place, size in enumerate(sizes)], seed)
+    space = space_of([Choices(f"p{index}", tuple(range(size))) for index, size in enumerate(sizes)], seed)
     points = {tuple(space.fixed(slot).values()) for slot in range(space.points)}
     assert len(points) == space.points == math.prod(sizes)
 

@@ -47,7 +47,9 @@ def test_every_subset_is_answered_by_the_kept_model(tmp_path: Path, top: dict[st
     job = unaudited_job(passives=3, top=top, active_features=active_features)
     trained = run(job, tables(passives=3), tmp_path)
     sizes = (1, 2, 3) if active_features else (1, 2)
-    assert set(trained.active.without) == {one for size in sizes for one in combinations(PASSIVES, size)}
+    assert set(trained.active.without) == {
+        combination for size in sizes for combination in combinations(PASSIVES, size)
+    }
     for absent, logits in {(): trained.active.logits, **trained.active.without}.items():
         expected = again(job, RunFolder(tmp_path), trained, absent)
         torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-6)
@@ -59,8 +61,8 @@ def test_it_costs_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     job = unaudited_job(passives=2)
     run(job, tables(passives=2), tmp_path)
     batches = (job.train.epochs + 1) * 2  # one batch of held-out rows, asked of two parties, each epoch and at the end
-    assert sum(one.kind == Kind.REQUEST for one in messages) == batches
-    assert sum(one.kind == Kind.EVALUATION for one in messages) == batches
+    assert sum(message.kind == Kind.REQUEST for message in messages) == batches
+    assert sum(item.kind == Kind.EVALUATION for item in messages) == batches
 
 
 def test_party_dropout_at_rate_zero_changes_no_bit(tmp_path: Path) -> None:
@@ -84,7 +86,7 @@ def test_a_run_goes_well_with_dropped_parties_and_protected_gradients(
 ) -> None:
     job = unaudited_job(passives=2, top=top, active_features=False, privacy={**DROPPED, **other})
     trained = run(job, tables(passives=2), tmp_path)
-    assert {one.protection for one in trained.active.evidence} == {"party_dropout", *other}
+    assert {evidence.protection for evidence in trained.active.evidence} == {"party_dropout", *other}
     assert bool(trained.active.logits.isfinite().all())
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cutlayer.config import Job, validated
-from cutlayer.data.encoding import ColumnSpec, Encoded
+from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import Options, Progress, execute

@@ -81,7 +81,7 @@ def default_credit(data: Path, seed: int) -> Case:
     read = {name: csv.read_csv(path) for name, path in files.items()}
     guest = {"id": "id", "label": "y", "privacy": {"label_dp": {"eps": 2.0}}}
     parties: dict[str, dict[str, Any]] = {"guest": guest, "host": {"id": "id"}}
-    tables = {name: _part(table, seed, place) for place, (name, table) in enumerate(read.items())}
+    tables = {name: _part(table, seed, index) for index, (name, table) in enumerate(read.items())}
     return Case("default credit", parties, tables, {"epochs": 5, "batch_size": 256})
 
 
@@ -110,7 +110,7 @@ CASES: Mapping[str, Callable[[Path, int], Case]] = {
 
 
 def _apart(whole: pa.Table, columns: Mapping[str, Sequence[str]], seed: int) -> dict[str, pa.Table]:
-    return {name: _part(whole.select(own), seed, place) for place, (name, own) in enumerate(columns.items())}
+    return {name: _part(whole.select(own), seed, index) for index, (name, own) in enumerate(columns.items())}
 
 
 def _part(table: pa.Table, seed: int, place: int) -> pa.Table:

@@ -102,8 +102,8 @@ def _lay_out(case: Case, base: Path, seed: int) -> None:
     issue_certificates(base, FEDERATION, case.active, passives)
     shared: dict[str, Any] = {name: {"role": "passive"} for name in case.parties}
     shared[case.active] = {"role": "active", "address": f"127.0.0.1:{free_port()}"}
-    for place, (name, private) in enumerate(case.parties.items()):
-        table = f"own.{('csv', 'parquet')[place % 2]}"
+    for index, (name, private) in enumerate(case.parties.items()):
+        table = f"own.{('csv', 'parquet')[index % 2]}"
         _write(case.tables[name], base / name / table)
         _dump(base / name / "job.yaml", _job(case, shared, seed))
         _dump(base / name / "party.yaml", {**private, "table": table, "audit": {"every": "never"}})

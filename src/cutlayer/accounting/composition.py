@@ -132,6 +132,6 @@ def _one_draw(eps: float, delta: float) -> float:
 
 def _divergence(eps: float, order: float) -> float:
     """Renyi divergence of two answers at eps (Mironov 2017, arXiv 1702.07476, table II)."""
-    kept, flipped = -math.log1p(math.exp(-eps)), -eps - math.log1p(math.exp(-eps))
-    ways = (order * kept + (1 - order) * flipped, order * flipped + (1 - order) * kept)
+    unchanged, flipped = -math.log1p(math.exp(-eps)), -eps - math.log1p(math.exp(-eps))
+    ways = (order * unchanged + (1 - order) * flipped, order * flipped + (1 - order) * unchanged)
     return (max(ways) + math.log1p(math.exp(min(ways) - max(ways)))) / (order - 1)

@@ -201,8 +201,8 @@ class RunStore:
         insert = "INSERT OR IGNORE INTO rows VALUES (?, zeroblob(?))"
         if not database.execute(insert, (digest, 8 * len(words))).rowcount:
             return
-        place = database.execute("SELECT rowid FROM rows WHERE digest = ?", (digest,)).fetchone()[0]
-        with database.blobopen("rows", "words", place) as stored:
+        row_id = database.execute("SELECT rowid FROM rows WHERE digest = ?", (digest,)).fetchone()[0]
+        with database.blobopen("rows", "words", row_id) as stored:
             for start, end in chunks_of(len(words)):
                 stored.write(words[start:end].astype("<u8").tobytes())
 
@@ -210,12 +210,14 @@ class RunStore:
         """All lines, after a check of the chain and of the line that the file next to it names."""
         known, lines = self._known_head(), []
         previous = reached = ""
-        for number, (given, entry, found) in enumerate(database.execute("SELECT * FROM runs ORDER BY number"), start=1):
-            if given != number or found != _chained(previous, number, entry):
+        for number, (given, entry, digest) in enumerate(
+            database.execute("SELECT * FROM runs ORDER BY number"), start=1
+        ):
+            if given != number or digest != _chained(previous, number, entry):
                 raise CheckpointError(f"{self.path} is damaged at line {number:,}; {_RESTORE}")
-            previous = found
+            previous = digest
             if number == known.get("number"):
-                reached = found
+                reached = digest
             lines.append(_read(entry, self.path))
         # A process that died right after its line has not noted that line, but an earlier one, or that there is none.
         if (not known and lines) or reached != known.get("hash", ""):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 from cutlayer.tasks import Task
 
@@ -35,6 +35,26 @@ SHADOW_ROWS = 20_000
 T = TypeVar("T")
 
 
+_SENT_ROWS = "the features of {rows} rows whose embeddings were sent{bound}"
+_SENT_ROWS_AND_WEIGHTS = f"{_SENT_ROWS}, and the bottom model's design and initial weights"
+_OTHER_ROWS = (
+    "the features and labels of {rows} other rows of the population, without their embeddings, the bottom model's "
+    "design and the final top model"
+)
+_ATTACKED_AND_OTHER_ROWS = (
+    "all parties' columns and labels of the attacked rows and of {rows} other rows of the population, and the models' "
+    "design, initial weights and schedule"
+)
+_ROWS_OF_ALL = (
+    "all parties' columns and labels of {rows} other rows of the population, and the models' design, initial weights "
+    "and schedule"
+)
+
+
+def _at_most(template: str, rows: int) -> str:
+    return template.format(rows=f"up to {rows:,}", bound=", half of the sampled ones at most")
+
+
 class Need(StrEnum):
     """A kind of knowledge; the report lists it with the attack's value."""
 
@@ -49,27 +69,22 @@ class Need(StrEnum):
         f"the labels of about {AUXILIARY} training rows, or {AUXILIARY_PER_CLASS} of each class if more; then of all"
     )
 
-    AUXILIARY_FEATURES = (
-        f"the features of up to {AUXILIARY_ROWS:,} rows whose embeddings were sent, half of the sampled ones at most"
-    )
-    INITIAL_WEIGHTS = (
-        f"the features of up to {AUXILIARY_ROWS:,} rows whose embeddings were sent, half of the sampled ones at most, "
-        "and the bottom model's design and initial weights"
-    )
-    SIMULATOR = (
-        f"the features and labels of up to {AUXILIARY_ROWS:,} other rows of the population, without their embeddings, "
-        "the bottom model's design and the final top model"
-    )
-    CANDIDATE_ROWS = (
-        f"all parties' columns and labels of the attacked rows and of up to {SHADOW_ROWS:,} other rows of the "
-        "population, and the models' design, initial weights and schedule"
-    )
-    SHADOW_ROWS = (
-        f"all parties' columns and labels of up to {SHADOW_ROWS:,} other rows of the population, and the models' "
-        "design, initial weights and schedule"
-    )
+    AUXILIARY_FEATURES = _at_most(_SENT_ROWS, AUXILIARY_ROWS)
+    INITIAL_WEIGHTS = _at_most(_SENT_ROWS_AND_WEIGHTS, AUXILIARY_ROWS)
+    SIMULATOR = _at_most(_OTHER_ROWS, AUXILIARY_ROWS)
+    CANDIDATE_ROWS = _at_most(_ATTACKED_AND_OTHER_ROWS, SHADOW_ROWS)
+    SHADOW_ROWS = _at_most(_ROWS_OF_ALL, SHADOW_ROWS)
 
 
+_OF_ROWS: Mapping[str, str] = {
+    Need.AUXILIARY_FEATURES: _SENT_ROWS,
+    Need.INITIAL_WEIGHTS: _SENT_ROWS_AND_WEIGHTS,
+    Need.SIMULATOR: _OTHER_ROWS,
+    Need.CANDIDATE_ROWS: _ATTACKED_AND_OTHER_ROWS,
+    Need.SHADOW_ROWS: _ROWS_OF_ALL,
+}
+"""Templates of the needs of which a result states the number of rows."""
+_BEGINNING = f"the features of up to {AUXILIARY_ROWS:,} "
 _CONDITIONS = {
     Need.KNOWN_POSITIVE: "one known positive row in each batch",
     Need.HINTS: f"up to {HINTS} known positive rows in each batch",
@@ -84,20 +99,6 @@ _CONDITIONS = {
 }
 
 
-_FEATURES = f"the features of up to {AUXILIARY_ROWS:,} "
-_COUNTED: Mapping[str, list[tuple[str, str]]] = {
-    need: [(f"up to {most:,}", "{known:,}"), (", half of the sampled ones at most", "")]
-    for need, most in (
-        (Need.AUXILIARY_FEATURES, AUXILIARY_ROWS),
-        (Need.INITIAL_WEIGHTS, AUXILIARY_ROWS),
-        (Need.SIMULATOR, AUXILIARY_ROWS),
-        (Need.CANDIDATE_ROWS, SHADOW_ROWS),
-        (Need.SHADOW_ROWS, SHADOW_ROWS),
-    )
-}
-"""Where the text of a need has a maximum number of rows, in place of which a result has its own."""
-
-
 def counted(knowledge: Iterable[str], known: int) -> tuple[str, ...]:
     """What an attacker knew, with the number of rows that it knew in place of their maximum.
 
@@ -108,13 +109,8 @@ def counted(knowledge: Iterable[str], known: int) -> tuple[str, ...]:
     >>> counted([Need.AUXILIARY_FEATURES, Need.POSITIVE_SHARE], 512)
     ('the features of 512 rows whose embeddings were sent', 'the share of positive rows')
     """
-    return tuple(_with_count(text, known) for text in knowledge)
-
-
-def _with_count(text: str, known: int) -> str:
-    for general, own in _COUNTED.get(text, ()):
-        text = text.replace(general, own.format(known=known))
-    return str(text)
+    rows = f"{known:,}"
+    return tuple(_OF_ROWS[need].format(rows=rows, bound="") if need in _OF_ROWS else str(need) for need in knowledge)
 
 
 def condition(knowledge: Iterable[str], known: int = 0) -> str:
@@ -129,7 +125,7 @@ def condition(knowledge: Iterable[str], known: int = 0) -> str:
     """
     known_kinds = {*knowledge}
     named = [text for need, text in _CONDITIONS.items() if need in known_kinds]
-    if not named and any(text.startswith(_FEATURES) for text in known_kinds):
+    if not named and any(text.startswith(_BEGINNING) for text in known_kinds):
         named = ["{known:,} known rows"]  # the result of another version, which words its need otherwise
     return " and ".join(named).format(known=known)
 

@@ -28,7 +28,9 @@ from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
 from cutlayer.training.utility import interval
 
-APART = "its rows and model are with {}; between organisations truth stays with its owner, so it needs one process"
+NEEDS_ONE_PROCESS = (
+    "its rows and model are with {}; between organisations truth stays with its owner, so it needs one process"
+)
 UNTRAINED = "no run with a malicious optimiser was trained; name it in audit.attacks and run the job again"
 
 
@@ -109,7 +111,7 @@ def audit_completions(
         if (folder.data(party) / "store.json").exists():
             _complete_party(DepartedParty(Run(job, folder, classes=task.classes), party), runs, attacks, audit)
         else:
-            audit.skip(party, attacks, APART.format(party))
+            audit.skip(party, attacks, NEEDS_ONE_PROCESS.format(party))
     return audit
 
 

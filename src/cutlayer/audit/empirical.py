@@ -107,6 +107,6 @@ def gaussian_game(scores: Sequence[Score], delta: float, releases: int) -> Outco
     mu = max(mu_bound(score.values[~score.present], score.values[score.present], confidence) for score in scores)
     sizes = [(int((~score.present).sum()), int(score.present.sum())) for score in scores]
     absent, present = max(sizes, key=sum)
-    most = mu_bound(torch.zeros(absent), torch.ones(present), confidence)
+    upper = mu_bound(torch.zeros(absent), torch.ones(present), confidence)
     canaries = sum(len(score.values) for score in scores if score.name.startswith("sum"))
-    return Outcome(gaussian.epsilon(mu, delta), gaussian.epsilon(most, delta), canaries, releases)
+    return Outcome(gaussian.epsilon(mu, delta), gaussian.epsilon(upper, delta), canaries, releases)

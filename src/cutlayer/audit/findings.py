@@ -87,12 +87,12 @@ def findings_of(context: Context) -> tuple[Finding, ...]:
             code=check.code,
             severity=check.severity,
             title=check.title,
-            detail=found.detail,
+            detail=occurrence.detail,
             remedy=check.remedy,
-            owner=found.owner,
+            owner=occurrence.owner,
         )
         for check in sorted(CHECKS, key=lambda check: (order.index(check.severity), check.code))
-        for found in check.find(context)
+        for occurrence in check.find(context)
     )
 
 
@@ -157,8 +157,8 @@ def _exposed(context: Context) -> Iterator[Occurrence]:
         floor = max(columns or 0.5, (baseline.chance if baseline else None) or 0.5)
         if worst is not None and worst.low is not None and worst.low > floor + EXPOSED:
             against = "chance is 0.5" if columns is None else f"its own columns reach {decimals(columns)}"
-            reach = f"{decimals(worst.leak)} ({decimals(worst.low)} to {decimals(worst.high)})"
-            yield Occurrence(context.active, f"{worst.label} reads {reach} of the labels{_given(worst)}; {against}")
+            reading = f"{decimals(worst.leak)} ({decimals(worst.low)} to {decimals(worst.high)})"
+            yield Occurrence(context.active, f"{worst.label} reads {reading} of the labels{_given(worst)}; {against}")
 
 
 def _below_own_columns(context: Context) -> Iterator[Occurrence]:

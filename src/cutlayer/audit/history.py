@@ -19,7 +19,7 @@ from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
 from cutlayer.audit.leak import Leak, folded, leak_interval
 from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_columns
-from cutlayer.channel.followed import FollowedEpoch, read_followed, read_kept
+from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
 from cutlayer.config import AuditConfig
 from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
@@ -160,9 +160,9 @@ class _PartyAudit:
         enough = _enough(run.job.parties[run.job.active].audit)
         for attack in sorted(attacks, key=lambda attack: attack.costly):
             for target in filter(crossed.__getitem__, attack.reads):
-                most = max((leak.leak for leak in (*before, *self.leaks) if leak.message == target), default=0.5)
-                if attack.costly and most > enough:
-                    why = f"another attack reads a leak of {most:.3f}"
+                highest = max((leak.leak for leak in (*before, *self.leaks) if leak.message == target), default=0.5)
+                if attack.costly and highest > enough:
+                    why = f"another attack reads a leak of {highest:.3f}"
                     self.unneeded.append(_not_run(party, target, attack, why))
                     continue
                 about: dict[str, object] = {"run": label, "party": party, "message": str(target), "attack": attack.name}
@@ -248,10 +248,10 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
         permuted = orders[torch.searchsorted(rows, scores.rows).numpy()]
         variants = torch.stack([scores.values, *scores.also.values()]).double().numpy()
         if several:
-            found = np.stack([permuted_macro_aucs(values, permuted) for values in variants])
+            aucs = np.stack([permuted_macro_aucs(values, permuted) for values in variants])
         else:
-            found = permuted_concordances(variants, permuted)
-        largest = np.fmax(largest, (0.5 + np.abs(found - 0.5)).max(axis=0))
+            aucs = permuted_concordances(variants, permuted)
+        largest = np.fmax(largest, (0.5 + np.abs(aucs - 0.5)).max(axis=0))
     return float(largest.mean())
 
 
@@ -270,9 +270,9 @@ def _enough(config: AuditConfig) -> float:
 
 
 def _view(run: Run, party: str, epochs: Sequence[FollowedEpoch]) -> HistoryView:
-    kept = read_kept(run.folder.transcript(party))
+    own = read_own_embeddings(run.folder.transcript(party))
     columns = sparse_columns(run.stores[party], epochs[0].rows) if party in run.stores else None
-    return HistoryView(party, run.task, epochs, kept, columns)
+    return HistoryView(party, run.task, epochs, own, columns)
 
 
 def _result(

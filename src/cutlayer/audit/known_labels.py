@@ -40,8 +40,8 @@ def granted(run: Run, truth: Tensor, rows: Tensor, needs: frozenset[Need]) -> li
         `DRAWS` draws where labels are known, else one.
     """
     if Need.FEW_LABELS in needs:
-        most = min(max(COUNTS), len(rows) // 2)
-        return [_with_labels(run, truth, rows, most, draw) for draw in range(DRAWS)]
+        max_known = min(max(COUNTS), len(rows) // 2)
+        return [_with_labels(run, truth, rows, max_known, draw) for draw in range(DRAWS)]
     if Need.ONE_PER_CLASS in needs:
         return [_with_labels(run, truth, rows, 0, draw) for draw in range(DRAWS)]
     return [knowledge_of(run.class_shares, run.task, {})]

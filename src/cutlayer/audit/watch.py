@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cutlayer.attacks import resolve
 from cutlayer.audit.auditor import Auditor
-from cutlayer.channel.followed import write_kept
+from cutlayer.channel.followed import write_own_embeddings
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.parties.observer import Observer, Relay, WatchedParty
@@ -60,7 +60,7 @@ class Watcher(Relay):
     def followed(self, epoch: int, rows: Tensor) -> None:
         """Record what every passive party's current weights make of the followed rows."""
         for name, party in self.passives.items():
-            write_kept(self.folder.transcript(name), epoch, party.embed(rows))
+            write_own_embeddings(self.folder.transcript(name), epoch, party.embed(rows))
         super().followed(epoch, rows)
 
     def finished(self) -> None:

@@ -18,8 +18,6 @@ from cutlayer.channel.codec import Limits
 from cutlayer.errors import ProtocolError
 
 CHUNK_BYTES = 2**20
-HEAD = 5
-"""Bytes of a chunk at most besides those of the frame, that of `ACK` excepted."""
 
 _START, _MORE, _ACK, _END = 1, 2, 3, 4
 END = bytes([_END])
@@ -54,7 +52,7 @@ class Assembler:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._most = limits.frame_bytes
+        self._max_bytes = limits.frame_bytes
         self._parts: list[memoryview] = []
         self._missing = 0
 
@@ -74,8 +72,8 @@ class Assembler:
             return END
         if kind == _START and not self._missing and len(chunk) >= _START_HEAD.size:
             self._missing = _START_HEAD.unpack_from(chunk)[1]
-            if self._missing > self._most:
-                raise ProtocolError.expected(f"a frame of at most {self._most} bytes", self._missing)
+            if self._missing > self._max_bytes:
+                raise ProtocolError.expected(f"a frame of at most {self._max_bytes} bytes", self._missing)
             return self._extended(memoryview(chunk)[_START_HEAD.size :])
         if kind == _MORE and self._missing:
             return self._extended(memoryview(chunk)[_MORE_HEAD.size :])

@@ -207,9 +207,9 @@ def _tensor(reader: _Reader, dtype: torch.dtype, shape: list[int]) -> Tensor:
     return tensor
 
 
-def _check_size(what: str, size: int, most: int) -> None:
-    if size > most:
-        raise ProtocolError.expected(f"{what} of at most {most} bytes", size)
+def _check_size(what: str, size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise ProtocolError.expected(f"{what} of at most {max_bytes} bytes", size)
 
 
 def _envelope(reader: _Reader, limits: Limits, *, checksum: bool) -> memoryview:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from cutlayer.durable import make_folder
 from cutlayer.errors import DataError
 from cutlayer.row_arrays import computed
 from cutlayer.tensor_file import read_tensors, write_tensors
+
+T = TypeVar("T")
 
 NO_STEP = -1
 """Step of a row that was in no batch of an epoch, because the last incomplete batch is left out."""
@@ -148,12 +151,7 @@ def read_followed(folder: Path) -> Iterator[FollowedEpoch]:
     Raises:
         DataError: A file is damaged.
     """
-    for path in sorted(folder.glob("followed-*.safetensors")):
-        try:
-            tensors, header = read_tensors(path)
-            yield _epoch(int(header["epoch"]), tensors)
-        except (LookupError, TypeError, ValueError) as damage:
-            raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
+    return _read(folder, "followed", _epoch)
 
 
 def _nbytes(epoch: FollowedEpoch) -> int:
@@ -162,7 +160,7 @@ def _nbytes(epoch: FollowedEpoch) -> int:
     return sum(matrix.nbytes + 2 * ENTRY_BYTES for matrix in matrices)
 
 
-def write_kept(folder: Path, epoch: int, embeddings: Tensor) -> None:
+def write_own_embeddings(folder: Path, epoch: int, embeddings: Tensor) -> None:
     """Write the embeddings of the followed rows by a party's own weights at the end of an epoch.
 
     Args:
@@ -174,17 +172,20 @@ def write_kept(folder: Path, epoch: int, embeddings: Tensor) -> None:
     write_tensors(folder / f"kept-{epoch:04d}.safetensors", {"embedding": embeddings}, {"epoch": str(epoch)})
 
 
-def read_kept(folder: Path) -> dict[int, Tensor]:
+def read_own_embeddings(folder: Path) -> dict[int, Tensor]:
     """Embeddings by a party's own weights, float32 (n, width), by epoch; empty where none were recorded.
 
     Raises:
         DataError: A file is damaged.
     """
-    kept = {}
-    for path in sorted(folder.glob("kept-*.safetensors")):
+    return dict(_read(folder, "kept", lambda epoch, tensors: (epoch, tensors["embedding"])))
+
+
+def _read(folder: Path, kind: str, record: Callable[[int, Mapping[str, Tensor]], T]) -> Iterator[T]:
+    """The record of each file of a kind, in the order of the epochs, from the epoch's number and the file's tensors."""
+    for path in sorted(folder.glob(f"{kind}-*.safetensors")):
         try:
             tensors, header = read_tensors(path)
-            kept[int(header["epoch"])] = tensors["embedding"]
+            yield record(int(header["epoch"]), tensors)
         except (LookupError, TypeError, ValueError) as damage:
             raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
-    return kept

@@ -33,7 +33,7 @@ class Inbox:
     """
 
     def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:
-        self._capacity, self._most = capacity, frames
+        self._capacity, self._max_frames = capacity, frames
         # `None` follows the last frame. This queue wakes a thread in a tenth of the time of a condition.
         self._frames: SimpleQueue[Frame | None] = SimpleQueue()
         self._bytes = 0
@@ -86,7 +86,7 @@ class Inbox:
             self._room.notify_all()
 
     def _has_room(self) -> bool:
-        return self._bytes < self._capacity and self._frames.qsize() < self._most
+        return self._bytes < self._capacity and self._frames.qsize() < self._max_frames
 
 
 class Outbox:
@@ -98,7 +98,7 @@ class Outbox:
     """
 
     def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:
-        self._capacity, self._most = max(capacity, 2 * ACK_BYTES), frames
+        self._capacity, self._max_frames = max(capacity, 2 * ACK_BYTES), frames
         self._frames: deque[Sequence[bytes]] = deque()
         self._first = 0
         self._bytes = 0
@@ -189,7 +189,7 @@ class Outbox:
             self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return not self._frames or (self._bytes <= self._capacity and len(self._frames) < self._most)
+        return not self._frames or (self._bytes <= self._capacity and len(self._frames) < self._max_frames)
 
 
 def _size(chunks: Sequence[bytes | memoryview]) -> int:

@@ -156,8 +156,8 @@ def channel_options(limits: Limits) -> Sequence[tuple[str, int]]:
     return (*_sizes(limits.frame_bytes), *_COMMON)
 
 
-def _sizes(most: int) -> Sequence[tuple[str, int]]:
-    return (("grpc.max_send_message_length", most), ("grpc.max_receive_message_length", most))
+def _sizes(max_bytes: int) -> Sequence[tuple[str, int]]:
+    return (("grpc.max_send_message_length", max_bytes), ("grpc.max_receive_message_length", max_bytes))
 
 
 _COMMON = (
@@ -192,17 +192,17 @@ def count_of(value: object) -> int:
 
 
 class Backoff:
-    """Pauses between attempts that grow from a tenth of a second to `most`.
+    """Pauses between attempts that grow from a tenth of a second to `max_pause`.
 
     Args:
-        most: Longest pause in seconds.
+        max_pause: Longest pause in seconds.
     """
 
-    def __init__(self, most: float = 2.0) -> None:
-        self._pause, self._most = 0.1, most
+    def __init__(self, max_pause: float = 2.0) -> None:
+        self._pause, self._max_pause = 0.1, max_pause
 
     def pause(self, deadline: float) -> float:
         """Seconds to wait before the next attempt; 0 or less once the deadline is over."""
         pause = min(self._pause, deadline - time.monotonic())
-        self._pause = min(self._pause * 1.6, self._most)
+        self._pause = min(self._pause * 1.6, self._max_pause)
         return pause

@@ -164,10 +164,10 @@ class Message:
 
     def _check_texts(self, shape: Shape) -> None:
         """Check the texts of a peer, which may reach an error message and so a terminal or a log."""
-        for name, longest in shape.texts.items():
+        for name, max_length in shape.texts.items():
             text = str(self.fields[name])
-            if len(text) > longest:
-                raise ProtocolError.expected(f"{self.kind}.{name} of at most {longest} characters", len(text))
+            if len(text) > max_length:
+                raise ProtocolError.expected(f"{self.kind}.{name} of at most {max_length} characters", len(text))
             if not text.isprintable():
                 raise ProtocolError.expected(f"{self.kind}.{name} of printable characters", ascii(text[:40]))
 

@@ -260,8 +260,8 @@ class Stream:
                 self.opened.clear()
                 return True
             if not final and self.reconnect > 0:
-                gone = f"{why}; no connection since, for {self.reconnect:g} s"
-                self._expiry = threading.Timer(self.reconnect, self.end, (gone,))
+                lost = f"{why}; no connection since, for {self.reconnect:g} s"
+                self._expiry = threading.Timer(self.reconnect, self.end, (lost,))
                 self._expiry.daemon = True
                 self._expiry.start()
                 return True

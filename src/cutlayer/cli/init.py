@@ -65,15 +65,15 @@ def init(
     files = files_of(job, folder)
     written = _write(folder, files)
     checks = _commands(job, folder, files)
-    label_found = label_of(job)
+    profile = label_of(job)
     if json:
-        found = label_found.model_dump(mode="json", include={"name", "distinct", "classes", "notes"})
-        emit({"files": [str(path) for path in written], "label": found, "next": checks})
+        label_fields = profile.model_dump(mode="json", include={"name", "distinct", "classes", "notes"})
+        emit({"files": [str(path) for path in written], "label": label_fields, "next": checks})
         return
     lines = [f"wrote {path}" for path in written]
-    if label_found.classes and label_found.distinct is not None:
-        lines.append(": ".join(listed_classes(label_found.classes, label_found.distinct)))
-    lines += [f"warning {label_found.name}: {note}" for note in label_found.notes]
+    if profile.classes and profile.distinct is not None:
+        lines.append(": ".join(listed_classes(profile.classes, profile.distinct)))
+    lines += [f"warning {profile.name}: {note}" for note in profile.notes]
     console = Console()
     for line in (*lines, "next:", *(f"  {command}" for command in checks)):
         console.print(plain(line), highlight=False, markup=False, soft_wrap=True)

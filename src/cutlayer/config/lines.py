@@ -69,8 +69,8 @@ def line_of(path: Path, sentence: str) -> int | None:
     root = _parsed(path)
     if begun := _BEGINNING.match(sentence):
         named = begun[1]
-        ways = (re.sub(r" \(([\w-]+)\)", r".\1", named), re.sub(r" \([\w-]+\)", "", named))
-        return max((_deepest(root, way.split(".")) for way in ways), key=lambda found: found[0])[1]
+        paths = (re.sub(r" \(([\w-]+)\)", r".\1", named), re.sub(r" \([\w-]+\)", "", named))
+        return max((_deepest(root, keys.split(".")) for keys in paths), key=lambda depth_and_line: depth_and_line[0])[1]
     for within in _WITHIN.findall(sentence):
         keys = within.split(".")
         depth, line = _deepest(root, keys)

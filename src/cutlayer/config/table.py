@@ -228,8 +228,8 @@ class FeaturesConfig(FrozenModel):
             raise ValueError(f"a range for numeric columns alone, got one for the category {twice[0]!r}")
         wide = [name for name, values in self.vocabulary.items() if len(values) + 2 > self.categories.max_codes]
         if wide:
-            most = self.categories.max_codes
-            raise ValueError(f"a vocabulary within max_codes {most}, two reserved, got more for {wide[0]!r}")
+            max_codes = self.categories.max_codes
+            raise ValueError(f"a vocabulary within max_codes {max_codes}, two reserved, got more for {wide[0]!r}")
         return self
 
     @field_validator("include", mode="before")

@@ -200,11 +200,11 @@ class TrainConfig(FrozenModel):
 
     @model_validator(mode="after")
     def _parts_hold_rows(self) -> TrainConfig:
-        fewest = AUTO_BATCH[0] if self.batch_size == "auto" else self.batch_size
-        if self.micro_batches > fewest:
-            raise ValueError(f"micro_batches up to the {fewest} rows of a batch, got {self.micro_batches}")
-        if self.workers > fewest:
-            raise ValueError(f"workers up to the {fewest} rows of a batch, got {self.workers}")
+        min_rows = AUTO_BATCH[0] if self.batch_size == "auto" else self.batch_size
+        if self.micro_batches > min_rows:
+            raise ValueError(f"micro_batches up to the {min_rows} rows of a batch, got {self.micro_batches}")
+        if self.workers > min_rows:
+            raise ValueError(f"workers up to the {min_rows} rows of a batch, got {self.workers}")
         if self.workers > 1 and self.micro_batches > 1:
             got = f"got {self.workers} and {self.micro_batches}"
             raise ValueError(f"workers or micro_batches above 1, {got}; workers have divided the batch already")

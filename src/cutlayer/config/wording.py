@@ -226,9 +226,9 @@ def _elsewhere(section: type[BaseModel], path: Sequence[int | str], key: str) ->
         level: list[tuple[tuple[str, ...], Any]] = [(start, _annotation_at(section, start))]
         for _ in range(_MAX_DEPTH):
             level = [(inner, kind) for where, outer in level for inner, kind in _inner(where, outer)]
-            found = [where for where, _ in level if where[-1] == key]
-            if found:
-                return ".".join(found[0]) if len(found) <= _FEW else ""
+            matches = [where for where, _ in level if where[-1] == key]
+            if matches:
+                return ".".join(matches[0]) if len(matches) <= _FEW else ""
     return ""
 
 

@@ -49,13 +49,13 @@ def spelt_differently(names: Sequence[str]) -> str:
     >>> spelt_differently(["NO", "YES", "no", "yes "])
     "4 labels are 2 after trimming and lower-casing: 'NO', 'no', 'YES', 'yes '; write them one way"
     """
-    kept = folded(names)
-    if len(kept) == len(names):
+    distinct = folded(names)
+    if len(distinct) == len(names):
         return ""
-    groups = {fold: [name for name in names if _fold(name) == fold] for fold in kept}
+    groups = {fold: [name for name in names if _fold(name) == fold] for fold in distinct}
     alike = [repr(name) for group in groups.values() if len(group) > 1 for name in group]
     shown = ", ".join(alike[:SHOWN]) + (", ..." if len(alike) > SHOWN else "")
-    return f"{len(names):,} labels are {len(kept):,} after trimming and lower-casing: {shown}; write them one way"
+    return f"{len(names):,} labels are {len(distinct):,} after trimming and lower-casing: {shown}; write them one way"
 
 
 def reversed_words(names: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ class CommonColumns:
     Args:
         table: The rows in the table's own order.
         kinds: Kind of each feature column, by name.
-        others: Names of label and weight.
+        other_columns: Names of label and weight.
         rows: Row numbers in the table of the common rows, in the common order, int64 (m,).
         folder: Existing folder for the files.
         memory: Bytes that the rows of a part and their copy may take.
@@ -42,19 +42,19 @@ class CommonColumns:
         self,
         table: LargeTable,
         kinds: Mapping[str, Kind],
-        others: Sequence[str],
+        other_columns: Sequence[str],
         rows: npt.NDArray[np.int64],
         folder: Path,
         memory: int,
         max_codes: int,
     ) -> None:
         packable: dict[str, Kind] = {name: kind for name, kind in kinds.items() if kind != "image"}
-        plain = [*others, *(name for name in kinds if name not in packable)]
+        plain = [*other_columns, *(name for name in kinds if name not in packable)]
         coded = [name for name, kind in packable.items() if kind == "category"]
         self._packed, self._plain = None, Arranged(len(rows), folder / "plain", memory)
         if packable:
-            path, most = folder / "packed", EXACT_SHARE * max_codes
-            self._packed = PackedColumns(packable, len(rows), path, memory, most, table.where)
+            path, max_values = folder / "packed", EXACT_SHARE * max_codes
+            self._packed = PackedColumns(packable, len(rows), path, memory, max_values, table.where)
         self._rest: Arranged | None = None
         for batch, positions in common_batches(table, [*plain, *packable], rows, coded):
             if self._packed:
@@ -76,13 +76,13 @@ class CommonColumns:
     def chunks(self) -> Iterator[pa.Table]:
         """The features of all rows in the common order, 131,072 rows at most at a time."""
         sources: list[Iterator[pa.Table]] = []
-        if self._packed and self._packed.kept:
+        if self._packed and self._packed.has_columns:
             sources.append(self._packed.chunks())
         if self._features:
             sources.append(chunk.select(self._features) for chunk in self._plain.chunks())
         if self._rest:
             sources.append(self._rest.chunks())
-        return beside(sources)
+        return side_by_side(sources)
 
 
 def feature_kinds(
@@ -102,7 +102,7 @@ def feature_kinds(
     return kinds
 
 
-def beside(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
+def side_by_side(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
     """Columns of several sources of the same rows, whose chunks need not begin at the same rows."""
     held: list[pa.Table | None] = [None] * len(sources)
     while True:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,67 +13,15 @@ from pydantic import Field, ValidationError
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.data.categories import FIRST, MISSING, CategoryEncoder, are_rare
 from cutlayer.data.columns import Kind, category_text, feature_names, is_coded_text, kind_of, number_values
+from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
-from cutlayer.data.images import ImageEncoder, ImageSpec, images_of
+from cutlayer.data.images import ImageEncoder, images_of
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.data.quantiles import QuantileEncoder
 from cutlayer.errors import DataError
-from cutlayer.models import Inputs
 
 Rows = npt.NDArray[np.int64]
 FittedColumn = CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder
-CHUNK_ROWS = 131_072
-
-
-@dataclass(frozen=True)
-class ColumnSpec:
-    """The shape of a party's encoded features, for its bottom model.
-
-    Attributes:
-        cardinalities: codes per categorical column, the reserved ones included.
-        numeric: number of numeric columns.
-        category_names: Names of the categorical columns, in the order of the matrix.
-        number_names: Names of the numeric columns, in the order of the matrix.
-        image: Shape and scale of the image column; None if there is none.
-        has_rare_categories: Whether most categories of some column are too rare to learn from.
-    """
-
-    cardinalities: tuple[int, ...]
-    numeric: int
-    category_names: tuple[str, ...] = ()
-    number_names: tuple[str, ...] = ()
-    image: ImageSpec | None = None
-    has_rare_categories: bool = False
-
-    @property
-    def inputs(self) -> Inputs:
-        """Inputs of a bottom model over these columns: the pixels of the image are the last numbers."""
-        if self.image is None:
-            return Inputs(self.cardinalities, self.numeric, has_rare_categories=self.has_rare_categories)
-        numbers = self.numeric + self.image.pixels
-        return Inputs(self.cardinalities, numbers, self.image.shape, self.has_rare_categories)
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """Encoded rows, row-major.
-
-    Attributes:
-        codes: int32 (n, categorical columns).
-        numbers: float32 (n, numeric columns).
-        images: uint8 or float32 (n, channels, height, width), not scaled yet; None if there is no image column.
-    """
-
-    codes: npt.NDArray[np.int32]
-    numbers: npt.NDArray[np.float32]
-    images: npt.NDArray[Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def __getitem__(self, rows: slice) -> Encoded:
-        """Some of the rows, without a copy."""
-        return Encoded(self.codes[rows], self.numbers[rows], None if self.images is None else self.images[rows])
 
 
 class Encoder(FrozenModel):
@@ -206,46 +153,6 @@ class Encoder(FrozenModel):
         """Encode `rows` as `transform` does, at most `size` of them at a time."""
         for start in range(0, len(rows), size):
             yield self.transform(table, where, rows[start : start + size])
-
-
-def together(parts: Sequence[Encoded]) -> Encoded:
-    """Encoded rows of several parts, one or more, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    images = None if parts[0].images is None else np.concatenate([part.images for part in parts])
-    return Encoded(
-        np.concatenate([part.codes for part in parts]), np.concatenate([part.numbers for part in parts]), images
-    )
-
-
-def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
-    """Refuse codes that are out of range for an embedding table of this shape.
-
-    Args:
-        encoded: codes int32 (n, c), numbers float32 (n, m), and images if there are any.
-        columns: Shape that they must have.
-        where: Name of the data, for error messages.
-
-    Raises:
-        DataError: a matrix of another shape, or a code below 0 or at least its column's cardinality.
-    """
-    wanted = (len(encoded), len(columns.cardinalities)), (len(encoded), columns.numeric)
-    got = encoded.codes.shape, encoded.numbers.shape
-    if wanted != got:
-        raise fault(where, f"codes and numbers of shape {wanted[0]} and {wanted[1]}", f"{got[0]} and {got[1]}")
-    seen = None if encoded.images is None else (encoded.images.shape, str(encoded.images.dtype))
-    due = None if columns.image is None else ((len(encoded), *columns.image.shape), columns.image.dtype)
-    if seen != due:
-        raise fault(where, f"images {due}", seen)
-    if not encoded.codes.size:
-        return
-    low, high = encoded.codes.min(axis=0), encoded.codes.max(axis=0)
-    wrong = np.flatnonzero((low < 0) | (high >= np.array(columns.cardinalities)))
-    if len(wrong):
-        first = int(wrong[0])
-        name = columns.category_names[first] if columns.category_names else first
-        span = f"{low[first]}..{high[first]}"
-        raise fault(where, f"codes of column {name!r} in 0..{columns.cardinalities[first] - 1}", span)
 
 
 def _fitted(

@@ -152,8 +152,8 @@ class _Column:
             missing += piece.null_count
             count += len(piece)
             if task != "regression" and not missing and _is_label(kind):
-                found = pc.unique(piece)
-                distinct = found if distinct is None else pc.unique(pa.concat_arrays([distinct, found]))
+                values = pc.unique(piece)
+                distinct = values if distinct is None else pc.unique(pa.concat_arrays([distinct, values]))
         if missing:
             got = f"none in {missing} rows, the first is {_row(first, rows)}"
             raise fault(where, "a label in every row", got, "drop the rows without one")

@@ -21,7 +21,7 @@ from cutlayer.checksum import of_file
 from cutlayer.config import TableConfig
 from cutlayer.data.columns import decoded
 from cutlayer.data.csv_types import ColumnType
-from cutlayer.data.encoding import CHUNK_ROWS
+from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Source
 from cutlayer.durable import make_folder

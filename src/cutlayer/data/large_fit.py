@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from cutlayer.config import CategoriesConfig, FeaturesConfig, NumbersConfig
 from cutlayer.data.categories import FIRST, CategoryEncoder, fnv1a
 from cutlayer.data.columns import category_text, feature_names, is_coded_text, number_values
-from cutlayer.data.encoding import CHUNK_ROWS, Encoder, FittedColumn, chosen_kind, finite, stated
+from cutlayer.data.encoded import CHUNK_ROWS
+from cutlayer.data.encoding import Encoder, FittedColumn, chosen_kind, finite, stated
 from cutlayer.data.faults import fault
 from cutlayer.data.numbers import NumberEncoder, quartile_scale, transformed
 from cutlayer.data.quantiles import QuantileEncoder
@@ -155,10 +156,10 @@ class CategoryCounts:
             merged = whole.group_by("values").aggregate([("counts", "sum")])
             self._counts = merged.rename_columns({"counts_sum": "counts"}).select(["values", "counts"])
             self._waiting = []
-        most = self._config.max_codes
-        if self._frequent().num_rows + FIRST > most:
+        max_codes = self._config.max_codes
+        if self._frequent().num_rows + FIRST > max_codes:
             self._hashed, self._counts = True, self._counts.slice(0, 0)
-        elif self._sketch is None and self._counts.num_rows > EXACT_SHARE * most:
+        elif self._sketch is None and self._counts.num_rows > EXACT_SHARE * max_codes:
             counted, self._counts = self._counts, self._counts.slice(0, 0)
             self._sketch = np.zeros((2, SKETCH_CELLS), dtype=np.int64)
             self._add_to_sketch(counted)

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.data.columns import Kind, category_text, is_coded_text, number_values
-from cutlayer.data.encoding import CHUNK_ROWS
+from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
 from cutlayer.durable import create
 
 MAX_PARTS = 4096
 """Parts of the file, into each of which a batch writes its rows at once."""
-_PLACE = "place"
+_POSITION = "position"
 _MISSING, _UNMAPPED = -1, -2
 _Positions = npt.NDArray[np.int64]
 
@@ -54,10 +54,10 @@ class PackedColumns:
         fields = [*((name, np.float64) for name in self._numbers), *((name, np.int32) for name in self._values)]
         self._fields = {name: f"f{index}" for index, (name, _) in enumerate(fields)}
         described = [(self._fields[name], kind) for name, kind in fields]
-        self._rows = _FixedRows(path, np.dtype([*described, (_PLACE, np.uint32)], align=True), rows, memory)
+        self._rows = _FixedRows(path, np.dtype([*described, (_POSITION, np.uint32)], align=True), rows, memory)
 
     @property
-    def kept(self) -> bool:
+    def has_columns(self) -> bool:
         """Whether there is a column that was not given up."""
         return len(self._fields) > len(self.dropped)
 
@@ -165,7 +165,7 @@ class _FixedRows:
 
     Args:
         path: File to write.
-        dtype: Type of a record, with a field for its place in the part.
+        dtype: Type of a record, with a field for its position in the part.
         rows: Number of rows.
         memory: Bytes that a part and its copy may take.
     """
@@ -179,7 +179,7 @@ class _FixedRows:
 
     def add(self, records: npt.NDArray[np.void], positions: _Positions) -> None:
         """Write records (n,) at their positions in the common order, int64 (n,)."""
-        records[_PLACE] = positions % self._part
+        records[_POSITION] = positions % self._part
         parts = (positions // self._part).astype(np.uint16)
         order = np.argsort(parts, kind="stable")  # of 16-bit words: one pass over the rows
         ordered = _taken(records, order)
@@ -199,7 +199,7 @@ class _FixedRows:
             for start in range(0, self.rows, self._part):
                 records = np.fromfile(file, self.dtype, min(self._part, self.rows - start))
                 order = np.empty(len(records), np.int64)
-                order[records[_PLACE]] = np.arange(len(records))
+                order[records[_POSITION]] = np.arange(len(records))
                 yield _taken(records, order).view(self.dtype)[:, 0]
 
 

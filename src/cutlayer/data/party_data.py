@@ -20,7 +20,8 @@ from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import feature_names
 from cutlayer.data.common_columns import CommonColumns, feature_kinds
 from cutlayer.data.digest_shares import has_duplicates
-from cutlayer.data.encoding import Encoder, together
+from cutlayer.data.encoded import concatenate
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
     WHOLE_NUMBER,
@@ -229,7 +230,7 @@ class PartyTable:
         if not encoding and not self.label and not self.weight:
             return Prepared(store, encoder, None, digests)
         where = f"{self.where} (rows in the common order)"
-        rows = positions if self._table.kept is None else gathered(self._table.kept, positions)
+        rows = positions if self._table.remaining is None else gathered(self._table.remaining, positions)
         with scratch_folder(folder) as scratch:
             kinds = feature_kinds(large.schema, encoding, self._features, self._encoder, where) if encoding else {}
             others = [name for name in (self.label, self.weight) if name]
@@ -264,7 +265,7 @@ class PartyTable:
         if self._encoder is None:
             raise fault(self.where, "the encoder of an earlier run", "none", "give it when the table is opened")
         parts = [self._encoder.transform(chunk, self.where) for chunk in self._table.batches()]
-        return Store.in_memory(together(parts), self._encoder.columns)
+        return Store.in_memory(concatenate(parts), self._encoder.columns)
 
     def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
         if self.label is None:
@@ -320,11 +321,11 @@ class PartyTable:
             repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
             texts = (id_texts(chunk, ids, self.where) for chunk in self._table.batches(self._ids))
             raise duplicates(taken(texts, repeated), where, self._ids)
-        kept = first_rows(self.digests, drop=ids.duplicates == "drop")
-        if not len(kept):
+        remaining = first_rows(self.digests, drop=ids.duplicates == "drop")
+        if not len(remaining):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
-        self.digests = self.digests[kept]
-        self._table.keep(kept)
+        self.digests = self.digests[remaining]
+        self._table.keep(remaining)
 
     def _digested(self, ids: IdConfig, kinds: set[IdKind]) -> Iterator[Digests]:
         """Digests of the ids, batch after batch; their kinds are added to `kinds`."""

@@ -11,7 +11,8 @@ import torch
 
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, order_digest
-from cutlayer.data.encoding import ColumnSpec, Encoder
+from cutlayer.data.encoded import ColumnSpec
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels, Pieces, check_training_labels, encode_label_pieces
 from cutlayer.data.large import SHARE

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cutlayer.checksum import of_file, seal, unseal
 from cutlayer.config import FrozenModel
-from cutlayer.data.encoding import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
+from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
 from cutlayer.data.paging import Pages

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cutlayer.data.align import Positions
 from cutlayer.data.columns import decoded
-from cutlayer.data.encoding import CHUNK_ROWS
+from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.large import LargeTable, read_or_open
 from cutlayer.data.sources.base import Source
 from cutlayer.data.taken import taken
@@ -27,7 +27,7 @@ class TableRows:
 
     Attributes:
         source: The table.
-        kept: Rows of the source that remain, ascending, int64 (n,); `None` while all do.
+        remaining: Rows of the source that remain, ascending, int64 (n,); `None` while all do.
         large: The table that is read in batches; `None` where it is read at once.
 
     Raises:
@@ -36,7 +36,7 @@ class TableRows:
 
     def __init__(self, source: Source, names: Sequence[str], as_text: Collection[str], memory: int) -> None:
         self.source, self._names, self._as_text = source, names, as_text
-        self.kept: Positions | None = None
+        self.remaining: Positions | None = None
         opened = read_or_open(source, names, as_text, memory)
         self.large = opened if isinstance(opened, LargeTable) else None
         self._table: pa.Table | None = None if self.large else opened
@@ -48,7 +48,7 @@ class TableRows:
 
     def keep(self, rows: Positions) -> None:
         """Leave out all other rows from now on."""
-        self.kept = rows
+        self.remaining = rows
         if self._table is not None:
             self._table = self._table.take(rows)
 
@@ -64,13 +64,13 @@ class TableRows:
             DataError: there is no such column.
         """
         column = decoded(self.source.read([name]).column(name))
-        return column if self.kept is None else column.take(pa.array(self.kept))
+        return column if self.remaining is None else column.take(pa.array(self.remaining))
 
     def table(self) -> pa.Table:
         """All rows at once, read again if they were released."""
         if self._table is None:
             table = self.source.read(self._names, self._as_text)
-            self._table = table if self.kept is None else table.take(self.kept)
+            self._table = table if self.remaining is None else table.take(self.remaining)
         return self._table
 
     def batches(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -80,11 +80,11 @@ class TableRows:
             return
         first = 0
         for chunk in self.large.chunks(names):
-            if self.kept is None:
+            if self.remaining is None:
                 yield chunk
                 continue
-            begin, end = np.searchsorted(self.kept, [first, first + chunk.num_rows])
-            yield chunk.take(pa.array(self.kept[begin:end] - first))
+            begin, end = np.searchsorted(self.remaining, [first, first + chunk.num_rows])
+            yield chunk.take(pa.array(self.remaining[begin:end] - first))
             first += chunk.num_rows
 
     def take(self, name: str, positions: Positions) -> pa.ChunkedArray:

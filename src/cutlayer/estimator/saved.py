@@ -187,12 +187,12 @@ def _share_log(own: Path, copied: Path, temporary: Path | None) -> None:
 
     A log in a temporary folder is moved into the copy.
     """
-    log = kept = log_of_run(own)
+    log = shared = log_of_run(own)
     if temporary is not None and log.resolve().is_relative_to(temporary.resolve()):
-        kept = copied.resolve() / "releases" / log.name
-        make_folder(kept.parent)
+        shared = copied.resolve() / "releases" / log.name
+        make_folder(shared.parent)
         with locked(log.with_suffix(".lock"), "saving a model"):
-            shutil.copy2(log, kept)
-            write_whole(own / MARKER, json.dumps({"log": str(kept)}) + "\n")
+            shutil.copy2(log, shared)
+            write_whole(own / MARKER, json.dumps({"log": str(shared)}) + "\n")
             log.unlink()
-    write_whole(copied / MARKER, json.dumps({"log": str(kept.resolve())}) + "\n")
+    write_whole(copied / MARKER, json.dumps({"log": str(shared.resolve())}) + "\n")

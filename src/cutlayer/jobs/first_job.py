@@ -124,8 +124,8 @@ def _delimiter_of(path: Path) -> str | None:
     """The delimiter that a job has to state; `None` for that of the file's ending, and for other formats."""
     if not _plain(path).endswith(SOURCES["csv"].endings):
         return None
-    found = detected_delimiter(path)
-    return None if found == default_delimiter(path) else found
+    detected = detected_delimiter(path)
+    return None if detected == default_delimiter(path) else detected
 
 
 def _opened(path: Path, delimiter: str | None) -> Source:
@@ -155,14 +155,14 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
         return {table.path.name: _named(table, named) for table in tables}
     same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
     for alike in (str, _letters):  # the same name, then the same letters: Customer No and customer_no
-        found = [
+        identifying = [
             [name for name in table.columns if table.distinct[name] == table.rows and alike(name) in names]
             for names in [_shared_names(tables, alike)]
             for table in tables
         ]
-        if all(found):
-            first = next((name for name in found[0] if ID_NAMES.search(name)), found[0][0])
-            matching = [[name for name in columns if alike(name) == alike(first)] for columns in found]
+        if all(identifying):
+            first = next((name for name in identifying[0] if ID_NAMES.search(name)), identifying[0][0])
+            matching = [[name for name in columns if alike(name) == alike(first)] for columns in identifying]
             if all(matching):
                 return {table.path.name: names[0] for table, names in zip(tables, matching, strict=True)}
     raise DataError.expected(

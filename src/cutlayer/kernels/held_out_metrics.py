@@ -48,18 +48,18 @@ class Ranking:
             for counts in (self.negatives, self.positives):
                 bends |= counts[inner + 1] - counts[inner] != counts[inner] - counts[inner - 1]
             ends = index[(index == 0) | (index == groups - 1)]
-            kept: npt.NDArray[np.int64] = np.union1d(inner[bends], ends)
-            return kept
+            bend_indices: npt.NDArray[np.int64] = np.union1d(inner[bends], ends)
+            return bend_indices
 
-        kept = chosen(groups, np.int64, corners)
+        bend_indices = chosen(groups, np.int64, corners)
 
         def rate(counts: Counts) -> Floats:
             def piece(part: slice) -> Floats:
                 index = np.arange(part.start, part.stop) - 1
-                rates: Floats = np.where(index < 0, 0, counts[kept[np.maximum(index, 0)]]) / counts[-1]
+                rates: Floats = np.where(index < 0, 0, counts[bend_indices[np.maximum(index, 0)]]) / counts[-1]
                 return rates
 
-            return computed(len(kept) + 1, np.float64, piece)
+            return computed(len(bend_indices) + 1, np.float64, piece)
 
         return rate(self.negatives), rate(self.positives)
 
@@ -84,9 +84,9 @@ class Ranking:
 
         def piece(part: slice) -> Floats:
             index = groups - 1 - np.arange(part.start, part.stop)  # ascending scores
-            found = self.positives[index]
+            hits = self.positives[index]
             before = np.where(index > 0, self.positives[np.maximum(index - 1, 0)], 0)
-            terms: Floats = (before / total - found / total) * (found / (found + self.negatives[index]))
+            terms: Floats = (before / total - hits / total) * (hits / (hits + self.negatives[index]))
             return terms
 
         return max(0.0, -float(computed(groups, np.float64, piece).sum()))

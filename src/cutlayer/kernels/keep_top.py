@@ -26,8 +26,8 @@ def keep_top(values: Tensor, count: int) -> Tensor:
     # The bits of non-negative floats have their order, and integers are partitioned twice as fast.
     sizes = values.detach().abs().contiguous().view(-1).numpy().view(np.int32)
     border = np.partition(sizes, -count)[-count]
-    kept = sizes >= border
-    surplus = int(np.count_nonzero(kept)) - count
+    largest = sizes >= border
+    surplus = int(np.count_nonzero(largest)) - count
     if surplus:
-        kept[np.flatnonzero(sizes == border)[-surplus:]] = False
-    return values * torch.from_numpy(kept).view(values.shape)
+        largest[np.flatnonzero(sizes == border)[-surplus:]] = False
+    return values * torch.from_numpy(largest).view(values.shape)

@@ -138,8 +138,8 @@ class Points:
 
     def _product(self, points: Tensor, rows: slice, cols: slice) -> Tensor:
         """Squared distances as one matrix product; coinciding rows come out negative."""
-        left, kept = points[rows], 1.0 - _COINCIDENT
-        left = torch.cat((-2.0 * left[:, :-2], kept * left[:, -1:], kept * left[:, -2:-1]), 1)
+        left, factor = points[rows], 1.0 - _COINCIDENT
+        left = torch.cat((-2.0 * left[:, :-2], factor * left[:, -1:], factor * left[:, -2:-1]), 1)
         return left @ points[cols].T
 
     def _has_near(self, squared: Tensor, rows: slice, cols: slice) -> bool:

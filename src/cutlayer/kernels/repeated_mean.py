@@ -50,8 +50,8 @@ def shrunk_mean(matrices: Sequence[Tensor], present: Tensor) -> Tensor:
     white = centred @ whitening * counts[seen].double().mean().sqrt()
     variances, axes = torch.linalg.eigh(white.T @ white / seen.sum())
     variances, axes = variances.flip(0), axes.flip(1)
-    kept = ((variances - 1).clamp_min(0.0) / variances.clamp_min(torch.finfo(torch.float64).tiny)).sqrt()
-    shrunk: Tensor = (white @ axes) * kept
+    shrinkage = ((variances - 1).clamp_min(0.0) / variances.clamp_min(torch.finfo(torch.float64).tiny)).sqrt()
+    shrunk: Tensor = (white @ axes) * shrinkage
     return shrunk
 
 

@@ -24,7 +24,7 @@ def absent_sets(parties: Sequence[str], *, keep_one: bool, sizes: Collection[int
     >>> absent_sets(["telco", "shop"], keep_one=True, sizes=())
     (('telco',), ('shop',))
     """
-    most = len(parties) - int(keep_one)
+    max_size = len(parties) - int(keep_one)
     every = len(parties) <= MAX_PARTIES_OF_ALL_SETS
-    wanted = [size for size in range(1, most + 1) if every or size in sizes]
-    return tuple(names for size in wanted for names in combinations(parties, size))
+    counts = [size for size in range(1, max_size + 1) if every or size in sizes]
+    return tuple(names for size in counts for names in combinations(parties, size))

@@ -140,7 +140,7 @@ def _moved(bottom: nn.Module, draw: torch.Generator) -> BottomModel:
 
 
 def _rows(inputs: Inputs, count: int, draw: torch.Generator) -> Batch:
-    codes = [torch.randint(most, (count,), generator=draw) for most in inputs.cardinalities]
+    codes = [torch.randint(cardinality, (count,), generator=draw) for cardinality in inputs.cardinalities]
     stacked = torch.stack(codes, dim=1).int() if codes else torch.zeros(count, 0, dtype=torch.int32)
     return stacked, torch.randn(count, inputs.numbers, generator=draw)
 

@@ -167,13 +167,13 @@ def _check(job: Job, route: Route, resume: str) -> None:
 
 
 def _left_out(job: Job) -> tuple[str, ...]:
-    found = [
+    private_keys = [
         f"parties.{name}.{key}"
         for name, party in job.parties.items()
         for key in PrivatePart.model_fields
         if getattr(party, key) != PrivatePart.model_fields[key].get_default(call_default_factory=True)
     ]
-    return (*found, *(key for key in ("compare", "alternatives") if getattr(job, key)))
+    return (*private_keys, *(key for key in ("compare", "alternatives") if getattr(job, key)))
 
 
 def _meta(name: str, sites: list[str]) -> dict[str, Any]:

@@ -128,8 +128,8 @@ class PartyProcess:
         if not re.fullmatch(r"\d\d:\d\d:\d\d", time):
             return
         # The whole line: others quote what a peer says, which must not choose where the tunnel leads.
-        if (found := _LISTENS.fullmatch(text)) and not self.address:
-            self.address = found[1]
+        if (matched := _LISTENS.fullmatch(text)) and not self.address:
+            self.address = matched[1]
             self._listening.set()
         self._notify(text)
 

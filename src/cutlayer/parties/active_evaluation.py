@@ -15,7 +15,7 @@ from cutlayer.models.absence import Names
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.passives import Passives
-from cutlayer.protections.base import ActiveView, Mode
+from cutlayer.protections.views import ActiveView, Mode
 
 Evaluated = tuple[Mapping[str, float], Mapping[Names, Tensor]]
 """Metrics by name, against the true labels; and logits (n, outputs) by the absent parties, () first."""

@@ -13,15 +13,16 @@ from cutlayer.channel.followed import Follower
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.models import tapped
+from cutlayer.parties.active_model import ActiveModel, Labels
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
-from cutlayer.parties.lanes import ActiveLanes, ActiveModel, Labels
+from cutlayer.parties.lanes import ActiveLanes
 from cutlayer.parties.leading import ActiveLead, SharedLabels, counted, needs_of, share_start
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_loss, check_own
 from cutlayer.parties.passives import Passives
 from cutlayer.parties.team import Order
-from cutlayer.protections.base import ActiveView, Mode
+from cutlayer.protections.views import ActiveView, Mode
 
 
 class ActiveStep:

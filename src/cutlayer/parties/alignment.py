@@ -129,7 +129,7 @@ class Masker:
         return self._workers.each(multiply, points, scalar)
 
 
-def checked_bits(bits: int, mine: int, theirs: int, most: int) -> int:
+def checked_bits(bits: int, mine: int, theirs: int, max_rows: int) -> int:
     """The number of buckets that the active party states, as bits, if it fits the tables.
 
     Too few buckets would need more memory than planned. Too many cost time, and reveal nothing: each is filled up.
@@ -138,14 +138,16 @@ def checked_bits(bits: int, mine: int, theirs: int, most: int) -> int:
         bits: The stated number.
         mine: Number of rows that this party states.
         theirs: Number of rows that the active party states.
-        most: Maximum number of rows of any table, this party's own limit.
+        max_rows: Maximum number of rows of any table, this party's own limit.
 
     Raises:
         ProtocolError: another number than tables of any allowed size need.
     """
-    least = bucket_bits(max(mine, theirs))
-    if not least <= bits <= max(least, bucket_bits(most)):
-        raise ProtocolError.expected(f"2^{least} to 2^{max(least, bucket_bits(most))} buckets of ids", f"2^{bits}")
+    min_bits = bucket_bits(max(mine, theirs))
+    if not min_bits <= bits <= max(min_bits, bucket_bits(max_rows)):
+        raise ProtocolError.expected(
+            f"2^{min_bits} to 2^{max(min_bits, bucket_bits(max_rows))} buckets of ids", f"2^{bits}"
+        )
     return bits
 
 
@@ -230,13 +232,13 @@ def intersect_active(
         for peer, port in ports.items():  # all before the first answer: the peers then work at the same time
             mine[peer] = masker.masked(bucket, hashed)
             send_points(port, Kind.MASKED, bucket, mine[peer].points)
-        found = {}
+        matches = {}
         for peer, port in ports.items():
             theirs = yield from ascending_points(port, Kind.MASKED, bucket, capacity[peer])
             theirs = masker.again(theirs, mine[peer].scalar)
             back = yield from received_points(port, Kind.REMASKED, bucket, masker.buckets.capacity)
-            found[peer] = _compared(mine[peer], back, theirs, peer)
-        seen(bucket, found)
+            matches[peer] = _compared(mine[peer], back, theirs, peer)
+        seen(bucket, matches)
 
 
 def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> CommonPositions:
@@ -251,11 +253,11 @@ def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> CommonPo
     return mine.ranks[indices], slots
 
 
-def common_ranks(found: Mapping[str, CommonPositions]) -> tuple[Positions, dict[str, Positions]]:
+def common_ranks(matches: Mapping[str, CommonPositions]) -> tuple[Positions, dict[str, Positions]]:
     """The rows that all parties have.
 
     Args:
-        found: Common rows with each passive party, all buckets together; indices numbered through all buckets.
+        matches: Common rows with each passive party, all buckets together; indices numbered through all buckets.
 
     Returns:
         Ranks of the rows that all have, ascending; and by passive party their indices, in the order of the ranks.
@@ -263,12 +265,12 @@ def common_ranks(found: Mapping[str, CommonPositions]) -> tuple[Positions, dict[
     Raises:
         ProtocolError: a peer's point matched a random one of this party; practically impossible.
     """
-    for own, _ in found.values():
+    for own, _ in matches.values():
         if len(own) and own.min() == DUMMY:
             raise ProtocolError("expected matches with rows alone, got one with a random point")
-    ranks = reduce(np.intersect1d, [np.sort(own) for own, _ in found.values()])
+    ranks = reduce(np.intersect1d, [np.sort(own) for own, _ in matches.values()])
     indices: dict[str, Positions] = {}
-    for peer, (own, slots) in found.items():
+    for peer, (own, slots) in matches.items():
         order = np.argsort(own)
         indices[peer] = slots[order[np.searchsorted(own[order], ranks)]]
     return ranks, indices

@@ -67,16 +67,16 @@ class AlignmentProgress:
             state = {"session": session, "bits": bits, "inputs": self._inputs}
             write_whole(self._folder / _STATE, json.dumps(state) + "\n")
 
-    def add(self, found: Mapping[str, Positions]) -> None:
+    def add(self, bucket: Mapping[str, Positions]) -> None:
         """Record the next bucket, on disk before this returns."""
         if self._folder is not None:
-            tensors = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in found.items()}
+            tensors = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in bucket.items()}
             write_tensors(self._path(self.done), tensors, {"session": self.session})
-        self._buckets.append(found)
+        self._buckets.append(bucket)
 
     def all(self, name: str) -> list[Positions]:
         """An entry of every finished bucket, in order."""
-        return [found[name] for found in self._buckets]
+        return [bucket[name] for bucket in self._buckets]
 
     def _read(self, folder: Path) -> None:
         """Read what is on disk as far as it is whole and of these inputs."""

@@ -159,7 +159,7 @@ class Checkpoints:
         """
         return self._read(self.folder / "best.safetensors", None if epoch is None else str(epoch))
 
-    def load_kept(self, *, best: bool) -> State:
+    def load_final(self, *, best: bool) -> State:
         """This party's part of the final epoch of a finished run: the best or the latest."""
         return self.load_best() if best else self.load(self.latest())
 

@@ -159,23 +159,23 @@ def _psi_active(
     progress = AlignmentProgress(_folder(alignment), *_inputs(table, rows, purpose))
     first = yield from _open(ports, progress, bits)
 
-    def seen(bucket: int, found: Mapping[str, CommonPositions]) -> None:
-        offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in found}
-        ranks = {f"{peer} ranks": own for peer, (own, _) in found.items()}
-        progress.add(ranks | {f"{peer} indices": slots + offsets[peer] for peer, (_, slots) in found.items()})
+    def seen(bucket: int, matches: Mapping[str, CommonPositions]) -> None:
+        offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in matches}
+        ranks = {f"{peer} ranks": own for peer, (own, _) in matches.items()}
+        progress.add(ranks | {f"{peer} indices": slots + offsets[peer] for peer, (_, slots) in matches.items()})
         alignment.finished(bucket + 1, 2**bits)
 
     with Workers(alignment.processes) as workers:
         run = next(iter(ports.values())).run  # of all links: the same for all peers
         masker = Masker(Buckets(table.digests, bits, table.stated_rows, table.where), workers, run)
         yield from intersect_active(ports, masker, rows, first, seen)
-    found = {peer: (_joined(progress, f"{peer} ranks"), _joined(progress, f"{peer} indices")) for peer in ports}
-    sizes = {peer: len(own) for peer, (own, _) in found.items()}
+    matches = {peer: (_joined(progress, f"{peer} ranks"), _joined(progress, f"{peer} indices")) for peer in ports}
+    sizes = {peer: len(own) for peer, (own, _) in matches.items()}
     if purpose is Purpose.SIZE:
         for peer, port in ports.items():
             port.send(Kind.COMMON, fields={"rows": sizes[peer]})
         return CommonRows(None, sizes)
-    ranks, indices = common_ranks(found)
+    ranks, indices = common_ranks(matches)
     if not len(ranks):
         raise nothing_in_common({name: table.rows, **rows})
     positions = gathered(masker.buckets.order, ranks)

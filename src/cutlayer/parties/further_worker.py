@@ -18,8 +18,9 @@ from cutlayer.data.store import Store
 from cutlayer.errors import DataError, ProtocolError
 from cutlayer.kernels.noise import derive
 from cutlayer.models import BottomModel, build_bottom, build_top
+from cutlayer.parties.active_model import ActiveModel
 from cutlayer.parties.handshake import check_order
-from cutlayer.parties.lanes import ActiveLanes, ActiveModel, Needs, PassiveLanes
+from cutlayer.parties.lanes import ActiveLanes, Needs, PassiveLanes
 from cutlayer.parties.leading import SharedLabels
 from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.random_state import random_state

@@ -7,21 +7,21 @@ cross on the lanes. A worker whose part is empty computes a row of weight 0, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.config import LimitsConfig
 from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError
-from cutlayer.models import BottomModel, TopModel
+from cutlayer.models import BottomModel
+from cutlayer.parties.active_model import ActiveModel, Labels
 from cutlayer.parties.messages import checked_embedding, receive
 from cutlayer.parties.numbers import check_loss, check_own, check_received
 from cutlayer.parties.team import Order, Team, together
-from cutlayer.tasks import Task
 
 Wholes = dict[str, Tensor]
 """Tensors of the whole batch, (n, width), by passive party."""
@@ -212,51 +212,6 @@ class PassiveLanes(Lanes):
         with together():  # the backward pass sums the weights' gradients over all workers
             output.backward(upstream)  # type: ignore[no-untyped-call]
         self.optimizer.step()
-
-
-class ActiveModel(nn.Module):
-    """The active party's models as one module, from the embeddings of the others to the loss.
-
-    Args:
-        modules: `top`, and `bottom` if the party has columns.
-        name: Name of the party.
-        parties: Names of all parties with an embedding, in the job's order.
-    """
-
-    def __init__(self, modules: nn.ModuleDict, name: str, parties: tuple[str, ...]) -> None:
-        super().__init__()
-        self.modules_by_name = modules
-        self.name, self.parties = name, parties
-
-    def forward(
-        self, columns: tuple[Tensor, Tensor] | None, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task
-    ) -> Tensor:
-        """Mean loss of some rows."""
-        seen = dict(embeddings)
-        if columns is not None:
-            seen[self.name] = self.modules_by_name["bottom"](*columns)
-        top = cast("TopModel", self.modules_by_name["top"])
-        return top.objective({party: seen[party] for party in self.parties}, labels, task)
-
-
-@dataclass(frozen=True)
-class Labels:
-    """What the active party's workers compute the loss from.
-
-    Attributes:
-        values: Protected labels by row of the common order; no other worker than the leader has the true ones.
-        task: Task of the training.
-        weights: Weights of the rows in the loss, if any.
-    """
-
-    values: Tensor
-    task: Task
-    weights: Tensor | None
-
-    def of(self, rows: Tensor) -> tuple[Tensor, Task]:
-        """Labels and task of some rows."""
-        task = self.task if self.weights is None else replace(self.task, row_weights=self.weights[rows])
-        return self.values[rows], task
 
 
 class ActiveLanes(Lanes):

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.noise import derive
-from cutlayer.parties.lanes import Labels, Needs, Wholes
+from cutlayer.parties.active_model import Labels
+from cutlayer.parties.lanes import Needs, Wholes
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import PartyState
 from cutlayer.parties.team import Order, Team
-from cutlayer.protections.base import ActiveView, Mode, PassiveView
+from cutlayer.protections.views import ActiveView, Mode, PassiveView
 from cutlayer.tasks import Task
 
 

@@ -96,7 +96,7 @@ def send_in_chunks(port: Port, kind: Kind, name: str, tensor: Tensor) -> None:
 
 
 def receive_chunks(
-    port: Port, kind: Kind, name: str, most: int, columns: int | None = None
+    port: Port, kind: Kind, name: str, max_rows: int, columns: int | None = None
 ) -> Generator[Port, Message, Tensor]:
     """Receive and join a long tensor that `send_in_chunks` split.
 
@@ -107,7 +107,7 @@ def receive_chunks(
         port: Port to the sender.
         kind: Kind of the messages.
         name: Name of the tensor in them.
-        most: Maximum total number of rows.
+        max_rows: Maximum total number of rows.
         columns: Number of columns of each chunk; `None` for tensors of one axis.
 
     Raises:
@@ -120,8 +120,8 @@ def receive_chunks(
         rows += len(part)
         if columns is not None and part.shape[1] != columns:
             raise ProtocolError.expected(f"{kind} of {columns} columns from {port.peer}", part.shape[1])
-        if rows > most:
-            raise ProtocolError.expected(f"{kind} of at most {most:,} rows in all from {port.peer}", f"{rows:,}")
+        if rows > max_rows:
+            raise ProtocolError.expected(f"{kind} of at most {max_rows:,} rows in all from {port.peer}", f"{rows:,}")
         if not message.fields["last"] and len(part) != CHUNK:
             raise ProtocolError.expected(f"{CHUNK:,} rows in all but the last {kind} of {port.peer}", len(part))
         joined.add(part.numpy())

@@ -15,7 +15,7 @@ from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.release import release_batches
-from cutlayer.protections.base import Mode, PassiveView
+from cutlayer.protections.views import Mode, PassiveView
 
 
 class Releases:

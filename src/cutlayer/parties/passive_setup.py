@@ -16,7 +16,7 @@ from cutlayer.parties.groups import BatchColumns, check_bottom
 from cutlayer.parties.local import Local, context_of
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import PartyState
-from cutlayer.protections.base import PassiveView
+from cutlayer.protections.views import PassiveView
 
 
 class PassiveSetup:

@@ -23,7 +23,7 @@ from cutlayer.parties.messages import receive
 from cutlayer.parties.numbers import check_received
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.team import Order
-from cutlayer.protections.base import Mode, PassiveView, Update
+from cutlayer.protections.views import Mode, PassiveView, Update
 
 
 class PassiveStep:

@@ -54,15 +54,15 @@ class StagedLabels:
             top: The top model, in training mode.
             embeddings: Embeddings of the batch by party, as the top model sees them.
         """
-        places = torch.searchsorted(self._training, rows)
-        due = self._stages.awaits(epoch, places)
-        if not due.any():
+        indices = torch.searchsorted(self._training, rows)
+        awaited = self._stages.awaits(epoch, indices)
+        if not awaited.any():
             return
         top.eval()
         with torch.no_grad():
-            logits = top({name: e.detach()[due.to(e.device)] for name, e in embeddings.items()})
+            logits = top({name: e.detach()[awaited.to(e.device)] for name, e in embeddings.items()})
         top.train()
-        self._stages.predicted(places[due], self._task.predict(logits.double().cpu()))
+        self._stages.predicted(indices[awaited], self._task.predict(logits.double().cpu()))
 
 
 def staged_labels(chain: Chain, local: Local, labels: Tensor, training: Tensor, task: Task) -> StagedLabels | None:

@@ -44,8 +44,8 @@ class Usage:
             sent, received = port.traffic
             now = {kind.value: (sent[kind], received[kind]) for kind in Kind if sent[kind] or received[kind]}
             out, back = self._elsewhere[name]
-            others = {kind: (out[kind], back[kind]) for kind in {*out, *back}}
-            usage[name] = _added([self._earlier[name], now, others])
+            of_workers = {kind: (out[kind], back[kind]) for kind in {*out, *back}}
+            usage[name] = _added([self._earlier[name], now, of_workers])
         return usage
 
     @property
@@ -60,8 +60,8 @@ class Usage:
     def kinds_by_party(self, active: str) -> dict[str, Kinds]:
         """Bytes sent and received by every party, by kind of message, the active party first."""
         links = self.kinds
-        turned = {name: {kind: (there, here) for kind, (here, there) in each.items()} for name, each in links.items()}
-        return {active: _added(links.values()), **turned}
+        swapped = {name: {kind: (there, here) for kind, (here, there) in each.items()} for name, each in links.items()}
+        return {active: _added(links.values()), **swapped}
 
     def begin_epoch(self) -> None:
         """Count the bytes of an epoch from here on."""

@@ -1,21 +1,22 @@
-"""The hooks of a protection, the views that it gets at each, and the evidence that it must leave."""
+"""The hooks of a protection, the facts that it is given before them, and the evidence that it must leave."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from cutlayer.accounting import ANY_PART, Event, NoFormalGuarantee, ReleasePlan
+from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.errors import NotApplicable
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.label_memory import LabelMemory
 from cutlayer.protections.label_stages import LabelStages
+from cutlayer.protections.views import ActiveView, PassiveView, Update
 from cutlayer.tasks import Task
 
 
@@ -32,14 +33,6 @@ class Asset(StrEnum):
     LABELS = "labels"
     FEATURES = "features"
     MODEL = "model"
-
-
-class Mode(StrEnum):
-    """Purpose of a release of embeddings."""
-
-    TRAIN = "train"
-    EVALUATE = "evaluate"
-    SERVE = "serve"
 
 
 @dataclass(frozen=True)
@@ -80,80 +73,6 @@ class Context:
     batch_size: int = 1
     plan: ReleasePlan = field(default_factory=lambda: ReleasePlan(training=1))
     device: torch.device = torch.device("cpu")  # noqa: RUF009 - it cannot be changed
-
-
-@dataclass(frozen=True)
-class ActiveView:
-    """View of the active party's protections at a step, without the inputs of any party.
-
-    Attributes:
-        mode: purpose of the release.
-        epoch: number of the epoch, from 0.
-        step: number of the step in the whole run, from 0.
-        rows: row numbers of the batch, int64 (n,).
-        labels: protected labels of the batch.
-        embeddings: embeddings as received, by passive party, float32 (n, width); from the cut gradient on only those of
-            parties that are sent a gradient, which parties that release once are not.
-        task_gradients: gradients of the task loss, by passive party; empty before the backward pass.
-        parts: number of messages that the gradients for a party leave in.
-    """
-
-    mode: Mode
-    epoch: int
-    step: int
-    rows: Tensor
-    labels: Tensor
-    embeddings: Mapping[str, Tensor]
-    task_gradients: Mapping[str, Tensor] = field(default_factory=dict)
-    parts: int = 1
-
-
-@dataclass(frozen=True)
-class PassiveView:
-    """View of a passive party's protections at a step, without labels.
-
-    Epoch and step are the party's own numbers, and never those of a request: noise and account depend on them.
-
-    Attributes:
-        mode: purpose of the release.
-        epoch: epoch of this party's own schedule; -1 outside of the epochs; the number of the query when serving.
-        step: this party's own number of the batch: in training the step of the whole run, from 0; else the batch of
-            this part of the split.
-        rows: row numbers of the batch, int64 (n,).
-        embed: runs the bottom model on other rows, int64 (m,) -> (m, width).
-        embedding: the released embedding, with its graph; `None` before the release.
-        gradient: the cut gradient that came back; `None` before it came.
-        inputs: reads other rows, int64 (m,) -> (m, columns): the numbers, and categories one-hot (`one_hot_columns`).
-        part: part of the split that the rows belong to; empty where they may belong to any.
-        parts: number of messages that the embedding leaves in.
-    """
-
-    mode: Mode
-    epoch: int
-    step: int
-    rows: Tensor
-    embed: Callable[[Tensor], Tensor]
-    embedding: Tensor | None = None
-    gradient: Tensor | None = None
-    inputs: Callable[[Tensor], Tensor] | None = None
-    part: str = ANY_PART
-    parts: int = 1
-
-
-@dataclass(frozen=True)
-class Update:
-    """Inputs of an optimiser step of a passive party.
-
-    Attributes:
-        bottom: the bottom model, whose parameters' gradients are to be set.
-        columns: the batch's columns that the bottom model read, (n, ...) each.
-        upstream: gradient (n, width) at the bottom model's output, passed back through the protections of the
-            embedding.
-    """
-
-    bottom: nn.Module
-    columns: tuple[Tensor, ...]
-    upstream: Tensor
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.kernels.row_tensors import number_differing, number_equal
 from cutlayer.models import BottomModel, Inputs
 from cutlayer.models.row_independence import check_row_independence
-from cutlayer.protections.base import ActiveView, Context, Evidence, Mode, PassiveView, Protection, Update
+from cutlayer.protections.base import Context, Evidence, Protection
 from cutlayer.protections.coverage import HOOK_OF, Coverage
 from cutlayer.protections.label_stages import UNDRAWN, LabelStages
 from cutlayer.protections.placement import CPU, V, View, moved, on_cpu
+from cutlayer.protections.views import ActiveView, Mode, PassiveView, Update
 
 HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
 """Hooks whose calls are counted, in the order in which a training step calls them."""

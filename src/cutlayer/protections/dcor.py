@@ -13,7 +13,8 @@ from torch import Tensor
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr
 from cutlayer.kernels.whitening import whitened
-from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Side
+from cutlayer.protections.base import Asset, Context, Protection, Side
+from cutlayer.protections.views import ActiveView
 
 _CHECK_ROWS = 1024
 # Share of the mean variance below which a direction counts for less. Small, since a bottom model that grows another

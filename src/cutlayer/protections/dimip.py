@@ -16,7 +16,8 @@ from torch.nn.utils import parameters_to_vector
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
 from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
-from cutlayer.protections.base import ActiveView, Asset, Context, Protection, Side
+from cutlayer.protections.base import Asset, Context, Protection, Side
+from cutlayer.protections.views import ActiveView
 
 
 class DIMIPConfig(FrozenModel):

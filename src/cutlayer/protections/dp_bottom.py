@@ -16,7 +16,8 @@ from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_step, lattice_sum
 from cutlayer.kernels.rounded_normal import rounded_normal
 from cutlayer.kernels.row_gradients import row_gradients
 from cutlayer.kernels.row_norms import clip_rows
-from cutlayer.protections.base import Asset, PassiveView, Protection, Side, Update
+from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.views import PassiveView, Update
 
 
 class DPBottomConfig(FrozenModel):

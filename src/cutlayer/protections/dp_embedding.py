@@ -17,9 +17,10 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
 from cutlayer.kernels.lattice import lattice_gaussian, lattice_step
 from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
-from cutlayer.protections.base import Asset, Context, Mode, PassiveView, Protection, Side
+from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.embedding_adjust import AdjustConfig, Adjustment
 from cutlayer.protections.embedding_rescale import EstimateConfig, EstimatedScale
+from cutlayer.protections.views import Mode, PassiveView
 
 _BUDGET = "epsilon 8 and delta 1e-5 are a start"
 

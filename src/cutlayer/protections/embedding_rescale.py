@@ -18,7 +18,8 @@ from cutlayer.kernels.distance_statistics import (
     normal_divergence,
 )
 from cutlayer.kernels.row_norms import clip_rows
-from cutlayer.protections.base import Context, Mode, PassiveView
+from cutlayer.protections.base import Context
+from cutlayer.protections.views import Mode, PassiveView
 
 
 class EstimateConfig(FrozenModel):

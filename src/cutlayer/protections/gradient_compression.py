@@ -8,7 +8,8 @@ from torch import Tensor
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.keep_top import keep_top
-from cutlayer.protections.base import ActiveView, Asset, Protection, Side
+from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.views import ActiveView
 
 _GRID = "a compression of 90 % keeps 0.1; the published grids go from 0.75 to 0"
 

@@ -281,13 +281,14 @@ class LabelDP(Protection[LabelDPConfig]):
 
     def metrics(self) -> Mapping[str, float]:
         """Rows drawn, labels flipped, their share, and the share to expect."""
+        old_draws = self._recalled.old_draws if self._recalled is not None else 0
         return {
             **self.counts,
             "flipped_share": self.counts["labels_flipped"] / max(self.counts["rows"], 1),
             "expected_share": self._expected_share,
             **({"constant_labels": self._stages.constant} if self._stages is not None else {}),
             **({"draws": self._drawn_times} if self._drawn_times > 1 else {}),
-            **({"old_draws_kept": self._recalled.kept} if self._recalled is not None and self._recalled.kept else {}),
+            **({"old_draws_kept": old_draws} if old_draws else {}),
         }
 
 

@@ -63,7 +63,7 @@ class Recalled:
         codes: class codes, int64 (n,): the current codes, except in rows that keep an old draw.
         memory: random name of the memory; a memory that was lost and begun again has another name.
         generation: number of the generation; another generation draws every row anew.
-        kept: number of rows with the code of their old draw in place of their current code.
+        old_draws: number of rows with the code of their old draw in place of their current code.
         which: digest of what the draws depend on besides the row and its label (`Drawn`).
         unfinished: number of generations of other runs that did not end, whose draws no ledger states.
     """
@@ -71,7 +71,7 @@ class Recalled:
     codes: Tensor
     memory: str
     generation: int
-    kept: int
+    old_draws: int
     which: str
     unfinished: int
 

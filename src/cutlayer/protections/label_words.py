@@ -36,9 +36,9 @@ def changed_rows(where: npt.NDArray[np.int64], known: Words, labels: Words) -> n
     """Which rows were drawn for another label; `where` is from `find`."""
 
     def piece(part: slice) -> npt.NDArray[np.bool_]:
-        there = where[part] >= 0
-        there[there] = known[where[part][there]] != labels[part][there]
-        return there
+        changed = where[part] >= 0
+        changed[changed] = known[where[part][changed]] != labels[part][changed]
+        return changed
 
     return computed(len(labels), np.bool_, piece)
 
@@ -55,9 +55,9 @@ def sorted_pairs(ids: Words, labels: Words) -> tuple[Words, Words]:
         return ids[order], labels[order]
     ascending = computed(len(ids), np.uint64, lambda part: ids[part])
     ascending.sort()
-    places, ordered = find(ascending, ids), row_array(len(ids), np.uint64)
+    indices, ordered = find(ascending, ids), row_array(len(ids), np.uint64)
     for start, end in chunks_of(len(ids)):
-        ordered[places[start:end]] = labels[start:end]
+        ordered[indices[start:end]] = labels[start:end]
     return ascending, ordered
 
 

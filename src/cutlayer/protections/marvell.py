@@ -15,7 +15,8 @@ from cutlayer.kernels.class_statistics import ClassStatistics, Contrast, class_s
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.shared_noise import class_second_moments, leak_of_sum_kl, shared_noise
-from cutlayer.protections.base import ActiveView, Asset, Protection, Side
+from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.views import ActiveView
 
 _RANGE = "a sum_kl of 0.16 to 0.64 is a usual range"
 _GROWTH = 1.5

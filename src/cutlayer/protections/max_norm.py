@@ -11,7 +11,8 @@ from torch import Tensor
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.max_norm import max_norm
 from cutlayer.kernels.row_norms import row_norms
-from cutlayer.protections.base import ActiveView, Asset, Protection, Side
+from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.views import ActiveView
 
 
 class MaxNormConfig(FrozenModel):

@@ -10,7 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from cutlayer.config import FrozenModel
-from cutlayer.protections.base import ActiveView, Asset, Protection, Side
+from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.views import ActiveView
 
 
 class NoisyGradientConfig(FrozenModel):

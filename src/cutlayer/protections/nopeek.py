@@ -11,7 +11,8 @@ from cutlayer.accounting import Event, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.kernels.distance_correlation import distance_correlation_sqr
-from cutlayer.protections.base import Asset, PassiveView, Protection, Side
+from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.views import PassiveView
 
 
 class NoPeekConfig(FrozenModel):

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from cutlayer.config import FrozenModel, near_miss
 from cutlayer.errors import ConfigError
-from cutlayer.protections.base import ActiveView, Asset, Context, Mode, Protection, Side
+from cutlayer.protections.base import Asset, Context, Protection, Side
+from cutlayer.protections.views import ActiveView, Mode
 
 Rate = Annotated[float, Field(ge=0, lt=1, strict=True)]
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from cutlayer.protections.base import ActiveView, PassiveView
+from cutlayer.protections.views import ActiveView, PassiveView
 
 V = TypeVar("V")
 View = TypeVar("View", ActiveView, PassiveView)

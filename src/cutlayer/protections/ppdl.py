@@ -13,7 +13,8 @@ from torch import Tensor
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise import keystream, standard_laplace
 from cutlayer.kernels.sparse_vector import passing
-from cutlayer.protections.base import ActiveView, Asset, Protection, Side
+from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.views import ActiveView
 
 _THRESHOLD_SHARE, _VALUE_SHARE = 8 / 9, 2 / 9
 _MAX_WALK = 1 << 16

@@ -84,25 +84,25 @@ def scatter(
         label: Description for screen readers.
     """
     y = Scale(*domain, 190, 8)
-    places = [(x.scale(across), y(up)) for _, across, up, _ in points]
-    sizes = _sizes(places)
+    pixels = [(x.scale(across), y(up)) for _, across, up, _ in points]
+    sizes = _sizes(pixels)
     marks = [
-        marker(style, *place, tip, size=size)
-        for (style, *_, tip), place, size in zip(points, places, sizes, strict=True)
+        marker(style, *pixel, tip, size=size)
+        for (style, *_, tip), pixel, size in zip(points, pixels, sizes, strict=True)
     ]
     parts = [axes(x, Axis(y, y_title)), *reversed(marks)]
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 232", role="img", aria_label=label)
 
 
-def _sizes(places: Sequence[tuple[float, float]]) -> list[float]:
+def _sizes(pixels: Sequence[tuple[float, float]]) -> list[float]:
     """Sizes of marks of which the first is on top: one that others would hide is larger than they are.
 
     >>> _sizes([(10.0, 10.0), (50.0, 10.0), (11.0, 10.0)])
     [1.7, 1.7, 2.9]
     """
     sizes: list[float] = []
-    for index, place in enumerate(places):
-        above = [size for other, size in zip(places[:index], sizes, strict=True) if math.dist(place, other) < HIDING]
+    for index, pixel in enumerate(pixels):
+        above = [size for other, size in zip(pixels[:index], sizes, strict=True) if math.dist(pixel, other) < HIDING]
         sizes.append(round(max(above) + 1.2, 1) if above else MARK)
     return sizes
 
@@ -191,10 +191,12 @@ def swatch(style: int) -> Markup:
     return element("svg", line, marker(style, 16.0, 7.0), class_="swatch", viewBox="0 0 32 14", aria_hidden="true")
 
 
-def _series(line: Series, points: Sequence[tuple[float, float | None, str]], css: str, most: int = MARKED) -> Markup:
+def _series(
+    line: Series, points: Sequence[tuple[float, float | None, str]], css: str, max_marks: int = MARKED
+) -> Markup:
     """A line through pixels with a mark and a tip at each; a gap lifts the pen.
 
-    More than `most` points have a mark at the last one alone.
+    More than `max_marks` points have a mark at the last one alone.
     """
     path, pen, marks = [], "M", []
     for x, y, tip in points:
@@ -202,7 +204,7 @@ def _series(line: Series, points: Sequence[tuple[float, float | None, str]], css
             path.append(f"{pen}{x:.1f} {y:.1f}")
             marks.append((x, y, f"{line.name}, {tip}"))
         pen = "M" if y is None else "L"
-    if len(marks) > most:
+    if len(marks) > max_marks:
         marks = [(*marks[-1][:2], line.name)]
     drawn = [marker(line.style, *mark) for mark in marks]
     return element(

@@ -171,20 +171,20 @@ def _label_sentence(each: Evidence, task: str, *, is_label_free: bool) -> str:
     """What an attacker reads of labels, beside what it would know without any message."""
     leak = each.value or 0.5
     what, over = _COMPARED[task]
-    found = f"tells {what} in {share(leak, 1)} of the cases{over}"
+    accuracy = f"tells {what} in {share(leak, 1)} of the cases{over}"
     given = f" with {each.given}" if each.given else ""
     if each.naive is not None and (is_label_free or leak - each.naive <= SMALL):
         return (
             f"{each.attacker} {_no_more(each, leak - each.naive, is_label_free=is_label_free)}: an attack{given} "
-            f"{found}, its own columns alone in {share(each.naive, 1)}; a guess is right in 50\u00a0%."
+            f"{accuracy}, its own columns alone in {share(each.naive, 1)}; a guess is right in 50\u00a0%."
         )
     if is_label_free:
         return (
             f"{each.attacker} learns nothing about the labels of {each.owner} from the messages: an attack{given} "
-            f"{found}, by what {each.attacker} computes from its own columns alone; a guess is right in 50\u00a0%."
+            f"{accuracy}, by what {each.attacker} computes from its own columns alone; a guess is right in 50\u00a0%."
         )
     known = "" if each.naive is None else f", its own columns alone in {share(each.naive, 1)}"
-    return f"{_attacker(each)} {reading(leak, each.owner)}: it {found}{known}; a guess is right in 50\u00a0%."
+    return f"{_attacker(each)} {reading(leak, each.owner)}: it {accuracy}{known}; a guess is right in 50\u00a0%."
 
 
 def _no_more(each: Evidence, excess: float, *, is_label_free: bool) -> str:

@@ -16,6 +16,7 @@ from cutlayer.report.rounding import auc, metric
 from cutlayer.report.section import Block, Cell, Column, LegendEntry, Panel, Panels, Section, Table, number, table
 from cutlayer.report.svg import Axis, Scale, padded
 from cutlayer.results.metric_names import name_of
+from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -93,7 +94,7 @@ def _leak(run: Glance) -> Cell:
 
 def _features(run: Glance) -> Cell:
     if run.features is None:
-        return Cell("nothing sent" if run.leak is None else "n/a", tone="muted")
+        return Cell("nothing sent" if run.leak is None else NOT_AVAILABLE, tone="muted")
     return Cell(metric(run.features), (rebuilding(run.features),))
 
 

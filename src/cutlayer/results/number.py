@@ -7,9 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+NOT_AVAILABLE = "n/a"
+"""Text of a number that is not defined."""
+
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: both become `None`, which every view shows as "n/a"."""
+    """JSON has no NaN and no infinity: both become `None`, which every view shows as `NOT_AVAILABLE`."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -20,7 +23,7 @@ def decimals(value: float | None, digits: int = 3) -> str:
     ('0.123', '−0.250', '0.000', '−0.2500', 'n/a')
     """
     if value is None:
-        return "n/a"
+        return NOT_AVAILABLE
     return minus(f"{round(value, digits) + 0.0:.{digits}f}")
 
 

@@ -120,7 +120,7 @@ class AlignedRows:
                 present = {name: np.ones(len(ids), dtype=bool) for name in records}
                 for name, divided in self._by_window.items():
                     records[name], present[name] = _placed(divided.take(number), number * self.window, len(ids))
-                window = self._kept(ids, records, present)
+                window = self._selected(ids, records, present)
                 if len(window):
                     yield window
 
@@ -180,16 +180,16 @@ class AlignedRows:
             raise fault(self._tables[name].where, "every id once", got, "a prediction has one row per id")
         return records
 
-    def _kept(self, ids: pa.Array, records: Mapping[str, Records], present: Mapping[str, Mask]) -> Window:
+    def _selected(self, ids: pa.Array, records: Mapping[str, Records], present: Mapping[str, Mask]) -> Window:
         """The rows of a window that are predicted: those that all parties have, or any with columns where partial."""
         if self._partial:
-            keep = np.logical_or.reduce([present[name] for name in self.features])
+            selected = np.logical_or.reduce([present[name] for name in self.features])
         else:
-            keep = np.logical_and.reduce([*present.values()])
-        if not keep.all():
-            ids = ids.filter(pa.array(keep))
-            records = {name: rows[keep] for name, rows in records.items()}
-            present = {name: mask[keep] for name, mask in present.items()}
+            selected = np.logical_and.reduce([*present.values()])
+        if not selected.all():
+            ids = ids.filter(pa.array(selected))
+            records = {name: rows[selected] for name, rows in records.items()}
+            present = {name: mask[selected] for name, mask in present.items()}
         stores = {name: store_of(records[name], self._tables[name].columns) for name in self.features}
         return Window(ids, stores, {name: present[name] for name in self.features})
 

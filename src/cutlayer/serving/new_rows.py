@@ -12,7 +12,8 @@ import pyarrow as pa
 from cutlayer.config.ids import ROW_NUMBER, IdConfig
 from cutlayer.data.columns import decoded
 from cutlayer.data.digest_shares import has_duplicates
-from cutlayer.data.encoding import ColumnSpec, Encoded, Encoder
+from cutlayer.data.encoded import ColumnSpec, Encoded
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import Digests, IdKind, digests_of, id_texts, kind_of, spaced
 from cutlayer.data.sources import open_source

@@ -17,7 +17,7 @@ from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
 from cutlayer.parties.local import EVALUATION_ROWS, context_of, plan_of
 from cutlayer.parties.state import chain_state
 from cutlayer.protections import Chain
-from cutlayer.protections.base import Mode, PassiveView
+from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import LENGTH, check_same_keys, noise_key_path, read_key
 from cutlayer.training.model_record import ModelRecord, record_path

@@ -25,7 +25,7 @@ from cutlayer.audit.history import audit_messages
 from cutlayer.channel.followed import FollowedEpoch
 from cutlayer.channel.transcript import Step
 from cutlayer.config import FeaturesConfig, Job
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import DataError, RunFolderError
 from cutlayer.results.audit import RunAudit, SkippedAttack

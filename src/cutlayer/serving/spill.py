@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.data.encoding import ColumnSpec, Encoded
+from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.store import Store
 
 BUCKETS = 256

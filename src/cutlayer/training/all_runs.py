@@ -215,7 +215,7 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
     if budget is None or budget.over != ALL_RUNS:
         return
     renamed = sorted({line.party for line in lines} - {name})
-    as_others = f" ({', '.join(renamed)} may be its other names)" if renamed else ""
+    other_names = f" ({', '.join(renamed)} may be its other names)" if renamed else ""
     wanted = (
         f"{name}: expected all runs on the same rows to cost epsilon {budget.epsilon:g} at most, as its budget says"
     )
@@ -224,10 +224,10 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
         towards = f"towards {', '.join(total.towards)}"
         if total.epsilon is None:
             raise BudgetExceeded(
-                f"{wanted}, got one without a guarantee{as_others} {towards}: {total.why}; nothing was sent"
+                f"{wanted}, got one without a guarantee{other_names} {towards}: {total.why}; nothing was sent"
             )
         if total.epsilon > budget.epsilon * (1 + 1e-9):
-            got = f"{total.epsilon:.4g} at delta {budget.delta:g} over {runs} runs{as_others} {towards}"
+            got = f"{total.epsilon:.4g} at delta {budget.delta:g} over {runs} runs{other_names} {towards}"
             raise BudgetExceeded(f"{wanted}, got {got}; nothing was sent; {REMEDY}")
 
 

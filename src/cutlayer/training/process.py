@@ -16,8 +16,8 @@ LARGE_BATCH = 2048
 
 # Of `mallopt` in glibc's malloc.h: what the top of the heap may hold free, and how large a block of the heap may be.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_KEPT = 256 * 2**20
-_LARGEST = 32 * 2**20  # what the C library admits
+_MAX_FREE = 256 * 2**20
+_MAX_BLOCK = 32 * 2**20  # what the C library admits
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
@@ -117,4 +117,4 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # no such function, or no C library to ask
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, _LARGEST)) and bool(mallopt(_TRIM_THRESHOLD, _KEPT))
+    return bool(mallopt(_MMAP_THRESHOLD, _MAX_BLOCK)) and bool(mallopt(_TRIM_THRESHOLD, _MAX_FREE))

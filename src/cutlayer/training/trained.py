@@ -125,7 +125,7 @@ def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:
     Raises:
         CheckpointError: missing, damaged, or of another job.
     """
-    return Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_kept(best=job.keeps_best)
+    return Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_final(best=job.keeps_best)
 
 
 def restore(module: nn.Module, name: str, state: State) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from cutlayer.attacks.base import Attack, Result
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows
 from cutlayer.attacks.label.base import is_finite
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.one_hot import MAX_COLUMNS, one_hot_columns
 

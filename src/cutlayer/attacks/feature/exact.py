@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import Inversion, kernel_shares
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 
 MAX_CODES, MAX_COLUMNS = 64, 64

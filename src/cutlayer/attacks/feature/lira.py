@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
+from cutlayer.attacks.feature.model_outputs import class_logits, regression_errors
 from cutlayer.attacks.knowledge import Knowledge, Need, Shadows
 from cutlayer.attacks.label.base import Scores
 from cutlayer.tasks import Task
@@ -95,10 +96,10 @@ def shadow_confidences(rows: Tensor, shadows: Shadows) -> Confidences:
     for pair in range(SHADOW_PAIRS):
         order = rows[torch.randperm(len(rows))]
         own = shadows.rows[torch.randperm(len(shadows.rows))[:further]]
-        for number, half in enumerate(order.tensor_split(2)):
-            view_of = shadows.train(torch.cat([half, own]).sort().values, 2 * pair + number)
+        for number, part in enumerate(order.tensor_split(2)):
+            view_of = shadows.train(torch.cat([part, own]).sort().values, 2 * pair + number)
             values.append(confidence(view_of(rows), shadows.task))
-            inside.append(torch.isin(rows, half))
+            inside.append(torch.isin(rows, part))
     return Confidences(torch.stack(values), torch.stack(inside))
 
 
@@ -111,13 +112,10 @@ def confidence(view: FeatureView, task: Task) -> Tensor:
         view: A view with logits and labels.
         task: Task of the model.
     """
-    logits, labels = view.logits, view.labels
-    assert logits is not None and labels is not None  # noqa: S101, PT018 - `check` refuses a view without them
-    logits = logits.double().clamp(-50, 50)
     if task.kind == "regression":
-        return logits[:, 0] - (labels.double() - task.center) / task.scale
-    scores = torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits
-    own = functional.one_hot(labels.long(), scores.shape[1]).bool()
+        return regression_errors(view, task)
+    scores, codes = class_logits(view)
+    own = functional.one_hot(codes, scores.shape[1]).bool()
     return scores[own] - scores.masked_fill(own, -torch.inf).logsumexp(dim=1)
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
+from cutlayer.attacks.feature.model_outputs import class_logits, regression_errors
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.probe import fit, read
@@ -46,9 +47,9 @@ class Membership(FeatureAttack[Scores]):
         inputs, membership = [], []
         for number in range(SHADOWS):
             order = shadows.rows[torch.randperm(len(shadows.rows))]
-            half = len(order) // 2
-            view_of = shadows.train(order[:half].sort().values, number)
-            for rows, member in ((order[:half][:MAX_SHADOW_ROWS], 1), (order[half:][:MAX_SHADOW_ROWS], 0)):
+            middle = len(order) // 2
+            view_of = shadows.train(order[:middle].sort().values, number)
+            for rows, member in ((order[:middle][:MAX_SHADOW_ROWS], 1), (order[middle:][:MAX_SHADOW_ROWS], 0)):
                 inputs.append(row_signals(view_of(rows), shadows.task))
                 membership.append(torch.full((len(rows),), member))
         model = fit(torch.cat(inputs).numpy(), torch.cat(membership).numpy())
@@ -64,15 +65,11 @@ def row_signals(view: FeatureView, task: Task) -> Tensor:
         view: A view with logits and labels.
         task: Task of the model.
     """
-    logits, labels = view.logits, view.labels
-    assert logits is not None and labels is not None  # noqa: S101, PT018 - `check` refuses a view without them
-    logits = logits.double().clamp(-50, 50)
     norm = torch.linalg.vector_norm(view.embeddings.double(), dim=1, keepdim=True)
     if task.kind == "regression":
-        off = (logits[:, 0] - (labels.double() - task.center) / task.scale)[:, None]
-        return torch.cat([off, off.abs(), off.square(), (off.abs() + 1e-12).log(), norm], dim=1)
-    scores = torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits
-    codes = labels.long()
+        errors = regression_errors(view, task)[:, None]
+        return torch.cat([errors, errors.abs(), errors.square(), (errors.abs() + 1e-12).log(), norm], dim=1)
+    scores, codes = class_logits(view)
     loss = functional.cross_entropy(scores, codes, reduction="none")[:, None]
     own = scores.gather(1, codes[:, None])
     margin = own - scores.scatter(1, codes[:, None], -torch.inf).amax(dim=1, keepdim=True)

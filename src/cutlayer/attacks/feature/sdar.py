@@ -250,12 +250,12 @@ class Game:
         with torch.no_grad():
             simulated = self.networks.simulator.eval()(self.known.codes, self.known.numbers).flatten(1)
             own = decoder(torch.cat([_by_batch(self.standard(simulated)), self.conditions], dim=1))
-            least, most = features.amin(dim=0), features.amax(dim=0)
-            rebuilt = decoder(self.real).clamp(least, most)
+            low, high = features.amin(dim=0), features.amax(dim=0)
+            rebuilt = decoder(self.real).clamp(low, high)
             spread = rebuilt.std(dim=0, correction=0)
             shrunk = (own.std(dim=0, correction=0) / spread.clamp_min(1e-6)).clamp_max(1.0)
             moved: Tensor = features.mean(dim=0) + shrunk * (rebuilt - rebuilt.mean(dim=0))
-            return moved.clamp(least, most)
+            return moved.clamp(low, high)
 
 
 def _by_batch(embeddings: Tensor) -> Tensor:

@@ -88,12 +88,12 @@ class _TwoFolds:
 
     Attributes:
         group: The blocks of an epoch.
-        halves: Inputs of the rows of each fold, float64 (b, m, features).
+        split_halves: Inputs of the rows of each fold, float64 (b, m, features).
         factors: Cholesky factor of each fold's normal matrix, float64 (b, features, features).
     """
 
     group: Blocks
-    halves: tuple[Tensor, Tensor]
+    split_halves: tuple[Tensor, Tensor]
     factors: tuple[Tensor, Tensor]
 
     @classmethod
@@ -114,8 +114,8 @@ class _TwoFolds:
         wanted = self.group.centred(self.group.gather(targets))
         fitted = torch.zeros_like(wanted)
         for own, other in ((0, 1), (1, 0)):
-            moment = self.halves[other].mT @ wanted[:, other::2, None]
-            fitted[:, own::2] = (self.halves[own] @ torch.cholesky_solve(moment, self.factors[other]))[:, :, 0]
+            moment = self.split_halves[other].mT @ wanted[:, other::2, None]
+            fitted[:, own::2] = (self.split_halves[own] @ torch.cholesky_solve(moment, self.factors[other]))[:, :, 0]
         moved = self.group.centred(fitted)
         spread = self.group.deviations(moved)
         covariance = self.group.deviations(wanted) * spread

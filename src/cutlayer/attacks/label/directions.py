@@ -76,16 +76,16 @@ def own_matrices(view: HistoryView) -> dict[str, Tensor]:
         present = epoch.steps != NO_STEP
         mean = matrix[present].mean(dim=0) if bool(present.any()) else matrix.mean(dim=0)
         matrices["sent"] = torch.where(present[:, None], matrix, mean)
-    if view.kept:
-        matrices["kept"] = view.kept[max(view.kept)]
+    if view.own_embeddings:
+        matrices["kept"] = view.own_embeddings[max(view.own_embeddings)]
     if not matrices:
         raise NotApplicable.expected("embeddings", "none")
     return matrices
 
 
-def _along(matrix: Tensor, most: int) -> Tensor:
+def _along(matrix: Tensor, max_directions: int) -> Tensor:
     """Coordinates (n, k) along the top directions that vary beyond rounding."""
-    along = project_on_top(matrix.double(), most)
+    along = project_on_top(matrix.double(), max_directions)
     spread = along.std(dim=0, correction=0)
     return along[:, (spread > _RELATIVE_SPREAD * spread[:1]) & (spread > 0)]
 

@@ -34,8 +34,8 @@ class HistoryView:
         party: Name of the passive party.
         task: Kind and classes; the names of the classes are no secret, the rows' labels are.
         epochs: The recorded epochs, in order, each with the same rows.
-        kept: The party's own embeddings of these rows, by the weights it had at the end of an epoch, float (n, d) by
-            epoch; empty where only the messages are at hand.
+        own_embeddings: The party's embeddings of these rows, by the weights it had at the end of an epoch, float (n, d)
+            by epoch; empty where only the messages are at hand.
         columns: The party's own encoded columns of these rows, sparse (n, c), or `None` where they are not at hand.
         target: The message that an attack on several of them reads.
     """
@@ -43,7 +43,7 @@ class HistoryView:
     party: str
     task: Task
     epochs: Sequence[FollowedEpoch]
-    kept: dict[int, Tensor] = field(default_factory=dict)
+    own_embeddings: dict[int, Tensor] = field(default_factory=dict)
     columns: sparse.csr_matrix | None = None
     target: Target = Target.GRADIENT
     _results: dict[Hashable, Any] = field(default_factory=dict, repr=False)
@@ -115,8 +115,8 @@ class Gradients:
     def of(cls, sent: Sequence[tuple[FollowedEpoch, Tensor]]) -> Gradients:
         """Gather the gradients of these epochs."""
         present = torch.stack([(epoch.steps != NO_STEP) & nonzero_rows(matrix) for epoch, matrix in sent], dim=1)
-        least = max(MIN_BLOCK, 2 * sent[0][1].shape[1])
-        blocks = [rows_by_steps(epoch.steps, present[:, number], least) for number, (epoch, _) in enumerate(sent)]
+        min_rows = max(MIN_BLOCK, 2 * sent[0][1].shape[1])
+        blocks = [rows_by_steps(epoch.steps, present[:, number], min_rows) for number, (epoch, _) in enumerate(sent)]
         scaled = [_scaled(matrix, parts) for (_, matrix), parts in zip(sent, blocks, strict=True)]
         return cls(tuple(epoch.epoch for epoch, _ in sent), tuple(scaled), tuple(blocks), present)
 
@@ -186,24 +186,24 @@ def agreement(scores: Tensor) -> float:
     return float((moved.sum(dim=1).square().sum() - epochs) / (epochs * (epochs - 1)))
 
 
-def rows_by_steps(steps: Tensor, present: Tensor, least: int = MIN_BLOCK) -> tuple[Tensor, ...]:
-    """Indices of the present rows by consecutive steps, each block of `least` rows at least where there are so many.
+def rows_by_steps(steps: Tensor, present: Tensor, min_rows: int = MIN_BLOCK) -> tuple[Tensor, ...]:
+    """Indices of the present rows by consecutive steps, each block of `min_rows` rows at least where there are so many.
 
     Args:
         steps: Step of each row, int64 (n,).
         present: Rows to gather, bool (n,).
-        least: Number of rows of a block.
+        min_rows: Number of rows of a block.
     """
     indices = present.nonzero().flatten()
     indices = indices[steps[indices].argsort(stable=True)]
     _, counts = torch.unique_consecutive(steps[indices], return_counts=True)
     sizes: list[int] = []
     for count in counts.tolist():
-        if sizes and sizes[-1] < least:
+        if sizes and sizes[-1] < min_rows:
             sizes[-1] += count
         else:
             sizes.append(count)
-    if len(sizes) > 1 and sizes[-1] < least:
+    if len(sizes) > 1 and sizes[-1] < min_rows:
         last = sizes.pop()
         sizes[-1] += last
     return torch.split(indices, sizes) if sizes else ()

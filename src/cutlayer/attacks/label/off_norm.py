@@ -65,14 +65,14 @@ def squared_lengths(rows: Tensor, spectrum: Spectra, variants: int) -> dict[str,
         variants: Number of variants off 0, 1, ... directions, at most d.
     """
     varying = spectrum.variances > _VARYING * spectrum.variances[:, :1]
-    kept = min(max(int(varying.sum(dim=1).max()), variants), rows.shape[2])
-    along = (rows @ spectrum.directions[:, :, :kept]).square_()
-    inverse = torch.where(varying, 1 / spectrum.variances, 0.0)[:, :kept]
+    used = min(max(int(varying.sum(dim=1).max()), variants), rows.shape[2])
+    along = (rows @ spectrum.directions[:, :, :used]).square_()
+    inverse = torch.where(varying, 1 / spectrum.variances, 0.0)[:, :used]
     weights = torch.stack([torch.ones_like(inverse), inverse], dim=2)
     weights[:, : variants - 1, 0] = 0.0
     left, radius = (along @ weights).unbind(dim=2)
     lengths = {"off_0": rows.square().sum(dim=2), "radius": radius}
-    if kept < rows.shape[2]:
+    if used < rows.shape[2]:
         left = left + (lengths["off_0"] - along.sum(dim=2)).clamp_min_(0.0)
     for count in range(variants - 1, 0, -1):
         lengths[f"off_{count}"] = left

@@ -34,7 +34,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
 
-APART = "the top model and the labels are with {}; this needs all parties in one process"
+NEEDS_ONE_PROCESS = "the top model and the labels are with {}; this needs all parties in one process"
 REPLAYED = "final models, on the same rows again"
 ONCE = "{} releases once, by a bottom model that it fitted by itself; no shadow is made of that"
 
@@ -56,7 +56,7 @@ def audit_features(
     def room(name: str) -> ShadowRoom:
         """Shadows of a run are trained under the protections of that run, and serve all parties."""
         if classes is None:
-            raise NotApplicable(APART.format(job.active))
+            raise NotApplicable(NEEDS_ONE_PROCESS.format(job.active))
         own = load_job(runs[name].path / "job.yaml")
         return ShadowRoom(Run(own, runs[name], origin=folder, classes=classes))
 
@@ -67,7 +67,7 @@ def audit_features(
         attacks = resolve(job.parties[party].audit.catalogue, job.task, "passive").features
         if not (folder.data(party) / "store.json").exists():
             continue
-        others = OtherColumns(job, folder, party)
+        other_columns = OtherColumns(job, folder, party)
         for name, run in runs.items():
             # What an attack is run on follows from the knowledge that it needs.
             of_models = partial(shadow_cases, jobs[name], party, partial(room, name))
@@ -82,9 +82,9 @@ def audit_features(
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
                     for case in _granted(attack.needs, cases):
-                        found = measure(attack(case.view, case.knowledge, seed), case, about, seed)
+                        results = measure(attack(case.view, case.knowledge, seed), case, about, seed)
                         own = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
-                        audit.results.extend(others.beside(found, attack, case) if own else found)
+                        audit.results.extend(other_columns.compared(results, attack, case) if own else results)
     return audit
 
 

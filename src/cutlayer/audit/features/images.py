@@ -7,7 +7,7 @@ import base64
 import torch
 from torch import Tensor
 
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import DataError
 from cutlayer.kernels.ssim import WINDOW, psnr, ssim
 from cutlayer.results.features import ImagePair

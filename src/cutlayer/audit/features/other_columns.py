@@ -35,17 +35,17 @@ class OtherColumns:
     def __init__(self, job: Job, folder: RunFolder, party: str) -> None:
         self._paths = [folder.data(name) for name in job.parties if name != party]
         self._seed = job.train.seed
-        self._found: dict[tuple[str, int, int], tuple[FeatureResult, ...]] = {}
+        self._results: dict[tuple[str, int, int], tuple[FeatureResult, ...]] = {}
 
-    def beside(
+    def compared(
         self, results: Iterable[FeatureResult], attack: FeatureAttack[object], case: Case
     ) -> Iterator[FeatureResult]:
         """The results, one by one, with what the same attack reaches on the other parties' columns."""
         key = attack.name, len(case.view.rows), int(case.view.rows.sum())
-        if key not in self._found:
-            self._found[key] = tuple(self._attacked(attack, case))
+        if key not in self._results:
+            self._results[key] = tuple(self._attacked(attack, case))
         for result in results:
-            yield _compared(result, self._found[key])
+            yield _compared(result, self._results[key])
 
     @cached_property
     def _stores(self) -> list[Store]:

@@ -24,8 +24,8 @@ from cutlayer.models import build_bottom
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.state import chain_state
 from cutlayer.protections import build_chain
-from cutlayer.protections.base import Mode, PassiveView
 from cutlayer.protections.chain import Chain
+from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run

@@ -40,9 +40,9 @@ def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: Columns) -> tuple[f
     """
     if not isinstance(bottom, LinearBottom):
         raise ConfigError.expected("a bottom model of kind linear for fit pca", type(bottom).__name__)
-    most = min(columns.total, len(columns.rows))
-    if bottom.width > most:
-        wanted = f"model.bottom.width of at most {most}, the columns and rows there are, for fit pca"
+    max_components = min(columns.total, len(columns.rows))
+    if bottom.width > max_components:
+        wanted = f"model.bottom.width of at most {max_components}, the columns and rows there are, for fit pca"
         raise ConfigError.expected(wanted, bottom.width, "lower it")
     if columns.total > MAX_COLUMNS:
         remedy = "lower features.categories.max_codes, or fit an autoencoder"

@@ -14,6 +14,7 @@ from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Secti
 from cutlayer.report.sections.columns import columns_table
 from cutlayer.report.sections.words import TERMS
 from cutlayer.results.metric_names import name_of
+from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.privacy_card import CardField, Evidence, PrivacyCard
 
 BLANK = "for the controller"
@@ -106,7 +107,7 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
 
 def _value(each: Evidence, value: float | None) -> str:
     if value is None:
-        return "n/a"
+        return NOT_AVAILABLE
     return auc(value) if each.metric == "leak" else metric(value)
 
 

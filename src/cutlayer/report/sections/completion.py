@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cutlayer.report.rounding import NOT_AVAILABLE, count, interval, metric
+from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import Answer, Block, Cell, Column, Fold, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
 from cutlayer.results.completion import CompletionResult, VariantValue, best
 from cutlayer.results.metric_names import name_of
+from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 

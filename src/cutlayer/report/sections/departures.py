@@ -17,8 +17,8 @@ def departures(report: Report) -> Section | None:
     rows, key = report.departures.rows, report.utility.metric
     if len(rows) < 2:
         return None
-    most = max(len(row.absent) for row in rows)
-    drawn = [row for row in rows if len(row.absent) in (0, 1, most)]
+    max_absent = max(len(row.absent) for row in rows)
+    drawn = [row for row in rows if len(row.absent) in (0, 1, max_absent)]
     names = [f"without {', '.join(row.absent)}" if row.absent else "all parties" for row in drawn]
     values = [
         Value(name, row.metrics.get(key), row.low, row.high, not row.absent)

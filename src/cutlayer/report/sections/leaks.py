@@ -28,6 +28,7 @@ from cutlayer.report.section import (
 )
 from cutlayer.report.sections.scope import glossary, unmeasured
 from cutlayer.results.leaks import LabelCurve, LeakResult
+from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -85,12 +86,12 @@ def _strongest(matrix: Matrix, report: Report) -> Table:
     def undefended(pair: tuple[str, str]) -> str:
         baseline = matrix.worst(RunKind.UNDEFENDED, *pair)
         if baseline is None:
-            return "n/a" if report.protections else str(RunKind.THIS_RUN)
+            return NOT_AVAILABLE if report.protections else str(RunKind.THIS_RUN)
         return auc(baseline.leak)
 
     def excess(pair: tuple[str, str]) -> Cell:
         columns = matrix.own_columns(worst[pair])
-        return Cell("n/a") if columns is None else Cell(rounding.excess(worst[pair].leak - columns))
+        return Cell(NOT_AVAILABLE) if columns is None else Cell(rounding.excess(worst[pair].leak - columns))
 
     def departed(pair: tuple[str, str]) -> str:
         own = [leak for leak in matrix.cells.values() if (leak.party, leak.message) == pair]
@@ -99,7 +100,7 @@ def _strongest(matrix: Matrix, report: Report) -> Table:
 
     def chance(pair: tuple[str, str]) -> str:
         baseline = matrix.baselines.get(pair[0])
-        return "n/a" if baseline is None else auc(baseline.chance)
+        return NOT_AVAILABLE if baseline is None else auc(baseline.chance)
 
     binary = (
         (number("Own model after leaving", page_only=True), departed),
@@ -184,7 +185,7 @@ def _curves(report: Report) -> list[Table]:
     def at(curve: LabelCurve, labels: int) -> Cell:
         point = next((point for point in curve.points if point.labels == labels), None)
         if point is None:
-            return Cell("n/a")
+            return Cell(NOT_AVAILABLE)
         own = "" if point.own_columns is None else f"columns {auc(point.own_columns)}"
         return Cell(auc(point.leak), (own,) if own else (), tone=f"h{strength(point.leak)}")
 
@@ -226,7 +227,7 @@ def _values(report: Report, matrix: Matrix, run: str) -> Table:
         return ONLY if is_only_release(report, leak) else str(leak.epoch)
 
     def other_aucs(leak: LeakResult) -> Cell:
-        return Cell(", ".join(map(auc, leak.other_aucs.values())) or "n/a", tuple(leak.other_aucs))
+        return Cell(", ".join(map(auc, leak.other_aucs.values())) or NOT_AVAILABLE, tuple(leak.other_aucs))
 
     note = matrix.runs[run]
     return table(
@@ -247,7 +248,7 @@ def _values(report: Report, matrix: Matrix, run: str) -> Table:
         (number("AUC", "Hard labels"), lambda leak: auc(leak.hard_auc)),
         (number("rows", "Scored"), lambda leak: count(leak.rows)),
         (number("positive", "Scored"), lambda leak: count(leak.positives)),
-        (number("batches", "Scored"), lambda leak: "n/a" if leak.batches is None else count(leak.batches)),
+        (number("batches", "Scored"), lambda leak: NOT_AVAILABLE if leak.batches is None else count(leak.batches)),
         (Column("The attacker knows", "text", ("",)), lambda leak: "; ".join(leak.knowledge) or "only the messages"),
     )
 

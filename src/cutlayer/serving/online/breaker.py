@@ -14,29 +14,29 @@ class Breaker:
     """Counts the consecutive misses of a party.
 
     Args:
-        most: Misses that open the circuit.
+        max_misses: Misses that open the circuit.
     """
 
-    def __init__(self, most: int = MAX_MISSES) -> None:
-        self._most, self._misses = most, 0
+    def __init__(self, max_misses: int = MAX_MISSES) -> None:
+        self._max_misses, self._misses = max_misses, 0
         self.pause = PROBE_SECONDS
         self.openings = 0
 
     @property
     def open(self) -> bool:
         """Whether the party is not asked."""
-        return self._misses >= self._most
+        return self._misses >= self._max_misses
 
     def missed(self) -> None:
         """Count a lookup that was not answered in time."""
         self._misses += 1
-        if self._misses == self._most:
+        if self._misses == self._max_misses:
             self.openings += 1
 
     def alive(self) -> None:
         """The party answered a probe: it is asked again, and a single miss opens the circuit, for twice as long."""
         if self.open:
-            self._misses = self._most - 1
+            self._misses = self._max_misses - 1
             self.pause = min(2 * self.pause, MAX_PROBE_SECONDS)
 
     def answered(self) -> None:

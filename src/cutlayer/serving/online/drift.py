@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from pyarrow import parquet
 
-from cutlayer.data.encoding import ColumnSpec
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.store import Store
 from cutlayer.results.scores import score_columns
 from cutlayer.serving.online.trained_party import TrainedParty

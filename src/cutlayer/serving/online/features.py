@@ -199,13 +199,13 @@ def _numbers(rows: PartyTable) -> NumberIndex | None:
     return NumberIndex(numbers, rows.digests)
 
 
-def checked_ids(ids: Tensor, most: int) -> Digests:
+def checked_ids(ids: Tensor, max_rows: int) -> Digests:
     """Digests of ids from a message, as an array.
 
     Raises:
-        ProtocolError: they are not (n, 16), or more than `most`.
+        ProtocolError: they are not (n, 16), or more than `max_rows`.
     """
-    if ids.shape[1] != 16 or len(ids) > most:
-        raise ProtocolError.expected(f"ids of shape (n, 16), n up to {most:,}", tuple(ids.shape))
+    if ids.shape[1] != 16 or len(ids) > max_rows:
+        raise ProtocolError.expected(f"ids of shape (n, 16), n up to {max_rows:,}", tuple(ids.shape))
     digests: Digests = ids.numpy()
     return digests

@@ -221,15 +221,15 @@ def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def _body(request: Request, max_bytes: int) -> bytes:
     """The body, up to a size; more is refused before it is read.
 
     Raises:
         Refused: the body is larger, or does not come.
     """
     stated = _headers(request.scope).get("content-length", "")
-    too_large = Refused(413, f"expected a body of at most {most:,} bytes, got more")
-    if stated.isdecimal() and (len(stated) > _DIGITS or int(stated) > most):
+    too_large = Refused(413, f"expected a body of at most {max_bytes:,} bytes, got more")
+    if stated.isdecimal() and (len(stated) > _DIGITS or int(stated) > max_bytes):
         raise too_large
     parts, size, more = [], 0, True
     try:
@@ -240,7 +240,7 @@ async def _body(request: Request, most: int) -> bytes:
                     raise Refused(400, "the caller left before the end of the body")
                 part, more = message.get("body", b""), message.get("more_body", False)
                 size += len(part)
-                if size > most:
+                if size > max_bytes:
                     raise too_large
                 parts.append(part)
     except TimeoutError:

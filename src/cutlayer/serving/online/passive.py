@@ -107,8 +107,8 @@ class PassiveService:
                 reported.clear()
             if reason:  # a warning once for each outage and reason, not at every attempt
                 level = logging.INFO if reason in reported else logging.WARNING
-                place = f"no stream to {self.active} at {self.address}"
-                logger.log(level, "%s: %s; trying again until it answers: %s", self.party, place, reason)
+                problem = f"no stream to {self.active} at {self.address}"
+                logger.log(level, "%s: %s; trying again until it answers: %s", self.party, problem, reason)
                 reported.add(reason)
             wait = _BACKOFF[0] if self.answered.connected else min(2 * wait, _BACKOFF[1])
             self.answered.connected = False

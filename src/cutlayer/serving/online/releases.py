@@ -21,8 +21,8 @@ from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.local import context_of, plan_of
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import chain_state
-from cutlayer.protections.base import Mode, PassiveView
 from cutlayer.protections.chain import hooks_of
+from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.serving.online.features import ABSENT, FeatureStore
 from cutlayer.serving.online.released_rows import ReleasedRows
 from cutlayer.serving.online.status import Status

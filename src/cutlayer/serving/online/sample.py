@@ -67,7 +67,7 @@ class _Rows:
         return len(self.hashes)
 
     @property
-    def most(self) -> int:
+    def max_rows(self) -> int:
         """Number of such rows that `MAX_BYTES` has room for, at least 1."""
         return max(1, MAX_BYTES // sum(tensor[0].nbytes for tensor in self.tensors.values()))
 
@@ -76,8 +76,8 @@ class _Rows:
         if not len(self):
             return np.zeros(len(hashes), dtype=bool)
         indices = np.minimum(np.searchsorted(self.hashes, hashes), len(self) - 1)
-        found: npt.NDArray[np.bool_] = self.hashes[indices] == hashes
-        return found
+        present: npt.NDArray[np.bool_] = self.hashes[indices] == hashes
+        return present
 
 
 class ServedSample:
@@ -93,7 +93,7 @@ class ServedSample:
     """
 
     def __init__(self, path: Path, training: str, rows: int) -> None:
-        self.path, self._training, self._most = path, training, rows
+        self.path, self._training, self._max_rows = path, training, rows
         self._key = np.frombuffer(secrets.token_bytes(24), dtype=np.uint64).copy()
         # The sample in the order of its hashes, then rows that wait; replaced as a whole, as another thread reads it.
         self._parts: tuple[_Rows, ...] = ()
@@ -132,7 +132,7 @@ class ServedSample:
         if len(chosen):
             if not self._parts:
                 self._limit(recorded(chosen[:1]))
-            self._insert(recorded(chosen[np.unique(hashes[chosen], return_index=True)[1][: self._most]]))
+            self._insert(recorded(chosen[np.unique(hashes[chosen], return_index=True)[1][: self._max_rows]]))
 
     def write(self) -> None:
         """Write the sample, if it changed.
@@ -143,28 +143,28 @@ class ServedSample:
         if not self._changed:
             return
         self._changed = False
-        sample = _merged(self._parts, self._most)  # of what is recorded by now: more may be added meanwhile
+        sample = _merged(self._parts, self._max_rows)  # of what is recorded by now: more may be added meanwhile
         make_folder(self.path.parent)
         write_tensors(self.path, sample.tensors, {"training": self._training, "key": self._key.tobytes().hex()})
 
     def _limit(self, first: _Rows) -> None:
         """Take the size of a row from the first one."""
-        self._most = min(self._most, first.most)
+        self._max_rows = min(self._max_rows, first.max_rows)
         self._parts = (_Rows(first.hashes[:0], {name: tensor[:0] for name, tensor in first.tensors.items()}),)
 
     def _insert(self, rows: _Rows) -> None:
         self._parts = (*self._parts, rows)
         self._waiting += len(rows)
         self._changed = True
-        if self._waiting > self._most // 4:
+        if self._waiting > self._max_rows // 4:
             self._merge()
 
     def _merge(self) -> None:
         if self._waiting:
-            whole = _merged(self._parts, self._most)
-            if len(whole) == self._most:
-                self._bound = int(whole.hashes[-1])
-            self._parts, self._waiting = (whole,), 0
+            merged = _merged(self._parts, self._max_rows)
+            if len(merged) == self._max_rows:
+                self._bound = int(merged.hashes[-1])
+            self._parts, self._waiting = (merged,), 0
 
     def _hashes(self, ids: Digests) -> npt.NDArray[np.uint64]:
         words = np.ascontiguousarray(ids).view(np.uint64).reshape(-1, 2)
@@ -191,12 +191,12 @@ class ServedSample:
             self._changed = False
 
 
-def _merged(parts: Sequence[_Rows], most: int) -> _Rows:
+def _merged(parts: Sequence[_Rows], max_rows: int) -> _Rows:
     """The rows of the smallest hashes among all parts, ascending; of several with one hash, the first."""
     hashes, first = np.unique(np.concatenate([part.hashes for part in parts]), return_index=True)
-    chosen = torch.from_numpy(first[:most])
+    chosen = torch.from_numpy(first[:max_rows])
     tensors = {name: torch.cat([part.tensors[name] for part in parts])[chosen] for name in parts[0].tensors}
-    return _Rows(hashes[:most], tensors)
+    return _Rows(hashes[:max_rows], tensors)
 
 
 def read_sample(path: Path) -> Served:

@@ -45,7 +45,7 @@ _GRADIENTS_OF_VALUES: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
 }
 """Further combinations for a regression, which `marvell` and `label_dp` do not protect."""
 _LABEL_DP = (4.0, 2.0, 1.0, 0.5)
-_BESIDE_LABEL_DP: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
+_WITH_LABEL_DP: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
     "": {},
     " + max_norm": {"max_norm": None},
     " + marvell 1": {"marvell": {"sum_kl": 1.0}},
@@ -190,7 +190,7 @@ class Candidates:
         dp = {
             f"label_dp {eps:g}{name}": {"label_dp": {"eps": eps}, **others}
             for eps in strengths
-            for name, others in _BESIDE_LABEL_DP.items()
+            for name, others in _WITH_LABEL_DP.items()
             if not name or eps in (1.0, 2.0, self.guarantee)
         }
         others = _GRADIENTS_OF_VALUES if self.base.task == "regression" else {}

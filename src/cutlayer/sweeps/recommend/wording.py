@@ -15,6 +15,7 @@ from cutlayer.durable import write_whole
 from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Table, number, table
 from cutlayer.results.metric_names import name_of
+from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.sweeps.recommend.candidates import Candidates
 from cutlayer.sweeps.recommend.result import Checked, Recommendation, by_reason
 
@@ -24,13 +25,13 @@ def verdict(result: Recommendation) -> str:
     best = next((candidate for candidate in result.checked if candidate.name == result.best), None)
     if best is None:
         return "No protection could be checked"
-    figures = _figures(result, best)
+    measured = _leak_and_loss(result, best)
     if result.chosen is not None:
-        return f"Recommended for {result.limits}: {best.name}, with {figures}"
-    return f"Nothing reaches {result.limits}; the nearest is {best.name}, with {figures}"
+        return f"Recommended for {result.limits}: {best.name}, with {measured}"
+    return f"Nothing reaches {result.limits}; the nearest is {best.name}, with {measured}"
 
 
-def _figures(result: Recommendation, best: Checked) -> str:
+def _leak_and_loss(result: Recommendation, best: Checked) -> str:
     of = "leak" if result.limits.max_leak is not None else "excess"
     lost = f"{name_of(result.metric)} loss {difference(best.loss)} ± {metric(best.loss_margin)}"
     return f"{of} {auc(best.leak)} ± {metric(best.leak_margin)} and {lost} over {len(best.seeds)} fresh seeds"
@@ -68,7 +69,7 @@ def front_table(result: Recommendation) -> Table:
 
 
 def _excess(value: float | None) -> str:
-    return "n/a" if value is None else excess(value)
+    return NOT_AVAILABLE if value is None else excess(value)
 
 
 def not_tried(result: Recommendation) -> str:
