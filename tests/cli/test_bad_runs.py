@@ -222,9 +222,8 @@ def test_a_damaged_file_of_a_finished_run(place, finished, verb, name):
 @pytest.mark.parametrize("verb", ["report", "audit"])
 def test_a_run_that_has_not_ended(place, finished, verb):
     (finished / "summary.json").unlink()
-    refused(
-        place, verb, finished, message="summary.json: No such file or directory; has the run ended?", keeps=finished
-    )
+    message = f"expected a run that has ended, got one without summary.json at {finished}; the command that began it"
+    refused(place, verb, finished, message=message, keeps=finished)
 
 
 @pytest.mark.parametrize("verb", ["report", "audit"])

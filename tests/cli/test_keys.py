@@ -229,3 +229,9 @@ def test_a_certificate_that_soon_expires_is_pointed_out(invited):
     checks = {check["name"]: check["problem"] for check in result.document()["checks"]}
     assert not any(checks[name] for name in ("job", "table", "certificate", "address"))
     assert "did not connect" in checks["telco"] or "cannot listen" in checks["listen"]
+
+
+def test_a_mistyped_invitation_is_named_with_the_nearest(invited):
+    result = invited.call("keys", "request", "telco.invit")
+    assert result.code == 2
+    assert result.error == "telco.invit: cannot be read: No such file or directory; did you mean 'telco.invite'?\n"

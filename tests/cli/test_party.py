@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from cutlayer.cli.party import show_outcome
+from cutlayer.accounting.events import GaussianRelease
+from cutlayer.accounting.ledger import Entry, Ledger
+from cutlayer.accounting.plan import ReleasePlan
+from cutlayer.cli.passive_outcome import show_outcome
 from cutlayer.report.rounding import metric
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.features import FeatureResult
+from cutlayer.results.metric_names import name_of
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import JOB, changed
 from tests.parties.processes import forked, run_in
@@ -102,11 +108,18 @@ def test_a_passive_party_audits_what_it_sent(apart, capsys):
     [skipped] = found["skipped"]
     assert (skipped["party"], skipped["message"], skipped["attack"]) == ("telco", "embedding", "membership")
     assert "bank" in skipped["reason"]
-    show_outcome(RunFolder.open(apart.folder / "runs" / "job-telco"), as_json=False)
+    folder = apart.folder / "runs" / "job-telco"
+    show_outcome(RunFolder.open(folder), as_json=False)
     printed = capsys.readouterr().out
     for result in found["features"]:
-        assert f"{result['metric']} {metric(result['value'])}, without" in printed
+        assert f"{name_of(result['metric'])} {metric(result['value'])}, without" in printed
         assert f"without embedding {metric(result['baseline'])}" in printed
+    assert "guarantee: none; nothing protects the features of telco" in printed
+    assert apart.call("report", folder).out == printed  # as often as the partner asks
+    assert apart.call("report", folder, "--json").document() == found
+    refused = apart.call("audit", folder)
+    assert (refused.code, refused.out) == (2, "")
+    assert "expected the run folder of the active party" in refused.error
 
 
 def test_a_result_without_a_value_is_shown(tmp_path, capsys):
@@ -118,4 +131,18 @@ def test_a_result_without_a_value_is_shown(tmp_path, capsys):
     folder.write_json("outcome.json", {"party": "telco", "epochs": 1, "evidence": []})
     PassiveAudit(features=(result,)).write(tmp_path / "audit.json")
     show_outcome(folder, as_json=False)
-    assert "inversion, epoch 1: r2 n/a, without embedding n/a" in capsys.readouterr().out
+    assert "inversion, epoch 1: R² n/a, without embedding n/a" in capsys.readouterr().out
+
+
+def test_a_passive_party_is_told_its_price_and_where_its_trail_is(tmp_path, capsys):
+    folder = RunFolder(tmp_path)
+    folder.write_json("outcome.json", {"party": "telco", "epochs": 1, "evidence": []})
+    event = GaussianRelease(noise_multiplier=4.0, releases=ReleasePlan(training=1, validation=1, test=1))
+    entry = Entry("dp_embedding", "telco", "features", ("bank",), event)
+    folder.write_json("ledger.json", Ledger((entry,)).to_json())
+    PassiveAudit().write(tmp_path / "audit.json")
+    show_outcome(folder, trail=Path(".cutlayer/telco.key.trail"))
+    told = capsys.readouterr().out
+    assert "guarantee: the features of telco, towards bank: epsilon " in told
+    assert "own columns: not attacked; `audit: {attacks: [inversion]}`" in told
+    assert "every message that left: cutlayer trail show .cutlayer/telco.key.trail" in told

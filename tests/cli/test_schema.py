@@ -25,6 +25,7 @@ TYPES = {
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
 SAID_ELSEWHERE = {
+    "$schema",
     "$defs",
     "title",
     "description",
@@ -185,3 +186,14 @@ def test_the_results_of_a_run_fit_their_schema(place, finished, name):
 
 def test_there_is_no_schema_of_other_files(place):
     assert place.call("schema", "history").code == 2
+
+
+def test_every_field_of_the_privacy_card_is_explained(place):
+    schema = place.call("schema", "privacy-card").document()
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    for section in (schema, *schema["$defs"].values()):
+        assert "Attributes" not in section["description"]
+        for name, field in section["properties"].items():
+            assert len(field["description"]) > 5, name
+    value = schema["$defs"]["Evidence"]["properties"]["undefended"]["description"]
+    assert value.endswith("and where this run has none.")  # the second line of the entry too

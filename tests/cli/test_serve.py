@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from hashlib import sha256
@@ -53,6 +54,20 @@ def test_the_command_serves_until_it_is_told_to_stop(run: Path, local: Path) -> 
     finally:
         process.kill()
         process.communicate()
+
+
+def test_an_http_port_in_use_is_bad_input(run: Path, local: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        local.write_text(f'serve: {{address: "127.0.0.1:0", http: {{address: "{address}"}}}}\n')
+        done = subprocess.run(
+            [sys.executable, "-m", "cutlayer", "serve", str(run), "--as", "bank", "--local", str(local), "--plaintext"],
+            capture_output=True, text=True, timeout=120, check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert f"cannot listen at serve.http.address {address}" in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
 
 
 CASES: dict[str, tuple[list[str], str]] = {

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from cutlayer import CutlayerError, LabelDPConfig, MaxNormConfig, VerticalRegressor
+from cutlayer import CutlayerError, LabelDPConfig, MaxNormConfig, VerticalClassifier, VerticalRegressor
 from tests.estimator.tables import ROWS, classifier, tables
 
 X, Y = tables()
@@ -173,3 +173,16 @@ def test_rows_to_predict(fitted, tables, message):
 def test_an_unknown_attack_of_an_audit(fitted):
     with pytest.raises(CutlayerError, match="unknown attack 'nrom'; did you mean 'norm'"):
         fitted.audit(["nrom"])
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, pd.NaT])
+def test_a_missing_label_is_named(missing):
+    labels = np.asarray(Y).astype(object)
+    labels[3] = missing
+    with pytest.raises(ValueError, match="a label in every row of y, got none in 1 rows, the first is row 3"):
+        VerticalClassifier(columns={"bank": [0], "shop": "rest"}, attacks=()).fit(X["shop"], labels)
+
+
+def test_a_mistyped_active_party_is_named_with_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'bank'"):
+        classifier(active="bnak").fit(X, Y)

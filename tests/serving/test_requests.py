@@ -19,7 +19,10 @@ from hypothesis.errors import Unsatisfiable
 
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import read_log
+from cutlayer.serving.online.body import parsed
+from cutlayer.serving.online.callers import Refused
 from cutlayer.serving.online.process import audit_path
+from cutlayer.serving.online.schema import PredictRequest
 from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.world import ACTIVE, ROWS, World, world
 
@@ -81,6 +84,26 @@ def test_bad_requests_get_a_message(plain: Path) -> None:
             assert (await post(served, b'{"ids": [1]}'))[0] == 200
 
     asyncio.run(check())
+
+
+WORDS = {
+    b'{"id": [1]}': ("id: unknown key; did you mean 'ids'?", "ids: missing"),
+    b'{"ids": []}': ("ids: expected a list of 1 or more, got []",),
+    b'{"ids": [1], "answer": "column"}': ("did you mean 'columns'?",),
+    b'{"ids": [': ("body: expected JSON with the keys ids, columns,",),
+    b"[1]": ("body: expected keys and values, got [1]",),
+    b'{"ids": ' + b"1" * 5000 + b"}": ("number out of range",),
+}
+
+
+@pytest.mark.parametrize("body", WORDS, ids=lambda body: body[:20].decode())
+def test_a_bad_body_is_said_in_the_words_of_the_errors_of_files(body: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        parsed(PredictRequest, body)
+    assert refused.value.status == 422
+    for words in WORDS[body]:
+        assert words in str(refused.value)
+    assert "Field required" not in str(refused.value)
 
 
 def test_a_body_of_ten_megabytes_is_refused_before_it_is_read(plain: Path) -> None:
@@ -182,8 +205,11 @@ def test_other_paths_methods_and_keys(plain: Path) -> None:
     async def check() -> None:
         async with world(plain, http={"callers": [CALLER]}) as served:
             good = {"Authorization": f"Bearer {KEY}"}
-            assert (await served.client.get("/nothing")).status_code == 404
-            assert (await served.client.get("/v1/predict")).status_code == 405
+            missing = await served.client.get("/nothing")
+            assert (missing.status_code, "got GET /nothing" in missing.json()["error"]) == (404, True)
+            other = await served.client.get("/v1/predict")
+            assert (other.status_code, other.headers["allow"]) == (405, "POST")
+            assert other.json()["error"] == "expected POST /v1/predict, got GET"
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": KEY}, {"X-API-Key": "\u00e9"}):
                 encoded = {name: value.encode() for name, value in headers.items()}
                 response = await served.client.post("/v1/predict", content=b'{"ids": [1]}', headers=encoded)

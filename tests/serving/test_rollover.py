@@ -118,6 +118,9 @@ def test_only_runs_of_the_folder_are_loaded(runs: Path, tmp_path: Path) -> None:
         async with world(runs / "old", (), runs_folder=runs) as served:
             for name in ("../old", "/etc", ".", "", "a/b", "..%2Fold"):
                 await admin(served, "load", 422, run=name)
+            refused = await admin(served, "load", 422, run="../old")
+            assert refused["error"].startswith("run: expected text of the form")
+            assert refused["error"].endswith("got '../old'")
             await admin(served, "load", 403, run="link")
             await admin(served, "load", 422, run="nothing")
         async with world(runs / "old", ()) as served:

@@ -18,7 +18,7 @@ from cutlayer.errors import RunFolderError
 from cutlayer.jobs.audit import with_attacks
 from cutlayer.serving.online.sample import ServedSample, read_sample, sample_path
 from cutlayer.serving.online.trained_party import TrainedParty
-from cutlayer.serving.served_audit import audit_served
+from cutlayer.serving.served_audit import audit_served, too_few
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import unserved
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
@@ -162,3 +162,21 @@ def test_without_samples_there_is_an_error(run: Path) -> None:
     assert TrainedParty.open(run, ACTIVE).folder.path == run
     with pytest.raises(RunFolderError, match="sample_rows"):
         audit_served(RunFolder.open(run), load_job(run / "job.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("truth", "words"),
+    [
+        (torch.tensor([0, 1, 0]), "got 3, 1 of the second class"),
+        (torch.tensor([0] * 30), "got 30, 0 of the second class"),
+        (torch.tensor([0] * 26 + [1] * 4), "got 30, 4 of the second class"),
+        (torch.tensor([0] * 25 + [1] * 5), ""),
+        (torch.tensor([2] * 15 + [1] * 15), ""),
+        (torch.arange(19.0), "got 19; serve"),
+        (torch.arange(20.0), ""),
+    ],
+)
+def test_few_served_rows_have_no_leak(truth: torch.Tensor, words: str) -> None:
+    """Of three rows, two of the attacks read every label by chance."""
+    found = too_few(truth)
+    assert (words in found) if words else not found

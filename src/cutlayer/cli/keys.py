@@ -210,6 +210,7 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
     from cutlayer.channel.address import check_fixed_port
     from cutlayer.config.load import read_yaml
     from cutlayer.config.names import party_name
+    from cutlayer.config.wording import did_you_mean
 
     try:
         entries = read_yaml(path)
@@ -220,7 +221,8 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
         address = str(entries["address"])
         check_fixed_port(address)
     except ConfigError as failure:
-        raise TrustError(f"{path}: {failure}") from None
+        near = "" if path.exists() else did_you_mean(path.name, [one.name for one in path.parent.glob("*.invite")])
+        raise TrustError(f"{path}: {failure}{near}") from None
     except (ValueError, KeyError):
         raise TrustError.expected(f"an invitation in {path}", "something else", "see keys invite") from None
     return federation, party, address, authority

@@ -22,6 +22,7 @@ from cutlayer.cli.organisation import (
     Timeout,
     organisation,
 )
+from cutlayer.cli.passive_outcome import show_outcome
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import (
     AllowModel,
@@ -34,11 +35,10 @@ from cutlayer.cli.run import (
     interruptible,
     keys_for,
 )
-from cutlayer.report.rounding import metric, plain
+from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
     from cutlayer.jobs.preflight import Check
-    from cutlayer.training.folder import RunFolder
 
 Out = Annotated[
     Path | None,
@@ -106,7 +106,7 @@ def party(
         return
     if name == own.job.active:
         raise typer.Exit(finish(ran, as_json=json))
-    show_outcome(ran, as_json=json)
+    show_outcome(ran, as_json=json, trail=own.links.trail)
 
 
 def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
@@ -122,25 +122,3 @@ def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
                 mark = "[yellow]warning[/]"
             console.print(mark, f"{check.name}:", plain(text), highlight=False, soft_wrap=True)
     return 0 if good else BAD_INPUT
-
-
-def show_outcome(ran: RunFolder, *, as_json: bool) -> None:
-    """Show what a passive party did, and what it measured of its own features."""
-    from cutlayer.results.audit import PassiveAudit
-
-    outcome, audit = ran.read_json("outcome.json"), PassiveAudit.read(ran.path / "audit.json")
-    if as_json:
-        emit({**outcome, **audit.model_dump(mode="json")})
-        return
-    console = Console()
-    console.print(
-        f"{outcome['party']}: {outcome['epochs']} epochs, run folder {ran.path}", highlight=False, markup=False
-    )
-    for item in outcome["evidence"]:
-        console.print(f"  {item['protection']}: {item['changed']} of {item['sent']} {item['unit']} changed")
-    for result in audit.features:
-        attack = f"{result.attack} {result.column}".strip()
-        value = f"{result.metric} {metric(result.value)}, without embedding {metric(result.baseline)}"
-        console.print(f"  {attack}, {result.release}: {value}", highlight=False, markup=False)
-    for skipped in audit.skipped:
-        console.print(f"  {skipped.label}: {skipped.reason}", highlight=False, markup=False)

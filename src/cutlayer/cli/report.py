@@ -38,8 +38,12 @@ For = Annotated[
 @app.command()
 def report(path: RunPath, markdown: Markdown = False, purpose: For = None, json: Json = False) -> None:
     """Write report.json and report.html of a run and print its tables, or write its privacy card."""
+    from cutlayer.cli.passive_outcome import show_outcome
     from cutlayer.training.folder import RunFolder
 
+    if purpose is None and RunFolder.open(path).of_passive:
+        show_outcome(RunFolder.open(path), as_json=json)
+        return
     if purpose is Purpose.DPIA:
         _card(RunFolder.open(path), as_json=json, as_markdown=markdown)
         return

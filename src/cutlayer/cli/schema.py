@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from cutlayer.cli.app import Json, app, emit
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_ENTRY = re.compile(r"^    (\w+): ", re.MULTILINE)
+_ATTRIBUTES = re.compile(r"\n+Attributes:\n(?P<entries>(?:    .*\n?|\n)*)")
 
 
 class Subject(StrEnum):
@@ -27,7 +32,7 @@ Of = Annotated[Subject, typer.Argument(help="job.yaml, or a file of results that
 def schema(of: Of = Subject.JOB, json: Json = False) -> None:
     """Print the JSON schema of job.yaml, for editors, or of a file of results."""
     del json  # the schema is JSON either way
-    emit(job_schema() if of is Subject.JOB else result_schema(of))
+    emit({"$schema": DIALECT, **described(job_schema() if of is Subject.JOB else result_schema(of))})
 
 
 def result_schema(of: Subject) -> dict[str, Any]:
@@ -45,6 +50,21 @@ def result_schema(of: Subject) -> dict[str, Any]:
         Subject.PRIVACY_CARD: PrivacyCard,
     }
     return kinds[of].model_json_schema(mode="serialization")
+
+
+def described(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with a description of each property: its entry among the attributes of the docstring of its class."""
+    for section in (schema, *schema.get("$defs", {}).values()):
+        text = section.get("description", "")
+        found = _ATTRIBUTES.search(text)
+        if found is None:
+            continue
+        section["description"] = (text[: found.start()] + text[found.end() :]).strip()
+        _, *parts = _ENTRY.split(found["entries"])
+        for name, entry in zip(parts[::2], parts[1::2], strict=True):
+            if name in section.get("properties", {}):
+                section["properties"][name].setdefault("description", " ".join(entry.split()))
+    return schema
 
 
 def job_schema() -> dict[str, Any]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
+from cutlayer.config.wording import did_you_mean
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.estimator.arguments import arguments_named, refuse_unknown
@@ -237,7 +238,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """Raise unless the active party is among the parties of the tables or columns."""
         active = self._active(named)
         if active not in named:
-            remedy = f"write {active!r}: None for a party that has labels alone"
+            near = did_you_mean(active, [*map(str, named)]).removeprefix("; ")
+            remedy = near or f"write {active!r}: None for a party that has labels alone"
             got = ", ".join(map(str, named)) or "none"
             raise ConfigError.expected(f"a table of {active}, the active party", f"tables of {got}", remedy)
 

@@ -17,6 +17,8 @@ from cutlayer.estimator.single_table import is_frame
 from cutlayer.training.keys import LENGTH
 
 _MISSING: Any = object()
+_ABSENT = frozenset({"NoneType", "NAType", "NaTType"})
+"""Types of a missing label; pandas' own compares with nothing, and another is a NaN."""
 
 
 class InputError(DataError, ValueError):
@@ -72,6 +74,7 @@ def checked(estimator: BaseEstimator, table: Any, labels: Any = _MISSING) -> Any
     table = validate_data(estimator, table, **arguments)
     column = column_or_1d(labels, warn=True)
     if is_classifier(estimator):
+        _check_labels(column)
         check_classification_targets(column)
     elif not np.isfinite(np.asarray(column, dtype=np.float64)).all():
         raise InputError.expected("finite numbers in y", "NaN or infinity")
@@ -80,6 +83,16 @@ def checked(estimator: BaseEstimator, table: Any, labels: Any = _MISSING) -> Any
     if len(column) != len(table):
         raise InputError.expected(f"as many labels as the {len(table):,} rows of X", f"{len(column):,} inconsistent")
     return table, np.asarray(column)
+
+
+def _check_labels(column: Any) -> None:
+    """Refuse labels that are missing, which scikit-learn would call a regression's or of an unknown type."""
+    if column.dtype != object:
+        return
+    missing = np.flatnonzero([type(value).__name__ in _ABSENT or value != value for value in column])
+    if len(missing):
+        got = f"none in {len(missing):,} rows, the first is row {missing[0]} (counted from 0)"
+        raise InputError.expected("a label in every row of y", got, "drop the rows without one")
 
 
 def checked_key(key: bytes | None) -> bytes | None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from cutlayer.config import FrozenModel
 from cutlayer.durable import write_whole
@@ -27,7 +27,7 @@ class Document(FrozenModel):
     title: ClassVar[str] = "results"
     """Name of the file in errors."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = Field(default=SCHEMA_VERSION, description="Version of the names and meanings of all fields.")
 
     @classmethod
     def read(cls, path: Path | str) -> Self:

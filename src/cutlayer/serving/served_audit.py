@@ -42,6 +42,8 @@ from cutlayer.training.trained import Run
 
 LABEL = "served"
 """Label of the results, as that of a run."""
+MIN_ROWS, MIN_OF_CLASS = 20, 5
+"""Rows below which an attack's ranking of the labels is by chance."""
 _NO_TABLE = "the labels of served rows are those of the active party's table, which cannot be read: {}"
 
 
@@ -117,8 +119,8 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
     except DataError as reason:
         return _none_of(party, _NO_TABLE.format(reason))
     rows, embeddings = torch.arange(len(truth)), sample.embeddings[torch.from_numpy(known)]
-    if len(rows) < 2 or bool((truth == truth[0]).all()):
-        return _none_of(party, "expected served rows with different labels, got none")
+    if lacking := too_few(truth):
+        return _none_of(party, lacking)
     run = _ServedRun(job, folder, trained.model.task, truth)
     auditor = Auditor(run.task, truth, rows, attacks.labels, job.active, job.train.seed)
     auditor.take(0, {job.active: [Step(0, 0, rows, embeddings={party: embeddings})]})
@@ -131,6 +133,18 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
         skipped=(*single.skipped, *whole.skipped),
         baselines=tuple(_with_columns(folder, baseline) for baseline in whole.baselines),
     )
+
+
+def too_few(truth: Tensor) -> str:
+    """Why these labels are too few to measure a leak on, of which chance alone would make 1; empty if they are not."""
+    wanted = f"expected {MIN_ROWS} served rows or more with a known label"
+    if truth.is_floating_point():
+        return "" if len(truth) >= MIN_ROWS else f"{wanted}, got {len(truth)}; serve more rows first"
+    counts = torch.bincount(truth, minlength=2).sort(descending=True).values.tolist()
+    if len(truth) >= MIN_ROWS and counts[1] >= MIN_OF_CLASS:
+        return ""
+    classes = f"{MIN_OF_CLASS} or more of each of two classes"
+    return f"{wanted}, {classes}, got {len(truth)}, {counts[1]} of the second class; serve more rows first"
 
 
 def _none_of(party: str, reason: str) -> RunAudit:

@@ -169,9 +169,16 @@ class RunFolder:
         """The summary of the run.
 
         Raises:
-            RunFolderError: the run has not ended, or its file is damaged.
+            RunFolderError: the run has not ended, is the part of a passive party, or its file is damaged.
         """
-        return Summary.read(self.path / _SUMMARY)
+        path = self.path / _SUMMARY
+        if path.exists():
+            return Summary.read(path)
+        if self.of_passive:
+            wanted, got = "the run folder of the active party, which has the results", f"a passive party's, {self.path}"
+            raise RunFolderError.expected(wanted, got, "`cutlayer report` shows what this party has")
+        got = f"one without summary.json at {self.path}"
+        raise RunFolderError.expected("a run that has ended", got, "the command that began it, with --resume, goes on")
 
     @property
     def audit(self) -> Audit:

@@ -124,5 +124,7 @@ class Callers:
             if hmac.compare_digest(hashed, caller.config.sha256):
                 match = caller
         if match is None:
-            raise Refused(401, "the key is not known")
+            raise Refused(
+                401, "expected the key of a caller in serve.http.callers, got another one; `cutlayer api-key` draws one"
+            )
         return match

@@ -31,6 +31,8 @@ _POLICY = (
 )
 _DIGITS = 18
 """More digits of a length than any body has, and fewer than Python refuses to read as a number."""
+_MAX_ASKED = 200
+"""Most characters of a request that an error repeats."""
 BODY_SECONDS = 10.0
 """Seconds within which the body of a request must arrive."""
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
@@ -282,5 +284,13 @@ async def _fault(_request: Request, failure: Exception) -> Response:
     return _problem(500, f"a fault of cutlayer itself: {type(failure).__name__}")
 
 
-async def _http_error(_request: Request, failure: Any) -> Response:
+async def _http_error(request: Request, failure: Any) -> Response:
+    asked = f"{request.method} {request.url.path}"[:_MAX_ASKED]
+    if failure.status_code == 404:
+        return _problem(404, f"expected a path of this service, got {asked}; /openapi.json lists them")
+    if failure.status_code == 405:
+        allowed = (failure.headers or {}).get("Allow", "another method")
+        response = _problem(405, f"expected {allowed} {request.url.path}"[:_MAX_ASKED] + f", got {request.method}")
+        response.headers["Allow"] = allowed
+        return response
     return _problem(failure.status_code, str(failure.detail))

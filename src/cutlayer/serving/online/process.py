@@ -173,16 +173,25 @@ async def serve_active(
         server = _uvicorn(active.app, private.serve)
         address = private.serve.http.address
         host = address.rpartition(":")[0]
-        serving = asyncio.create_task(server.serve())
+        serving = asyncio.create_task(_served(server))
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         if serving.done():
             serving.result()
-            raise ConfigError(f"cannot listen at {address}: it is in use, or not an address of this machine")
+            raise ConfigError(
+                f"cannot listen at serve.http.address {address}: it is in use, or not an address of this machine; "
+                "stop what listens there, or choose another port"
+            )
         port = server.servers[0].sockets[0].getsockname()[1]
         scheme = "https" if private.serve.http.certificate else "http"
         started({"party": party, "url": f"{scheme}://{host}:{port}", "listens_at": active.peers.address})
         await serving
+
+
+async def _served(server: Any) -> None:
+    # Where the address is taken, uvicorn logs the reason and raises SystemExit, which would end the event loop.
+    with suppress(SystemExit):
+        await server.serve()
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.errors import CutlayerError
+from cutlayer.serving.online.body import parsed
 from cutlayer.serving.online.callers import Caller, Refused
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
@@ -118,7 +119,4 @@ class Rollover:
 def _checked(kind: type[R], body: bytes, caller: Caller) -> R:
     if not caller.config.admin:
         raise Refused(403, f"{caller.config.name} is not an admin")
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as failure:
-        raise Refused(422, f"expected {', '.join(kind.model_fields)}, got {failure.error_count()} faults") from None
+    return parsed(kind, body)

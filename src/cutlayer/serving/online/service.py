@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from cutlayer.config import ServeConfig
 from cutlayer.errors import DataError
 from cutlayer.serving.online.answering import Outcome, Question, log_answers
+from cutlayer.serving.online.body import parsed
 from cutlayer.serving.online.callers import Caller, Refused
 from cutlayer.serving.online.features import ABSENT
 from cutlayer.serving.online.metrics import Metrics
@@ -60,7 +60,7 @@ class PredictionService:
         began = time.perf_counter()
         batcher = self.versions.current  # once: what is switched meanwhile does not concern this request
         model = batcher.model
-        request = _parsed(body)
+        request = parsed(PredictRequest, body)
         if len(request.ids) > self.config.http.max_rows:
             raise Refused(
                 413, f"expected at most {self.config.http.max_rows:,} ids in a request, got {len(request.ids):,}"
@@ -101,16 +101,6 @@ class PredictionService:
             got = f"{len(unknown)} of {len(ids)} ids that it does not, such as {shown}"
             raise Refused(404, f"expected ids that {model.active} has, got {got}; give their columns with the request")
         return question
-
-
-def _parsed(body: bytes) -> PredictRequest:
-    try:
-        return PredictRequest.model_validate_json(body)
-    except ValidationError as failure:
-        errors = failure.errors(include_url=False, include_input=False, include_context=False)
-        faults = [f"{'.'.join(map(str, error['loc'])) or 'body'}: {error['msg']}" for error in errors[:_SHOWN]]
-        more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
-        raise Refused(422, ascii("; ".join(faults))[1:-1][:1000] + more) from None
 
 
 def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:

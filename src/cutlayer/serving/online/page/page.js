@@ -1,6 +1,7 @@
 "use strict";
 const byId = (id) => document.getElementById(id);
 let key = "";
+let locked = false;  // the service asks for a key: no request is sent until one is entered
 
 function row(body, cells) {
   const line = body.insertRow();
@@ -21,7 +22,11 @@ async function ask(path, options = {}) {
   if (key) headers.Authorization = "Bearer " + key;
   const response = await fetch(path, { ...options, headers });
   const body = await response.json();
-  if (response.status === 401) byId("login").hidden = false;
+  if (response.status === 401) {
+    locked = true;
+    byId("login").hidden = false;
+    throw new Error(key ? "This key is not one of a caller of this service." : "This service asks for an API key: enter it below.");
+  }
   if (!response.ok) throw new Error(body.error || response.statusText);
   return body;
 }
@@ -55,10 +60,17 @@ function show(status) {
   for (const d of drift) row(byId("drift"), [d.of, d.psi === null ? "too few rows" : rounded(d.psi, 3), d.ks === null ? "–" : rounded(d.ks, 3), d.rows]);
 }
 
+let unreachable = false;
+
 async function refresh() {
+  if (locked) return;
   try {
     show(await ask("/v1/status"));
+    byId("service").hidden = false;
+    if (unreachable) say("");
+    unreachable = false;
   } catch (failure) {
+    unreachable = true;
     say(failure.message);
   }
 }
@@ -94,7 +106,8 @@ byId("try").addEventListener("submit", (event) => {
 byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   key = byId("key").value.trim();
-  byId("login").hidden = true;
+  locked = !key;
+  byId("login").hidden = !locked;
   refresh();
 });
 

@@ -1,0 +1,69 @@
+"""What a passive party has of a run between organisations: its releases, their price, and its own audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from cutlayer.cli.app import emit
+from cutlayer.report.rounding import metric, plain
+from cutlayer.results.metric_names import name_of
+
+if TYPE_CHECKING:
+    from cutlayer.results.audit import PassiveAudit
+    from cutlayer.training.folder import RunFolder
+
+
+def show_outcome(ran: RunFolder, *, as_json: bool = False, trail: Path | None = None) -> None:
+    """Show what a passive party did, what it cost, and what it measured of its own features.
+
+    Args:
+        ran: The party's run folder.
+        as_json: Whether to print JSON.
+        trail: Folder of the record of what left the party, where it is known.
+
+    Raises:
+        RunFolderError: a file of the folder is missing or damaged.
+    """
+    from cutlayer.results.audit import PassiveAudit
+
+    outcome, audit = ran.read_json("outcome.json"), PassiveAudit.read(ran.path / "audit.json")
+    if as_json:
+        emit({**outcome, **audit.model_dump(mode="json")})
+        return
+    lines = [f"{outcome['party']}: {outcome['epochs']} epochs, run folder {ran.path}"]
+    lines += (f"  {line}" for line in _measured(outcome, audit))
+    lines += (f"  {line}" for line in _cost(ran, outcome["party"]))
+    if trail is not None:
+        lines.append(f"  every message that left: cutlayer trail show {trail}")
+    for line in lines:
+        Console().print(plain(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def _measured(outcome: Mapping[str, Any], audit: PassiveAudit) -> Iterator[str]:
+    for item in outcome["evidence"]:
+        yield f"{item['protection']}: {item['changed']} of {item['sent']} {item['unit']} changed"
+    for result in audit.features:
+        attack = f"{result.attack} {result.column}".strip()
+        value = f"{name_of(result.metric)} {metric(result.value)}, without embedding {metric(result.baseline)}"
+        yield f"{attack}, {result.release}: {value}"
+    for skipped in audit.skipped:
+        yield f"{skipped.label}: {skipped.reason}"
+    if not (audit.features or audit.skipped):
+        yield "own columns: not attacked; `audit: {attacks: [inversion]}` in the private file does it in the next run"
+
+
+def _cost(ran: RunFolder, party: str) -> Iterator[str]:
+    """The ledger's totals; nothing where the folder has none."""
+    from cutlayer.accounting import Ledger
+
+    if not (ran.path / "ledger.json").exists():
+        return
+    totals = Ledger.from_json(ran.read_json("ledger.json")).totals
+    for total in totals:
+        yield f"guarantee: {total.statement}"
+    if not totals:
+        yield f"guarantee: none; nothing protects the features of {party}"
