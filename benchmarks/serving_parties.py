@@ -16,6 +16,7 @@ from cutlayer.demo import FOLDER
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.serving.online.process import serve_active, serve_passive
 from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer.training.process import keep_freed_memory
 from cutlayer.training.together import Keys
 
 ACTIVE, PASSIVES = "bank", ("census_office", "employer")
@@ -121,6 +122,7 @@ def start_parties(
 
 
 def _serve(run: Path, name: str, serve: Mapping[str, Any], message: Any) -> None:
+    keep_freed_memory()  # as the command line does
     private = validated(PrivateFile, {"serve": serve}, "party")
 
     def started(about: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ import torch
 from scipy.stats import ks_2samp
 
 from cutlayer.data.store import Store
-from cutlayer.serving.online.drift import MIN_ROWS, Reference, column_drift
+from cutlayer.serving.online.drift import MIN_ROWS, WAITING_ROWS, Reference, column_drift
 from cutlayer.serving.online.metrics import PassiveMetrics, shown_metrics
 from cutlayer.serving.online.passive import Answered
 from cutlayer.serving.online.trained_party import TrainedParty
@@ -76,6 +76,20 @@ def test_rows_are_counted_as_one_by_one() -> None:
     codes = Reference("c", np.arange(300.0) % 20, categories=True)
     codes.add(np.repeat(np.arange(25, dtype=np.int32), 20))
     assert codes.rows == 500
+
+
+@pytest.mark.parametrize("highest", [20, WAITING_ROWS - 1, WAITING_ROWS, 10**7])
+def test_codes_count_alike_however_high_they_are(highest: int) -> None:
+    codes = np.array([0, 3, highest])
+    shares = np.array([0.5, 0.3, 0.2])
+    reference = Reference("c", np.repeat(codes, (1000 * shares).astype(int)).astype(float), categories=True)
+    served = np.repeat([*codes, 1, highest + 1], [100, 200, 300, 150, 250]).astype(np.int32)
+    reference.add(DRAW.permutation(served))
+    reference.add(served[:0])
+    # The last interval has the codes that were not in training.
+    p, q = np.array([0.1, 0.2, 0.3, 0.4]), np.maximum([*shares, 0], 1e-4)
+    assert reference.rows == 1000
+    assert reference.psi == pytest.approx(((p - q) * np.log(p / q)).sum())
 
 
 def test_rows_of_a_store_count_as_their_columns(plain: Path) -> None:

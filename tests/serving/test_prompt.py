@@ -1,4 +1,4 @@
-"""A connection without a request is closed, so that none keeps callers away."""
+"""A connection without a request is closed, so that none keeps callers away; an answer is sent at once."""
 
 from __future__ import annotations
 
@@ -69,3 +69,61 @@ def test_a_head_that_comes_stops_the_wait(monkeypatch: pytest.MonkeyPatch) -> No
                 assert b"ok" in await reader.readuntil(b"ok")
 
     asyncio.run(check())
+
+
+class Recorded:
+    """A transport that records what is done with it."""
+
+    def __init__(self) -> None:
+        self.done: list[bytes | str] = []
+        self.closing = False
+
+    def write(self, data: bytes) -> None:
+        self.done.append(data)
+
+    def close(self) -> None:
+        self.done.append("closed")
+        self.closing = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+def test_what_is_written_in_one_turn_is_sent_at_once_and_before_the_end() -> None:
+    async def check() -> None:
+        recorded = Recorded()
+        joined = prompt.JoinedWrites(recorded, asyncio.get_running_loop())
+        for turn in ((b"head, ", b"body"), (b"next",)):
+            for part in turn:
+                joined.write(part)
+            await asyncio.sleep(0)
+        assert recorded.done == [b"head, body", b"next"]
+        assert not joined.is_closing()
+        joined.write(b"last")
+        joined.close()
+        joined.write(b"too late")
+        await asyncio.sleep(0)
+        assert recorded.done == [b"head, body", b"next", b"last", "closed"]
+
+    asyncio.run(check())
+
+
+def test_head_and_body_of_an_answer_are_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[bytes] = []
+    send = prompt.JoinedWrites._send
+
+    def recorded(self: prompt.JoinedWrites) -> None:
+        writes.append(b"".join(self._waiting))
+        send(self)
+
+    async def check() -> None:
+        async with connected() as (reader, writer):
+            writer.write(HEAD + b"\r\n")
+            await reader.readuntil(b"ok")
+
+    monkeypatch.setattr(prompt.JoinedWrites, "_send", recorded)
+    asyncio.run(check())
+    answers = [*filter(None, writes)]
+    assert len(answers) == 1
+    assert answers[0].startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answers[0].endswith(b"\r\n\r\nok")

@@ -315,6 +315,7 @@ def _uvicorn(app: Any, config: ServeConfig) -> Any:
             access_log=False,
             lifespan="off",
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=30,
             limit_concurrency=4096,
             ssl_certfile=http.certificate,

@@ -1,9 +1,9 @@
-"""HTTP connections that must begin a request in time."""
+"""HTTP connections that must begin a request in time, and send the head and body of an answer together."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -23,7 +23,7 @@ class PromptProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Start to wait for the first request."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", JoinedWrites(transport, self.loop)))
         self._wait()
 
     def data_received(self, data: bytes) -> None:
@@ -49,3 +49,38 @@ class PromptProtocol(HttpToolsProtocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+class JoinedWrites:
+    """A transport that sends all that is written to it in one turn of the event loop at once.
+
+    The server writes the head of an answer and its body apart. Each write is a system call that wakes the caller,
+    who can do nothing with a head alone.
+
+    Args:
+        transport: The transport of a connection; everything but writing and closing is left to it.
+        loop: Its event loop.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._waiting: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes at the end of this turn, in the order of the calls."""
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        self._waiting.append(data)
+
+    def close(self) -> None:
+        """Send what waits, then close the connection."""
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._transport.is_closing():
+            self._transport.write(b"".join(waiting))

