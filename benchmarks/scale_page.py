@@ -27,9 +27,7 @@ class Published:
         conditions: How all of it was measured, in sentences.
         sizes: Costs by side and rows.
         alignment: The sizes of `scale_alignment`.
-        parts: Results of `row_memory`: part, rows and `extra_mb`, and under `side` whether it is `before` or `after`
-            rows lay in files.
-        peaks: Peak memory by stage, in MB, of sizes that were measured again: rows, `side` as there, and `peaks`.
+        parts: Results of `row_memory`: part, rows and `extra_mb`.
     """
 
     memory: str
@@ -37,7 +35,6 @@ class Published:
     sizes: list[Size]
     alignment: list[dict[str, float]]
     parts: list[dict[str, Any]]
-    peaks: list[dict[str, Any]]
 
 
 def load(path: Path) -> Published:
@@ -48,7 +45,7 @@ def load(path: Path) -> Published:
         stages = {name: Stage(**stage) for name, stage in size.pop("stages").items()}
         sizes.append(Size(**size, stages=stages))
     ordered = sorted(sizes, key=lambda size: (size.side, size.rows))
-    return Published(raw["memory"], raw["conditions"], ordered, raw["alignment"], raw["parts"], raw["peaks"])
+    return Published(raw["memory"], raw["conditions"], ordered, raw["alignment"], raw["parts"])
 
 
 def save(path: Path, published: Published) -> None:
@@ -115,10 +112,8 @@ def page(published: Published) -> str:
         sums=sums,
         aligned=aligned,
         slope=f"{_slope(alignment):.2f}",
-        encode=f"{ours[-1].stages['encode'].peak_mb:,.0f}",
         largest=f"{max(stage.peak_mb for stage in ours[-1].stages.values()):,.0f}",
         parts=_parts(published.parts),
-        again=_again(published.peaks),
     )
     return wrapped(text)
 
@@ -129,30 +124,15 @@ def _slope(alignment: list[dict[str, float]]) -> float:
 
 
 def _parts(parts: list[dict[str, Any]]) -> str:
-    """Memory of the parts of a run before and after, at each number of rows."""
+    """Memory of the parts of a run at each number of rows."""
     counts = sorted({part["rows"] for part in parts})
-    cells = {(part["part"], part["rows"], part["side"]): f"{part['extra_mb']:,.0f}" for part in parts}
-    columns = [(rows, side) for rows in counts for side in ("before", "after")]
-    head = " | ".join(f"{rows:,}, {side}" for rows, side in columns)
+    cells = {(part["part"], part["rows"]): f"{part['extra_mb']:,.0f}" for part in parts}
+    head = " | ".join(f"{rows:,}" for rows in counts)
     lines = [
-        f"| {name} | {' | '.join(cells.get((name, *column), '–') for column in columns)} |"
+        f"| {name} | {' | '.join(cells.get((name, rows), '–') for rows in counts)} |"
         for name in dict.fromkeys(part["part"] for part in parts)
     ]
-    return "\n".join([f"| part | {head} |", f"|---|{'---|' * len(columns)}", *lines])
-
-
-def _again(peaks: list[dict[str, Any]]) -> str:
-    """Peak memory of each stage before and after."""
-    columns = ("rows of each table", "labels, split and predictions", *STAGES)
-    head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
-    where = {"before": "in memory", "after": "in files"}
-    rows = [
-        f"| {size['rows']:,} | {where[size['side']]} | "
-        + " | ".join(f"{size['peaks'][name]:.0f}" if name in size["peaks"] else "–" for name in STAGES)
-        + " |"
-        for size in peaks
-    ]
-    return "\n".join([head, *rows])
+    return "\n".join([f"| part | {head} |", f"|---|{'---|' * len(counts)}", *lines])
 
 
 def _table(sizes: list[Size], attribute: str, form: str) -> str:
@@ -202,26 +182,17 @@ it: the system drops them when it needs room.
 
 ![Memory](figures/scale-memory.svg)
 
-The libraries take 390 MB of it. This was measured before labels, the split and predictions lay in files: at the most
-rows encoding took {encode} MB and the largest stage {largest} MB. Since then these lie in mapped files where they have
-64 MB or more, as digests and orders did, and are read a million rows at a time. See [how memory is
-bounded](../how-to/large-tables.md#memory). The same stages, measured again:
+The libraries take some 400 MB of it; the largest stage took {largest} MB at {last} rows. Whatever has an entry
+for each row lies in a mapped file where it has 16 MB or more, and is read a million rows at a time. See [how memory
+is bounded](../how-to/large-tables.md#memory).
 
-{again}
-
-Eight bytes for each of the eight million common rows of tables of ten million are 61 MB, just below the size from
-which on they lie in a file: five such arrays are in memory at this size, and in files at a larger one. All results of
-both runs of ten million rows are the same to the last bit. A hundred million rows have not been measured again.
-
-What grew with them has been, part by part: `python -m benchmarks row_memory --rows 9000000` measures the parts of a run
-that have an entry for each row, after what they read was put into files. This is the largest anonymous memory above
-that before the part, in MB, by the number of rows of the part. Tables of a hundred million rows have 80 million common
-rows, and 16 million test rows.
+`python -m benchmarks row_memory --rows 9000000` measures the parts of a run that have an entry for each row. This is
+the largest anonymous memory above that before the part, in MB, by the number of rows of the part. Tables of a hundred
+million rows have 80 million common rows, and 16 million test rows.
 
 {parts}
 
-What a part takes after is the memory of a million rows, or of a part of them that is put into order, and of the arrays
-below 64 MB.
+What a part takes is the memory of a million rows, or of a part of them that is put into order.
 
 Rows are put into order as rows of a fixed width, a category as the number of its value: 108 bytes for each row of the
 passive party. A column with more than four times `max_codes` values is ordered as text; this is not measured here.
