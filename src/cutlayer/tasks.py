@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from cutlayer import row_arrays
 from cutlayer.config.job import TaskKind
-from cutlayer.errors import Diverged
+from cutlayer.config.wording import did_you_mean
+from cutlayer.errors import ConfigError, Diverged
 from cutlayer.kernels.forward_correction import forward_corrected_loss, informative_loss
 from cutlayer.kernels.held_out_metrics import Ranking, accuracy, log_loss, r2_and_mae
 from cutlayer.kernels.row_tensors import doubles, where_equal
@@ -39,6 +40,8 @@ class Task:
             metrics are of the true labels.
         class_weights: Weight of each class in the loss, float32 (classes,), of mean 1 over the training rows; `None`
             where all weigh the same. Only `loss` reads it.
+        positive: Code of the class that a binary task calls positive, 0 or 1. Only scores that people and programs
+            read, and metrics of one class, are of it: codes, logits, losses and draws of labels do not depend on it.
         likelihood: Probability of each label of one batch by the true class, float64 (n, classes), where labels are
             drawn in stages; `None` elsewhere. Only `loss` reads it, and then no labels.
         row_weights: Weights of the rows of one batch in the loss, float32 (n,); `None` where all weigh the same.
@@ -52,6 +55,7 @@ class Task:
     class_weights: Tensor | None = field(default=None, compare=False, repr=False)
     row_weights: Tensor | None = field(default=None, compare=False, repr=False)
     likelihood: Tensor | None = field(default=None, compare=False, repr=False)
+    positive: int = 1
 
     @classmethod
     def fitted(cls, kind: TaskKind, classes: tuple[str, ...], training: Tensor) -> Task:
@@ -60,6 +64,26 @@ class Task:
             return cls(kind, classes)
         targets = doubles(training)
         return cls(kind, classes, float(targets.mean()), float(targets.std(correction=0)) or 1.0)
+
+    def calling(self, positive: str | None, owner: str) -> Task:
+        """The task with a class of this name as the positive one.
+
+        Args:
+            positive: Name of the class; `None` for the greater of the two labels.
+            owner: Name of the party that states it.
+
+        Raises:
+            ConfigError: the task is not binary, or has no such class.
+        """
+        if positive is None:
+            return self
+        where = f"parties.{owner}.positive"
+        if self.kind != "binary":
+            raise ConfigError.expected(f"{where} in a task: binary alone", self.kind, "leave it out")
+        if positive not in self.classes:
+            near = did_you_mean(positive, [*self.classes]).removeprefix("; ")
+            raise ConfigError.expected(f"{where} as one of the labels {', '.join(self.classes)}", repr(positive), near)
+        return replace(self, positive=self.classes.index(positive))
 
     def balanced(self, training: Tensor) -> Task:
         """The task with weights by which every class has the same part in the loss.

@@ -60,11 +60,18 @@ def test_the_positive_class_is_stated_and_words_that_look_reversed_are_named(pla
     relabelled(folder / "bank.csv", {"0": ("no",), "1": ("Yes",)})
     result = place.call("init", folder, "--apart", "--yes")
     assert "positive class: no (" in result.out
-    assert "warning default: the positive class is 'no', the greater of the two labels, and not 'Yes'" in result.out
+    assert "warning default: the positive class is 'no', the greater of the two labels; if that is" in result.out
     for name, stated in (("bank", True), ("telco", False)):
         private = folder / f"{name}.yaml"
         half = place.call("check", folder / "job.yaml", "--as", name, "--local", private).out
-        assert ("positive class: no (" in half, "write 0 and 1" in half, "Yes" in half) == (stated,) * 3
+        assert ("positive class: no (" in half, "write positive:" in half, "Yes" in half) == (stated,) * 3
+    (folder / "bank.yaml").write_text((folder / "bank.yaml").read_text() + "positive: Yes\n")
+    half = place.call("check", folder / "job.yaml", "--as", "bank", "--local", folder / "bank.yaml")
+    assert ("positive class: Yes (" in half.out, "write positive:" in half.out) == (True, False)
+    (folder / "bank.yaml").write_text((folder / "bank.yaml").read_text().replace("positive: Yes", "positive: yes"))
+    half = place.call("check", folder / "job.yaml", "--as", "bank", "--local", folder / "bank.yaml")
+    assert half.code == 2
+    assert "bank.positive as one of the labels Yes, no, got 'yes'; did you mean 'Yes'?" in half.out
     relabelled(folder / "bank.csv", {"no": ("no",), "Yes": ("yes",)})
     (folder / "job.yaml").unlink()
     (folder / "bank.yaml").unlink()
@@ -72,7 +79,7 @@ def test_the_positive_class_is_stated_and_words_that_look_reversed_are_named(pla
     assert "warning" not in place.call("init", folder, "--yes").out
     checked = " ".join(place.call("check", folder / "job.yaml").out.split())
     assert "positive class yes (" in checked
-    assert "write 0 and 1" not in checked
+    assert "write positive:" not in checked
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from cutlayer.serving.online.trained_party import TrainedParty
+from tests.serving.runs import unserved
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, ROWS, offline, probabilities, world
 
 IDS = [3, 77, 12, 140, 0, 55]
@@ -26,6 +28,23 @@ def test_all_parties_equal_the_offline_prediction(plain: Path) -> None:
             assert subset["contributed"] == [ACTIVE, *PASSIVES]
             expected = TrainedParty.open(plain, ACTIVE).utility[frozenset()]
             assert subset["expected"]["value"] == expected.metrics["auc"]
+
+    asyncio.run(check())
+
+
+def test_probabilities_are_of_the_class_that_the_run_calls_positive(plain: Path, tmp_path: Path) -> None:
+    run = unserved(plain, tmp_path / "run")
+    record = run / "checkpoint" / ACTIVE / "model.json"
+    model = json.loads(record.read_text())
+    model["task"]["positive"] = 0
+    record.write_text(json.dumps(model))
+
+    async def check() -> None:
+        async with world(run) as served:
+            answer = await served.predict(IDS)
+            np.testing.assert_allclose(probabilities(answer), 1 - offline(plain, IDS), atol=1e-6)
+            schema = (await served.client.get("/v1/schema")).json()
+            assert (schema["classes"].index(schema["positive"]), len(schema["classes"])) == (0, 2)
 
     asyncio.run(check())
 

@@ -77,3 +77,18 @@ def test_a_regression_has_its_error_and_its_groups() -> None:
     assert [group.rows for group in found.bins] == [10] * BINS
     assert np.allclose([group.predicted - group.observed for group in found.bins], 1.0)
     assert not found.confusions
+
+
+def test_the_positive_class_is_the_one_that_the_job_names() -> None:
+    """The same model and rows, measured as a model of the other class."""
+    logits = torch.tensor([-3.0, -2.0, 0.5, -1.0, 1.0])[:, None]
+    labels = torch.tensor([0, 0, 0, 1, 1])
+    named = quality(BINARY.calling("no", "bank"), logits, labels, positive_share=0.6)
+    other = quality(BINARY, -logits, 1 - labels, positive_share=0.6)
+    assert named.metrics == pytest.approx(dict(other.metrics))
+    for group, same in zip(named.bins, other.bins, strict=True):
+        assert (group.observed, group.rows) == (same.observed, same.rows)
+        assert group.predicted == pytest.approx(same.predicted)
+    for here, there in zip(named.confusions, other.confusions, strict=True):
+        assert here.counts == tuple(row[::-1] for row in there.counts[::-1])  # the rows and columns keep their classes
+    assert named.metrics["average_precision"] != quality(BINARY, logits, labels).metrics["average_precision"]

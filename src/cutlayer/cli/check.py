@@ -94,7 +94,7 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
         yield "imports", f"{path} for {where}"
     for column in result.columns:
         if column.classes and column.distinct is not None:
-            title, classes = listed_classes(column.classes, column.distinct)
+            title, classes = listed_classes(column.classes, column.distinct, column.positive)
             yield title, escape(classes)
     seconds = f"{result.seconds_per_epoch:,.{0 if result.seconds_per_epoch >= 10 else 2}f} s an epoch"
     yield "time", f"{seconds}, by three steps timed on {times(result.threads, 'thread')}"

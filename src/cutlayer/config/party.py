@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.device import DeviceName
@@ -20,6 +20,13 @@ from cutlayer.config.table import FeaturesConfig, TableConfig
 Role = Literal["active", "passive"]
 OnAbsent = Literal["stop", "wait", "continue"]
 MAX_SERVING = 1_000_000
+
+
+def _label_text(value: object) -> object:
+    """A label as the tables' own text for it: YAML reads 0 as a number and true as a boolean."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
 
 
 class GatesConfig(FrozenModel):
@@ -139,6 +146,7 @@ class PrivatePart(FrozenModel):
         table: File of the party's rows.
         id: Name of the id column, or `@row` for row numbers; or columns with the normal form of their values.
         label: Name of the label column, at the active party.
+        positive: The label that a binary task calls positive, at the active party; `None` for the greater one.
         weight: Name of the column of the rows' weights in the loss, at the active party.
         features: Columns that are features, and their encoding.
         privacy: Settings of each protection, by name; and of the budget, and of the condition `label_free`.
@@ -159,6 +167,7 @@ class PrivatePart(FrozenModel):
     table: TableConfig | None = None
     id: IdConfig | None = None
     label: str | None = None
+    positive: Annotated[str, BeforeValidator(_label_text)] | None = None
     weight: str | None = None
     features: FeaturesConfig = FeaturesConfig()
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)

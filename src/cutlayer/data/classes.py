@@ -62,29 +62,31 @@ def reversed_words(names: Sequence[str]) -> str:
     """A sentence on two classes of which the positive one reads as the negative one; empty otherwise.
 
     >>> reversed_words(["Yes", "no"])
-    "the positive class is 'no', the greater of the two labels, and not 'Yes'; if that is reversed, write 0 and 1"
+    "the positive class is 'no', the greater of the two labels; if that is reversed, write positive: 'Yes'"
     """
     if len(names) != 2 or _fold(names[0]) not in _POSITIVE or _fold(names[1]) not in _NEGATIVE:
         return ""
     return (
-        f"the positive class is {names[1]!r}, the greater of the two labels, and not {names[0]!r}; if that is "
-        "reversed, write 0 and 1"
+        f"the positive class is {names[1]!r}, the greater of the two labels; if that is reversed, write "
+        f"positive: {names[0]!r}"
     )
 
 
-def listed_classes(rows: Mapping[str, int], distinct: int) -> tuple[str, str]:
+def listed_classes(rows: Mapping[str, int], distinct: int, positive: str | None = None) -> tuple[str, str]:
     """Title and text of the classes, for a terminal: of two the positive one first.
 
     Args:
         rows: Number of rows of the first classes, in ascending order.
         distinct: Number of all classes.
+        positive: The class that the job calls positive; `None` for the greater of two.
 
     >>> listed_classes({"Yes": 580, "no": 4360}, 2)
     ('positive class', 'no (4,360 rows); the other: Yes (580)')
     """
     if distinct == 2:
-        (other, fewer), (positive, count) = rows.items()
-        return "positive class", f"{_plain(positive)} ({count:,} rows); the other: {_plain(other)} ({fewer:,})"
+        pairs = [*rows.items()]
+        (other, fewer), (named, count) = pairs[::-1] if positive == pairs[0][0] else pairs
+        return "positive class", f"{_plain(named)} ({count:,} rows); the other: {_plain(other)} ({fewer:,})"
     more = f" and {distinct - len(rows):,} more" if distinct > len(rows) else ""
     shown = ", ".join(f"{_plain(name)} ({count:,})" for name, count in rows.items())
     return "classes", f"{distinct:,}: {shown}{more}"

@@ -168,16 +168,20 @@ class PartyTable:
         """
         return self._table.take(name, positions)
 
-    def profiles(self, party: str, *, rare_are_odd: bool) -> tuple[ColumnProfile, ...]:
+    def profiles(self, party: str, *, rare_are_odd: bool, positive: str | None = None) -> tuple[ColumnProfile, ...]:
         """What each column was taken for; of a table that is read in batches, by its first 131,072 rows.
 
         Args:
             party: Name of the owner.
             rare_are_odd: Whether to note columns of rare categories, which some bottom models are made for.
+            positive: The label that the job calls positive; `None` where it names none.
         """
         table = next(self._table.batches())
         label, task = self.label, self._task
-        return tuple(column_profiles(party, table, self._features, label, self.where, task, rare_are_odd=rare_are_odd))
+        found = column_profiles(
+            party, table, self._features, label, self.where, task, rare_are_odd=rare_are_odd, positive=positive
+        )
+        return tuple(found)
 
     def values(self, name: str) -> pa.ChunkedArray:
         """Values of any column, in the table's own order.

@@ -52,6 +52,7 @@ class ColumnProfile(FrozenModel):
         notes: What is odd about it, each with a remedy.
         classes: Number of rows of the label's first ten classes, in ascending order; in batches, of the rows that were
             profiled. Empty for a feature or a target of a regression.
+        positive: The label that the job calls positive; `None` where it names none.
     """
 
     party: str
@@ -63,6 +64,7 @@ class ColumnProfile(FrozenModel):
     missing: int
     notes: tuple[str, ...] = ()
     classes: Mapping[str, int] = Field(default_factory=dict)
+    positive: str | None = None
 
 
 def column_profiles(
@@ -74,6 +76,7 @@ def column_profiles(
     task: TaskKind = "binary",
     *,
     rare_are_odd: bool = True,
+    positive: str | None = None,
 ) -> Iterator[ColumnProfile]:
     """Profile the feature columns and the label of a party's own table.
 
@@ -85,6 +88,7 @@ def column_profiles(
         where: Name of the table, for error messages.
         task: Kind of the labels.
         rare_are_odd: Whether to note columns of rare categories.
+        positive: The label that the job calls positive; `None` where it names none.
     """
     labels = None if label is None else table.column(label)
     stated = {*features.categorical, *features.vocabulary}
@@ -93,10 +97,12 @@ def column_profiles(
         kind = "category" if name in stated else kind_of(name, column.type, where)
         yield _profile(party, name, column, kind, labels, meant=name in stated, rare_is_odd=rare_are_odd)
     if label is not None and labels is not None:
-        yield label_profile(party, label, labels, task, where)
+        yield label_profile(party, label, labels, task, where, positive)
 
 
-def label_profile(party: str, name: str, column: pa.ChunkedArray, task: TaskKind, where: str) -> ColumnProfile:
+def label_profile(
+    party: str, name: str, column: pa.ChunkedArray, task: TaskKind, where: str, positive: str | None = None
+) -> ColumnProfile:
     """Profile a label column, with the classes that it has.
 
     Args:
@@ -105,6 +111,7 @@ def label_profile(party: str, name: str, column: pa.ChunkedArray, task: TaskKind
         column: Its values.
         task: Kind of the labels.
         where: Name of the table, for error messages.
+        positive: The label that the job calls positive; `None` where it names none.
 
     Raises:
         DataError: classes that have no text.
@@ -113,9 +120,10 @@ def label_profile(party: str, name: str, column: pa.ChunkedArray, task: TaskKind
     if task == "regression":
         return _described(party, name, column, kind, "label", ())
     rows = class_rows(column, where)
-    notes = (spelt_differently([*rows]), reversed_words([*rows])) if is_text(decoded(column).type) else ()
+    reverse = reversed_words([*rows]) if positive is None else ""
+    notes = (spelt_differently([*rows]), reverse) if is_text(decoded(column).type) else ()
     described = _described(party, name, column, kind, "label", tuple(filter(None, notes)))
-    return described.model_copy(update={"classes": dict(islice(rows.items(), SHOWN))})
+    return described.model_copy(update={"classes": dict(islice(rows.items(), SHOWN)), "positive": positive})
 
 
 def _profile(

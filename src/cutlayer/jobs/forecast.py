@@ -151,7 +151,9 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
     profiles = tuple(
         profile
         for name, table in tables.items()
-        for profile in table.profiles(name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)))
+        for profile in table.profiles(
+            name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive
+        )
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
     positions = _common(tables)
@@ -221,6 +223,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
     if active.labels is None:
         raise DataError(f"{job.active} is the active party and needs a label column")
     task = Task.fitted(job.task, active.labels.classes, active.labels.values)
+    task.calling(job.parties[job.active].positive, job.active)  # which raises where there is no such label
     empty = [name for name in job.passives if prepared[name].store is None]
     if empty:
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")

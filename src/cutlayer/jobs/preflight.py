@@ -19,6 +19,7 @@ from cutlayer.jobs.execute import Options
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.models import suits_rare_categories
 from cutlayer.parties.device import described, device_of
+from cutlayer.tasks import Task
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.together import open_table
 
@@ -96,10 +97,14 @@ def _exposed(job: Job, name: str) -> str:
 def _columns(job: Job, name: str, columns: list[Check], cautions: list[Check]) -> str:
     """Rows of a party's table; adds what each column is taken for to the columns, and what is odd to the cautions."""
     table = open_table(job, name, {})
-    for column in table.profiles(name, rare_are_odd=not suits_rare_categories(job.bottom_of(name))):
+    for column in table.profiles(
+        name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive
+    ):
+        if column.role == "label":
+            Task(job.task, tuple(column.classes)).calling(column.positive, name)  # raises where there is no such label
         columns.append(Check(f"column {column.name}", _taken_for(column)))
         if column.classes and column.distinct is not None:
-            columns.insert(0, Check(*listed_classes(column.classes, column.distinct)))
+            columns.insert(0, Check(*listed_classes(column.classes, column.distinct, column.positive)))
         cautions += [Check(f"column {column.name}", note, caution=True) for note in column.notes]
     everything = np.arange(table.rows)
     store = table.prepare(everything, everything).store

@@ -46,7 +46,9 @@ def summary_of(
     bounds = interval(task, active.logits, active.labels, job.train.seed)
     return Summary(
         run=_run(job, folder, trained, threads, reproducible=reproducible),
-        task=TaskInfo(kind=task.kind, classes=task.classes, positive_share=active.positive_share),
+        task=TaskInfo(
+            kind=task.kind, classes=task.classes, positive_share=active.positive_share, positive=task.positive
+        ),
         data=DataInfo(common=sum(sizes.values()), **sizes),
         parties=tuple(_party(job, name, trained) for name in job.parties),
         utility=UtilityResult(metric=task.metric, rows=(ModelUtility.of(run, active.metrics, bounds),)),

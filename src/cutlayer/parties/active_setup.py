@@ -71,7 +71,10 @@ class ActiveSetup:
         self.truth, self.label_kind = prepared.labels.values, prepared.labels.kind
         training = self.truth_of(self._train)
         self.task = Task.fitted(job.task, prepared.labels.classes, training)
-        self.positive_share = number_equal(training, 1) / len(training) if self.task.kind == "binary" else None
+        self.task = self.task.calling(job.parties[local.name].positive, local.name)
+        self.positive_share = (
+            number_equal(training, self.task.positive) / len(training) if self.task.kind == "binary" else None
+        )
         self.inputs = self.store.columns.inputs if self.store else Inputs()
         self._build(prepared, widths, ports.values())
         self._protect_labels(prepared, training)

@@ -150,11 +150,13 @@ class TaskInfo(FrozenModel):
         kind: binary, multiclass or regression.
         classes: names of the classes; none for regression.
         positive_share: share of positive training rows of a binary task.
+        positive: code of the positive class of a binary task.
     """
 
     kind: TaskKind
     classes: tuple[str, ...] = ()
     positive_share: Number = None
+    positive: int = 1
 
 
 class DataInfo(FrozenModel):

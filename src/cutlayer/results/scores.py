@@ -54,13 +54,13 @@ def as_columns(task: Task, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np
     """
     if task.kind == "regression":
         return predicted[:, np.newaxis]
-    return predicted[:, 1:] if task.kind == "binary" else predicted
+    return predicted[:, [task.positive]] if task.kind == "binary" else predicted
 
 
 class ScoreWriter:
     """Writes predictions piece by piece.
 
-    The columns are `id` with the ids as the table has them; `probability` of the second class of a binary task,
+    The columns are `id` with the ids as the table has them; `probability` of the positive class of a binary task,
     `probability_CLASS` for each class of a multi-class task, or `value` of a regression, float64; and `contributed`,
     the list of the parties whose features the prediction rests on. CSV has no lists: their names are separated by
     spaces, which no name holds. Its numbers are as short as possible without loss, and its texts are quoted.

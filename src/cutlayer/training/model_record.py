@@ -29,6 +29,7 @@ class TrainedTask(Document):
         labels: Type of the labels in the table.
         center: As in `Task`.
         scale: As in `Task`.
+        positive: As in `Task`.
     """
 
     kind: TaskKind
@@ -36,11 +37,12 @@ class TrainedTask(Document):
     labels: LabelKind = "text"
     center: float = 0.0
     scale: float = 1.0
+    positive: int = 1
 
     @property
     def task(self) -> Task:
         """The task, to predict and evaluate with."""
-        return Task(self.kind, self.classes, self.center, self.scale)
+        return Task(self.kind, self.classes, self.center, self.scale, positive=self.positive)
 
 
 class ModelRecord(Document):
@@ -102,7 +104,12 @@ def record_active(folder: RunFolder, party: ActiveParty) -> None:
         rows=len(party.setup.truth),
         widths=party.setup.widths,
         task=TrainedTask(
-            kind=task.kind, classes=task.classes, labels=party.setup.label_kind, center=task.center, scale=task.scale
+            kind=task.kind,
+            classes=task.classes,
+            labels=party.setup.label_kind,
+            center=task.center,
+            scale=task.scale,
+            positive=task.positive,
         ),
     )
     record.write(record_path(folder, party.local.name))

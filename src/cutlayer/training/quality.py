@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | None = None) -> Quality:
     """Measure a model on held-out rows.
 
-    A binary model is measured by the probability of its second class, a multi-class one by that of the class that it
+    A binary model is measured by the probability of its positive class, a multi-class one by that of the class that it
     predicts. The calibration error is the mean over the rows of |observed - predicted| of their group (ECE with groups
     of equal size).
 
@@ -45,7 +45,8 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
         targets = computed(rows, np.float64, lambda part: truth[part])
         return Quality(metrics={"rmse": float(np.sqrt(np.mean(squares)))}, bins=_bins(predicted, targets))
     if task.kind == "binary":
-        scores, hits = predicted[:, 1], computed(rows, np.bool_, lambda part: truth[part] == 1)
+        scores = predicted[:, task.positive]
+        hits = computed(rows, np.bool_, lambda part: truth[part] == task.positive)
     else:
         scores = computed(rows, np.float64, lambda part: predicted[part].max(axis=1))
         hits = computed(rows, np.bool_, lambda part: predicted[part].argmax(axis=1) == truth[part])
@@ -102,12 +103,13 @@ def _confusions(
     if positive_share is not None:
         thresholds["the share of positive training rows"] = positive_share
     for basis, threshold in thresholds.items():
-        counts = _counts(truth, partial(_above, predicted[:, 1], threshold), 2)
+        counts = _counts(truth, partial(_called, predicted[:, task.positive], threshold, task.positive), 2)
         yield Confusion(threshold=threshold, basis=basis, counts=counts)
 
 
-def _above(scores: Floats, threshold: float, part: slice) -> npt.NDArray[np.bool_]:
-    return scores[part] >= threshold
+def _called(scores: Floats, threshold: float, positive: int, part: slice) -> npt.NDArray[np.int64]:
+    """Codes of the predicted classes: the positive one from the threshold, else the other."""
+    return np.where(scores[part] >= threshold, positive, 1 - positive)
 
 
 def _counts(

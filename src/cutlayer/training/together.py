@@ -148,6 +148,8 @@ def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
         raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
     if party.role == "passive" and party.label is not None:
         raise ConfigError.expected(f"no parties.{name}.label", party.label, "only the active party holds labels")
+    if party.role == "passive" and party.positive is not None:
+        raise ConfigError.expected(f"no parties.{name}.positive", party.positive, "only the active party holds labels")
     if party.role == "passive" and party.weight is not None:
         raise ConfigError.expected(f"no parties.{name}.weight", party.weight, "only the active party weighs rows")
     return PartyTable(

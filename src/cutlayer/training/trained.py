@@ -69,7 +69,8 @@ class Run:
     def task(self) -> Task:
         """The task with its classes and target scale."""
         classes = self.folder.summary.task.classes if self._classes is None else self._classes
-        return Task.fitted(self.job.task, classes, rows_of(self.truth, self.training))
+        task = Task.fitted(self.job.task, classes, rows_of(self.truth, self.training))
+        return task.calling(self.job.parties[self.job.active].positive, self.job.active)
 
     @cached_property
     def stores(self) -> dict[str, Store]:

@@ -71,7 +71,9 @@ def _logits(folder: RunFolder, task: Task) -> Tensor:
     scores = torch.from_numpy(np.stack([table.column(name).to_numpy() for name in names], axis=1))
     if task.kind == "regression":
         return (scores - task.center) / task.scale
-    return torch.logit(scores, eps=1e-15) if task.kind == "binary" else scores.clamp_min(1e-300).log()
+    if task.kind == "binary":  # logits are of the second class, whichever the scores are of
+        return torch.logit(scores, eps=1e-15) * (1 if task.positive else -1)
+    return scores.clamp_min(1e-300).log()
 
 
 def _values(job: Job, folder: RunFolder, party: str, column: str) -> npt.NDArray[np.str_]:

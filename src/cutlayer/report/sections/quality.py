@@ -11,6 +11,7 @@ from cutlayer.report.svg import padded
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.quality import CalibrationBin, Confusion
 from cutlayer.results.report import Report
+from cutlayer.results.run import TaskInfo
 
 MAX_CLASSES = 10
 """Classes whose confusion matrix fits a terminal."""
@@ -40,10 +41,10 @@ def quality(report: Report) -> Section | None:
         (Column("What it is", "text", page_only=True), lambda row: row[2]),
     )
     blocks: list[Block] = [Paragraph(lead, "lead"), metrics, *_calibration(report)]
-    blocks += [_confusion(matrix, report.task.classes) for matrix in measured.confusions]
+    blocks += [_confusion(matrix, report.task) for matrix in measured.confusions]
     brief: list[Block] = [Paragraph(lead), metrics]
     if len(report.task.classes) <= MAX_CLASSES:
-        brief += [_confusion(matrix, report.task.classes, brief=True) for matrix in measured.confusions[:1]]
+        brief += [_confusion(matrix, report.task, brief=True) for matrix in measured.confusions[:1]]
     return Section("quality", "Ranking, calibration and errors", blocks, brief, "Quality")
 
 
@@ -77,10 +78,11 @@ def _tip(group: CalibrationBin) -> str:
     return f"predicted {metric(group.predicted)}, observed {metric(group.observed)}, {count(group.rows)} rows"
 
 
-def _confusion(matrix: Confusion, classes: tuple[str, ...], *, brief: bool = False) -> Table:
+def _confusion(matrix: Confusion, task: TaskInfo, *, brief: bool = False) -> Table:
     """Counts by true and predicted class, each with its share of the true class; in brief only of two classes."""
+    classes = task.classes
     at = "" if matrix.threshold is None else f" from a probability of {metric(matrix.threshold)}"
-    positive = f"{classes[1]!r} predicted{at}, {matrix.basis}" if at else f"predicted: {matrix.basis}"
+    positive = f"{classes[task.positive]!r} predicted{at}, {matrix.basis}" if at else f"predicted: {matrix.basis}"
 
     def cell(index: int) -> Callable[[tuple[str, tuple[int, ...]]], str]:
         if brief and len(classes) > 2:

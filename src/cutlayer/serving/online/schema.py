@@ -80,7 +80,7 @@ class Prediction(FrozenModel):
 
     Attributes:
         id: Its id, as asked.
-        probability: Probability of the second class of a binary task.
+        probability: Probability of the positive class of a binary task.
         probabilities: Probability by class of a multi-class task.
         value: Value of a regression.
         subset: Index into `subsets`: the parties that contributed.

@@ -181,7 +181,7 @@ def _columns(model: ServedModel, predicted: Predicted, indices: list[int]) -> di
 
 def _single(model: ServedModel, predicted: Predicted) -> tuple[str, list[Any]]:
     """Name and values of the one number that a task predicts for a row."""
-    values: list[Any] = (predicted[:, 1] if model.task.kind == "binary" else predicted).tolist()
+    values: list[Any] = (predicted[:, model.task.positive] if model.task.kind == "binary" else predicted).tolist()
     return _FIELDS[model.task.kind], values
 
 

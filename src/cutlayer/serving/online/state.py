@@ -83,4 +83,12 @@ def schema_of(model: ServedModel) -> dict[str, Any]:
     encoder = model.trained.model.encoder
     kinds = {} if encoder is None else {each.name: each.kind for each in encoder.encoders}
     columns = {name: kind if kind in ("category", "image") else "number" for name, kind in kinds.items()}
-    return {"version": model.version, "party": model.active, "columns": columns, "classes": list(model.outputs)}
+    task = model.task
+    positive = {"positive": task.classes[task.positive]} if task.kind == "binary" else {}
+    return {
+        "version": model.version,
+        "party": model.active,
+        "columns": columns,
+        "classes": list(model.outputs),
+        **positive,
+    }
