@@ -59,10 +59,10 @@ class DataParallel:
 
 def ddp(table: str, batch_size: int, repeats: int, workers: int = 2) -> DataParallel:
     """Train with one worker per party, then with several; the first epoch of each warms up."""
-    one, several = (_history(Path(table), batch_size, repeats + 1, each) for each in (1, workers))
-    rates = [[float(line["rows_per_second"]) for line in lines[1:]] for lines in (one, several)]
+    single, several = (_history(Path(table), batch_size, repeats + 1, each) for each in (1, workers))
+    rates = [[float(line["rows_per_second"]) for line in lines[1:]] for lines in (single, several)]
     ratios = [ours / alone for alone, ours in zip(*rates, strict=True)]
-    losses = [(float(alone["loss"]), float(ours["loss"])) for alone, ours in zip(one, several, strict=True)]
+    losses = [(float(alone["loss"]), float(ours["loss"])) for alone, ours in zip(single, several, strict=True)]
     return DataParallel(
         name="ddp",
         ratio=round(statistics.median(ratios), 3),

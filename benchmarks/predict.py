@@ -174,10 +174,10 @@ def _measured(pipe: Connection, folder: Path, few: dict[str, Path], given: dict[
     _predict(folder, few)  # loads the libraries
     idle = peak_megabytes()
     began = time.perf_counter()
-    found = _predict(folder, given)
+    predicted = _predict(folder, given)
     seconds = time.perf_counter() - began
-    if found != rows:
-        raise ValueError(f"expected {rows} rows, got {found}")
+    if predicted != rows:
+        raise ValueError(f"expected {rows} rows, got {predicted}")
     pipe.send((seconds, peak_megabytes(), idle))
 
 

@@ -145,10 +145,10 @@ def _measured(name: str, rows: int) -> Cost:
     peak = Peak()
     peak.start()
     began, cpu = time.perf_counter(), _cpu()
-    found = side(rows)
+    common = side(rows)
     seconds = time.perf_counter() - began
-    if found != rows - rows // 2:
-        raise ValueError(f"expected {rows - rows // 2} common rows, got {found}")
+    if common != rows - rows // 2:
+        raise ValueError(f"expected {rows - rows // 2} common rows, got {common}")
     return [seconds, _cpu() - cpu, peak.megabytes]
 
 

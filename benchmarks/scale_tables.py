@@ -18,7 +18,7 @@ from cutlayer.config import Job, validated
 NUMBERS, CATEGORIES, CODES = 13, 26, 10_000
 PIECE = 1 << 18
 STRIDE = 7_919_001_661
-"""A prime: places times this, modulo the number of rows, are every row once, in another order."""
+"""A prime: numbers times this, modulo the number of rows, are every row once, in another order."""
 OVERLAP = 0.8
 """Share of the rows of each table that both have."""
 BATCH = 8192
@@ -37,8 +37,8 @@ def make_tables(folder: Path, rows: int) -> None:
     for name, first in (("publisher", 0), ("network", rows - round(rows * OVERLAP))):
         writer: Any = None
         for start in range(0, rows, PIECE):
-            places = np.arange(start, min(start + PIECE, rows), dtype=np.uint64)
-            ids = places * np.uint64(STRIDE) % np.uint64(rows) + np.uint64(first)
+            numbers = np.arange(start, min(start + PIECE, rows), dtype=np.uint64)
+            ids = numbers * np.uint64(STRIDE) % np.uint64(rows) + np.uint64(first)
             piece = _publisher(ids) if name == "publisher" else _network(ids, values)
             writer = writer or parquet.ParquetWriter(files[name], piece.schema, store_schema=False)
             writer.write_table(piece)

@@ -129,8 +129,8 @@ def store_times(held: int = 1_000_000, rows: int = 256, repeats: int = 1000) -> 
     for _ in range(repeats):
         asked = ids[draw.integers(0, len(ids), rows)]
         began = time.perf_counter()
-        found = store.index.find(asked)
-        store.gather(found[found >= 0])
+        positions = store.index.find(asked)
+        store.gather(positions[positions >= 0])
         seconds.append(time.perf_counter() - began)
     return quantile(seconds, 0.5), quantile(seconds, 0.99)
 

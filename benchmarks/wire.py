@@ -34,8 +34,8 @@ from cutlayer.training.process import keep_freed_memory
 PARTIES = ("bank", "telco")
 SIZES = {"32 KiB": (64, 128, 200), "4 MiB": (8192, 128, 12)}
 """Rows, columns and number of round trips of a block."""
-_MOST = 64 * 2**20
-_OPTIONS = (("grpc.max_send_message_length", _MOST), ("grpc.max_receive_message_length", _MOST))
+_MAX_BYTES = 64 * 2**20
+_OPTIONS = (("grpc.max_send_message_length", _MAX_BYTES), ("grpc.max_receive_message_length", _MAX_BYTES))
 
 
 @dataclass(frozen=True)

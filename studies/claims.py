@@ -18,7 +18,7 @@ RULES = (
 )
 NOT_TRIED = "not tried"
 """What a paper says where it did not measure the same."""
-MOST_SEEDS = 100
+MAX_SEEDS = 100
 """Beyond so many seeds a difference is too small for this spread to be worth settling."""
 
 
@@ -38,7 +38,7 @@ class Verdict:
     Attributes:
         kind: What the results say.
         seeds: Number of seeds at which it is open.
-        enough: Number of seeds at which it would be settled; `None` where that is beyond `MOST_SEEDS` or unknown.
+        enough: Number of seeds at which it would be settled; `None` where that is beyond `MAX_SEEDS` or unknown.
     """
 
     kind: Kind
@@ -61,7 +61,7 @@ class Verdict:
         text = f"open at {self.seeds} seed{'s' * (self.seeds > 1)}"
         if self.enough is not None:
             return f"{text}, about {self.enough} would settle it"
-        return text if self.seeds == 1 else f"{text}, over {MOST_SEEDS} needed"
+        return text if self.seeds == 1 else f"{text}, over {MAX_SEEDS} needed"
 
 
 Verdict.HOLDS, Verdict.FAILS = Verdict(Kind.HOLDS), Verdict(Kind.FAILS)
@@ -114,7 +114,7 @@ def _enough(value: Mean, limit: float) -> int | None:
     if value.half_width is None or value.seeds < MIN_SEEDS:
         return None
     deviation = value.half_width * value.seeds**0.5 / quantile_of(value.seeds)
-    wanted = range(value.seeds + 1, MOST_SEEDS + 1)
+    wanted = range(value.seeds + 1, MAX_SEEDS + 1)
     return next((n for n in wanted if quantile_of(n) * deviation / n**0.5 < abs(value.value - limit)), None)
 
 
@@ -154,7 +154,7 @@ def any_holds(verdicts: Iterable[Verdict]) -> Verdict:
 
 def _slowest(parts: Iterable[Verdict]) -> Verdict:
     """The open part that needs most seeds."""
-    return max((part for part in parts if part == Verdict.OPEN), key=lambda part: part.enough or MOST_SEEDS + 1)
+    return max((part for part in parts if part == Verdict.OPEN), key=lambda part: part.enough or MAX_SEEDS + 1)
 
 
 def counted(claims: Sequence[Claim]) -> str:

@@ -109,17 +109,17 @@ def spent(ledger: Ledger) -> dict[str, Any]:
     totals = [total for total in ledger.totals if total.protects == "features"]
     if not totals:
         return {}
-    most = max(totals, key=lambda total: float("inf") if total.epsilon is None else total.epsilon)
-    if most.epsilon is None:
-        return {"condition": "", "why": most.why}
-    events = [entry.event for entry in ledger.entries if entry.party == most.party]
+    largest = max(totals, key=lambda total: float("inf") if total.epsilon is None else total.epsilon)
+    if largest.epsilon is None:
+        return {"condition": "", "why": largest.why}
+    events = [entry.event for entry in ledger.entries if entry.party == largest.party]
     multiplier = min(event.noise_multiplier for event in events if isinstance(event, GaussianRelease))
     return {
-        "condition": most.condition,
+        "condition": largest.condition,
         "why": "",
-        "epsilon": most.epsilon,
-        "releases": most.releases,
-        "auc_all": most.auc_bound,
+        "epsilon": largest.epsilon,
+        "releases": largest.releases,
+        "auc_all": largest.auc_bound,
         "auc_one": best_auc(1 / multiplier),
     }
 

@@ -153,20 +153,20 @@ def cluster_values(steps: Sequence[Step], party: str, labels: Tensor, settings: 
     classes = settings.classes
     draw = torch.Generator().manual_seed(seed)
     right = dict.fromkeys(("purity", "kept_purity", "chance"), 0)
-    rows, kept_rows, centres = 0, 0, None
+    rows, confident_rows, centres = 0, 0, None
     for step in steps:
-        clusters, kept, centres = pseudo_labels(step.gradients[party].flatten(1), settings, centres)
+        clusters, confident, centres = pseudo_labels(step.gradients[party].flatten(1), settings, centres)
         truth = labels[step.rows]
         shuffled = truth[torch.randperm(len(truth), generator=draw)]
         right["purity"] += _of_the_largest(clusters, truth, classes)
-        right["kept_purity"] += _of_the_largest(clusters[kept], truth[kept], classes)
+        right["kept_purity"] += _of_the_largest(clusters[confident], truth[confident], classes)
         right["chance"] += _of_the_largest(clusters, shuffled, classes)
-        rows, kept_rows = rows + len(truth), kept_rows + int(kept.sum())
+        rows, confident_rows = rows + len(truth), confident_rows + int(confident.sum())
     return {
         "purity": right["purity"] / rows,
-        "kept_purity": right["kept_purity"] / max(kept_rows, 1),
+        "kept_purity": right["kept_purity"] / max(confident_rows, 1),
         "chance": right["chance"] / rows,
-        "kept": kept_rows / rows,
+        "kept": confident_rows / rows,
     }
 
 

@@ -112,9 +112,9 @@ class ForwardClaims:
             claims.append(Claim(text, "about 0.75", formatted(value), above(value, 0.6)))
         cheap = [setting for setting in family(self.results, "marvell s", "label_dp eps") if self._cheap(setting)]
         values = {setting: self.results.mean(("Criteo", setting), CUT) for setting in cheap}
-        least = min((value.value for value in values.values() if value), default=None)
+        lowest = min((value.value for value in values.values() if value), default=None)
         text = "No strength of Marvell or label DP that costs less than 0.02 of test AUC brings the cut leak below 0.6"
-        ours = f"{len(cheap)} such strengths, least leak {least:.3f}" if least is not None else "no such strength"
+        ours = f"{len(cheap)} such strengths, least leak {lowest:.3f}" if lowest is not None else "no such strength"
         return [*claims, Claim(text, "figures 3, 6", ours, all_hold(above(value, 0.6) for value in values.values()))]
 
     def _term(self) -> list[Claim]:

@@ -124,8 +124,8 @@ def train_with_draws(job: Job, tables: Mapping[str, Any], eps: float, *, each_ep
     test = data.split.part("test")
     truth = data.labels[train]
     votes = torch.stack([functional.one_hot(drawn, classes) for drawn in draws]).sum(0)
-    most = votes == votes.amax(dim=1, keepdim=True)
-    won = most.double() / most.sum(dim=1, keepdim=True)
+    winners = votes == votes.amax(dim=1, keepdim=True)
+    won = winners.double() / winners.sum(dim=1, keepdim=True)
     measured = {
         "right_once": float((draws[0] == truth).double().mean()),
         "right_vote": float(won.gather(1, truth[:, None]).mean()),

@@ -22,7 +22,7 @@ CLOSE = 0.03
 """Distance from chance that counts as chance."""
 PAPER_GAIN = 0.117
 """Accuracy that the passive party adds in the paper: its joint model less the active party alone, on CIFAR-10."""
-KEPT, LEFT = 1 - 0.03 / PAPER_GAIN, 1 - 0.09 / PAPER_GAIN
+DIMIP_GAIN, OTHERS_GAIN = 1 - 0.03 / PAPER_GAIN, 1 - 0.09 / PAPER_GAIN
 """Shares of that gain which DIMIP keeps at least in the paper, and which its other defences keep at most. Points of
 accuracy would not compare: the other half of an image adds 0.03 to 0.05 here."""
 RUNS = {"honest": "passive attack", "malicious": "active attack"}
@@ -96,7 +96,7 @@ def margin(results: Results, condition: Condition, share: float) -> Mean | None:
     return results.difference(condition, (condition[0], UNDEFENDED), metric, floor)
 
 
-def share_kept(results: Results, condition: Condition) -> float | None:
+def remaining_gain(results: Results, condition: Condition) -> float | None:
     """Share of the gain that a defence keeps, of the means over the seeds; `None` where there is no gain."""
     own, undefended = margin(results, condition, 0.0), margin(results, (condition[0], UNDEFENDED), 0.0)
     return own.value / undefended.value if own and undefended and undefended.value > 0 else None
@@ -166,20 +166,20 @@ class CompletionClaims:
 
     def _chance(self, group: str, run: str) -> Claim:
         conditions = [(group, dimip_setting(lam)) for lam in LAMS]
-        parts = [all_hold((self._hidden(own, run), self._keeps(own))) for own in conditions]
+        parts = [all_hold((self._hidden(own, run), self._retains(own))) for own in conditions]
         text = (
             f"{group}, {RUNS[run]}: some lambda brings completion on the frozen extractor with few labels within "
-            f"{CLOSE:g} of chance and keeps {KEPT:.0%} of what the passive party adds to the accuracy"
+            f"{CLOSE:g} of chance and keeps {DIMIP_GAIN:.0%} of what the passive party adds to the accuracy"
         )
         return Claim(text, "0.10 at 74% to 83%", self._best(conditions, run), any_holds(parts))
 
     def _other_defences(self, group: str) -> Claim:
         conditions = [(group, name) for name in self.results.settings(group) if name.startswith(OTHER_DEFENCES)]
         parts = [
-            any_holds((above(self._attack(own), self._limit(group)), below(self._margin(own, LEFT), 0.0)))
+            any_holds((above(self._attack(own), self._limit(group)), below(self._margin(own, OTHERS_GAIN), 0.0)))
             for own in conditions
         ]
-        text = f"{group}: every other defence that does so keeps less than {LEFT:.0%} of it"
+        text = f"{group}: every other defence that does so keeps less than {OTHERS_GAIN:.0%} of it"
         return Claim(text, "0% to 23%", self._best(conditions, "honest"), all_hold(parts))
 
     def _floor(self, group: str) -> Claim:
@@ -195,11 +195,11 @@ class CompletionClaims:
         for lam in LAMS:
             defended = (group, dimip_setting(lam))
             gain = self.results.difference(defended, base, completed("honest", FEW), completed("scratch", FEW))
-            parts.append(all_hold((below(gain, CLOSE), self._keeps(defended))))
+            parts.append(all_hold((below(gain, CLOSE), self._retains(defended))))
             gains += [f"{gain.value:.3f} at {lam:g}"] if gain else []
         text = (
             f"{group}: some lambda leaves less than {CLOSE:g} over training from scratch on few labels, whatever the "
-            f"attack trains, and keeps {KEPT:.0%} of what the passive party adds"
+            f"attack trains, and keeps {DIMIP_GAIN:.0%} of what the passive party adds"
         )
         return Claim(text, "–", "; ".join(gains) or "–", any_holds(parts))
 
@@ -227,20 +227,21 @@ class CompletionClaims:
     def _margin(self, condition: Condition, share: float) -> Mean | None:
         return margin(self.results, condition, share)
 
-    def _keeps(self, condition: Condition) -> Verdict:
-        return above(self._margin(condition, KEPT), 0.0)
+    def _retains(self, condition: Condition) -> Verdict:
+        return above(self._margin(condition, DIMIP_GAIN), 0.0)
 
     def _best(self, conditions: Sequence[Condition], run: str) -> str:
         """The weakest attack among all settings, and among those that keep most of the gain."""
         known = [
-            (attack.value, kept, condition[1])
+            (attack.value, remaining, condition[1])
             for condition in conditions
-            if (attack := self._attack(condition, run)) and (kept := share_kept(self.results, condition)) is not None
+            if (attack := self._attack(condition, run))
+            and (remaining := remaining_gain(self.results, condition)) is not None
         ]
-        keeping = [entry for entry in known if entry[1] >= KEPT]
+        keeping = [entry for entry in known if entry[1] >= DIMIP_GAIN]
         parts = [
-            f"{words} {attack:.3f} at {kept:.0%} (`{setting}`)"
-            for words, entries in (("least", known), (f"least at {KEPT:.0%} or more", keeping))
-            for attack, kept, setting in sorted(entries)[:1]
+            f"{words} {attack:.3f} at {remaining:.0%} (`{setting}`)"
+            for words, entries in (("least", known), (f"least at {DIMIP_GAIN:.0%} or more", keeping))
+            for attack, remaining, setting in sorted(entries)[:1]
         ]
         return "; ".join(parts) or "–"

@@ -20,7 +20,7 @@ from studies.model_completion.claims import (
     earlier,
     ended_after,
     margin,
-    share_kept,
+    remaining_gain,
     with_sgd,
 )
 from studies.page import Block, ClaimsTable, Page, Section, Table, file_name, table
@@ -114,20 +114,20 @@ class _Group:
             name: self.results.column(value) if value else lost for name, value in columns.items()
         }
         if base == UNDEFENDED:
-            cells["gain kept"] = self._kept
+            cells["gain kept"] = self._remaining_gain
         return table("defence", self.results.conditions(self.group, settings), cells)
 
-    def _kept(self, condition: Condition) -> str:
-        share = share_kept(self.results, condition)
+    def _remaining_gain(self, condition: Condition) -> str:
+        share = remaining_gain(self.results, condition)
         return "" if share is None else f"{share:.0%}"
 
     def _removed(self) -> list[str]:
         """The defences that leave a model which is not better than the active party alone, in words."""
         worth = {setting: margin(self.results, (self.group, setting), 0.0) for setting in self.main}
-        gone = [name for name, own in worth.items() if own and own.half_width and own.value < own.half_width]
-        if not gone:
+        without_gain = [name for name, own in worth.items() if own and own.half_width and own.value < own.half_width]
+        if not without_gain:
             return []
-        names = ", ".join(f"`{name}`" for name in gone)
+        names = ", ".join(f"`{name}`" for name in without_gain)
         return [
             f"These leave a model that is not better, by these seeds, than the active party alone: {names}. There the "
             "defence amounts to removing the passive party."

@@ -41,13 +41,13 @@ def test_r2_and_mse_of_each_column_are_those_of_scikit_learn() -> None:
     rebuilt = actual[20:] + 0.3 * torch.randn(40, actual.shape[1], generator=torch.Generator().manual_seed(2))
     found = {column.column: column for column in figure(rebuilt).columns}
     mean = actual[:20].mean(dim=0).expand(40, -1)
-    for name, place in encoded_slices(COLUMNS).items():
-        truth = actual[20:, place].double().numpy()
+    for name, part in encoded_slices(COLUMNS).items():
+        truth = actual[20:, part].double().numpy()
         for made, value, mse in (
             (rebuilt, found[name].value, found[name].mse),
             (mean, found[name].baseline, found[name].baseline_mse),
         ):
-            guess = made[:, place].double().numpy()
+            guess = made[:, part].double().numpy()
             middle = truth.mean(axis=0)  # taken off, all entries of a column are one output of mean zero
             wanted = r2_score((truth - middle).ravel(), (guess - middle).ravel())
             assert value == pytest.approx(wanted, abs=1e-6)
@@ -68,21 +68,21 @@ def test_a_perfect_reconstruction_has_r2_one_and_the_mean_none() -> None:
 
 def test_columns_lie_where_the_places_say() -> None:
     codes, numbers = table(5)
-    matrix, places = encoded_matrix(COLUMNS, codes, numbers), encoded_slices(COLUMNS)
-    assert list(places) == ["age", "bill", "plan", "shop"]
-    assert torch.equal(matrix[:, places["bill"]][:, 0], numbers[:, 1])
-    assert torch.equal(matrix[:, places["plan"]].argmax(dim=1), codes[:, 0].long())
-    assert torch.equal(matrix[:, places["shop"]].argmax(dim=1), codes[:, 1].long() % 64)
+    matrix, slices = encoded_matrix(COLUMNS, codes, numbers), encoded_slices(COLUMNS)
+    assert list(slices) == ["age", "bill", "plan", "shop"]
+    assert torch.equal(matrix[:, slices["bill"]][:, 0], numbers[:, 1])
+    assert torch.equal(matrix[:, slices["plan"]].argmax(dim=1), codes[:, 0].long())
+    assert torch.equal(matrix[:, slices["shop"]].argmax(dim=1), codes[:, 1].long() % 64)
     assert matrix.shape[1] == 2 + 3 + 64
 
 
 def test_every_column_weighs_the_same() -> None:
     targets = encoded_matrix(COLUMNS, *table()) * 7
-    places = encoded_slices(COLUMNS)
-    weighted = (targets - targets.mean(dim=0)).square() * column_weights(targets, places)
-    assert all(float(weighted[:, at].sum(dim=1).mean()) == pytest.approx(0.25, rel=1e-5) for at in places.values())
+    slices = encoded_slices(COLUMNS)
+    weighted = (targets - targets.mean(dim=0)).square() * column_weights(targets, slices)
+    assert all(float(weighted[:, at].sum(dim=1).mean()) == pytest.approx(0.25, rel=1e-5) for at in slices.values())
     targets[:, 0] = 3.0
-    assert float(column_weights(targets, places)[0]) == 0
+    assert float(column_weights(targets, slices)[0]) == 0
 
 
 def test_a_linear_embedding_is_inverted_and_noise_takes_it_away() -> None:
@@ -90,8 +90,8 @@ def test_a_linear_embedding_is_inverted_and_noise_takes_it_away() -> None:
     numbers = torch.randn(500, 2, generator=draw)
     codes = torch.zeros(500, 0, dtype=torch.int32)
     columns = ColumnSpec((), 2, (), ("age", "bill"))
-    places = auxiliary_indices(500, 0)
-    known = Auxiliary(columns, places, codes[places], numbers[places])
+    slices = auxiliary_indices(500, 0)
+    known = Auxiliary(columns, slices, codes[slices], numbers[slices])
     others = known.unknown(500)
     truth = codes[others], numbers[others]
     reached = []
@@ -109,9 +109,9 @@ def test_the_auxiliary_rows_are_drawn_once_and_half_at_most() -> None:
     assert len(auxiliary_indices(300, 1)) == 150
     assert torch.equal(auxiliary_indices(300, 1), auxiliary_indices(300, 1))
     assert not torch.equal(auxiliary_indices(300, 1), auxiliary_indices(300, 2))
-    places = auxiliary_indices(300, 1)
-    assert len(places.unique()) == 150
-    assert not torch.isin(Auxiliary(COLUMNS, places, *table()).unknown(300), places).any()
+    slices = auxiliary_indices(300, 1)
+    assert len(slices.unique()) == 150
+    assert not torch.isin(Auxiliary(COLUMNS, slices, *table()).unknown(300), slices).any()
 
 
 def spec(channels: int = 1, dtype: str = "uint8") -> ImageSpec:

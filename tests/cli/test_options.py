@@ -197,8 +197,8 @@ def test_help_of_every_verb_names_each_option_and_fits_80_columns(place, verb):
 def test_help_lists_the_verbs_in_the_order_of_a_first_day(place):
     result = place.call("--help")
     assert result.code == 0
-    places = [result.out.index(f"│ {verb} ") for verb in VERBS]
-    assert places == sorted(places)
+    offsets = [result.out.index(f"│ {verb} ") for verb in VERBS]
+    assert offsets == sorted(offsets)
 
 
 def test_no_verb_shows_the_help(place):

@@ -26,7 +26,8 @@ from cutlayer.channel.transcript import Step
 from cutlayer.config import FrozenModel, validated
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.chain import HOOKS, Chain
+from cutlayer.protections.chain import Chain
+from cutlayer.protections.hooks import HOOKS
 from cutlayer.tasks import Task
 
 from . import departure, toy

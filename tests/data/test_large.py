@@ -272,7 +272,7 @@ def test_very_wide_columns_are_counted_in_a_sketch_that_misses_no_frequent_value
 ) -> None:
     draw = np.random.default_rng(0)
     values = [f"rare{number}" for number in range(3000)] + [f"often{number}" for number in range(20)] * 8
-    values = [values[place] for place in draw.permutation(len(values))]
+    values = [values[index] for index in draw.permutation(len(values))]
     config = CategoriesConfig(max_codes=100, min_count=5)
     exact = CategoryEncoder.fit("c", text(values), config)
     assert len(exact.values) == 20

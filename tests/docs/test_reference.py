@@ -17,7 +17,7 @@ from cutlayer.config import BudgetConfig, FrozenModel, Job, PartyConfig, Private
 from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.models.fitting import FITS
 from cutlayer.protections import REGISTRY as PROTECTIONS
-from cutlayer.protections.chain import HOOKS
+from cutlayer.protections.hooks import HOOKS
 from tests.docs.reading import ROOT, table_rows
 
 DOCS = ROOT / "docs"

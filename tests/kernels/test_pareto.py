@@ -33,7 +33,7 @@ def split(points):
 def test_the_front_is_what_the_definition_says(points):
     found = pareto_front(*split(points)).tolist()
     assert sorted(found) == [index for index, point in enumerate(points) if not beaten(point, points)]
-    costs = [points[place][1] for place in found]
+    costs = [points[index][1] for index in found]
     assert costs == sorted(costs)
 
 

@@ -38,8 +38,8 @@ def corrected(given: Mapping[str, pa.Table], share: float = 0.05) -> dict[str, p
     labels = np.array(given[ACTIVE]["label"].to_pylist())
     draw = np.random.default_rng(3)
     labels[(labels == "no") & (draw.random(len(labels)) < share * 2)] = "yes"
-    place = given[ACTIVE].column_names.index("label")
-    return {**given, ACTIVE: given[ACTIVE].set_column(place, "label", pa.array(labels))}
+    index = given[ACTIVE].column_names.index("label")
+    return {**given, ACTIVE: given[ACTIVE].set_column(index, "label", pa.array(labels))}
 
 
 def job_of(choice: str = "refuse", ids: bool = True, **options: Any) -> Job:
@@ -165,8 +165,8 @@ def test_one_changed_label_of_rows_without_ids_draws_all_anew_and_costs_again(
     sorted_rows = {name: GIVEN[name].sort_by("id").slice(0, 200) for name in names}
     labels = sorted_rows[ACTIVE]["label"].to_pylist()
     labels[7] = "no" if labels[7] == "yes" else "yes"
-    place = sorted_rows[ACTIVE].column_names.index("label")
-    other = {**sorted_rows, ACTIVE: sorted_rows[ACTIVE].set_column(place, "label", pa.array(labels))}
+    index = sorted_rows[ACTIVE].column_names.index("label")
+    other = {**sorted_rows, ACTIVE: sorted_rows[ACTIVE].set_column(index, "label", pa.array(labels))}
     job = job_of(ids=False)
     first, again, changed = (
         train(tmp_path, run, given, job) for run, given in (("a", sorted_rows), ("b", sorted_rows), ("c", other))
@@ -182,8 +182,8 @@ def test_the_fingerprint_holds_the_labels_where_ids_are_given(tmp_path: Path, mo
     monkeypatch.setattr(together, "LabelMemory", lambda *_, **__: None)
     labels = GIVEN[ACTIVE]["label"].to_pylist()
     labels[7] = "no" if labels[7] == "yes" else "yes"
-    place = GIVEN[ACTIVE].column_names.index("label")
-    other = {**GIVEN, ACTIVE: GIVEN[ACTIVE].set_column(place, "label", pa.array(labels))}
+    index = GIVEN[ACTIVE].column_names.index("label")
+    other = {**GIVEN, ACTIVE: GIVEN[ACTIVE].set_column(index, "label", pa.array(labels))}
     first, changed = train(tmp_path, "a"), train(tmp_path, "b", other)
     assert merged(first, changed, job_of()) == 2.0
 

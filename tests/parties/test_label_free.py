@@ -58,8 +58,8 @@ def permuted(given: Mapping[str, pa.Table], seed: int) -> dict[str, pa.Table]:
     """The same tables with the labels of all rows in another order."""
     owner = given[ACTIVE]
     order = np.random.default_rng(seed).permutation(owner.num_rows)
-    place = owner.schema.get_field_index("label")
-    return {**given, ACTIVE: owner.set_column(place, "label", owner.column("label").take(pa.array(order)))}
+    index = owner.schema.get_field_index("label")
+    return {**given, ACTIVE: owner.set_column(index, "label", owner.column("label").take(pa.array(order)))}
 
 
 def content(message: Message) -> dict[str, bytes]:

@@ -103,8 +103,8 @@ def test_a_resumed_run_has_the_split_that_it_began_with(tmp_path: Path) -> None:
     begun = split_of_run(job, tmp_path / "run", ACTIVE, 235)
     changed = given[ACTIVE].column("label").to_pylist()
     changed[:20] = ["yes"] * 20
-    place = given[ACTIVE].schema.get_field_index("label")
-    again = given | {ACTIVE: given[ACTIVE].set_column(place, "label", pa.array(changed))}
+    index = given[ACTIVE].schema.get_field_index("label")
+    again = given | {ACTIVE: given[ACTIVE].set_column(index, "label", pa.array(changed))}
     resumed = run(job, again, tmp_path / "run", resume=True).active.split
     assert torch.equal(resumed.codes, begun.codes)
     # Another split than before would release rows in another part, beyond what was counted.
@@ -124,8 +124,8 @@ def test_the_draw_repeats_with_the_labels_and_is_fresh_otherwise() -> None:
     assert torch.equal(draw_split(job, table, positions, KEY).codes, drawn)
     labels = given[ACTIVE].column("label").to_pylist()
     labels[0] = "no" if labels[0] == "yes" else "yes"
-    place = given[ACTIVE].schema.get_field_index("label")
-    other = open_table(job, ACTIVE, {ACTIVE: given[ACTIVE].set_column(place, "label", pa.array(labels))})
+    index = given[ACTIVE].schema.get_field_index("label")
+    other = open_table(job, ACTIVE, {ACTIVE: given[ACTIVE].set_column(index, "label", pa.array(labels))})
     for fresh in (
         draw_split(job, table, positions, bytes(32)).codes,
         draw_split(job, other, positions, KEY).codes,
@@ -251,9 +251,9 @@ def test_one_kind_of_split() -> None:
 )
 def test_columns_that_make_no_split(change: Callable[[list[str]], list[Any]], wanted: str, tmp_path: Path) -> None:
     given = dated()
-    place = given[ACTIVE].schema.get_field_index("since")
+    index = given[ACTIVE].schema.get_field_index("since")
     dates = pa.array(change(pc.cast(given[ACTIVE].column("since"), pa.string()).to_pylist()))
-    given[ACTIVE] = given[ACTIVE].set_column(place, "since", dates)
+    given[ACTIVE] = given[ACTIVE].set_column(index, "since", dates)
     with pytest.raises(DataError, match=wanted):
         run(job_of(BY_DATE), given, tmp_path)
 

@@ -15,7 +15,7 @@ LINES = [(colour, "paper") for colour in ("accent", "run1", "run2", "run3", "run
 
 def luminance(colour: str) -> float:
     """Relative luminance (WCAG 2.2, section 1.4.3)."""
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 

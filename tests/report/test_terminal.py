@@ -51,8 +51,8 @@ def test_it_says_utility_gates_findings_and_places(report: Report) -> None:
         assert shown(gate.worst, text)
         assert gate.where in text
     assert any("label_auc" in line and "FAILED" in line for line in text.splitlines())
-    places = [text.index(finding.code) for finding in report.findings]
-    assert places[1] < places[2] < places[0]
+    offsets = [text.index(finding.code) for finding in report.findings]
+    assert offsets[1] < offsets[2] < offsets[0]
     assert f"run folder {report.run.folder}\n" in text
     assert f"{report.run.folder}/report.html\n" in text
 

@@ -243,8 +243,8 @@ def test_the_forecast_is_what_the_run_then_counts(world: World, what: str) -> No
         wanted = wanted.model_copy(update={"parties": {**wanted.parties, ACTIVE: bank}})
         given = {**given, ACTIVE: BANK.append_column("second", BANK["label"])}
     elif what == "labels of row numbers":
-        place = given[ACTIVE].schema.get_field_index("label")
-        given = {**given, ACTIVE: given[ACTIVE].set_column(place, "label", SWAPPED)}
+        index = given[ACTIVE].schema.get_field_index("label")
+        given = {**given, ACTIVE: given[ACTIVE].set_column(index, "label", SWAPPED)}
     expected = forecast(world, wanted, given)
     assert expected == (1.0 if what == "nothing" else 2.0)
     if what == "nothing":

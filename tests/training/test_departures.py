@@ -154,12 +154,12 @@ def test_fine_tuning_trains_the_top_model_alone_and_makes_it_better(tmp_path: Pa
     row = folder.read_json("summary.json")["departures"]["rows"][1]
     assert row["absent"] == [PASSIVES[0]]
     assert first.metrics["log_loss"] < row["metrics"]["log_loss"]
-    assert 0 < first.kept_epochs <= 8
+    assert 0 < first.trained_epochs <= 8
 
 
 def test_the_last_epoch_stands_where_nothing_may_choose(tmp_path: Path) -> None:
     job, folder = executed(tmp_path, [], 1, keep="last")
-    assert finetune_top(Run(job, folder), [PASSIVES[0]], epochs=3).kept_epochs == 3
+    assert finetune_top(Run(job, folder), [PASSIVES[0]], epochs=3).trained_epochs == 3
 
 
 @pytest.mark.parametrize(

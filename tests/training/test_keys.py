@@ -13,7 +13,7 @@ import pytest
 
 import cutlayer
 from cutlayer.errors import ConfigError
-from cutlayer.training.keys import LENGTH, load_or_make
+from cutlayer.training.keys import KEY_BYTES, load_or_make
 from cutlayer.training.together import Keys
 
 
@@ -22,7 +22,7 @@ def test_many_runs_at_once_share_one_whole_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
         keys = list(pool.map(load_or_make, [path] * 64))
     assert len(set(keys)) == 1
-    assert len(keys[0]) == LENGTH
+    assert len(keys[0]) == KEY_BYTES
     assert [found.name for found in path.parent.iterdir()] == ["bank.key"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 

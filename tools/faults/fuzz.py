@@ -12,7 +12,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import DEFAULT_LIMITS, decode, encode
 from cutlayer.errors import ProtocolError
 
-_LONGEST = 200_000_000
+_MAX_ADDED_BYTES = 200_000_000
 """Bytes of memory that decoding may add in all."""
 
 
@@ -39,7 +39,7 @@ class Fuzzed:
     @property
     def wrong(self) -> bool:
         """Whether something happened that must not."""
-        return bool(self.others) or self.added_bytes > _LONGEST
+        return bool(self.others) or self.added_bytes > _MAX_ADDED_BYTES
 
 
 def fuzz(count: int, seed: int = 0) -> Fuzzed:
@@ -71,21 +71,21 @@ def fuzz(count: int, seed: int = 0) -> Fuzzed:
 def _changed(draw: random.Random, originals: list[bytes]) -> bytes:
     frame = bytearray(draw.choice(originals))
     for _ in range(draw.choice((1, 1, 2, 4, 16))):
-        place = draw.randrange(len(frame) + 1)
+        offset = draw.randrange(len(frame) + 1)
         match draw.randrange(6):
-            case 0 if place < len(frame):
-                frame[place] ^= 1 << draw.randrange(8)
-            case 1 if place < len(frame):
-                frame[place] = draw.choice((0, 1, 0x7F, 0x80, 0xC1, 0xDD, 0xDF, 0xFF))
+            case 0 if offset < len(frame):
+                frame[offset] ^= 1 << draw.randrange(8)
+            case 1 if offset < len(frame):
+                frame[offset] = draw.choice((0, 1, 0x7F, 0x80, 0xC1, 0xDD, 0xDF, 0xFF))
             case 2:
-                del frame[place:]
+                del frame[offset:]
             case 3:
-                frame[place:place] = draw.randbytes(draw.randint(1, 9))
+                frame[offset:offset] = draw.randbytes(draw.randint(1, 9))
             case 4:
-                del frame[place : place + draw.randint(1, 9)]
+                del frame[offset : offset + draw.randint(1, 9)]
             case _:
                 other = draw.choice(originals)
-                frame[place:] = other[draw.randrange(len(other)) :]
+                frame[offset:] = other[draw.randrange(len(other)) :]
         frame = frame or bytearray(b"C")
     return bytes(frame)
 
@@ -105,7 +105,7 @@ def _messages() -> list[Message]:
             Kind.HELLO, "telco", "bank", "run", -1, -1, 0, fields={**hello, "purpose": "train", "resume": 0, "step": 0}
         ),
         Message(Kind.IDS, "telco", "bank", "run", -1, -1, 1, tensors=_of("digests", 16), fields={"last": True}),
-        Message(Kind.ORDER, "bank", "telco", "run", -1, -1, 1, tensors=_places(), fields={"last": True}),
+        Message(Kind.ORDER, "bank", "telco", "run", -1, -1, 1, tensors=_positions(), fields={"last": True}),
         Message(Kind.EMBEDDING, "telco", "bank", "run", 0, 3, 2, b"r" * 16, {"embedding": numbers}),
         Message(Kind.GRADIENT, "bank", "telco", "run", 0, 3, 2, b"r" * 16, {"gradient": -numbers}),
         Message(Kind.CLOSE, "telco", "bank", "run", -1, -1, 9, fields={"reason": "done"}),
@@ -116,7 +116,7 @@ def _of(name: str, columns: int) -> dict[str, torch.Tensor]:
     return {name: torch.arange(3 * columns, dtype=torch.uint8).reshape(3, columns)}
 
 
-def _places() -> dict[str, torch.Tensor]:
+def _positions() -> dict[str, torch.Tensor]:
     return {"positions": torch.arange(5)}
 
 

@@ -120,7 +120,7 @@ class Faults:
             if self._draw.random() >= self._share:
                 return piece
             kind = self._draw.choice(self._kinds)
-            place, bit = self._draw.randrange(len(piece)), self._draw.randrange(8)
+            offset, bit = self._draw.randrange(len(piece)), self._draw.randrange(8)
         self.done.append(kind)
         match kind:
             case "cut":
@@ -129,12 +129,12 @@ class Faults:
                 time.sleep(0.05)
                 return piece
             case "truncate":
-                return piece[:place]
+                return piece[:offset]
             case "flip":
-                return piece[:place] + bytes([piece[place] ^ 1 << bit]) + piece[place + 1 :]
+                return piece[:offset] + bytes([piece[offset] ^ 1 << bit]) + piece[offset + 1 :]
             case "drop":
                 return b""
             case "duplicate":
                 return piece + piece
             case _:
-                return random.Random(place).randbytes(len(piece))
+                return random.Random(offset).randbytes(len(piece))

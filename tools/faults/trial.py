@@ -29,7 +29,7 @@ from tools.faults.proxy import Faults, Proxy
 ACTIVE, PASSIVE = "bank", "telco"
 STEPS = 12
 PATIENCE, RECONNECT = 4.0, 2.0
-LONGEST = 30.0
+MAX_SECONDS = 30.0
 """Seconds that a trial may take: more is a hang."""
 KEEPALIVE = Keepalive(interval=0.5, timeout=0.5)
 Party = Generator[Port, Message, None]
@@ -68,7 +68,7 @@ class Outcome:
         unnamed = [name for name, kind in self.ended.items() if kind not in ("done", *_NAMED)]
         if unnamed or len(self.ended) < 2:
             return f"parties that ended without a named error: {self.ended}"
-        return f"took {self.seconds:.0f} s" if self.seconds > LONGEST else ""
+        return f"took {self.seconds:.0f} s" if self.seconds > MAX_SECONDS else ""
 
 
 _NAMED = ("PeerLost", "ProtocolError", "TrustError", "Unsuited")
@@ -128,7 +128,7 @@ def run_trial(seed: int, security: dict[str, Security]) -> Outcome:
                     drive(passive(link.port, seed), link.receive)
 
             _ended(PASSIVE, follow, ended, errors)
-            leading.join(LONGEST)
+            leading.join(MAX_SECONDS)
     return Outcome(seed, ended, errors, faults.done, time.monotonic() - began)
 
 

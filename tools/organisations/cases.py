@@ -113,10 +113,10 @@ def _apart(whole: pa.Table, columns: Mapping[str, Sequence[str]], seed: int) -> 
     return {name: _part(whole.select(own), seed, index) for index, (name, own) in enumerate(columns.items())}
 
 
-def _part(table: pa.Table, seed: int, place: int) -> pa.Table:
+def _part(table: pa.Table, seed: int, index: int) -> pa.Table:
     """A share of the rows, in an order of its own."""
-    order = np.random.default_rng([seed, 2, place]).permutation(table.num_rows)
-    return table.take(pa.array(order[: round(SHARES[place] * table.num_rows)]))
+    order = np.random.default_rng([seed, 2, index]).permutation(table.num_rows)
+    return table.take(pa.array(order[: round(SHARES[index] * table.num_rows)]))
 
 
 def _upper(table: pa.Table, name: str) -> pa.Table:

@@ -64,7 +64,7 @@ class Schedule:
                 that they can be read ahead; not called where the epoch is one window.
         """
         windows = self._windows(number)
-        window, rest = next(windows), self._rows[:0]
+        window, leftover = next(windows), self._rows[:0]
         announced: tuple[Tensor, ...] = (window,)
         while True:
             following = next(windows, None)
@@ -72,13 +72,13 @@ class Schedule:
                 for rows in (*announced, following):
                     upcoming(rows)
                 announced = ()
-            rows = torch.cat([rest, window]) if len(rest) else window
+            rows = torch.cat([leftover, window]) if len(leftover) else window
             # Of a window that is not the last, the rows that fill no batch go into the next one.
-            whole = len(rows) if following is None else len(rows) // self._batch_size * self._batch_size
-            yield from torch.split(rows[:whole], self._batch_size) if whole else ()
+            full = len(rows) if following is None else len(rows) // self._batch_size * self._batch_size
+            yield from torch.split(rows[:full], self._batch_size) if full else ()
             if following is None:
                 return
-            window, rest = following, rows[whole:]
+            window, leftover = following, rows[full:]
 
     def _windows(self, number: int) -> Iterator[Tensor]:
         """The training rows in the order of the epoch, some at a time."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -10,42 +9,30 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from cutlayer.config import FeaturesConfig, IdConfig
-from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import feature_names
 from cutlayer.data.common_columns import CommonColumns, feature_kinds
-from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.encoded import concatenate
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
-    WHOLE_NUMBER,
     Digests,
-    IdKind,
-    digests_of,
-    duplicates,
-    first_rows,
-    id_texts,
-    kind_of,
-    row_digests,
-    spaced,
 )
 from cutlayer.data.labels import Labels
-from cutlayer.data.large import MEMORY, SHARE, LargeTable, chosen, joined, scratch_folder
+from cutlayer.data.large import MEMORY, SHARE, LargeTable, chosen, scratch_folder
 from cutlayer.data.large_fit import fit_large
 from cutlayer.data.prepared import ENCODER, Prepared, checked_labels, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_profiles
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
+from cutlayer.data.table_ids import TableIds, id_columns
 from cutlayer.data.table_rows import TableRows
-from cutlayer.data.taken import taken
 from cutlayer.data.weights import row_weights
-from cutlayer.row_arrays import gathered, joined_rows
+from cutlayer.row_arrays import gathered
 
 
 class PartyTable:
@@ -100,40 +87,27 @@ class PartyTable:
         self.where = self._source.where
         self.label, self.weight, self.split_by = label, weight, split_by
         self._id = IdConfig(column=id) if isinstance(id, str) else id
-        self._ids = self._id_names()
+        self._ids = id_columns(self._source, self._id, label, weight)
         self._task = task
         self._encoder = encoder
         self._features = self._resolved(features or FeaturesConfig())
         self._memory = memory
         self._table = TableRows(self._source, *self._wanted(), memory)
-        self.labels_digest = b""
-        self.id_kind: IdKind = "row"
+        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, self._wanted()[0][:1])
+        self.digests, self.id_kind = self._table_ids.digests, self._table_ids.kind
         self.id_rule = self._id.rule if self._id is not None and self._ids else ""
-        if self._id is not None and self._ids:
-            self._identify(self._id)
-        else:
-            rows = sum(chunk.num_rows for chunk in self._table.batches(self._wanted()[0][:1]))
-            self.digests = row_digests(pa.array(np.arange(rows)), self.where)
-            if label is not None:
-                self.labels_digest = self._table.digest(label)
+        self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
         self.stated_rows = self._stated()
 
     def id_texts(self) -> pa.ChunkedArray:
         """Canonical texts of the ids in the table's own order, `large_string` (n,); an id of several columns as one."""
-        if self._id is None or not self._ids:
-            return pa.chunked_array([pa.array(np.arange(self._rows)).cast(pa.large_string())])
-        return joined(id_texts(chunk, self._id, self.where) for chunk in self._table.batches(self._ids))
+        return self._table_ids.texts()
 
     @property
     def id_example(self) -> str:
         """The first id as it is compared, of text the first that is no whole number; empty where rows are numbered."""
-        if self.id_kind == "row":
-            return ""
-        texts = self.id_texts()
-        plain = pc.match_substring_regex(texts, WHOLE_NUMBER)
-        first = pc.index(plain, self.id_kind == "integer").as_py()
-        return str(spaced(texts.slice(max(first, 0), 1))[0])
+        return self._table_ids.example()
 
     @property
     def rows(self) -> int:
@@ -151,13 +125,7 @@ class PartyTable:
         Args:
             positions: Row numbers in this table, int64 (m,).
         """
-        if self._id is None or not self._ids:
-            return pa.chunked_array([pa.array(positions)])
-        if len(self._ids) > 1:
-            own, where = self._id, self.where
-            texts = (spaced(id_texts(chunk, own, where)) for chunk in self._table.batches(self._ids))
-            return taken(texts, positions)
-        return self.column(self._ids[0], positions)
+        return self._table_ids.at(positions)
 
     def column(self, name: str, positions: Positions) -> pa.ChunkedArray:
         """Values of some rows in the label column or in the column that the split is by, (m,).
@@ -295,50 +263,6 @@ class PartyTable:
         chunks = encoder.chunks(table, self.where, positions)
         write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts)
         return Store.open(folder, self._memory // SHARE), encoder
-
-    def _id_names(self) -> tuple[str, ...]:
-        """Names of the id columns; none where row numbers are the ids."""
-        if self._id is None and self._source.is_file:
-            remedy = f"name one, or write {ROW_NUMBER} if all tables hold the same rows in the same order"
-            raise fault(self.where, "an id column", "none", remedy)
-        names = () if self._id is None or self._id.column == ROW_NUMBER else self._id.columns
-        if not names and not self._source.ordered:
-            raise fault(self.where, "an id column", ROW_NUMBER, "the rows of a query have no order")
-        for name in names:
-            self._source.require(name)
-            if name == self.label:
-                raise fault(self.where, "two columns for id and label", f"{name!r} for both")
-        if self.weight is not None and self.weight in (*names, self.label):
-            other = "label" if self.weight == self.label else "id"
-            raise fault(self.where, f"two columns for weight and {other}", f"{self.weight!r} for both")
-        return names
-
-    def _identify(self, ids: IdConfig) -> None:
-        """Digest the ids, and leave out rows by the rule for repeated ids."""
-        where = f"{self.where}: id {', '.join(map(repr, self._ids))}"
-        kinds = set[IdKind]()
-        self.digests = joined_rows(self._digested(ids, kinds))
-        self.id_kind = "integer" if kinds == {"integer"} and len(self._ids) == 1 else "text"
-        if not has_duplicates(self.digests):
-            return
-        if ids.duplicates == "refuse":
-            repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
-            texts = (id_texts(chunk, ids, self.where) for chunk in self._table.batches(self._ids))
-            raise duplicates(taken(texts, repeated), where, self._ids)
-        remaining = first_rows(self.digests, drop=ids.duplicates == "drop")
-        if not len(remaining):
-            raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
-        self.digests = self.digests[remaining]
-        self._table.keep(remaining)
-
-    def _digested(self, ids: IdConfig, kinds: set[IdKind]) -> Iterator[Digests]:
-        """Digests of the ids, batch after batch; their kinds are added to `kinds`."""
-        first = 0
-        for chunk in self._table.batches(self._ids):
-            text = id_texts(chunk, ids, f"{self.where} (rows counted from row {first})" if first else self.where)
-            kinds.add(kind_of(text))
-            yield digests_of(text)
-            first += chunk.num_rows
 
     def _stated(self) -> int:
         pad_to = self._id.pad_to if self._id is not None else None

@@ -14,7 +14,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.estimator.single_table import is_frame
-from cutlayer.training.keys import LENGTH
+from cutlayer.training.keys import KEY_BYTES
 
 _MISSING: Any = object()
 _ABSENT = frozenset({"NoneType", "NAType", "NaTType"})
@@ -97,7 +97,7 @@ def _check_labels(column: Any) -> None:
 
 def checked_key(key: bytes | None) -> bytes | None:
     """The key, if it has the right length or is `None`; raises `ConfigError` otherwise."""
-    if key is None or (isinstance(key, bytes) and len(key) == LENGTH):
+    if key is None or (isinstance(key, bytes) and len(key) == KEY_BYTES):
         return key
     got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
-    raise ConfigError.expected(f"key as {LENGTH} bytes", got, f"such as secrets.token_bytes({LENGTH})")
+    raise ConfigError.expected(f"key as {KEY_BYTES} bytes", got, f"such as secrets.token_bytes({KEY_BYTES})")

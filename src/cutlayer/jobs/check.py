@@ -16,7 +16,7 @@ from cutlayer.parties.device import device_of
 from cutlayer.parties.local import plan_of
 from cutlayer.protections import Chain, LabelDP
 from cutlayer.protections.base import Asset
-from cutlayer.protections.chain import hooks_of
+from cutlayer.protections.hooks import hooks_of
 from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import alternative_job, compared_jobs
 from cutlayer.training.run_ledger import chain_of

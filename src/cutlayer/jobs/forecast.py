@@ -157,7 +157,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
     positions = _common(tables)
-    sums = tuple(
+    all_runs = tuple(
         total
         for name, table in (tables.items() if secrets is not None else ())
         for total in forecast_all_runs(job, name, secrets, table, positions[name])  # type: ignore[arg-type]
@@ -169,7 +169,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
             name: table.prepare(positions[name], split.train, Path(scratch) / name) for name, table in tables.items()
         }
         model, seconds = _timed(job, prepared, schedule)
-        outputs, columns = _outputs(model), _layer_columns(job, model)
+        outputs, columns = _layer_outputs(model), _layer_columns(job, model)
     held_out = len(split.validation) or len(split.test)
     counts = (len(split.train), held_out, len(positions[job.active]))
     parties = tuple(_party(job, name, tables, prepared, model, counts) for name in job.parties)
@@ -197,7 +197,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         warnings=tuple(cautions_of(job, rows, counts[2], counts[0], profiles, ledger)),
         columns=profiles,
         totals=ledger.totals,
-        all_runs=sums,
+        all_runs=all_runs,
         imports=imports_of(job),
     )
 
@@ -255,7 +255,7 @@ def _party(
     rows: tuple[int, int, int],
 ) -> PartyForecast:
     role = job.parties[name].role
-    train, held_out, every = rows
+    train, held_out, common = rows
     widths = model.widths
     once = role == "passive" and job.train.releases_once(name)
     row = {party: row_bytes(job.channel.compress, width) for party, width in widths.items()}
@@ -276,12 +276,12 @@ def _party(
         parameters=sum(parameter.numel() for parameter in (*(bottom.parameters() if bottom else ()), *top)),
         bytes_per_epoch=upwards if role == "passive" else downwards,
         bytes_warmup=upwards if role == "passive" else warmup,
-        bytes_once=every * row[name] if once else 0,
+        bytes_once=common * row[name] if once else 0,
         store_bytes=store.bytes if store else 0,
     )
 
 
-def _outputs(model: JointModel) -> int:
+def _layer_outputs(model: JointModel) -> int:
     """Number of outputs of the linear maps, convolutions and normalisations for one row."""
     counts: list[int] = []
     kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm)

@@ -29,7 +29,7 @@ class Passives:
         job: The shared job.
         local: The active party's private side.
         ports: Ports to the passive parties, by name, in the job's order.
-        left_first: Called once for each party that is lost.
+        on_loss: Called once for each party that is lost.
 
     Attributes:
         streaming_ports: Ports to parties that send an embedding in every step; all others release each row once.
@@ -41,22 +41,22 @@ class Passives:
         usage: Time and traffic.
     """
 
-    def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], left_first: Callable[[], None]) -> None:
-        self._job, self.local, self._left_first = job, local, left_first
+    def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], on_loss: Callable[[], None]) -> None:
+        self._job, self.local, self._on_loss = job, local, on_loss
         self.ports = ports
         self.streaming_ports = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
         self.gradient_ports = dict(ports)
         self.released: dict[str, Tensor] = {}
         self.widths: dict[str, int] = {}
-        self.presence = Presence(job, ports, self._go_on_without)
+        self.presence = Presence(job, ports, self._drop)
         self.usage = Usage(ports)
 
-    def _go_on_without(self, name: str) -> None:
+    def _drop(self, name: str) -> None:
         """Train on without a party, as if `party_dropout` dropped it in every step."""
         self.gradient_ports = {peer: port for peer, port in self.gradient_ports.items() if peer != name}
         self.streaming_ports = {peer: port for peer, port in self.streaming_ports.items() if peer != name}
         self.released.pop(name, None)
-        self._left_first()
+        self._on_loss()
 
     def begin(self, widths: Mapping[str, int], rows: int) -> None:
         """Set the width of each party's embedding; zeros stand for single releases, which every epoch then reuses."""

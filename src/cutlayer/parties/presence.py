@@ -33,7 +33,7 @@ class Presence:
     Args:
         job: The shared job.
         ports: Ports to the passive parties, by name.
-        left_first: Called with the name of each party that is lost, once.
+        on_loss: Called with the name of each party that is lost, once.
 
     Attributes:
         left: The parties that were lost, by name.
@@ -41,9 +41,9 @@ class Presence:
         needs_one: Whether a party must stay, because no other party has an embedding.
     """
 
-    def __init__(self, job: Job, ports: Mapping[str, Port], left_first: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, ports: Mapping[str, Port], on_loss: Callable[[str], None]) -> None:
         self._may_leave = {name for name in ports if job.parties[name].on_absent == "continue"}
-        self._ports, self._left_first = ports, left_first
+        self._ports, self._on_loss = ports, on_loss
         self.left: dict[str, Left] = {}
         self.now: tuple[int, int] | None = None
         self.needs_one = False
@@ -89,4 +89,4 @@ class Presence:
         if self.now is None or name not in self._may_leave or alone:
             raise lost
         self.left[name] = Left(*self.now, str(lost))
-        self._left_first(name)
+        self._on_loss(name)

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import Account, Occasion, ReleaseLog, ReleasePlan, Slot
-from cutlayer.accounting.slots import Kind as Released
+from cutlayer.accounting import Account, ReleaseLog, ReleasePlan
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
@@ -18,13 +17,12 @@ from cutlayer.kernels.row_tensors import number_differing, number_equal
 from cutlayer.models import BottomModel, Inputs
 from cutlayer.models.row_independence import check_row_independence
 from cutlayer.protections.base import Context, Evidence, Protection
+from cutlayer.protections.charges import Charges
 from cutlayer.protections.coverage import HOOK_OF, Coverage
+from cutlayer.protections.hooks import acts_at, hooks_of
 from cutlayer.protections.label_stages import UNDRAWN, LabelStages
-from cutlayer.protections.placement import CPU, V, View, moved, on_cpu
+from cutlayer.protections.placement import CPU, Placement
 from cutlayer.protections.views import ActiveView, Mode, PassiveView, Update
-
-HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_out", "local_loss", "update")
-"""Hooks whose calls are counted, in the order in which a training step calls them."""
 
 
 class Chain:
@@ -44,7 +42,7 @@ class Chain:
 
     def __init__(self, party: str, protections: Sequence[Protection[Any]], budget: BudgetConfig | None = None) -> None:
         self.party, self.budget = party, budget
-        self._account: Account | None = None
+        self._charges = Charges()
         self.exceeding: Callable[[int, int], None] | None = None
         # By rank, whatever the order in the file: noise that is added before clipping would be clipped away, and what
         # is scaled after it would no longer have the noise that its cost was computed for.
@@ -52,7 +50,7 @@ class Chain:
         self._coverage = Coverage(party)
         self._once = False
         self._summed: Mapping[str, Tensor] = {}
-        self._device = CPU
+        self._placement = Placement(CPU)
         names = Counter(protection.name for protection in protections)
         for protection in protections:
             if names[protection.name] > 1:
@@ -78,10 +76,10 @@ class Chain:
         # need the labels that it drew. So `setup` and `begin` must be repeatable.
         for protection in self.protections:
             protection.setup(context)
-        self._noise, self._receiver = context.noise, next(iter(context.peers), "")
-        self._account = self.account(context.plan, log)
-        self._account.exceeding = self.exceeding
-        self._once, self._device = context.plan.once, context.device
+        account = self.account(context.plan, log)
+        account.exceeding = self.exceeding
+        self._charges.open(account, context.noise, next(iter(context.peers), ""))
+        self._once, self._placement = context.plan.once, Placement(context.device)
         # Only now is it certain that the run may release anything: `begin` puts on record that it is about to.
         for protection in self.protections:
             protection.begin()
@@ -113,22 +111,13 @@ class Chain:
 
     def allow_repeats(self, epoch: int) -> None:
         """Accept that the schedule is repeated from an epoch on; see `Account.allow_repeats`."""
-        if self._account is not None:
-            self._account.allow_repeats(epoch)
+        self._charges.allow_repeats(epoch)
 
     def close_account(self) -> None:
         """Record that the run has ended; see `Account.close`."""
-        if self._account is not None:
-            self._account.close()
+        self._charges.close()
         for protection in self.protections:
             protection.end()
-
-    def _charge(self, kind: Released, view: PassiveView | ActiveView, released: Tensor, receiver: str = "") -> None:
-        """Count a release by its own content, after the protections and before it is sent."""
-        if self._account is not None and self._account.counts(kind):
-            part = view.part if isinstance(view, PassiveView) else "train"
-            occasion = Occasion(kind, receiver or self._receiver, view.mode.value, part, view.epoch)
-            self._account.charge(Slot(occasion, view.step), self._noise.digest(released), len(view.rows))
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels; counted in rows."""
@@ -173,11 +162,13 @@ class Chain:
         """
         changed = dict[str, bool]()
         for protection in self._with("embedding_out"):
-            released = self._back(protection.embedding_out(self._given(protection, e), self._seen(protection, view)))
+            released = self._placement.back(
+                protection.embedding_out(self._placement.given(protection, e), self._placement.seen(protection, view))
+            )
             changed[protection.name] = _differs(released, e)
             e = released
         # Charged here, not when it is sent: what the account refuses must not exist outside of this function.
-        self._charge("embedding", view, e)
+        self._charges.charge("embedding", view, e)
         if changed and self._once and view.mode is not Mode.SERVE:
             self._coverage.released_once(e, changed)
         elif changed:
@@ -187,7 +178,9 @@ class Chain:
     def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
         """Change the embeddings before the top model sees them; counted in steps."""
         for protection in self._with("embeddings_in"):
-            seen = self._back(protection.embeddings_in(self._given(protection, es), self._seen(protection, view)))
+            seen = self._placement.back(
+                protection.embeddings_in(self._placement.given(protection, es), self._placement.seen(protection, view))
+            )
             changed = any(_differs(seen[name], es[name]) for name in es)
             self._coverage.count(protection.name, "embeddings_in", 1, int(changed))
             es = seen
@@ -201,8 +194,8 @@ class Chain:
         """
         weight, added = 1.0, dict[str, list[Tensor]]()
         for protection in self._with("cut_gradient"):
-            share, terms = protection.cut_gradient(self._seen(protection, view))
-            terms = self._back(terms)
+            share, terms = protection.cut_gradient(self._placement.seen(protection, view))
+            terms = self._placement.back(terms)
             weight *= share
             lost = sorted(terms.keys() - view.task_gradients.keys())
             if lost:
@@ -232,10 +225,14 @@ class Chain:
             raise NotApplied(f"{self.party}: the gradient for {party} lacks the terms of {names}; it was not sent")
         changed = dict[str, bool]()
         for protection in self._with("gradient_out"):
-            sent = self._back(protection.gradient_out(self._given(protection, g), party, self._seen(protection, view)))
+            sent = self._placement.back(
+                protection.gradient_out(
+                    self._placement.given(protection, g), party, self._placement.seen(protection, view)
+                )
+            )
             changed[protection.name] = _differs(sent, g)
             g = sent
-        self._charge("gradient", view, g, party)
+        self._charges.charge("gradient", view, g, party)
         if self._makes("gradient_out"):
             self._coverage.returned("gradient_out", party, g, changed, view.parts)
         return g
@@ -262,7 +259,7 @@ class Chain:
         """Sum of the protections' own loss terms; counted in steps."""
         total: Tensor | None = None
         for protection in self._with("local_loss"):
-            term = self._back(protection.local_loss(self._seen(protection, view)))
+            term = self._placement.back(protection.local_loss(self._placement.seen(protection, view)))
             self._coverage.count(protection.name, "local_loss", 1, int(term is not None))
             if term is not None:
                 total = term if total is None else total + term
@@ -285,7 +282,7 @@ class Chain:
         gradients = [parameter.grad for parameter in update.bottom.parameters() if parameter.grad is not None]
         if gradients:
             # Before the optimiser takes the step: later embeddings depend on it.
-            self._charge("update", view, torch.cat([gradient.flatten() for gradient in gradients]))
+            self._charges.charge("update", view, torch.cat([gradient.flatten() for gradient in gradients]))
 
     def epoch_metrics(self) -> Mapping[str, float]:
         """Metrics of an epoch for the history, by `protection.metric`; called once after each epoch."""
@@ -316,13 +313,8 @@ class Chain:
 
     def _releases(self, protection: Protection[Any]) -> Mapping[str, float]:
         """Maximum number of releases and private steps of a row, which the ledger reads from the evidence."""
-        if self._account is None:
-            return {}
-        released = _overrides(protection, "embedding_out") or _overrides(protection, "gradient_out")
-        return {
-            **(self._account.release_counts() if released else {}),
-            **(self._account.step_counts() if _overrides(protection, "update") else {}),
-        }
+        releases = acts_at(protection, "embedding_out") or acts_at(protection, "gradient_out")
+        return self._charges.counts(releases=releases, steps=acts_at(protection, "update"))
 
     def state_dict(self) -> dict[str, Any]:
         """State for a resume: the counters and the state of every protection, and the counts so far."""
@@ -334,7 +326,7 @@ class Chain:
                 for protection in self.protections
             },
             "coverage": self._coverage.state_dict(),
-            "account": self._account.state_dict() if self._account is not None else {},
+            "account": self._charges.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -342,40 +334,16 @@ class Chain:
         for protection in self.protections:
             saved = state["protections"][protection.name]
             protection.counts = {name: saved["counts"][name] for name in protection.counts}
-            protection.load_state_dict(self._given(protection, self._back(saved["state"])))
+            protection.load_state_dict(self._placement.given(protection, self._placement.back(saved["state"])))
         self._coverage.load_state_dict(state["coverage"])
-        # The account's own counts are in the release log, which may be ahead of the checkpoint: it only compares.
-        if self._account is not None:
-            self._account.load_state_dict(state["account"])
-
-    # The only place where what a protection reads and returns moves between devices.
-    def _given(self, protection: Protection[Any], value: V) -> V:
-        """What a protection is given, on the device that it computes on."""
-        return moved(value, CPU) if protection.on_cpu else value
-
-    def _seen(self, protection: Protection[Any], view: View) -> View:
-        """The view of a protection, on the device that it computes on."""
-        return on_cpu(view) if protection.on_cpu and self._device != CPU else view
-
-    def _back(self, value: V) -> V:
-        """What a protection returned, on the device that the party trains on."""
-        return moved(value, self._device)
+        self._charges.load_state_dict(state["account"])
 
     def _makes(self, hook: str) -> bool:
         """Whether a protection changes the messages of a hook: by that hook, or by earlier terms."""
         return bool(self._with(hook)) or (hook == "gradient_out" and bool(self._with("cut_gradient")))
 
     def _with(self, hook: str) -> list[Protection[Any]]:
-        return [protection for protection in self.protections if _overrides(protection, hook)]
-
-
-def hooks_of(protection: Protection[Any]) -> list[str]:
-    """The hooks that a protection acts at."""
-    return [hook for hook in HOOKS if _overrides(protection, hook)]
-
-
-def _overrides(protection: Protection[Any], hook: str) -> bool:
-    return getattr(type(protection), hook) is not getattr(Protection, hook)
+        return [protection for protection in self.protections if acts_at(protection, hook)]
 
 
 def _differs(after: Tensor, before: Tensor) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from cutlayer.durable import locked, make_folder, replace_whole, write_whole
 from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.kernels.noise import derive
 from cutlayer.kernels.row_tensors import copied
+from cutlayer.protections.label_record import LabelRecord, damaged
 from cutlayer.protections.label_words import Words, bytes_of, changed_rows, find, first_words, sorted_pairs, unknown
 from cutlayer.row_arrays import chunks_of, computed, joined_rows
 from cutlayer.tensor_file import stream_tensors
@@ -110,8 +110,8 @@ class LabelMemory:
     """
 
     def __init__(self, folder: Path, record: Path, secret: bytes, *, simulated: bool = False) -> None:
-        self.folder, self.record, self.simulated = folder, record, simulated
-        self._secret = secret
+        self.folder, self.simulated = folder, simulated
+        self._record, self._secret = LabelRecord(record), secret
 
     def recall(self, codes: Tensor, digests: Tensor, drawn: Drawn, choice: Choice) -> Recalled:
         """Compare labels with those of earlier draws, and remember them; all is on disk when this returns.
@@ -133,7 +133,7 @@ class LabelMemory:
         which = self._which(drawn)
         make_folder(self.folder)
         with self._locked():
-            begun, name = self._draws_of_run(which)
+            begun, name = self._record.draws(which)
             generation = self._next(which, choice) if begun is None else begun
             path = self.folder / f"{which}-{generation}.safetensors"
             if begun is not None and not path.exists():
@@ -154,7 +154,7 @@ class LabelMemory:
                 self._write(path, joined_rows([known_ids, fresh[0]]), joined_rows([known_labels, fresh[1]]), memory)
             # After the memory: a record without its memory would refuse the resume of a run that died in between.
             if begun is None:
-                self._note_draws(which, generation, memory)
+                self._record.note_draws(which, generation, memory)
             unfinished = self._unfinished(which, generation)
         return Recalled(old, memory, generation, count, which, unfinished)
 
@@ -200,22 +200,22 @@ class LabelMemory:
         purpose = recalled.draws.encode(), str(number).encode(), (digests.numpy().data.cast("B"),)
         with self._locked():
             if not path.exists():
-                if number in self._stages_of_run(recalled.which):
+                if number in self._record.stages(recalled.which):
                     wanted = f"the likely classes of stage {number} that the run drew from, {path}"
                     raise CheckpointError.expected(wanted, "none", "restore it from a backup, or start a new run")
                 packed = np.packbits(likely.numpy(), axis=1)
                 tag = derive(self._secret, b"label stage check", *purpose, packed.tobytes(), size=16).hex()
                 write_whole(path, save({"likely": packed}, {"check": tag}))
                 # After the file: a note of a stage that is not there would refuse the resume of a run that died here.
-                self._note_stage(recalled.which, number)
+                self._record.note_stage(recalled.which, number)
                 return likely
             try:
                 with safe_open(path, framework="numpy") as file:
                     packed, tag = file.get_tensor("likely"), file.metadata()["check"]
             except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-                raise self._damaged(path) from None
+                raise damaged(path) from None
         if tag != derive(self._secret, b"label stage check", *purpose, packed.tobytes(), size=16).hex():
-            raise self._damaged(path)
+            raise damaged(path)
         return torch.from_numpy(np.unpackbits(packed, axis=1, count=likely.shape[1]).astype(bool))
 
     def end(self, recalled: Recalled) -> None:
@@ -266,7 +266,7 @@ class LabelMemory:
                 old[rows[same]] = code
                 missing &= ~same
             if missing.any():
-                raise self._damaged(self.folder)
+                raise damaged(self.folder)
         return old
 
     def _words(self, digests: Tensor, drawn: Drawn) -> Words:
@@ -299,32 +299,6 @@ class LabelMemory:
         latest = self._latest(which)
         return 0 if latest is None else latest + (choice == "redraw")
 
-    def _draws_of_run(self, which: str) -> tuple[int | None, str]:
-        """Generation and name of the memory that the run began with; `None` in a new run."""
-        try:
-            noted = json.loads(self.record.read_text()) if self.record.exists() else {}
-            return (int(noted[which]["generation"]), str(noted[which]["memory"])) if which in noted else (None, "")
-        except (ValueError, KeyError, TypeError):
-            raise self._damaged(self.record) from None
-
-    def _stages_of_run(self, which: str) -> list[int]:
-        """Numbers of the stages whose likely classes the run has fixed."""
-        try:
-            noted = json.loads(self.record.read_text())[which]
-            return [int(number) for number in noted.get("stages", [])]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise self._damaged(self.record) from None
-
-    def _note_stage(self, which: str, number: int) -> None:
-        stages = sorted({*self._stages_of_run(which), number})
-        noted = json.loads(self.record.read_text())
-        write_whole(self.record, json.dumps({**noted, which: {**noted[which], "stages": stages}}) + "\n")
-
-    def _note_draws(self, which: str, generation: int, memory: str) -> None:
-        make_folder(self.record.parent)
-        noted = json.loads(self.record.read_text()) if self.record.exists() else {}
-        write_whole(self.record, json.dumps({**noted, which: {"generation": generation, "memory": memory}}) + "\n")
-
     def _read(self, path: Path) -> tuple[Words, Words, str]:
         """Ids, sorted, their labels, and the name of the memory; a new name where there is none."""
         if not path.exists():
@@ -335,9 +309,9 @@ class LabelMemory:
                 ids, labels = (file.get_tensor(name).numpy() for name in ("ids", "labels"))
             checked, memory = header["check"], header["memory"]
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-            raise self._damaged(path) from None
+            raise damaged(path) from None
         if checked != self._tag(ids, labels, memory):
-            raise self._damaged(path)
+            raise damaged(path)
         return ids, labels, memory
 
     def _write(self, path: Path, ids: Words, labels: Words, memory: str) -> None:
@@ -364,9 +338,3 @@ class LabelMemory:
                         raise
                     time.sleep(_PAUSE)
             yield
-
-    def _damaged(self, path: Path) -> CheckpointError:
-        return CheckpointError(
-            f"{path} is damaged or of another secret; restore it from a backup together with the secret: without it, a "
-            "label that changed would be revealed"
-        )

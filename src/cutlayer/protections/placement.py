@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from cutlayer.protections.base import Protection
 from cutlayer.protections.views import ActiveView, PassiveView
 
 V = TypeVar("V")
@@ -30,6 +31,29 @@ def moved(value: V, device: torch.device) -> V:
         inner = {key: moved(item, device) for key, item in value.items()}
         there = value if all(inner[key] is value[key] for key in inner) else inner
     return there  # type: ignore[no-any-return]
+
+
+class Placement:
+    """Moves what a protection reads and returns between the party's device and the CPU; nothing else does.
+
+    Args:
+        device: Device that the party trains on.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def given(self, protection: Protection[Any], value: V) -> V:
+        """What a protection is given, on the device that it computes on."""
+        return moved(value, CPU) if protection.on_cpu else value
+
+    def seen(self, protection: Protection[Any], view: View) -> View:
+        """The view of a protection, on the device that it computes on."""
+        return on_cpu(view) if protection.on_cpu and self._device != CPU else view
+
+    def back(self, value: V) -> V:
+        """What a protection returned, on the party's device."""
+        return moved(value, self._device)
 
 
 def on_cpu(view: View) -> View:

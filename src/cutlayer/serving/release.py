@@ -19,7 +19,7 @@ from cutlayer.parties.state import chain_state
 from cutlayer.protections import Chain
 from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import LENGTH, check_same_keys, noise_key_path, read_key
+from cutlayer.training.keys import KEY_BYTES, check_same_keys, noise_key_path, read_key
 from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.run_ledger import chain_of
 from cutlayer.training.trained import checkpoint_of
@@ -97,7 +97,7 @@ class Serving:
         own = folder.path / "checkpoint" / party
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
         self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
-        key = run_noise_key(folder, party, supplied) if self.chain.protections else bytes(LENGTH)
+        key = run_noise_key(folder, party, supplied) if self.chain.protections else bytes(KEY_BYTES)
         context = context_of(job, party, {party: width}, record.training_rows(job, folder), key, key)
         self.chain.setup(context, self._log)
         self.chain.load_state_dict(chain_state(state))

@@ -40,14 +40,14 @@ class FineTuned:
         absent: Passive parties that have left, in the job's order.
         metrics: Metrics on the run's test rows, or its validation rows where it has no test rows.
         logits: Logits of the same rows, (n, outputs).
-        kept_epochs: Number of epochs that the model was trained for; 0 if none made it better.
+        trained_epochs: Number of epochs that the model was trained for; 0 if none made it better.
     """
 
     top: TopModel
     absent: tuple[str, ...]
     metrics: Mapping[str, float]
     logits: Tensor
-    kept_epochs: int
+    trained_epochs: int
 
 
 def finetune_top(run: Run, absent: Collection[str], *, epochs: int = EPOCHS) -> FineTuned:

@@ -13,7 +13,7 @@ from cutlayer.durable import make_folder, sync_file, sync_folder, write_whole
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.parties.random_state import starting_key
 
-LENGTH = 32
+KEY_BYTES = 32
 _FINGERPRINT = b"cutlayer key"
 
 
@@ -28,7 +28,7 @@ def load_or_make(path: Path) -> bytes:
     make_folder(path.parent)
     whole = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secrets.token_bytes(LENGTH))
+        file.write(secrets.token_bytes(KEY_BYTES))
     try:
         sync_file(whole)
         os.link(whole, path)  # whole or not at all; the first of several runs wins
@@ -50,8 +50,8 @@ def read_key(path: Path) -> bytes:
         key, mode = path.read_bytes(), path.stat().st_mode
     except OSError as failure:
         raise ConfigError(f"the key {path} cannot be read: {failure.strerror}") from None
-    if len(key) != LENGTH:
-        raise ConfigError.expected(f"{LENGTH} bytes of key in {path}", f"{len(key)} bytes")
+    if len(key) != KEY_BYTES:
+        raise ConfigError.expected(f"{KEY_BYTES} bytes of key in {path}", f"{len(key)} bytes")
     if mode & 0o077:
         raise ConfigError.expected(
             f"a key that only its owner can read at {path}",

@@ -15,7 +15,7 @@ from cutlayer.parties.passive import PassiveParty
 
 ID, LABEL, GROUP, SIDE = "id", "label", "group", "side"
 BATCH = 4096
-LENGTH = 1e4
+LENGTH_FACTOR = 1e4
 """Factor by which a canary exceeds the clipping norm: clipping then decides how long it is."""
 
 

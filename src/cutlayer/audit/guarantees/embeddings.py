@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from cutlayer.accounting import GaussianRelease
 from cutlayer.audit.empirical import Score
-from cutlayer.audit.guarantees.canaries import BATCH, LENGTH, canary_job, neighbour_tables, scores_of, sides_of
+from cutlayer.audit.guarantees.canaries import BATCH, LENGTH_FACTOR, canary_job, neighbour_tables, scores_of, sides_of
 from cutlayer.audit.guarantees.wire import Parties, train_on_canaries
 from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.config import Job
@@ -85,7 +85,7 @@ def embedding_scores(
     clip = float((job.parties[party].protections[protection] or {})["clip"])
     reader = _EmbeddingReader(canaries, clip, event.noise_multiplier * 2 * clip)
     tables = neighbour_tables(job.active, party, canaries, _LINES, key)
-    train_on_canaries(_job(job, party, width, clip * LENGTH, canaries), tables, key, reader)
+    train_on_canaries(_job(job, party, width, clip * LENGTH_FACTOR, canaries), tables, key, reader)
     return reader.scores()
 
 

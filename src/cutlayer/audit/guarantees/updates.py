@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.audit.empirical import Score
-from cutlayer.audit.guarantees.canaries import LENGTH, canary_job, neighbour_tables, scores_of, sides_of
+from cutlayer.audit.guarantees.canaries import LENGTH_FACTOR, canary_job, neighbour_tables, scores_of, sides_of
 from cutlayer.audit.guarantees.wire import Parties, train_on_canaries
 from cutlayer.channel import Kind, Message
 from cutlayer.config import Job
@@ -123,6 +123,6 @@ def _job(job: Job, party: str, protection: str) -> Job:
         "release": "every_step",
         "warmup_epochs": 0,
     }
-    bottom = {"kind": "python", "path": f"{__name__}:SlotBottom", "args": {"length": LENGTH}}
+    bottom = {"kind": "python", "path": f"{__name__}:SlotBottom", "args": {"length": LENGTH_FACTOR}}
     privacy = {protection: job.parties[party].protections[protection]}
     return canary_job(job.active, party, bottom, train, features=privacy)

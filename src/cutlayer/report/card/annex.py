@@ -23,7 +23,7 @@ NOT_SHOWN = "What this does not show"
 
 def annex_sections(card: PrivacyCard) -> list[Section]:
     """The sections of the annex, in the order of the page."""
-    return [_whole(section) for section in _sections(card)]
+    return [_with_same_brief(section) for section in _sections(card)]
 
 
 def annex_html(card: PrivacyCard) -> str:
@@ -48,7 +48,7 @@ def annex_markdown(card: PrivacyCard) -> str:
     return "\n".join([*top, *map(section_markdown, annex_sections(card))])
 
 
-def _whole(section: Section) -> Section:
+def _with_same_brief(section: Section) -> Section:
     """The same blocks on the page and in Markdown."""
     return replace(section, brief=section.blocks)
 
@@ -90,17 +90,20 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
         if len(notes) > 1:
             yield Items(tuple(notes))
     if card.evidence:
-        does = {each.attack: each for each in card.evidence}
-        knows = {
+        by_attack = {each.attack: each for each in card.evidence}
+        known = {
             attack: dict.fromkeys(text for each in card.evidence if each.attack == attack for text in each.knowledge)
-            for attack in does
+            for attack in by_attack
         }
         yield table(
             "What each attack does",
-            list(does.values()),
+            list(by_attack.values()),
             ("Attack", lambda each: each.attack),
             (Column("What it does", "statement"), lambda each: each.attack_does or "not known to this version"),
-            (Column("What the attacker knows", "text"), lambda each: "; ".join(knows[each.attack]) or "only messages"),
+            (
+                Column("What the attacker knows", "text"),
+                lambda each: "; ".join(known[each.attack]) or "only messages",
+            ),
             layout="stack",
         )
 

@@ -30,17 +30,19 @@ def label_free_parties(report: Report) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for entry in entries for name in entry.towards))
 
 
-def _none(report: Report) -> str:
+def _without_protection(report: Report) -> str:
     if names := label_free_parties(report):
         send = "sends" if len(names) == 1 else "send"
-        return f"No message to {', '.join(names)} depends on a label. No protection changes what {_all(names)} {send}."
+        return (
+            f"No message to {', '.join(names)} depends on a label. No protection changes what {_joined(names)} {send}."
+        )
     return _NONE
 
 
-def _all(names: Sequence[str]) -> str:
+def _joined(names: Sequence[str]) -> str:
     """Names in a sentence.
 
-    >>> _all(["telco"]), _all(["shop", "telco", "census"])
+    >>> _joined(["telco"]), _joined(["shop", "telco", "census"])
     ('telco', 'shop, telco and census')
     """
     *first, last = names
@@ -63,8 +65,8 @@ def protections(report: Report) -> Section:
     lead = Paragraph("Counted during the run: what the protection was applied to, and what it changed.", "lead")
     idle = any(part.changed == 0 or part.covered < part.sent for part in report.protections)
     text = "; ".join(map(_summary, report.protections))
-    answer = Answer("Protections", f"{text}." if text else _none(report), "bad" if idle else "plain")
-    blocks = (lead, evidence) if report.protections else (Paragraph(_none(report)),)
+    answer = Answer("Protections", f"{text}." if text else _without_protection(report), "bad" if idle else "plain")
+    blocks = (lead, evidence) if report.protections else (Paragraph(_without_protection(report)),)
     return Section("protections", "Evidence of each protection", blocks, nav="Protections", answers=(answer,))
 
 
@@ -79,14 +81,16 @@ def guarantees(report: Report) -> Section:
             text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
             blocks += [Paragraph(text), _totals(report)]
     own = {total.statement for total in totals}
-    further = [f"{name}: {text}" for name, texts in report.alternatives.items() for text in texts if text not in own]
-    if open_to := _unproved(report):
-        blocks.append(Paragraph(open_to))
-    if further:
-        blocks.append(Items(tuple(further), "What the ledger states of the alternatives"))
+    alternatives = [
+        f"{name}: {text}" for name, texts in report.alternatives.items() for text in texts if text not in own
+    ]
+    if unproved := _unproved(report):
+        blocks.append(Paragraph(unproved))
+    if alternatives:
+        blocks.append(Items(tuple(alternatives), "What the ledger states of the alternatives"))
     proved = "; ".join(total.statement for total in totals if total.epsilon is not None)
-    sentences = [f"{proved[:1].upper()}{proved[1:]}." if proved else "None.", open_to]
-    sentences += [f"Alternative {text}." for text in further]
+    sentences = [f"{proved[:1].upper()}{proved[1:]}." if proved else "None.", unproved]
+    sentences += [f"Alternative {text}." for text in alternatives]
     answers: tuple[Answer, ...] = (Answer("Formal guarantees", " ".join(filter(None, sentences))),)
     if report.run.reproducible_noise:
         blocks.append(Paragraph(REPRODUCIBLE, "warn"))
@@ -94,8 +98,8 @@ def guarantees(report: Report) -> Section:
         answers = (*answers, Answer("Noise", text, "bad"))
     stated = Items(tuple(total.statement for total in totals))
     brief: list[Block] = [Paragraph("Formal privacy cost of the whole run"), stated] if totals else []
-    if further:
-        brief += [Paragraph("The same of its alternatives"), Items(tuple(further))]
+    if alternatives:
+        brief += [Paragraph("The same of its alternatives"), Items(tuple(alternatives))]
     return Section("guarantees", "Formal guarantees", blocks, brief, "Guarantees", answers)
 
 
@@ -193,4 +197,4 @@ def _totals(report: Report) -> Table:
 def _verdict(test: GuaranteeTest) -> str:
     if test.exceeded:
         return "DOES NOT HOLD ✕"
-    return "no fault found" if test.detectable > test.epsilon else "too few canaries"
+    return "no fault found" if test.conclusive else "too few canaries"

@@ -21,7 +21,7 @@ from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.local import context_of, plan_of
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import chain_state
-from cutlayer.protections.chain import hooks_of
+from cutlayer.protections.hooks import hooks_of
 from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.serving.online.features import ABSENT, FeatureStore
 from cutlayer.serving.online.released_rows import ReleasedRows

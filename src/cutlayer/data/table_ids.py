@@ -1,0 +1,148 @@
+"""The ids of a table's rows: columns with a rule, or the numbers of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutlayer.config import IdConfig
+from cutlayer.config.ids import ROW_NUMBER
+from cutlayer.data.align import Positions
+from cutlayer.data.digest_shares import has_duplicates
+from cutlayer.data.faults import fault
+from cutlayer.data.ids import (
+    WHOLE_NUMBER,
+    Digests,
+    IdKind,
+    digests_of,
+    duplicates,
+    first_rows,
+    id_texts,
+    kind_of,
+    row_digests,
+    spaced,
+)
+from cutlayer.data.large import joined
+from cutlayer.data.sources.base import Source
+from cutlayer.data.table_rows import TableRows
+from cutlayer.data.taken import taken
+from cutlayer.row_arrays import joined_rows
+
+
+def id_columns(source: Source, rule: IdConfig | None, label: str | None, weight: str | None) -> tuple[str, ...]:
+    """Names of the id columns; none where row numbers are the ids.
+
+    Args:
+        source: The table.
+        rule: Columns and rules of the ids; `None` where a table in memory states none.
+        label: Name of the label column.
+        weight: Name of the column of weights.
+
+    Raises:
+        DataError: The rows cannot be identified so, or a column has two purposes.
+    """
+    where = source.where
+    if rule is None and source.is_file:
+        remedy = f"name one, or write {ROW_NUMBER} if all tables hold the same rows in the same order"
+        raise fault(where, "an id column", "none", remedy)
+    names = () if rule is None or rule.column == ROW_NUMBER else rule.columns
+    if not names and not source.ordered:
+        raise fault(where, "an id column", ROW_NUMBER, "the rows of a query have no order")
+    for name in names:
+        source.require(name)
+        if name == label:
+            raise fault(where, "two columns for id and label", f"{name!r} for both")
+    if weight is not None and weight in (*names, label):
+        other = "label" if weight == label else "id"
+        raise fault(where, f"two columns for weight and {other}", f"{weight!r} for both")
+    return names
+
+
+class TableIds:
+    """Digests and texts of the ids of a table.
+
+    Args:
+        table: The rows; those that the rule for repeated ids leaves out are removed from it.
+        names: Names of the id columns; none where row numbers are the ids.
+        rule: Rules of the ids.
+        where: Party and file, for messages.
+        counted: Columns to count the rows by where row numbers are the ids.
+
+    Attributes:
+        digests: Digests of the ids in the table's own order, uint8 (n, 16).
+        kind: `integer`, `text`, or `row` where row numbers are the ids.
+
+    Raises:
+        DataError: ids are missing, or repeat where that is refused.
+    """
+
+    def __init__(
+        self, table: TableRows, names: Sequence[str], rule: IdConfig | None, where: str, counted: Sequence[str]
+    ) -> None:
+        self._table, self._names, self._rule, self._where = table, names, rule, where
+        self.kind: IdKind = "row"
+        if rule is not None and names:
+            self._identify(rule)
+        else:
+            rows = sum(chunk.num_rows for chunk in table.batches(counted))
+            self.digests = row_digests(pa.array(np.arange(rows)), where)
+
+    def texts(self) -> pa.ChunkedArray:
+        """Canonical texts in the table's own order, `large_string` (n,); an id of several columns as one."""
+        if self._rule is None or not self._names:
+            return pa.chunked_array([pa.array(np.arange(len(self.digests))).cast(pa.large_string())])
+        return joined(self._texts(self._rule))
+
+    def example(self) -> str:
+        """The first id as it is compared, of text the first that is no whole number; empty where rows are numbered."""
+        if self.kind == "row":
+            return ""
+        texts = self.texts()
+        plain = pc.match_substring_regex(texts, WHOLE_NUMBER)
+        first = pc.index(plain, self.kind == "integer").as_py()
+        return str(spaced(texts.slice(max(first, 0), 1))[0])
+
+    def at(self, positions: Positions) -> pa.ChunkedArray:
+        """Ids of some rows as the table has them, (m,); numbers of the rows where it has no id column.
+
+        Args:
+            positions: Row numbers in this table, int64 (m,).
+        """
+        if self._rule is None or not self._names:
+            return pa.chunked_array([pa.array(positions)])
+        if len(self._names) > 1:
+            return taken((spaced(texts) for texts in self._texts(self._rule)), positions)
+        return self._table.take(self._names[0], positions)
+
+    def _texts(self, rule: IdConfig) -> Iterator[pa.ChunkedArray]:
+        return (id_texts(chunk, rule, self._where) for chunk in self._table.batches(self._names))
+
+    def _identify(self, rule: IdConfig) -> None:
+        """Digest the ids, and leave out rows by the rule for repeated ids."""
+        where = f"{self._where}: id {', '.join(map(repr, self._names))}"
+        kinds = set[IdKind]()
+        self.digests = joined_rows(self._digested(rule, kinds))
+        self.kind = "integer" if kinds == {"integer"} and len(self._names) == 1 else "text"
+        if not has_duplicates(self.digests):
+            return
+        if rule.duplicates == "refuse":
+            repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
+            raise duplicates(taken(self._texts(rule), repeated), where, self._names)
+        remaining = first_rows(self.digests, drop=rule.duplicates == "drop")
+        if not len(remaining):
+            raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
+        self.digests = self.digests[remaining]
+        self._table.keep(remaining)
+
+    def _digested(self, rule: IdConfig, kinds: set[IdKind]) -> Iterator[Digests]:
+        """Digests of the ids, batch after batch; their kinds are added to `kinds`."""
+        first = 0
+        for chunk in self._table.batches(self._names):
+            where = f"{self._where} (rows counted from row {first})" if first else self._where
+            text = id_texts(chunk, rule, where)
+            kinds.add(kind_of(text))
+            yield digests_of(text)
+            first += chunk.num_rows

@@ -1,0 +1,73 @@
+"""What a run's folder notes of the draws of its labels, so that a resume repeats them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cutlayer.durable import make_folder, write_whole
+from cutlayer.errors import CheckpointError
+
+
+class LabelRecord:
+    """The generation, the memory and the stages that a run has drawn labels with.
+
+    Args:
+        path: File of the run folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def draws(self, which: str) -> tuple[int | None, str]:
+        """Generation and name of the memory that the run began with; `None` in a new run.
+
+        Args:
+            which: Digest of what the draws depend on besides the row and its label.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        try:
+            noted = self._noted() if self.path.exists() else {}
+            return (int(noted[which]["generation"]), str(noted[which]["memory"])) if which in noted else (None, "")
+        except (ValueError, KeyError, TypeError):
+            raise damaged(self.path) from None
+
+    def stages(self, which: str) -> list[int]:
+        """Numbers of the stages whose likely classes the run has fixed.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        try:
+            return [int(number) for number in self._noted()[which].get("stages", [])]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise damaged(self.path) from None
+
+    def note_stage(self, which: str, number: int) -> None:
+        """Note that the likely classes of a stage are fixed; on disk when this returns."""
+        stages = sorted({*self.stages(which), number})
+        noted = self._noted()
+        self._write({**noted, which: {**noted[which], "stages": stages}})
+
+    def note_draws(self, which: str, generation: int, memory: str) -> None:
+        """Note the generation and the memory that the run draws with; on disk when this returns."""
+        make_folder(self.path.parent)
+        noted = self._noted() if self.path.exists() else {}
+        self._write({**noted, which: {"generation": generation, "memory": memory}})
+
+    def _noted(self) -> Any:
+        return json.loads(self.path.read_text())
+
+    def _write(self, noted: Any) -> None:
+        write_whole(self.path, json.dumps(noted) + "\n")
+
+
+def damaged(path: Path) -> CheckpointError:
+    """The error for a file of the memory or of its record that cannot be used."""
+    return CheckpointError(
+        f"{path} is damaged or of another secret; restore it from a backup together with the secret: without it, a "
+        "label that changed would be revealed"
+    )
