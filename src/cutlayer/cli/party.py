@@ -126,7 +126,7 @@ def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
 
 def show_outcome(ran: RunFolder, *, as_json: bool) -> None:
     """Show what a passive party did, and what it measured of its own features."""
-    from cutlayer.results.audit import PassiveAudit
+    from cutlayer.results.audit import UNMEASURED_BY_PASSIVE, PassiveAudit
 
     outcome, audit = ran.read_json("outcome.json"), PassiveAudit.read(ran.path / "audit.json")
     if as_json:
@@ -144,3 +144,4 @@ def show_outcome(ran: RunFolder, *, as_json: bool) -> None:
         console.print(f"  {attack}, {result.release}: {value}", highlight=False, markup=False)
     for skipped in audit.skipped:
         console.print(f"  {skipped.label}: {skipped.reason}", highlight=False, markup=False)
+    console.print(f"  {UNMEASURED_BY_PASSIVE}", highlight=False, markup=False)
