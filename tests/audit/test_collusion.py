@@ -79,6 +79,7 @@ def test_the_report_states_what_both_read(finished: RunFolder, report: Report) -
     print_report(report, Console(file=shown, width=200))
     assert "telco and shop together" in shown.getvalue()
     assert "telco and shop together" in page
+    assert "Parties together pool what they hold" in page
     assert TOGETHER + "<" not in page
     assert ONE_SIDED in answer(report, "Not measured")
     assert "pool what they hold" not in answer(report, "Not measured")

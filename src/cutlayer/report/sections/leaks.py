@@ -38,6 +38,10 @@ _LEAD = (
     "message; the excess is what an attack reads beyond that. Own model after leaving is the held-out AUC of a "
     "model that the party trains alone, on labels that an attack inferred."
 )
+_TOGETHER = (
+    "Parties together pool what they hold: their messages are attacked side by side, and compared with the columns of "
+    "all of them. Each of them also has what it reads alone, which can be more."
+)
 _CLASSES = "max(AUC, 1\u00a0−\u00a0AUC) of its scores against the true labels"
 _VALUES = "max(c, 1\u00a0−\u00a0c) of the share c of pairs of rows that its scores order as the true values do"
 
@@ -51,6 +55,7 @@ def leaks(report: Report) -> Section:
         values = tuple(_values(report, matrix, run) for run in matrix.runs)
         blocks = [
             Paragraph(_LEAD.format(_VALUES if report.task.kind == "regression" else _CLASSES), "lead"),
+            *([Paragraph(_TOGETHER)] if any(target.together for target in matrix.targets) else []),
             *([Paragraph(report.sample)] if report.sample else []),
             _strongest(matrix, report),
             _matrix(report, matrix),
