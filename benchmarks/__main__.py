@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks import dcor_loss, distance_statistics, kept_memory, marvell_search
 from benchmarks.averaged_noise import AveragedNoise, averaged_noise
+from benchmarks.collusion import Collusion, collusion
 from benchmarks.ddp import DataParallel, ddp
 from benchmarks.dimip_step import StepCosts, dimip_step
 from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
@@ -122,6 +123,10 @@ def _averaged_noise(_table: str, _rows: int, repeats: int) -> AveragedNoise:
     return averaged_noise(repeats)
 
 
+def _collusion(_table: str, _rows: int, repeats: int) -> Collusion:
+    return collusion(repeats)
+
+
 def _label_embeddings(_table: str, _rows: int, repeats: int) -> LabelEmbeddings:
     return label_embeddings(repeats)
 
@@ -198,6 +203,7 @@ Result = (
     | FeatureAttacksResult
     | LabelStagesResult
     | AveragedNoise
+    | Collusion
     | NoiseSpeeds
     | Overheads
     | PredictSpeeds
@@ -249,6 +255,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         _psi,
     ),
     "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
+    "collusion": ("leak of labels to each passive party and to all together, --repeats seeds", _collusion),
     "averaged_noise": ("leak of gradients to attacks on the mean of all epochs, --repeats seeds", _averaged_noise),
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
     "feature_attacks": (

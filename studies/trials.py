@@ -237,7 +237,8 @@ def worst_leaks(results: Sequence[LeakResult]) -> dict[str, dict[str, float]]:
         results: Leaks of messages.
     """
     worst: dict[str, dict[str, float]] = {}
-    for result in results:
+    # The published attacks are those of one party.
+    for result in (result for result in results if not result.together):
         key = f"{result.message}/{result.attack}"
         entries = {key: _worst(result)}
         assigned = result.other_aucs.get(BEST_ASSIGNMENT)

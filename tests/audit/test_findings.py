@@ -16,7 +16,7 @@ from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.finding import Finding
 from cutlayer.results.guarantee import GuaranteeTest
-from cutlayer.results.leaks import Attempt, Baseline, LeakResult
+from cutlayer.results.leaks import Attempt, Baseline, LeakResult, colluding
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.utility import ModelUtility, UtilityResult
@@ -117,6 +117,10 @@ def test_a_run_without_fault_has_no_findings() -> None:
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CL101": ({"evidence": [evidence(0)]}, {"evidence": [evidence(1)]}),
+    "CL114": (
+        {"leaks": [leak_result(rows=199, rows_recorded=400)]},
+        {"leaks": [leak_result(rows=200, rows_recorded=400)]},
+    ),
     "CL102": ({"undefended": [leak_result(0.52)]}, {"undefended": [leak_result(0.56)]}),
     "CL104": ({"leaks": [leak_result(positives=49)]}, {"leaks": [leak_result(positives=50)]}),
     "CL105": ({"utility": (0.52, 0.49, 0.5)}, {"utility": (0.52, 0.501, 0.5)}),
@@ -281,6 +285,45 @@ def test_an_audit_that_leaves_attacks_out_can_fail_a_gate_and_not_pass_it() -> N
     assert (gate.passed, gate.undecided) == (False, True)
     [gate] = gates_of({"label_auc": 0.6}, RunAudit(leaks=[leak_result(0.7)]), ("mixture",))
     assert (gate.passed, gate.undecided) == (False, False)
+
+
+def test_a_gate_counts_what_parties_read_together() -> None:
+    together = leak_result(0.9, attack="mixture", **colluding(["census", "employer"]))
+    leaks = [leak_result(0.7, party="census"), leak_result(0.6, party="employer"), together]
+    own = [Baseline(party="census", own_columns=0.65), Baseline(**colluding(["census", "employer"]), own_columns=0.82)]
+    audit = RunAudit(leaks=leaks, baselines=own)
+    [gate] = gates_of({"label_auc": 0.8}, audit)
+    assert (gate.worst, gate.where) == (0.9, "census+employer/gradient/mixture")
+    assert not gate.passed
+    [gate] = gates_of({"excess": 0.1}, audit)
+    assert gate.passed, "parties that pool their messages pool their columns too"
+    assert gate.worst == pytest.approx(0.08)
+
+
+def test_findings_name_parties_that_collude() -> None:
+    together = leak_result(0.9, low=0.88, **colluding(["p", "q"]))
+    [exposed] = found(leaks=[leak_result(0.7), together])
+    assert exposed.code == "CL111"
+    assert exposed.detail.startswith("p+q/gradient/norm reads 0.9")
+    assert exposed.owner == "bank"
+
+
+@pytest.mark.parametrize(("rows", "codes_found"), [(199, ["CL114"]), (200, [])])
+def test_a_leak_of_fewer_than_half_of_the_rows_is_a_finding(rows: int, codes_found: list[str]) -> None:
+    leaks = [leak_result(0.7, rows=rows, rows_recorded=400), leak_result(0.6, attack="probe", rows_recorded=400)]
+    findings = found(leaks=leaks)
+    assert codes(findings) == codes_found
+    for finding in findings:
+        assert f"p/gradient/norm reads 0.700 of {rows} of 400 recorded rows" in finding.detail
+        assert finding.detail.endswith("of attacks that scored half of them, probe reads 0.600")
+
+
+def test_the_rows_of_an_attack_that_is_not_the_worst_do_not_matter() -> None:
+    narrow = leak_result(0.6, attack="probe", rows=170, rows_recorded=400)
+    assert found(leaks=[leak_result(0.7, rows_recorded=400), narrow]) == []
+    [finding] = found(leaks=[leak_result(0.7, rows=170, rows_recorded=400)])
+    assert finding.detail.endswith("of attacks that scored half of them, there is none")
+    assert found(leaks=[leak_result(0.7, rows=170)]) == [], "the number of recorded rows is unknown"
 
 
 def test_every_check_has_a_code_of_its_own_and_a_case() -> None:

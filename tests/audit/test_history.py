@@ -31,6 +31,7 @@ from tests.parties.runs import ACTIVE, KEY, make_job, raw_job, record, run, tabl
 
 GIVEN = tables(passives=2)
 FOLLOWED = 64
+ATTACKERS = ("telco", "shop", "telco+shop")
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +73,16 @@ def test_every_attack_of_the_catalogue_has_a_result_or_a_reason(finished: RunFol
     explained = {*(leak.label for leak in (*audit.leaks, *audit.skipped, *audit.unneeded))}
     for attack in resolve("auto", "binary").histories:
         for target in attack.reads:
-            assert {f"{party}/{target}/{attack.name}" for party in ("telco", "shop")} <= explained
+            assert {f"{party}/{target}/{attack.name}" for party in ATTACKERS} <= explained
     assert audit.undefined == ()
-    assert {baseline.party for baseline in audit.baselines} == {"telco", "shop"}
+    assert [baseline.party for baseline in audit.baselines] == list(ATTACKERS)
     for baseline in audit.baselines:
         assert baseline.own_columns is not None
         assert 0.5 <= baseline.own_columns <= 1
         assert baseline.chance is not None
         assert 0.5 < baseline.chance < 0.75, "few rows: the largest of many is far above 0.5"
     curves = {(curve.party, curve.message): curve for curve in audit.curves}
-    assert curves.keys() == {(party, message) for party in ("telco", "shop") for message in ("gradient", "embedding")}
+    assert curves.keys() == {(party, message) for party in ATTACKERS for message in ("gradient", "embedding")}
     for curve in curves.values():
         assert [point.labels for point in curve.points][:4] == [1, 2, 5, 10]
 
@@ -230,7 +231,7 @@ def test_a_costly_attack_runs_where_no_other_reads_the_message_whole(
     assert not [leak for leak in whole.leaks if leak.attack == "aligned_match"]
     monkeypatch.setattr("cutlayer.audit.history.READ_WHOLE", 1.0)
     tried = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, {})
-    assert {leak.party for leak in tried.leaks if leak.attack == "aligned_match"} == {"telco", "shop"}
+    assert {leak.party for leak in tried.leaks if leak.attack == "aligned_match"} == {*ATTACKERS}
     assert not tried.unneeded
     assert not {*whole.skipped, *tried.skipped}
 
@@ -242,7 +243,7 @@ def test_no_gate_passes_because_a_costly_attack_did_not_run(finished: RunFolder,
     attacks = [attack for attack in resolve("auto", "binary").histories if attack.name == "aligned_match"]
     high = [LeakResult.model_validate({**leak.model_dump(), "leak": 0.995}) for leak in finished_leaks(finished)]
     audited = audit_history(run, "this run", RunAudit(leaks=tuple(high)), attacks, {})
-    assert not audited.unneeded
+    assert {attack.party for attack in audited.unneeded} == {"telco+shop"}, "a party alone reads 1 with it"
     assert {leak.party for leak in audited.leaks if leak.attack == "aligned_match"} == {"telco", "shop"}
     most = [leak.model_copy(update={"leak": 1.0}) for leak in high]
     assert audit_history(run, "this run", RunAudit(leaks=tuple(most)), attacks, {}).unneeded, "no leak is above 1"

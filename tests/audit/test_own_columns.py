@@ -45,7 +45,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_trees_that_are_behind_are_fitted_once(fits: list[str]) -> None:
     codes, numbers = drawn()
     truth = numbers.sum(dim=1) > 0
-    found = predict_from_columns(store(codes, numbers), torch.arange(ROWS), truth, 2, 1)
+    found = predict_from_columns([store(codes, numbers)], torch.arange(ROWS), truth, 2, 1)
     assert found.model == "logistic regression"
     assert found.auc > 0.98
     assert fits == ["LogisticRegression"] * FOLDS + ["HistGradientBoostingClassifier"]
@@ -54,11 +54,11 @@ def test_trees_that_are_behind_are_fitted_once(fits: list[str]) -> None:
 def test_trees_win_where_columns_act_together(fits: list[str]) -> None:
     codes, numbers = drawn()
     truth = codes[:, 0] != codes[:, 1]
-    found = predict_from_columns(store(codes, numbers), torch.arange(ROWS), truth, 2, 1)
+    found = predict_from_columns([store(codes, numbers)], torch.arange(ROWS), truth, 2, 1)
     assert found.model == "boosted trees"
     assert found.auc > 0.98
     assert fits.count("HistGradientBoostingClassifier") == FOLDS
-    linear = predict_from_columns(store(codes, numbers), torch.arange(ROWS), truth, 2, 1, trees=False)
+    linear = predict_from_columns([store(codes, numbers)], torch.arange(ROWS), truth, 2, 1, trees=False)
     assert linear.auc < 0.6
 
 
@@ -85,8 +85,8 @@ def test_other_tasks(classes: int) -> None:
     codes, numbers = drawn()
     target = numbers[:, 0] + 0.1 * numbers[:, 1]
     truth = torch.bucketize(target, torch.tensor([-0.5, 0.5])) if classes else target.double()
-    found = predict_from_columns(store(codes, numbers), torch.arange(ROWS), truth, classes, 1)
+    found = predict_from_columns([store(codes, numbers)], torch.arange(ROWS), truth, classes, 1)
     assert found.auc > 0.9
     shuffled = truth[torch.randperm(ROWS, generator=torch.Generator().manual_seed(3))]
-    chance = predict_from_columns(store(codes, numbers), torch.arange(ROWS), shuffled, classes, 1)
+    chance = predict_from_columns([store(codes, numbers)], torch.arange(ROWS), shuffled, classes, 1)
     assert 0.4 < chance.auc < 0.6

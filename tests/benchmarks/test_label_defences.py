@@ -2,7 +2,15 @@
 
 import torch
 
-from benchmarks import adult, averaged_noise, label_defences, label_embeddings, label_stages, release_attacks
+from benchmarks import (
+    adult,
+    averaged_noise,
+    collusion,
+    label_defences,
+    label_embeddings,
+    label_stages,
+    release_attacks,
+)
 
 
 def test_an_undefended_run_is_read_whole(monkeypatch):
@@ -47,6 +55,13 @@ def test_labels_in_stages_are_compared_with_labels_drawn_before(monkeypatch):
     assert read.metrics["auc"] > 0.85
     assert 0.7 < read.right < 0.9
     assert 0 < read.constant < 0.5
+
+
+def test_parties_that_pool_noisy_gradients_read_more_than_each_alone(monkeypatch):
+    monkeypatch.setattr(collusion, "SETTINGS", {"iso_noise 5": {"iso_noise": {"ratio": 5.0}}})
+    read = {(each.attacker, each.message): each for each in collusion.collusion(1).leaks}
+    alone = [read[party, "gradient"].leak for party in ("census_office", "employer")]
+    assert read["census_office and employer together", "gradient"].leak > max(alone) + 0.01
 
 
 def test_noise_that_averages_out_is_read_by_the_mean_of_the_epochs(monkeypatch):

@@ -116,8 +116,9 @@ def test_what_was_not_measured_is_named(report: Report) -> None:
     passive = [party.name for party in report.parties if party.role == "passive"]
     bare = report.model_copy(update={"features": (), "completions": (), "limits": (), "left_out": ()})
     assert answer(bare, "Not measured") == (
-        f"Reconstruction of the columns of {', '.join(passive)}; model completion by a departed party, and attacks "
-        "that are not known today."
+        f"Reconstruction of the columns of {', '.join(passive)}; model completion by a departed party; "
+        "label inference by passive parties that pool what they hold; inference of a passive party's columns by "
+        "parties that collude, and attacks that are not known today."
     )
     part = report.features[0].model_copy(update={"run": "this run", "party": passive[0]})
     some = bare.model_copy(update={"features": (part,), "left_out": ("norm",)})

@@ -65,11 +65,13 @@ class Series:
         leaks: Leak by epoch, from 0.
         worst_epoch: Epoch with the largest leak; -1 before the first.
         worst_scores: Scores of the attack in that epoch.
+        recorded: Number of rows of the sampled steps, by epoch.
     """
 
     leaks: dict[int, Leak] = field(default_factory=dict)
     worst_epoch: int = -1
     worst_scores: Scores | None = field(default=None, repr=False)
+    recorded: dict[int, int] = field(default_factory=dict, repr=False)
 
     @property
     def worst(self) -> Leak:
@@ -125,7 +127,9 @@ class Auditor:
                 self.skipped[cell] = str(reason)
                 continue
             leak = leak_of(scores, self.truth)
-            self.series.setdefault(cell, Series()).add(epoch, leak, scores)
+            series = self.series.setdefault(cell, Series())
+            series.add(epoch, leak, scores)
+            series.recorded[epoch] = sum(len(step.rows_of(cell.target)) for step in view.steps)
             if cell.target is not Target.LAYER:
                 leaks[cell.label] = leak.value
         return leaks
@@ -162,6 +166,7 @@ class Auditor:
             if math.isnan(worst.value):
                 undefined.append(Attempt(**subject, rows=worst.rows, positives=worst.positives))
                 continue
+            subject["rows_recorded"] = series.recorded[series.worst_epoch]
             low, high = self.interval(cell)
             result = LeakResult(
                 **subject,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks import FeatureAttack
 from cutlayer.attacks.knowledge import condition
+from cutlayer.audit.scored_rows import narrow_leaks
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.results.audit import Audit
 from cutlayer.results.completion import CompletionResult, best
@@ -22,8 +23,6 @@ from cutlayer.results.utility import UtilityResult
 
 FEW_ROWS = 50
 """Below this many rows of a class an AUC's interval is too wide to distinguish 0.5 from 0.6."""
-
-
 EXPOSED = 0.05
 """Excess over the party's own columns, at the lower end of the interval, from which on labels count as exposed."""
 HIDDEN = 0.05
@@ -156,7 +155,8 @@ def _exposed(context: Context) -> Iterator[Occurrence]:
         columns = baseline.own_columns if baseline else None
         floor = max(columns or 0.5, (baseline.chance if baseline else None) or 0.5)
         if worst is not None and worst.low is not None and worst.low > floor + EXPOSED:
-            against = "chance is 0.5" if columns is None else f"its own columns reach {decimals(columns)}"
+            whose = "their" if worst.together else "its"
+            against = "chance is 0.5" if columns is None else f"{whose} own columns reach {decimals(columns)}"
             reading = f"{decimals(worst.leak)} ({decimals(worst.low)} to {decimals(worst.high)})"
             yield Occurrence(context.active, f"{worst.label} reads {reading} of the labels{_given(worst)}; {against}")
 
@@ -166,11 +166,19 @@ def _below_own_columns(context: Context) -> Iterator[Occurrence]:
     for baseline in own.baselines:
         leaks = [leak.leak for leak in own.leaks if leak.party == baseline.party]
         if leaks and baseline.own_columns is not None and max(leaks) < baseline.own_columns:
+            whose = "their" if baseline.together else "the party's"
             yield Occurrence(
                 context.active,
-                f"no attack on the messages of {baseline.party} reads more than {decimals(max(leaks))}; the party's "
+                f"no attack on the messages of {baseline.attacker} reads more than {decimals(max(leaks))}; {whose} "
                 f"own columns reach {decimals(baseline.own_columns)} ({baseline.model} on all labels)",
             )
+
+
+def _few_scored(context: Context) -> Iterator[Occurrence]:
+    for worst, wider in narrow_leaks(context.audit.runs[RunKind.THIS_RUN].leaks):
+        reach = f"{decimals(worst.leak)} of {worst.rows:,} of {worst.rows_recorded:,} recorded rows{_given(worst)}"
+        most = f"{wider.attack} reads {decimals(wider.leak)}{_given(wider)}" if wider else "there is none"
+        yield Occurrence(context.active, f"{worst.label} reads {reach}; of attacks that scored half of them, {most}")
 
 
 def _hidden_from_one(context: Context) -> Iterator[Occurrence]:
@@ -328,6 +336,13 @@ CHECKS = (
         "no attack reads more than the party's own columns reveal",
         "read the excess, not the leak; the columns reveal as much without any message",
         _below_own_columns,
+    ),
+    Check(
+        "CL114",
+        "warning",
+        "the strongest attack scored few of the rows",
+        "read the leak as that of the rows which the attack chose to score, beside that of an attack which scored more",
+        _few_scored,
     ),
 )
 """All findings there are, in the order of their codes."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,18 +16,19 @@ from cutlayer.attacks import CATALOGUES
 from cutlayer.attacks.knowledge import Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
+from cutlayer.attacks.label.pooled import pooled
 from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
 from cutlayer.audit.leak import Leak, folded, leak_interval
 from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_columns
 from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
-from cutlayer.config import AuditConfig
+from cutlayer.config import AuditConfig, Job
 from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.concordance import permuted_concordances
 from cutlayer.kernels.roc import permuted_macro_aucs, true_positive_rate
 from cutlayer.results.audit import RunAudit, SkippedAttack
-from cutlayer.results.leaks import Attempt, Baseline, LabelCurve, LeakResult
+from cutlayer.results.leaks import Attacker, Attempt, Baseline, LabelCurve, LeakResult, colluding
 from cutlayer.results.run import RunKind
 from cutlayer.training.trained import Run
 
@@ -47,12 +49,17 @@ def audit_history(
         label: Label of the run.
         audit: Results of the attacks on single epochs.
         attacks: Attacks on the whole run.
-        own: What each passive party's own columns reveal, where they are at hand.
+        own: What each attacker's own columns reveal, where they are at hand, by its `party`.
     """
     epochs = list(read_followed(run.folder.transcript(run.job.active)))
     audits = [_PartyAudit.of(run, label, party, epochs, audit, attacks) for party in run.job.passives if epochs]
+    if (all_of_them := partners(run.job)) is not None and audits:
+        before = [*audit.leaks, *(leak for part in audits for leak in part.leaks)]
+        together = _PartyAudit(all_of_them)
+        together.attack(run, label, _pooled(run, all_of_them, epochs), audit.protections, attacks, before)
+        audits.append(together)
     seed, truth = run.job.train.seed, run.actual
-    baselines = [_baseline(part.party, own, permuted_leak(part.scored, truth, seed)) for part in audits]
+    baselines = [_baseline(part.attacker, own, permuted_leak(part.scored, truth, seed)) for part in audits]
     return audit.model_copy(
         update={
             "leaks": (*audit.leaks, *(leak for part in audits for leak in part.leaks)),
@@ -77,7 +84,7 @@ def audit_messages(
         protections: Names of the protections that the messages passed.
         attacks: Attacks on the whole run.
     """
-    made = _PartyAudit(view.party)
+    made = _PartyAudit(Attacker(party=view.party))
     made.attack(run, label, view, protections, attacks)
     chance = permuted_leak(made.scored, run.actual, run.job.train.seed)
     baseline = Baseline(party=view.party, chance=None if math.isnan(chance) else chance)
@@ -94,10 +101,10 @@ def audit_messages(
 
 @dataclass
 class _PartyAudit:
-    """Results of the attacks on one party's messages.
+    """Results of the attacks on the messages of one party, or of all together.
 
     Attributes:
-        party: Name of the passive party.
+        attacker: Who has the messages.
         leaks: Leaks.
         undefined: Attacks whose leak is undefined, since the rows are of one class.
         curves: Leaks by the number of known labels.
@@ -107,7 +114,7 @@ class _PartyAudit:
         inferring: Scores behind the leaks of attacks that know no label, by index of the leak; higher is positive.
     """
 
-    party: str
+    attacker: Attacker
     leaks: list[LeakResult] = field(default_factory=list)
     undefined: list[Attempt] = field(default_factory=list)
     curves: list[LabelCurve] = field(default_factory=list)
@@ -127,7 +134,7 @@ class _PartyAudit:
         attacks: Sequence[HistoryAttack],
     ) -> _PartyAudit:
         """Attack one party's messages."""
-        made = cls(party)
+        made = cls(Attacker(party=party))
         before = [leak for leak in audit.leaks if leak.party == party]
         made.attack(run, label, _view(run, party, epochs), audit.protections, attacks, before)
         made.depart(run)
@@ -150,9 +157,9 @@ class _PartyAudit:
             view: The attacked view.
             protections: Names of the protections that the messages passed.
             attacks: Attacks on the whole run.
-            before: Leaks that other attacks read of the party's messages.
+            before: Leaks that other attacks read of the attacker's messages, or of those of any party among them.
         """
-        party, epochs = self.party, view.epochs
+        who, party, epochs = self.attacker.model_dump(), view.party, view.epochs
         crossed = {
             Target.EMBEDDING: any(party in epoch.embeddings for epoch in epochs),
             Target.GRADIENT: any(party in epoch.gradients for epoch in epochs),  # no party that releases once
@@ -163,13 +170,13 @@ class _PartyAudit:
                 highest = max((leak.leak for leak in (*before, *self.leaks) if leak.message == target), default=0.5)
                 if attack.costly and highest > enough:
                     why = f"another attack reads a leak of {highest:.3f}"
-                    self.unneeded.append(_not_run(party, target, attack, why))
+                    self.unneeded.append(_not_run(who, target, attack, why))
                     continue
-                about: dict[str, object] = {"run": label, "party": party, "message": str(target), "attack": attack.name}
+                about: dict[str, object] = {**who, "run": label, "message": str(target), "attack": attack.name}
                 try:
                     self.add(run, view.on(target), attack, about | {"protections": protections})
                 except NotApplicable as reason:
-                    self.skipped.append(_not_run(party, target, attack, str(reason)))
+                    self.skipped.append(_not_run(who, target, attack, str(reason)))
 
     def depart(self, run: Run) -> None:
         """Train the party's own model on the labels inferred by the strongest attack on each kind of message."""
@@ -177,7 +184,7 @@ class _PartyAudit:
             own = [index for index in self.inferring if self.leaks[index].message == message]
             best = max(own, key=lambda index: self.leaks[index].leak, default=None)
             if best is not None:
-                value = departed_auc(run, self.party, self.inferring[best])
+                value = departed_auc(run, self.attacker.party, self.inferring[best])
                 self.leaks[best] = self.leaks[best].model_copy(update={"departed_auc": value})
 
     def add(self, run: Run, view: HistoryView, attack: HistoryAttack, about: Mapping[str, object]) -> None:
@@ -194,9 +201,9 @@ class _PartyAudit:
         self.scored.extend(tried)
         measured = [by_variant(scores, truth) for scores in tried]
         if any(math.isnan(max(leak.value for leak in leaks.values())) for leaks in measured):
-            rarest = measured[0][""].positives
-            subject = {name: about[name] for name in ("run", "party", "message", "attack")}
-            self.undefined.append(Attempt.model_validate(subject | {"rows": len(tried[0].rows), "positives": rarest}))
+            subject = {name: value for name, value in about.items() if name in Attempt.model_fields}
+            counts = {"rows": len(tried[0].rows), "positives": measured[0][""].positives}
+            self.undefined.append(Attempt.model_validate(subject | counts))
             return
         about = {**about, "knowledge": sorted(attack.needs)}
         leak = _result(tried[0], measured, truth, about, view.epochs, run.job.train.seed)
@@ -207,18 +214,30 @@ class _PartyAudit:
             self.inferring[len(self.leaks) - 1] = replace(chosen, values=upright)
         whole = run.job.parties[run.job.active].audit.depth == "full"
         if whole and attack.live and Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
-            self.curves.append(label_curve(run, truth, view, attack))
+            curve = label_curve(run, truth, view, attack)
+            self.curves.append(curve.model_copy(update={"together": self.attacker.together}))
 
 
 def own_columns(run: Run) -> dict[str, OwnColumns]:
-    """What the columns of each passive party that are at hand reveal about the labels."""
+    """What the columns of each attacker that are at hand reveal about the labels, by its `party`."""
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
     seed, trees = run.job.train.seed, run.job.parties[run.job.active].audit.depth == "full"
+    together = partners(run.job)
+    attackers = [*(Attacker(party=party) for party in run.job.passives), *([together] if together else [])]
     return {
-        party: predict_from_columns(run.stores[party], run.training, run.actual, classes, seed, trees=trees)
-        for party in run.job.passives
-        if party in run.stores
+        attacker.party: predict_from_columns(
+            [run.stores[name] for name in attacker.parties], run.training, run.actual, classes, seed, trees=trees
+        )
+        for attacker in attackers
+        if run.stores.keys() >= {*attacker.parties}
     }
+
+
+def partners(job: Job) -> Attacker | None:
+    """All passive parties, which pool what they hold; `None` where there is one, or the audit leaves them out."""
+    if len(job.passives) < 2 or not job.parties[job.active].audit.collusion:
+        return None
+    return Attacker(**colluding(job.passives))
 
 
 def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
@@ -255,8 +274,8 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
     return float(largest.mean())
 
 
-def _not_run(party: str, target: str, attack: HistoryAttack, reason: str) -> SkippedAttack:
-    return SkippedAttack(party=party, message=str(target), attack=attack.name, reason=reason)
+def _not_run(who: Mapping[str, Any], target: str, attack: HistoryAttack, reason: str) -> SkippedAttack:
+    return SkippedAttack(**who, message=str(target), attack=attack.name, reason=reason)
 
 
 def _enough(config: AuditConfig) -> float:
@@ -273,6 +292,10 @@ def _view(run: Run, party: str, epochs: Sequence[FollowedEpoch]) -> HistoryView:
     own = read_own_embeddings(run.folder.transcript(party))
     columns = sparse_columns(run.stores[party], epochs[0].rows) if party in run.stores else None
     return HistoryView(party, run.task, epochs, own, columns)
+
+
+def _pooled(run: Run, attacker: Attacker, epochs: Sequence[FollowedEpoch]) -> HistoryView:
+    return pooled(attacker.party, [_view(run, party, epochs) for party in attacker.parties])
 
 
 def _result(
@@ -299,6 +322,7 @@ def _result(
             "whole_run": True,
             "variant": best,
             "rows": leak.rows,
+            "rows_recorded": len(epochs[0].rows),
             "positives": leak.positives,
             "pooled_auc": leak.pooled_auc,
             "batch_auc": leak.batch_auc,
@@ -318,8 +342,8 @@ def _true_positive_rate(scores: Scores, truth: Tensor, auc: float) -> float | No
     return true_positive_rate(ranked, truth[scores.rows], FALSE_POSITIVE_RATE)
 
 
-def _baseline(party: str, own: Mapping[str, OwnColumns], chance: float) -> Baseline:
-    columns = own.get(party)
+def _baseline(attacker: Attacker, own: Mapping[str, OwnColumns], chance: float) -> Baseline:
+    who, columns = attacker.model_dump(), own.get(attacker.party)
     if columns is None:
-        return Baseline(party=party, chance=chance)
-    return Baseline(party=party, own_columns=folded(columns.auc), model=columns.model, chance=chance)
+        return Baseline(**who, chance=chance)
+    return Baseline(**who, own_columns=folded(columns.auc), model=columns.model, chance=chance)

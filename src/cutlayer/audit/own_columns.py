@@ -1,8 +1,9 @@
-"""What a passive party's own columns reveal of the labels, without any message."""
+"""What the own columns of a passive party, or of several together, reveal of the labels, without any message."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,11 @@ class OwnColumns:
     model: str
 
 
+def joined_columns(stores: Sequence[Store], rows: Tensor) -> sparse.csr_matrix:
+    """The `sparse_columns` of one party or more, side by side."""
+    return sparse.hstack([sparse_columns(store, rows) for store in stores]).tocsr()
+
+
 def sparse_columns(store: Store, rows: Tensor) -> sparse.csr_matrix:
     """One-hot categories of `MIN_ROWS` rows or more, and numbers, as one sparse matrix (n, columns).
 
@@ -72,7 +78,7 @@ def sparse_columns(store: Store, rows: Tensor) -> sparse.csr_matrix:
 
 
 def predict_from_columns(
-    store: Store, training: Tensor, truth: Tensor, classes: int, seed: int, *, trees: bool = True
+    stores: Sequence[Store], training: Tensor, truth: Tensor, classes: int, seed: int, *, trees: bool = True
 ) -> OwnColumns:
     """Fit a linear model and boosted trees on all labels, and predict every row by models that did not see it.
 
@@ -80,7 +86,7 @@ def predict_from_columns(
     attack on messages reads beyond it was learned from the messages. The better of both models is taken.
 
     Args:
-        store: Encoded columns of the party.
+        stores: Encoded columns of the party, or of each of several that pool theirs.
         training: Row numbers of the training rows, int64; at most `MAX_ROWS` of them are used.
         truth: True labels by row of the common order, as in `leak_of`.
         classes: Number of classes, 2 for a binary task, 0 for regression.
@@ -93,13 +99,13 @@ def predict_from_columns(
     actual = truth[rows].long() if classes else truth[rows].double()
 
     model = LogisticRegression(C=0.1, max_iter=100) if classes else Ridge(RIDGE)
-    linear = _CrossFit(model, sparse_columns(store, rows), actual.numpy(), fold, classes)
+    linear = _CrossFit(model, joined_columns(stores, rows), actual.numpy(), fold, classes)
     linear.fit(*range(FOLDS))
     first = OwnColumns(linear.auc(rows, truth), "logistic regression" if classes else "ridge regression")
     if not trees:
         return first
-    codes = _frequent_codes(store, rows)
-    model = _trees(len(store.columns.cardinalities), codes.shape[1], classes)
+    codes = _frequent_codes(stores, rows)
+    model = _trees(sum(len(store.columns.cardinalities) for store in stores), codes.shape[1], classes)
     boosted = _CrossFit(model, codes, actual.numpy(), fold, classes)
     boosted.fit(0)
     if _behind(boosted, linear, rows, truth):
@@ -166,13 +172,15 @@ def _trees(
     )
 
 
-def _frequent_codes(store: Store, rows: Tensor) -> npt.NDArray[np.float64]:
+def _frequent_codes(stores: Sequence[Store], rows: Tensor) -> npt.NDArray[np.float64]:
     """Categories as ranks by frequency, the rare ones together, then the numbers, (n, columns)."""
-    codes, numbers = (matrix.numpy() for matrix in store.gather(rows))
-    ranked = []
-    for column, cardinality in enumerate(store.columns.cardinalities):
-        order = np.argsort(-np.bincount(codes[:, column], minlength=cardinality), kind="stable")
-        ranks = np.empty(cardinality, np.float64)
-        ranks[order] = np.arange(cardinality).clip(max=MAX_CODES - 1)
-        ranked.append(ranks[codes[:, column]])
-    return np.column_stack([*ranked, numbers]) if ranked else numbers.astype(np.float64)
+    ranked, values = [], []
+    for store in stores:
+        codes, numbers = (matrix.numpy() for matrix in store.gather(rows))
+        values.append(numbers)
+        for column, cardinality in enumerate(store.columns.cardinalities):
+            order = np.argsort(-np.bincount(codes[:, column], minlength=cardinality), kind="stable")
+            ranks = np.empty(cardinality, np.float64)
+            ranks[order] = np.arange(cardinality).clip(max=MAX_CODES - 1)
+            ranked.append(ranks[codes[:, column]])
+    return np.column_stack([*ranked, *values]).astype(np.float64)

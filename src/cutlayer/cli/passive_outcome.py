@@ -28,7 +28,7 @@ def show_outcome(ran: RunFolder, *, as_json: bool = False, trail: Path | None = 
     Raises:
         RunFolderError: a file of the folder is missing or damaged.
     """
-    from cutlayer.results.audit import PassiveAudit
+    from cutlayer.results.audit import UNMEASURED_BY_PASSIVE, PassiveAudit
 
     outcome, audit = ran.read_json("outcome.json"), PassiveAudit.read(ran.path / "audit.json")
     if as_json:
@@ -36,6 +36,7 @@ def show_outcome(ran: RunFolder, *, as_json: bool = False, trail: Path | None = 
         return
     lines = [f"{outcome['party']}: {outcome['epochs']} epochs, run folder {ran.path}"]
     lines += (f"  {line}" for line in _measured(outcome, audit))
+    lines.append(f"  {UNMEASURED_BY_PASSIVE}")
     lines += (f"  {line}" for line in _cost(ran, outcome["party"]))
     if trail is not None:
         lines.append(f"  every message that left: cutlayer trail show {trail}")

@@ -61,6 +61,8 @@ class AuditConfig(FrozenModel):
         followed: Number of training rows whose messages are recorded in every epoch: what a party that keeps all
             messages has of each row. At the active party alone.
         layers: Whether to attack every layer's output too (only where all parties run in one process).
+        collusion: Whether to attack the labels by the messages of all passive parties together too, where there are two
+            or more. At the active party alone.
         max_megabytes: Maximum size of a party's transcript on disk, half of it for whole steps and half for followed
             rows; epochs are thinned to stay under it.
         fail_above: Gates, such as `{label_auc: 0.6, excess: 0.05}`.
@@ -73,6 +75,7 @@ class AuditConfig(FrozenModel):
     rows: int = Field(default=8192, ge=64)
     followed: int = Field(default=8192, ge=64)
     layers: bool = True
+    collusion: bool = True
     max_megabytes: int = Field(default=512, ge=1)
     fail_above: GatesConfig = GatesConfig()
     attribute: str | None = None

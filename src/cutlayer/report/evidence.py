@@ -11,6 +11,7 @@ from cutlayer.report.releases import ONLY, release_of
 from cutlayer.report.rounding import metric, share
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
+from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import Evidence, Threat
 from cutlayer.results.report import Report
@@ -70,7 +71,8 @@ def _labels(report: Report) -> Iterator[Evidence]:
         yield Evidence(
             threat="label inference",
             owner=active,
-            attacker=leak.party,
+            attacker=leak.attacker,
+            together=leak.together,
             subject=f"{leak.message}s, {release_of(report, leak)}",
             attack=leak.attack,
             knowledge=leak.knowledge,
@@ -82,7 +84,7 @@ def _labels(report: Report) -> Iterator[Evidence]:
             control=baseline.chance if baseline else None,
             control_is="the strongest attack on permuted labels",
             naive=baseline.own_columns if baseline else None,
-            naive_is=f"what {leak.party}'s own columns reveal, without a message",
+            naive_is=_own_columns(leak),
             undefended=undefended.get(leak.label),
             rows=leak.rows,
         )
@@ -160,7 +162,7 @@ def learns_of(evidence: Iterable[Evidence], task: str, label_free: Collection[st
     """
     counting = [each for each in evidence if each.strongest and each.value is not None]
     return tuple(
-        _label_sentence(each, task, is_label_free=each.attacker in label_free)
+        _label_sentence(each, task, is_label_free={*(each.together or (each.attacker,))} <= {*label_free})
         if each.threat == "label inference"
         else _SENTENCES[each.threat](each)
         for each in counting
@@ -173,26 +175,39 @@ def _label_sentence(each: Evidence, task: str, *, is_label_free: bool) -> str:
     what, over = _COMPARED[task]
     accuracy = f"tells {what} in {share(leak, 1)} of the cases{over}"
     given = f" with {each.given}" if each.given else ""
+    many = bool(each.together)
+    its = "their" if many else "its"
     if each.naive is not None and (is_label_free or leak - each.naive <= SMALL):
         return (
             f"{each.attacker} {_no_more(each, leak - each.naive, is_label_free=is_label_free)}: an attack{given} "
-            f"{accuracy}, its own columns alone in {share(each.naive, 1)}; a guess is right in 50\u00a0%."
+            f"{accuracy}, {its} own columns alone in {share(each.naive, 1)}; a guess is right in 50\u00a0%."
         )
     if is_label_free:
         return (
-            f"{each.attacker} learns nothing about the labels of {each.owner} from the messages: an attack{given} "
-            f"{accuracy}, by what {each.attacker} computes from its own columns alone; a guess is right in 50\u00a0%."
+            f"{each.attacker} {_nothing(each)}: an attack{given} {accuracy}, by what {each.attacker} "
+            f"{'compute' if many else 'computes'} from {its} own columns alone; a guess is right in 50\u00a0%."
         )
-    known = "" if each.naive is None else f", its own columns alone in {share(each.naive, 1)}"
-    return f"{_attacker(each)} {reading(leak, each.owner)}: it {accuracy}{known}; a guess is right in 50\u00a0%."
+    known = "" if each.naive is None else f", {its} own columns alone in {share(each.naive, 1)}"
+    what = "the attack" if many else "it"
+    return f"{_attacker(each)} {reading(leak, each.owner)}: {what} {accuracy}{known}; a guess is right in 50\u00a0%."
 
 
 def _no_more(each: Evidence, excess: float, *, is_label_free: bool) -> str:
     """That messages add nothing: proved where none depends on a label, else as far as the attacks that were run."""
     if is_label_free:
-        return f"learns nothing about the labels of {each.owner} from the messages"
+        return _nothing(each)
     words = "no" if excess <= 0 else "hardly"
-    return f"was found to learn {words} more about the labels of {each.owner} than its own columns reveal"
+    was, its = ("were", "their") if each.together else ("was", "its")
+    return f"{was} found to learn {words} more about the labels of {each.owner} than {its} own columns reveal"
+
+
+def _nothing(each: Evidence) -> str:
+    return f"learn{'' if each.together else 's'} nothing about the labels of {each.owner} from the messages"
+
+
+def _own_columns(leak: LeakResult) -> str:
+    own = f"the own columns of {leak.attacker}" if leak.together else f"{leak.party}'s own columns"
+    return f"what {own} reveal, without a message"
 
 
 def _attacker(each: Evidence) -> str:

@@ -58,7 +58,8 @@ def targets_of(report: Report) -> tuple[Target, ...]:
     # A key of another form names no target; its values are in the document alone.
     keys = {key for epoch in report.history for key in epoch.leak if key.count("/") >= 2}
     for key in sorted(keys - {target.key for target in targets}):
-        targets[Target(*key.rsplit("/", 2))] = None
+        party, message, attack = key.rsplit("/", 2)
+        targets[Target(party, message, attack)] = None
     return tuple(targets)
 
 

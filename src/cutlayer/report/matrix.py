@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutlayer.results.leaks import Baseline, LeakResult, worst_of
+from cutlayer.results.leaks import Baseline, LeakResult, in_words, worst_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -14,16 +14,29 @@ STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
 
 @dataclass(frozen=True, order=True)
 class Target:
-    """A target and an attack."""
+    """A target and an attack.
+
+    Attributes:
+        party: The party whose messages are attacked, or the joined names of several.
+        message: Kind of message.
+        attack: Name of the attack.
+        together: The parties whose messages are attacked together; empty for one party.
+    """
 
     party: str
     message: str
     attack: str
+    together: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """The name of the target in the history of a run."""
         return f"{self.party}/{self.message}/{self.attack}"
+
+    @property
+    def attacker(self) -> str:
+        """Who has the messages, in words."""
+        return in_words(self.party, self.together)
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,7 @@ class Matrix:
         runs: Runs in the order of all tables and charts, each with its protections in words.
         targets: Targets by party, message and attack.
         cells: Leaks by run and target.
-        baselines: What the leaks of this run compare with, by party.
+        baselines: What the leaks of this run compare with, by party; that of all parties together by its `party`.
     """
 
     runs: Mapping[str, str]
@@ -54,13 +67,13 @@ class Matrix:
 
     @property
     def excesses(self) -> list[float]:
-        """Each leak of this run minus what the columns of its party reveal, where that was measured."""
+        """Each leak of this run minus what the columns of its attacker reveal, where that was measured."""
         own = [leak for leak in self.cells.values() if leak.run == RunKind.THIS_RUN]
         known = [(leak.leak, self.own_columns(leak)) for leak in own]
         return [leak - columns for leak, columns in known if columns is not None]
 
     def own_columns(self, leak: LeakResult) -> float | None:
-        """What the columns of the leak's party reveal, if it was measured."""
+        """What the columns of the leak's attacker reveal, if it was measured."""
         baseline = self.baselines.get(leak.party)
         return None if baseline is None else baseline.own_columns
 
@@ -88,7 +101,7 @@ def matrix_of(report: Report) -> Matrix:
 
 def target_of(leak: LeakResult) -> Target:
     """The target of a leak."""
-    return Target(leak.party, leak.message, leak.attack)
+    return Target(leak.party, leak.message, leak.attack, leak.together)
 
 
 def runs_of(report: Report) -> tuple[str, ...]:

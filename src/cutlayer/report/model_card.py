@@ -16,7 +16,7 @@ from cutlayer.errors import RunFolderError
 from cutlayer.report.markdown import escaped
 from cutlayer.report.rounding import metric
 from cutlayer.report.sections.protections import REPRODUCIBLE
-from cutlayer.results.audit import Audit, PassiveAudit
+from cutlayer.results.audit import UNMEASURED_BY_PASSIVE, Audit, PassiveAudit
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
@@ -115,7 +115,8 @@ def _leaks(audit: Audit | PassiveAudit | None, party: str, *, active: bool) -> I
     if active and isinstance(audit, Audit):
         run = audit.runs.get(RunKind.THIS_RUN)
         for leak in _worst(run.leaks if run is not None else ()):
-            where = f"labels, from {leak.message}s on the link of {escaped(leak.party)}"
+            link = f"of {escaped(leak.attacker)}" if leak.together else f"on the link of {escaped(leak.party)}"
+            where = f"labels, from {leak.message}s {link}"
             needed = condition(leak.knowledge)
             how = f"{leak.attack}, with {needed}" if needed else leak.attack
             yield f"- {where}: {metric(leak.leak)} ({how}; 0.5 is chance)"
@@ -127,10 +128,11 @@ def _leaks(audit: Audit | PassiveAudit | None, party: str, *, active: bool) -> I
         )
     elif not active:
         yield from (_feature(result) for result in audit.features if _is_own(result, party))
+        yield f"- {UNMEASURED_BY_PASSIVE}"
 
 
 def _worst(leaks: tuple[LeakResult, ...]) -> list[LeakResult]:
-    """The largest leak of each party."""
+    """The largest leak of each party, and of all of them together."""
     worst: dict[str, LeakResult] = {}
     for leak in leaks:
         if leak.party not in worst or leak.leak > worst[leak.party].leak:

@@ -10,21 +10,19 @@ from cutlayer.results.document import Document
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.finding import Finding, Gate
 from cutlayer.results.guarantee import GuaranteeTest
-from cutlayer.results.leaks import Attempt, Baseline, LabelCurve, LayerLeak, LeakResult
+from cutlayer.results.leaks import Attacker, Attempt, Baseline, LabelCurve, LayerLeak, LeakResult
 
 
-class SkippedAttack(FrozenModel):
-    """An attack that was not run.
+class SkippedAttack(Attacker):
+    """An attack that was not run; `party` is the attacked passive party, or the owner of the layer.
 
     Attributes:
-        party: the attacked passive party, or the owner of the layer.
         message: what the attack reads: `gradient`, `embedding`, `bottom model`, or `layer:NAME`; empty where it has no
             name.
         attack: name of the attack; empty where the reason concerns every attack on the message.
         reason: why it was not run.
     """
 
-    party: str
     message: str = ""
     attack: str = ""
     reason: str
@@ -45,7 +43,7 @@ class RunAudit(FrozenModel):
         undefined: attacks on messages whose leak is undefined: no sampled batch held both classes.
         skipped: attacks that could not be run.
         unneeded: costly attacks that could have read hardly more, and failed no gate.
-        baselines: what the leaks of each passive party compare with.
+        baselines: what the leaks of each attacker compare with: each passive party, and all of them together.
         curves: leaks by the number of labels that the attacker knows.
     """
 
@@ -63,7 +61,7 @@ class RunAudit(FrozenModel):
         return next((baseline for baseline in self.baselines if baseline.party == party), None)
 
     def excesses(self) -> dict[str, float]:
-        """Each leak minus what the party's own columns reveal, by label; not of parties whose columns are elsewhere."""
+        """Each leak minus what the attacker's own columns reveal, by label, where these columns are here."""
         own = {baseline.party: baseline.own_columns for baseline in self.baselines}
         known = [(leak, own.get(leak.party)) for leak in self.leaks]
         return {leak.label: leak.leak - columns for leak, columns in known if columns is not None}
@@ -104,6 +102,13 @@ class Audit(Document, Conclusions):
     """
 
     runs: Mapping[str, RunAudit]
+
+
+UNMEASURED_BY_PASSIVE = (
+    "what this party learns of the labels, alone or together with others, and what others that collude learn of its "
+    "columns: not measured here"
+)
+"""What the audit of a passive party does not show; it has the messages of its own link, and no labels."""
 
 
 class PassiveAudit(Document):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -13,24 +13,64 @@ from cutlayer.config.party import Role
 from cutlayer.results.number import Number
 
 
-class Attempt(FrozenModel):
-    """One attack on one kind of message of one party, in one run; its leak may be undefined.
+class Attacker(FrozenModel):
+    """Who has the messages that are attacked: one passive party, or several that collude.
+
+    Attributes:
+        party: the passive party on whose link the messages crossed; the names of colluding parties, joined by `+`.
+        together: the colluding parties, which pool what they hold; empty where the attacker is one party.
+    """
+
+    party: str
+    together: tuple[str, ...] = ()
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The parties whose messages the attacker has."""
+        return self.together or (self.party,)
+
+    @property
+    def attacker(self) -> str:
+        """The attacker in words.
+
+        >>> Attacker(party="telco").attacker, Attacker(**colluding(["telco", "census", "shop"])).attacker
+        ('telco', 'telco, census and shop together')
+        """
+        return in_words(self.party, self.together)
+
+
+def colluding(parties: Sequence[str]) -> dict[str, Any]:
+    """The fields of an `Attacker` of parties that pool what they hold.
+
+    No name of a party has a `+`, so that the joined names name no single party.
+    """
+    return {"party": "+".join(parties), "together": tuple(parties)}
+
+
+def in_words(party: str, together: Sequence[str] = ()) -> str:
+    """An attacker in words: the name of a party, or those of parties that collude."""
+    return f"{', '.join(together[:-1])} and {together[-1]} together" if together else party
+
+
+class Attempt(Attacker):
+    """One attack on one kind of message of one attacker, in one run; its leak may be undefined.
 
     Attributes:
         run: label of the run.
-        party: the passive party on whose link the message crossed.
         message: kind of message.
         attack: name of the attack.
         rows: number of rows scored at the reported epoch.
         positives: number of positive rows among them; in a multi-class task of the rarest class.
+        rows_recorded: number of rows whose messages were at hand: the followed rows, or those of the sampled steps of
+            the reported epoch; `None` where that was not counted.
     """
 
     run: str
-    party: str
     message: Literal["gradient", "embedding"]
     attack: str
     rows: int
     positives: int
+    rows_recorded: int | None = None
 
     @property
     def label(self) -> str:
@@ -38,19 +78,17 @@ class Attempt(FrozenModel):
         return f"{self.party}/{self.message}/{self.attack}"
 
 
-class Baseline(FrozenModel):
-    """What a party's leaks compare with.
+class Baseline(Attacker):
+    """What an attacker's leaks compare with.
 
     Attributes:
-        party: name of the passive party.
-        own_columns: leak of the party's own columns, by models fitted on all labels of the training rows; `None` where
-            its columns are elsewhere.
+        own_columns: leak of the attacker's own columns, by models fitted on all labels of the training rows; `None`
+            where they are elsewhere.
         model: name of the model that reaches it.
         chance: the largest leak of the attacks on the whole run where the labels, or the values of a regression, are
             permuted, on average; `None` where none of them ran.
     """
 
-    party: str
     own_columns: Number = None
     model: str = ""
     chance: Number = None
@@ -73,17 +111,15 @@ class CurvePoint(FrozenModel):
     own_columns: Number = None
 
 
-class LabelCurve(FrozenModel):
+class LabelCurve(Attacker):
     """The leak of a message by the number of labels that the attacker knows.
 
     Attributes:
-        party: name of the passive party.
         message: kind of message.
         attack: name of the attack.
         points: the leak by number of labels, ascending.
     """
 
-    party: str
     message: Literal["gradient", "embedding"]
     attack: str
     points: tuple[CurvePoint, ...] = ()

@@ -40,7 +40,8 @@ class Evidence(FrozenModel):
     Attributes:
         threat: What it tries to learn.
         owner: Party whose secret it is.
-        attacker: Party that attacks.
+        attacker: Party that attacks, or parties that do so together.
+        together: The parties that attack together, by pooling what they hold; empty where one party attacks.
         subject: Message or model that it reads.
         attack: Name of the attack.
         attack_does: What it reads and does, in a sentence; empty for an attack that is not known here.
@@ -63,6 +64,7 @@ class Evidence(FrozenModel):
     threat: Threat
     owner: str
     attacker: str
+    together: tuple[str, ...] = ()
     subject: str
     attack: str
     attack_does: str = ""

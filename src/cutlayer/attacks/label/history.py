@@ -30,8 +30,10 @@ MIN_BLOCK = 64
 class HistoryView:
     """View of a passive party on its link over the whole run, for the followed rows, without labels.
 
+    Parties that collude have such a view together (`pooled`).
+
     Attributes:
-        party: Name of the passive party.
+        party: Name of the passive party, or of the view of several.
         task: Kind and classes; the names of the classes are no secret, the rows' labels are.
         epochs: The recorded epochs, in order, each with the same rows.
         own_embeddings: The party's embeddings of these rows, by the weights it had at the end of an epoch, float (n, d)

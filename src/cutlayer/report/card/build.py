@@ -21,7 +21,7 @@ from cutlayer.training.folder import RunFolder
 NOT_SHOWN = (
     "That no attack reaches more. The attacks are the strongest that this version has; one that fails proves nothing, "
     "and an audit is no proof of a guarantee.",
-    "Parties that do not follow the protocol, or that share what they received, unless an attack says so.",
+    "Parties that do not follow the protocol, or that share what they hold, unless an attack says so.",
     "What is visible without any message: the times of messages, the number of epochs, and that a row is in common, "
     "which alignment reveals to the parties.",
     "Several trainings on the same rows, and settings that were chosen on them: each is a release of its own.",

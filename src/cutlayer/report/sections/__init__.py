@@ -57,12 +57,13 @@ def verdict(report: Report) -> str:
     worst, baseline = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
         return "No leak was measured in this run"
-    label_free = worst.party in label_free_parties(report)
+    label_free = {*worst.parties} <= {*label_free_parties(report)}
+    how = "compute from their" if worst.together else "computes from its"
     needed = condition(worst.knowledge)
     sentence = (
         f"Worst leak {auc(worst.leak)}"
         + f", with {needed}" * bool(needed)
-        + f", read from what {worst.party} computes from its own columns alone" * label_free
+        + f", read from what {worst.attacker} {how} own columns alone" * label_free
     )
     if report.left_out:
         sentence = (

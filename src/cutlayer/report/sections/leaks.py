@@ -39,6 +39,10 @@ _LEAD = (
     "message; the excess is what an attack reads beyond that. Own model after leaving is the held-out AUC of a "
     "model that the party trains alone, on labels that an attack inferred."
 )
+_TOGETHER = (
+    "Parties together pool what they hold: their messages are attacked side by side, and compared with the columns of "
+    "all of them. Each of them also has what it reads alone, which can be more."
+)
 _CLASSES = "max(AUC, 1\u00a0−\u00a0AUC) of its scores against the true labels"
 _VALUES = "max(c, 1\u00a0−\u00a0c) of the share c of pairs of rows that its scores order as the true values do"
 
@@ -52,6 +56,7 @@ def leaks(report: Report) -> Section:
         values = tuple(_values(report, matrix, run) for run in matrix.runs)
         blocks = [
             Paragraph(_LEAD.format(_VALUES if report.task.kind == "regression" else _CLASSES), "lead"),
+            *([Paragraph(_TOGETHER)] if any(target.together for target in matrix.targets) else []),
             *([Paragraph(report.sample)] if report.sample else []),
             _strongest(matrix, report),
             _matrix(report, matrix),
@@ -81,6 +86,7 @@ def leaks(report: Report) -> Section:
 def _strongest(matrix: Matrix, report: Report) -> Table:
     """The strongest attack on each kind of message of each party, and what its leak compares with."""
     pairs = list(dict.fromkeys((target.party, target.message) for target in matrix.targets))
+    words = {target.party: target.attacker for target in matrix.targets}
     worst = {pair: leak for pair in pairs if (leak := matrix.worst(RunKind.THIS_RUN, *pair)) is not None}
 
     def undefended(pair: tuple[str, str]) -> str:
@@ -109,7 +115,7 @@ def _strongest(matrix: Matrix, report: Report) -> Table:
     return table(
         "Strongest attack on each party's messages in this run, with 95\u00a0% intervals: 0.5 is chance, 1 every label",
         list(worst),
-        ("Message", lambda pair: Cell(f"{pair[1]}s", (pair[0],))),
+        ("Message", lambda pair: Cell(f"{pair[1]}s", (words[pair[0]],))),
         ("Strongest attack", lambda pair: Cell(worst[pair].attack, _variant(worst[pair]))),
         (number("Leak"), lambda pair: _cell(worst[pair])),
         (number("Undefended"), undefended),
@@ -155,7 +161,7 @@ def _matrix(report: Report, matrix: Matrix) -> Table:
     return table(
         "Leak by party, message, attack and run, with 95\u00a0% bootstrap intervals",
         matrix.targets,
-        ("Attack", lambda target: Cell(target.attack, (f"{target.message}s of {target.party}",))),
+        ("Attack", lambda target: Cell(target.attack, (f"{target.message}s of {target.attacker}",))),
         *columns,
         layout="matrix",
     )
@@ -169,12 +175,12 @@ def _by_run(matrix: Matrix) -> list[Block]:
         return _absent(matrix, run, message) if leak is None else _cell(leak)
 
     blocks: list[Block] = []
-    for party in dict.fromkeys(target.party for target in matrix.targets):
+    for party, words in {target.party: target.attacker for target in matrix.targets}.items():
         messages = dict.fromkeys(target.message for target in matrix.targets if target.party == party)
         columns = [(number(f"{message}s"), lambda run, at=(party, message): worst(run, *at)) for message in messages]
         runs = ("Run", lambda run: Cell(run, (matrix.runs[run],)))
         shown = table("Worst leak by run", matrix.runs, runs, *columns, own=lambda run: run == RunKind.THIS_RUN)
-        blocks += [Paragraph(f"Worst leak of the messages of {party}, by run"), shown]
+        blocks += [Paragraph(f"Worst leak of the messages of {words}, by run"), shown]
     return blocks
 
 
@@ -195,7 +201,7 @@ def _curves(report: Report) -> list[Table]:
             table(
                 "Leak by the number of labels that the attacker knows; below it, of the party's own columns alone",
                 report.curves,
-                ("Message", lambda curve: Cell(f"{curve.message}s", (curve.party,))),
+                ("Message", lambda curve: Cell(f"{curve.message}s", (curve.attacker,))),
                 *columns,
                 layout="matrix",
             )
@@ -233,7 +239,7 @@ def _values(report: Report, matrix: Matrix, run: str) -> Table:
     return table(
         f"{run}: {note}" if note else run,
         [leak for target in matrix.targets if (leak := matrix.cell(run, target)) is not None],
-        (Column("Attack", groups=("",)), lambda leak: Cell(leak.attack, (f"{leak.message}, {leak.party}",))),
+        (Column("Attack", groups=("",)), lambda leak: Cell(leak.attack, (f"{leak.message}, {leak.attacker}",))),
         (number("leak", "Leak"), lambda leak: auc(leak.leak)),
         (number("95\u00a0% interval", "Leak"), lambda leak: interval(leak.low, leak.high)),
         (number("epoch", "Worst epoch"), epoch),
@@ -261,7 +267,7 @@ def _answer(report: Report, matrix: Matrix) -> str:
     when = f"over {epochs}" if worst.whole_run else f"at the worst of {epochs} (epoch {worst.epoch})"
     when = ONLY if is_only_release(report, worst) else when
     text = (
-        f"{worst.attack} on the {worst.message}s of {worst.party}, {when}: "
+        f"{worst.attack} on the {worst.message}s of {worst.attacker}, {when}: "
         f"{auc(worst.leak)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."
     )
     needed = condition(worst.knowledge)
@@ -269,7 +275,8 @@ def _answer(report: Report, matrix: Matrix) -> str:
         text += f" The attacker has {needed}."
     columns = matrix.own_columns(worst)
     if columns is not None:
-        text += f" The party's own columns reach {auc(columns)}."
+        whose = "Their" if worst.together else "The party's"
+        text += f" {whose} own columns reach {auc(columns)}."
     if covers_chance(worst):
         text += " The interval includes chance."
     same = matrix.cell(RunKind.UNDEFENDED, target_of(worst))
@@ -277,6 +284,6 @@ def _answer(report: Report, matrix: Matrix) -> str:
         text += f" On the undefended run the same attack reaches {auc(same.leak)}."
     # The undefended run may leak most at another target.
     if undefended is not None and target_of(undefended) != target_of(worst):
-        where = f"{undefended.attack} on the {undefended.message}s of {undefended.party}"
+        where = f"{undefended.attack} on the {undefended.message}s of {undefended.attacker}"
         text += f" The undefended run leaks most to {where}: {auc(undefended.leak)}."
     return text

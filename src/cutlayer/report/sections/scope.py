@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from cutlayer.attacks import REGISTRY
 from cutlayer.report.rounding import times
@@ -40,7 +40,17 @@ def untried(report: Report) -> list[str]:
     parts = [f"reconstruction of the columns of {', '.join(missing)}"] if missing else []
     if not any(result.run == RunKind.THIS_RUN for result in report.completions):
         parts.append("model completion by a departed party")
-    return parts
+    return [*parts, *_collusion(report, passive)]
+
+
+def _collusion(report: Report, passive: list[str]) -> Iterator[str]:
+    """What parties that share what they hold may learn, as far as no attack tried it."""
+    if len(passive) < 2:
+        yield "collusion of passive parties, of which this run has one"
+        return
+    if not any(leak.together for leak in report.leaks if leak.run == RunKind.THIS_RUN):
+        yield "label inference by passive parties that pool what they hold"
+    yield "inference of a passive party's columns by parties that collude"
 
 
 def unmeasured(report: Report) -> Answer:

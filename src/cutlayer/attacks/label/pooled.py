@@ -1,0 +1,80 @@
+"""The view of passive parties that collude: what each of them holds of the same rows, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from cutlayer.attacks.label.history import HistoryView
+from cutlayer.channel.followed import NO_STEP, FollowedEpoch
+
+
+def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
+    """The view of parties that pool what they hold of the followed rows.
+
+    Embeddings stand side by side, and so do gradients: the matrices of one epoch are joined along the columns, each
+    scaled first so that a number of it has a variance of 1. Attacks on directions and lengths then weigh the parties
+    equally, whatever the widths of their cuts and the sizes of their messages; and noise, which is most of a noisy
+    message, has about the same size in every column. Rows without a message stay zero. A party without such a message
+    in an epoch has zeros there.
+
+    Args:
+        party: Name of the view.
+        views: Views of the parties on their own links, of the same rows and epochs, two or more.
+
+    Returns:
+        The view; it has kept embeddings, or columns, where all of the parties have them.
+    """
+    first, names = views[0], [view.party for view in views]
+    # A party has one width in all epochs, also in those in which it was absent.
+    embeddings = _widths(names, [epoch.embeddings for epoch in first.epochs])
+    gradients = _widths(names, [epoch.gradients for epoch in first.epochs])
+    epochs = [
+        FollowedEpoch(
+            epoch.epoch,
+            epoch.rows,
+            epoch.steps,
+            {party: _joined(epoch.embeddings, embeddings, epoch.steps)} if embeddings else {},
+            {party: _joined(epoch.gradients, gradients, epoch.steps)} if gradients else {},
+        )
+        for epoch in first.epochs
+    ]
+    common = [number for number in first.own_embeddings if all(number in view.own_embeddings for view in views)]
+    own = {number: torch.cat([_scaled(view.own_embeddings[number]) for view in views], dim=1) for number in common}
+    columns = [view.columns for view in views if view.columns is not None]
+    joined = sparse.hstack(columns).tocsr() if len(columns) == len(views) else None
+    return HistoryView(party, first.task, epochs, own, joined)
+
+
+def _widths(names: Sequence[str], messages: Sequence[Mapping[str, Tensor]]) -> dict[str, int]:
+    """Columns of the messages of each party that sent any, in the order of the names."""
+    widths = {name: matrix.shape[1] for sent in messages for name, matrix in sent.items()}
+    return {name: widths[name] for name in names if name in widths}
+
+
+def _joined(sent: Mapping[str, Tensor], widths: Mapping[str, int], steps: Tensor) -> Tensor:
+    present = steps != NO_STEP
+    parts = [
+        _scaled(sent[name], present) if name in sent else torch.zeros(len(steps), width)
+        for name, width in widths.items()
+    ]
+    return torch.cat(parts, dim=1)
+
+
+def _scaled(matrix: Tensor, present: Tensor | None = None) -> Tensor:
+    """A matrix (n, d) divided by the standard deviation of its numbers about the means of their columns.
+
+    Args:
+        matrix: Messages.
+        present: Rows that were sent, bool (n,); all by default.
+    """
+    sent = matrix if present is None else matrix[present]
+    if not sent.numel():
+        return matrix
+    largest = float(sent.abs().max()) or 1.0  # first, so that squares near 1e-30 do not vanish
+    scaled = matrix / largest
+    sent = sent / largest
+    return scaled / (float((sent - sent.mean(dim=0)).square().mean().sqrt()) or 1.0)
