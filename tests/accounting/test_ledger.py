@@ -43,11 +43,11 @@ def only(ledger):
 def test_the_plan_counts_evaluations(split, plan):
     found = ReleasePlan.of(validated(TrainConfig, {"epochs": 20, "split": split}, "train"))
     assert found == plan
-    assert found.most == max(plan.training, plan.validation, plan.test)
+    assert found.max_releases == max(plan.training, plan.validation, plan.test)
 
 
 def test_serving_queries_come_on_top():
-    assert replace(PLAN, serving=5).most == 25
+    assert replace(PLAN, serving=5).max_releases == 25
 
 
 def test_twenty_epochs_are_twenty_releases():

@@ -36,7 +36,7 @@ def play(options: dict[str, Any] = BUDGET, canaries: int = 6000, **train: Any) -
     chain = build_chain("telco", "passive", job.parties["telco"].privacy, "privacy")
     event: Any = chain.protections[0].event(plan_of(job, "telco"))
     scores = embedding_scores(job, "telco", "dp_embedding", event, WIDTH, canaries, KEY)
-    outcome = gaussian_game(scores, 1e-5, event.releases.most)
+    outcome = gaussian_game(scores, 1e-5, event.releases.max_releases)
     return outcome.against(event, 1e-5, protection="dp_embedding", party="telco", protects="features")
 
 

@@ -87,13 +87,13 @@ def test_the_events_total_is_the_budget_it_was_calibrated_to():
         assert mu == pytest.approx(mu_of(epsilon, 1e-5), rel=1e-6)
     event = passive({**BUDGET, "per": "release"}).event(PLAN)
     assert event.noise_multiplier == pytest.approx(1 / mu_of(8, 1e-5), rel=1e-6)
-    assert event.releases.most == 20
+    assert event.releases.max_releases == 20
 
 
 def test_the_condition_is_that_of_the_plan_and_one_release_leaves_nothing_to_adjust():
     once = ReleasePlan(1, 1, 1, once=True, bottom="independent", encoding="public")
     event = passive(BUDGET, once).event(once)
-    assert (event.condition, event.releases.most) == ("unconditional", 1)
+    assert (event.condition, event.releases.max_releases) == ("unconditional", 1)
     assert event.noise_multiplier == pytest.approx(1 / mu_of(8, 1e-5), rel=1e-6)
     with pytest.raises(ConfigError, match="one release"):
         passive({**BUDGET, "adjust": {"classes": 2}}).event(once)
@@ -258,7 +258,7 @@ def test_the_papers_form_has_no_guarantee_and_says_why(per):
 
 
 def test_the_default_context_plan_is_what_the_noise_is_for():
-    assert context().plan.most == 1
+    assert context().plan.max_releases == 1
     assert passive(BUDGET, ReleasePlan(1)).metrics()["sigma"] == pytest.approx(2 * CLIP / mu_of(8, 1e-5), rel=1e-6)
 
 

@@ -61,7 +61,7 @@ class Account:
         self._events = tuple(event for event in known_events(events) if isinstance(event, Formal))
         self._noisy = tuple(event for event in self._events if isinstance(event, GaussianRelease))
         self._trainings = tuple(event for event in self._events if isinstance(event, DPSGD))
-        self.planned = max((event.releases.most for event in self._noisy), default=plan.most)
+        self.planned = max((event.releases.max_releases for event in self._noisy), default=plan.max_releases)
         self._once = plan.once
         self.planned_steps = max((event.steps for event in self._trainings), default=0)
         self._log = log if log is not None else ReleaseLog()

@@ -52,7 +52,7 @@ class Composition:
             if isinstance(event, RandomizedResponse):
                 draws.append((event.eps, event.draws))
             elif isinstance(event, GaussianRelease):
-                squares += event.releases.most / event.noise_multiplier**2
+                squares += event.releases.max_releases / event.noise_multiplier**2
             elif isinstance(event, DPSGD):
                 # A replaced row moves a sum of clipped gradients by up to twice the clipping norm.
                 squares += event.steps * (2 / event.noise_multiplier) ** 2

@@ -63,8 +63,8 @@ class GaussianRelease:
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
-        if not 1 <= self.releases.most <= MAX_COUNT:
-            raise ConfigError.expected("1 release or more of every row", self.releases.most)
+        if not 1 <= self.releases.max_releases <= MAX_COUNT:
+            raise ConfigError.expected("1 release or more of every row", self.releases.max_releases)
         if self.delta is not None and not 0 < self.delta < 1:
             raise ConfigError.expected("delta between 0 and 1", self.delta)
 

@@ -225,7 +225,7 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         condition=_condition(runs),
         curve=cost.curve(),
         auc_bound=cost.auc_bound,
-        releases=sum(event.releases.most for event in noisy) if noisy else None,
+        releases=sum(event.releases.max_releases for event in noisy) if noisy else None,
     )
     return _stated(total)
 

@@ -98,7 +98,7 @@ class ReleasePlan:
         return condition_of(bottom=self.bottom == "fitted", encoding=self.encoding == "fitted")
 
     @property
-    def most(self) -> int:
+    def max_releases(self) -> int:
         """Releases of the row that is released most often, which is the one an epsilon must hold for."""
         return max(self.training, self.validation, self.test) + self.serving + self.beyond
 

@@ -130,7 +130,7 @@ def _release(event: GaussianRelease) -> str:
         often = "released once; the epochs after that use it again"
     else:
         spent = f"the cost is that of the {event.releases.whose}"
-        often = f"released {_times(event.releases.most)} at most: {releases(event.releases)}; {spent}"
+        often = f"released {_times(event.releases.max_releases)} at most: {releases(event.releases)}; {spent}"
     return (
         f"Gaussian noise of {event.noise_multiplier:.4g} times the sensitivity (neighbours differ in one row's "
         f"features, replaced by others; {often}; the order is fixed, so no credit for sampling), {event.condition}"

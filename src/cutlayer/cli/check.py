@@ -38,7 +38,7 @@ def check(
 ) -> None:
     """Validate a job and its tables without training; forecast bytes, memory, time and privacy cost."""
     if name is not None or local is not None:
-        raise typer.Exit(_check_half(job, name, local, allow_model or [], device, as_json=json))
+        raise typer.Exit(_check_own_part(job, name, local, allow_model or [], device, as_json=json))
     from cutlayer.config.lines import located
     from cutlayer.config.load import load_job, with_device
     from cutlayer.jobs.forecast import forecast
@@ -60,22 +60,22 @@ def check(
     console.print(_columns(result))
 
 
-def _check_half(
+def _check_own_part(
     job: Path, name: str | None, local: Path | None, modules: list[str], device: str | None, *, as_json: bool
 ) -> int:
-    """Check one party's half, from its private file; returns the exit code."""
+    """Check one party's own part, from its private file; returns the exit code."""
     from cutlayer.cli.party import show_checks
     from cutlayer.config.lines import with_lines
     from cutlayer.config.load import load_job, load_private_part, with_device, with_private_part
     from cutlayer.errors import ConfigError
-    from cutlayer.jobs.preflight import check_half
+    from cutlayer.jobs.preflight import check_own_part
     from cutlayer.models import allowed_models
 
     if name is None or local is None:
         raise ConfigError.expected("--as and --local together", "--as alone" if local is None else "--local alone")
     private = load_private_part(local)
     with allowed_models(*private.allow_models, *modules):
-        checks = check_half(with_device(with_private_part(load_job(job), name, private), device, name), name)
+        checks = check_own_part(with_device(with_private_part(load_job(job), name, private), device, name), name)
     located = [replace(check, problem=with_lines(check.problem, job, local)) for check in checks]
     return show_checks(located, as_json=as_json)
 

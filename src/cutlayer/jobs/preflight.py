@@ -65,8 +65,8 @@ def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> 
     return [*checks, *(_passive_parties(job, links) if name == job.active else _active_party(job, name, links))]
 
 
-def check_half(job: Job, name: str) -> list[Check]:
-    """Check one party's half of a job by itself: no other party is needed, and nothing is written.
+def check_own_part(job: Job, name: str) -> list[Check]:
+    """Check one party's part of a job by itself: no other party is needed, and nothing is written.
 
     Args:
         job: Job with this party's private part filled in.

@@ -245,14 +245,14 @@ def _increasing_root(f: Callable[[float], float], high: float, f_low: float, f_h
             c, fc, b, fb = b, fb, a, fa
         a, fa = x, fx
         best, f_best = (a, fa) if abs(fa) < abs(fb) else (b, fb)
-        least = 2.0 * _EPSILON * best / abs(b - a) if a != b else 1.0
-        if f_best == 0.0 or least >= 0.5:
+        smallest_step = 2.0 * _EPSILON * best / abs(b - a) if a != b else 1.0
+        if f_best == 0.0 or smallest_step >= 0.5:
             return best
         xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
         step = 0.5
         if phi * phi < xi and (1.0 - phi) * (1.0 - phi) < 1.0 - xi:
             step = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
-        step = min(1.0 - least, max(least, step))
+        step = min(1.0 - smallest_step, max(smallest_step, step))
     return best
 
 

@@ -81,7 +81,7 @@ class DPEmbeddingConfig(FrozenModel):
             return float(self.noise_multiplier or 0.0)
         if self.calibration == "classical":
             return gaussian_mechanism.classical(self.epsilon, self.delta)
-        releases = plan.most if self.per == "run" else 1
+        releases = plan.max_releases if self.per == "run" else 1
         return gaussian_mechanism.noise_multiplier(self.epsilon, self.delta, releases)
 
 

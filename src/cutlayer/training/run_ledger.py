@@ -146,7 +146,7 @@ def _released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
             continue
         if isinstance(event, GaussianRelease) and "releases" in item.metrics:
             count = _stated(item.metrics, "releases")
-            return replace(event, releases=replace(event.releases, beyond=max(0, count - event.releases.most)))
+            return replace(event, releases=replace(event.releases, beyond=max(0, count - event.releases.max_releases)))
         if isinstance(event, DPSGD) and "row_steps" in item.metrics:
             return replace(event, steps=max(event.steps, _stated(item.metrics, "row_steps")))
     return event

@@ -61,7 +61,7 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
     elif isinstance(event, GaussianRelease):
         width = build_bottom(job.bottom_of(entry.party), Run(job, folder).inputs(entry.party)).width
         scores = embedding_scores(job, entry.party, entry.protection, event, width, canaries, key)
-        outcome = gaussian_game(scores, entry.delta, event.releases.most)
+        outcome = gaussian_game(scores, entry.delta, event.releases.max_releases)
     elif isinstance(event, DPSGD):
         scores = update_scores(job, entry.party, entry.protection, min(canaries, MAX_UPDATE_CANARIES), key)
         outcome = gaussian_game(scores, entry.delta, event.steps)

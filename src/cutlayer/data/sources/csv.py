@@ -91,12 +91,12 @@ class CsvSource(FileSource):
         if wrong is not None:
             got, command = wrong
             return fault(self.where, "text in UTF-8", got, f"convert the file: {command}")
-        found = _WRONG_FIELDS.search(str(failure))
-        if found is None:
+        matched = _WRONG_FIELDS.search(str(failure))
+        if matched is None:
             return super().unreadable(failure)
-        delimiter, fields = _delimiter(self.config), int(found["fields"])
+        delimiter, fields = _delimiter(self.config), int(matched["fields"])
         line = ragged_line(self.config.path, delimiter, fields)
-        got = f"{found['got']} in one" if line is None else f"{line[1]:,} in line {line[0]:,}"
+        got = f"{matched['got']} in one" if line is None else f"{line[1]:,} in line {line[0]:,}"
         other = detected_delimiter(self.config.path)
         remedy = f"put fields that hold {delimiter!r} in double quotes, or fix the line"
         if other != delimiter:

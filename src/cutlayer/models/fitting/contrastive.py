@@ -49,8 +49,8 @@ def fit_contrastive(settings: ContrastiveFit, bottom: BottomModel, columns: Colu
         batch = columns.gather(rows)
         drawn = columns.rows[torch.randint(len(columns.rows), (len(batch[1]),))]
         copy = corrupted(batch, columns.gather(drawn), settings.corruption)
-        one, other = (functional.normalize(head(bottom(*view))) for view in (batch, copy))
-        return functional.cross_entropy(one @ other.T / settings.temperature, torch.arange(len(one)))
+        first, second = (functional.normalize(head(bottom(*view))) for view in (batch, copy))
+        return functional.cross_entropy(first @ second.T / settings.temperature, torch.arange(len(first)))
 
     return descend([bottom, head], columns, settings, loss_of, "fit contrastive")
 
