@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from studies.adaptive_audit.settings import LABEL_FREE, READINGS, SETTINGS, Reading
+from studies.adaptive_audit.settings import LABEL_FREE, MORE_STEPS, READINGS, SETTINGS, Reading
 from studies.claims import Claim, Verdict, above, below
 from studies.page import ClaimsTable, Page, Section, Table, table
 from studies.results import UNDEFENDED, Results, TrialResult, Value, formatted, metric
 
 TOLERANCE = 0.02
 """How far the default audit may read below the outside code, and how much a label-free run may cost or exceed."""
+HIDDEN = 0.55
+"""A leak below this counts as hidden, as in the study of distance correlation."""
 
 
 def adaptive_page(results: Results) -> Page:
     """Claims, then a table for each data set."""
     claims = [_claim(results, group, reading) for group, readings in READINGS.items() for reading in readings]
-    claims += [claim for group in SETTINGS for claim in (*_label_free(results, group), _null(results, group))]
+    for group, settings in SETTINGS.items():
+        claims += _label_free(results, group) if LABEL_FREE in settings else []
+        claims.append(_null(results, group))
+    claims += [_hidden(results, setting) for setting in SETTINGS[MORE_STEPS] if setting != UNDEFENDED]
     sections = (Section("Claims", (ClaimsTable(tuple(claims)),)), _front(results))
     return Page((*sections, *(_group(results, group) for group in SETTINGS)))
 
@@ -81,6 +86,13 @@ def _label_free(results: Results, group: str) -> list[Claim]:
         (f"{group}, label_free: test AUC lost against undefended is below {TOLERANCE}", lost),
     )
     return [Claim(text, "–", formatted(value), below(value, TOLERANCE)) for text, value in claims]
+
+
+def _hidden(results: Results, setting: str) -> Claim:
+    """Whether distance correlation hides from all attacks what it hides from its own with more steps."""
+    value = results.mean((MORE_STEPS, setting), strongest("embedding"))
+    text = f"{MORE_STEPS}, {setting}: the audit reads less than {HIDDEN:g} of the embeddings"
+    return Claim(text, "–", formatted(value), below(value, HIDDEN))
 
 
 def _null(results: Results, group: str) -> Claim:

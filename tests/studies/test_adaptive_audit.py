@@ -84,9 +84,12 @@ def made_up(leak: float, excess: float, metric: float = 0.9) -> list[TrialResult
 def test_verdicts_follow_the_values(leak: float, excess: float, holds: bool) -> None:
     page = adaptive_page(Results(made_up(leak, excess)))
     claims = [claim for block in page.sections[0].blocks if isinstance(block, ClaimsTable) for claim in block.claims]
-    assert len(claims) == sum(map(len, READINGS.values())) + 3 * len(SETTINGS)
-    assert all(claim.verdict == Verdict.HOLDS for claim in claims) == holds
-    readings = [claim for claim in claims if "the audit reads" in claim.text]
+    label_free = [group for group, settings in SETTINGS.items() if LABEL_FREE in settings]
+    hidden = [claim for claim in claims if "reads less than 0.55" in claim.text]
+    assert len(claims) == sum(map(len, READINGS.values())) + 2 * len(label_free) + len(SETTINGS) + len(hidden)
+    assert all(claim.verdict == Verdict.HOLDS for claim in claims if claim not in hidden) == holds
+    assert [claim.verdict == Verdict.HOLDS for claim in hidden] == [leak < 0.55] * 2
+    readings = [claim for claim in claims if "the audit reads at most" in claim.text]
     assert all((claim.verdict == Verdict.HOLDS) == (leak == 1.0) for claim in readings)
 
 
