@@ -11,7 +11,7 @@ import torch
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.audit import Auditor, Cell, Leak, Series, leak_interval, leak_of
+from cutlayer.audit import AttackTarget, Auditor, Leak, Series, leak_interval, leak_of
 from cutlayer.channel.transcript import Step, read_epochs, write_epoch
 from cutlayer.tasks import Task
 from tests.audit.steps import ACTIVE, PASSIVE, step, telling
@@ -38,7 +38,7 @@ def fed(steps: dict[int, list[Step]] = EPOCHS) -> Auditor:
 
 
 def test_every_link_and_layer_has_its_cells() -> None:
-    assert sorted(cell.label for cell in fed().series) == [
+    assert sorted(key.label for key in fed().series) == [
         f"{ACTIVE}/layer:layer/spectral",
         f"{PASSIVE}/embedding/spectral",
         f"{PASSIVE}/gradient/direction",
@@ -50,16 +50,16 @@ def test_every_link_and_layer_has_its_cells() -> None:
 def test_what_an_epoch_returns_is_its_leak_without_the_layers() -> None:
     made = auditor()
     found = made.take(1, {ACTIVE: EPOCHS[1]})
-    assert found.keys() == {cell.label for cell in made.series if cell.target is not Target.LAYER}
-    assert all(found[cell.label] == series.leaks[1].value for cell, series in made.series.items() if not cell.layer)
+    assert found.keys() == {key.label for key in made.series if key.target is not Target.LAYER}
+    assert all(found[key.label] == series.leaks[1].value for key, series in made.series.items() if not key.layer)
     assert found[f"{PASSIVE}/gradient/norm"] > 0.95
 
 
 def test_the_worst_epoch_is_kept_with_its_scores() -> None:
-    for cell, series in fed().series.items():
+    for key, series in fed().series.items():
         aucs = {epoch: leak.value for epoch, leak in series.leaks.items()}
-        assert series.worst_epoch == max(aucs, key=aucs.__getitem__), cell
-        assert cell.attack != "norm" or series.worst_epoch == 1
+        assert series.worst_epoch == max(aucs, key=aucs.__getitem__), key
+        assert key.attack != "norm" or series.worst_epoch == 1
         assert series.worst == series.leaks[series.worst_epoch]
         assert series.worst_scores is not None
         assert leak_of(series.worst_scores, TRUTH == 1) == series.worst
@@ -67,10 +67,10 @@ def test_the_worst_epoch_is_kept_with_its_scores() -> None:
 
 def test_the_interval_is_of_the_worst_epoch() -> None:
     made = fed()
-    cell = Cell(PASSIVE, Target.GRADIENT, "spectral")
-    scores = made.series[cell].worst_scores
+    key = AttackTarget(PASSIVE, Target.GRADIENT, "spectral")
+    scores = made.series[key].worst_scores
     assert scores is not None
-    assert made.interval(cell) == leak_interval(scores, TRUTH == 1, 1)
+    assert made.interval(key) == leak_interval(scores, TRUTH == 1, 1)
 
 
 def test_replayed_from_disk_every_figure_is_the_same(tmp_path: Path) -> None:
@@ -78,24 +78,24 @@ def test_replayed_from_disk_every_figure_is_the_same(tmp_path: Path) -> None:
         write_epoch(tmp_path, epoch, steps)
     live, again = fed(), fed(dict(read_epochs(tmp_path)))
     assert live.series.keys() == again.series.keys()
-    for cell, series in live.series.items():
-        assert again.series[cell].leaks == series.leaks
-        assert again.series[cell].worst_epoch == series.worst_epoch
-        assert again.interval(cell) == live.interval(cell)
+    for key, series in live.series.items():
+        assert again.series[key].leaks == series.leaks
+        assert again.series[key].worst_epoch == series.worst_epoch
+        assert again.interval(key) == live.interval(key)
 
 
 def test_taking_an_epoch_twice_changes_nothing() -> None:
     once, twice = fed(), fed()
     twice.take(1, {ACTIVE: EPOCHS[1]})
-    assert {cell: series.leaks for cell, series in twice.series.items()} == {
-        cell: series.leaks for cell, series in once.series.items()
+    assert {key: series.leaks for key, series in twice.series.items()} == {
+        key: series.leaks for key, series in once.series.items()
     }
 
 
 def test_other_parties_add_their_layers_and_no_links() -> None:
     made = auditor()
     made.take(0, {ACTIVE: EPOCHS[0], PASSIVE: [step(0, 0, ROWS[:50], layers=("a", "b"))]})
-    layers = [(cell.party, cell.layer, cell.index) for cell in sorted(made.series) if cell.target is Target.LAYER]
+    layers = [(key.party, key.layer, key.index) for key in sorted(made.series) if key.target is Target.LAYER]
     assert layers == [(ACTIVE, "layer", 0), (PASSIVE, "a", 0), (PASSIVE, "b", 1)]
 
 
@@ -145,9 +145,9 @@ def test_a_step_of_one_class_has_no_auc_but_is_counted() -> None:
     found = made.take(0, {ACTIVE: [step(0, 0, rows)]})
     [auc] = found.values()
     assert math.isnan(auc)
-    [cell] = made.series
-    assert made.series[cell].worst.rows == 50
-    assert all(math.isnan(bound) for bound in made.interval(cell))
+    [key] = made.series
+    assert made.series[key].worst.rows == 50
+    assert all(math.isnan(bound) for bound in made.interval(key))
 
 
 def test_without_steps_nothing_is_found() -> None:

@@ -1,7 +1,7 @@
 """Audits runs: attacks on messages, leaks with intervals, findings and gates."""
 
 from cutlayer.audit.attack_audit import AttackAudit
-from cutlayer.audit.auditor import Auditor, Cell, Series
+from cutlayer.audit.auditor import AttackTarget, Auditor, Series
 from cutlayer.audit.completion import audit_completions, auxiliary_labels
 from cutlayer.audit.features import audit_features, auxiliary_indices
 from cutlayer.audit.findings import findings_of
@@ -10,8 +10,8 @@ from cutlayer.audit.leak import Leak, leak_interval, leak_of
 
 __all__ = [
     "AttackAudit",
+    "AttackTarget",
     "Auditor",
-    "Cell",
     "Leak",
     "Series",
     "audit_completions",

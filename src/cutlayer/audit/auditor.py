@@ -29,7 +29,7 @@ from cutlayer.training.trained import class_shares
 
 
 @dataclass(frozen=True, order=True)
-class Cell:
+class AttackTarget:
     """An attack and its target.
 
     Attributes:
@@ -59,7 +59,7 @@ class Cell:
 
 @dataclass
 class Series:
-    """Leak of one cell over the epochs, with the scores of its worst epoch.
+    """Leak of one attack on one target over the epochs, with the scores of its worst epoch.
 
     Attributes:
         leaks: Leak by epoch, from 0.
@@ -104,8 +104,8 @@ class Auditor:
         self.task, self.attacks, self.active, self.seed = task, attacks, active, seed
         self.truth = where_equal(truth, 1) if task.kind == "binary" else truth
         self.shares = class_shares(rows_of(self.truth, training), task)
-        self.series: dict[Cell, Series] = {}
-        self.skipped: dict[Cell, str] = {}
+        self.series: dict[AttackTarget, Series] = {}
+        self.skipped: dict[AttackTarget, str] = {}
 
     def take(self, epoch: int, steps: Mapping[str, Sequence[Step]]) -> dict[str, float]:
         """Attack one epoch's sampled steps.
@@ -119,24 +119,24 @@ class Auditor:
             Leak, 0.5 to 1, by `party/message/attack`, without the layers.
         """
         leaks: dict[str, float] = {}
-        for cell, attack, view in self._cells(steps):
-            knowledge = self._knowledge(epoch, view.steps, cell.target, attack.needs)
+        for key, attack, view in self._attack_targets(steps):
+            knowledge = self._knowledge(epoch, view.steps, key.target, attack.needs)
             try:
                 scores = attack(view, knowledge)
             except NotApplicable as reason:
-                self.skipped[cell] = str(reason)
+                self.skipped[key] = str(reason)
                 continue
             leak = leak_of(scores, self.truth)
-            series = self.series.setdefault(cell, Series())
+            series = self.series.setdefault(key, Series())
             series.add(epoch, leak, scores)
-            series.recorded[epoch] = sum(len(step.rows_of(cell.target)) for step in view.steps)
-            if cell.target is not Target.LAYER:
-                leaks[cell.label] = leak.value
+            series.recorded[epoch] = sum(len(step.rows_of(key.target)) for step in view.steps)
+            if key.target is not Target.LAYER:
+                leaks[key.label] = leak.value
         return leaks
 
-    def interval(self, cell: Cell) -> tuple[float, float]:
-        """95 % bootstrap interval of a cell's worst leak."""
-        scores = self.series[cell].worst_scores
+    def interval(self, key: AttackTarget) -> tuple[float, float]:
+        """95 % bootstrap interval of the worst leak of an attack."""
+        scores = self.series[key].worst_scores
         return (math.nan, math.nan) if scores is None else leak_interval(scores, self.truth, self.seed)
 
     def results(self, run: str, protections: Sequence[str]) -> RunAudit:
@@ -150,24 +150,24 @@ class Auditor:
         layers: list[LayerLeak] = []
         undefined: list[Attempt] = []
         needs = {attack.name: tuple(sorted(attack.needs)) for attack in self.attacks}
-        for cell in sorted(self.series):
-            series = self.series[cell]
+        for key in sorted(self.series):
+            series = self.series[key]
             worst = series.worst
-            subject: dict[str, Any] = {"run": run, "party": cell.party, "attack": cell.attack}
+            subject: dict[str, Any] = {"run": run, "party": key.party, "attack": key.attack}
             worst_epoch = {"leak": worst.value, "epoch": series.worst_epoch + 1}
             last = series.leaks[max(series.leaks)].value
-            if cell.target is Target.LAYER:
+            if key.target is Target.LAYER:
                 if not math.isnan(worst.value):
-                    side = "active" if cell.party == self.active else "passive"
-                    layer = {"side": side, "layer": cell.layer, "index": cell.index, "batch_auc": worst.batch_auc}
+                    side = "active" if key.party == self.active else "passive"
+                    layer = {"side": side, "layer": key.layer, "index": key.index, "batch_auc": worst.batch_auc}
                     layers.append(LayerLeak(**subject, **worst_epoch, **layer, last_epoch_leak=last))
                 continue
-            subject["message"] = str(cell.target)
+            subject["message"] = str(key.target)
             if math.isnan(worst.value):
                 undefined.append(Attempt(**subject, rows=worst.rows, positives=worst.positives))
                 continue
             subject["rows_recorded"] = series.recorded[series.worst_epoch]
-            low, high = self.interval(cell)
+            low, high = self.interval(key)
             result = LeakResult(
                 **subject,
                 **worst_epoch,
@@ -178,7 +178,7 @@ class Auditor:
                 epochs_seen=len(series.leaks),
                 first_epoch_leak=series.leaks[min(series.leaks)].value,
                 last_epoch_leak=last,
-                knowledge=needs[cell.attack],
+                knowledge=needs[key.attack],
             )
             leaks.append(result)
         return RunAudit(
@@ -187,26 +187,32 @@ class Auditor:
             layers=tuple(sorted(layers, key=lambda layer: layer.index)),
             undefined=tuple(undefined),
             skipped=tuple(
-                SkippedAttack(party=cell.party, message=cell.message, attack=cell.attack, reason=reason)
-                for cell, reason in self.skipped.items()
+                SkippedAttack(party=key.party, message=key.message, attack=key.attack, reason=reason)
+                for key, reason in self.skipped.items()
             ),
         )
 
-    def _cells(self, steps: Mapping[str, Sequence[Step]]) -> Iterator[tuple[Cell, LabelAttack, LabelView]]:
+    def _attack_targets(
+        self, steps: Mapping[str, Sequence[Step]]
+    ) -> Iterator[tuple[AttackTarget, LabelAttack, LabelView]]:
         links = steps.get(self.active, ())
         crossed = {Target.GRADIENT: links[0].gradients, Target.EMBEDDING: links[0].embeddings} if links else {}
         for party in dict.fromkeys(party for matrices in crossed.values() for party in matrices):
             for attack in self.attacks:
                 for target, matrices in crossed.items():
                     if target in attack.reads and party in matrices:
-                        yield Cell(party, target, attack.name), attack, LabelView(party, self.task, links, target)
+                        yield (
+                            AttackTarget(party, target, attack.name),
+                            attack,
+                            LabelView(party, self.task, links, target),
+                        )
         for party, own in steps.items():
             layered = [step for step in own if step.layers]
             for index, layer in enumerate(layered[0].layers if layered else ()):
                 view = LabelView(party, self.task, layered, Target.LAYER, layer)
                 for attack in self.attacks:
                     if Target.LAYER in attack.reads:
-                        yield Cell(party, Target.LAYER, attack.name, layer, index), attack, view
+                        yield AttackTarget(party, Target.LAYER, attack.name, layer, index), attack, view
 
     def _knowledge(self, epoch: int, steps: Sequence[Step], target: Target, needs: frozenset[Need]) -> Knowledge:
         """Exactly what the attack needs: the class shares of the training rows, and labels of rows drawn at random."""
