@@ -204,7 +204,7 @@ def test_auto_takes_what_fits_the_task():
     assert names_of(resolve("quick", "regression").histories) == ["few_labels", "mean_gradient", "regression_labels"]
     assert left_out("quick", "regression") == ("strong_probe",)
     whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "mean_length", "bilinear", "aligned_match"]
-    known = ["feature_prior", "few_labels", "mean_gradient", "similarity"]
+    known = ["feature_prior", "co_training", "few_labels", "mean_gradient", "similarity"]
     assert names_of(resolve("auto", "binary").histories) == whole_run + known
     assert names_of(resolve("auto", "multiclass").histories) == ["few_labels", "mean_gradient", "similarity"]
     assert left_out("auto", "binary") == ()
@@ -255,7 +255,7 @@ def test_an_attack_of_no_family_is_refused_and_does_not_vanish(role, monkeypatch
         (["nrom"], r"unknown attack 'nrom'; did you mean 'norm'\?"),
         (
             ["xyz"],
-            "known: active_model_completion, aligned_match, attribute, bilinear, direct, direction, directions",
+            "known: active_model_completion, aligned_match, attribute, bilinear, co_training, direct, direction",
         ),
         (["norm", "norm"], "norm is named twice"),
         ("norm", r"auto, full or a list of names, got 'norm'; write \[norm\]"),

@@ -20,6 +20,7 @@ from cutlayer.attacks.feature.sdar import Sdar
 from cutlayer.attacks.label.aligned_match import AlignedMatch
 from cutlayer.attacks.label.base import LabelAttack
 from cutlayer.attacks.label.bilinear import Bilinear
+from cutlayer.attacks.label.co_training import CoTraining
 from cutlayer.attacks.label.direct import Direct
 from cutlayer.attacks.label.direction import Direction
 from cutlayer.attacks.label.directions import Directions
@@ -50,6 +51,7 @@ __all__ = [
     "Attack",
     "Attribute",
     "Bilinear",
+    "CoTraining",
     "CompletionAttack",
     "Direct",
     "Direction",
@@ -101,6 +103,7 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     AlignedMatch,
     Exploit,
     FeaturePrior,
+    CoTraining,
     FewLabels,
     MeanGradient,
     StrongProbe,

@@ -41,10 +41,11 @@ class MaxNorm(Protection[MaxNormConfig]):
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504), section 4
     (heuristic protection).
 
-    Guarantee: none, empirical. The direction of a row is kept up to its sign. One draw exposes labels by itself: the
-    longer gradients, of the rarer class, are stretched less, and keep sign and length. How sent lengths change between
-    epochs depends on the class too: a reader of some labels gets more (on the demo's job 0.69 without labels and 0.82
-    with half of them; 0.86 and 0.97 in the paper's form; `python -m benchmarks label_defences`).
+    Guarantee: none, empirical. The direction of a row is kept up to its sign: with several classes that is nearly the
+    label (`axis` of `similarity`). One draw exposes labels by itself: the longer gradients, of the rarer class, are
+    stretched less, and keep sign and length. How sent lengths change between epochs depends on the class too: a reader
+    of some labels gets more (on the demo's job 0.69 without labels and 0.82 with half of them; 0.86 and 0.97 in the
+    paper's form; `python -m benchmarks label_defences`), and so does one of the party's own columns (`co_training`).
     """
 
     name = "max_norm"

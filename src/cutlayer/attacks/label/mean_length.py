@@ -40,7 +40,7 @@ class MeanLength(HistoryAttack):
             present = nonzero_rows(matrix)
             sent = _in_sent_steps(epoch.steps, present)
             counts += sent
-            sums[""] += _relative_lengths(matrix, rows_by_steps(epoch.steps, sent))
+            sums[""] += relative_lengths(matrix, rows_by_steps(epoch.steps, sent))
             sums["silence"] += sent & ~present
             sums["entries"] += (matrix != 0).double().mean(dim=1) * sent
         if not bool(counts.any()):
@@ -54,7 +54,7 @@ def _in_sent_steps(steps: Tensor, present: Tensor) -> Tensor:
     return (steps != NO_STEP) & torch.isin(steps, steps[present])
 
 
-def _relative_lengths(matrix: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
+def relative_lengths(matrix: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
     """Length of each row over the root mean square length of its block, float64 (n,); 0 outside of the blocks."""
     lengths = torch.zeros(len(matrix), dtype=torch.float64)
     for part in blocks:

@@ -20,7 +20,9 @@ class Similarity(HistoryAttack):
 
     The party knows the label of one row of each class. Gradients are taken as sent, embeddings centred. The variant
     `distance` uses the Euclidean distance, and `clusters` replaces the known rows by the centres that spherical k-means
-    finds from them in every epoch.
+    finds from them in every epoch. Of gradients of three classes or more, `axis` is the squared cosine: a defence that
+    turns some rows around, such as `max_norm`, leaves each on the line through the origin that its class shares. Two
+    classes share one line.
 
     The label enumeration attack (Jiang et al. 2026, arXiv 2603.03777; judged by its abstract) names clusters without a
     label, by the cosine with the first gradients of models trained under each mapping of clusters to labels. It is not
@@ -56,11 +58,25 @@ class Similarity(HistoryAttack):
             seen |= present
             for name, scores in _by_class(matrix.float(), known[usable], labels[usable], classes, view.target).items():
                 sums[name] = sums.get(name, 0) + scores.double() * present[:, None]
+            if view.target is Target.GRADIENT and not binary:
+                along = _axes(matrix, known[usable], labels[usable], classes)
+                sums["axis"] = sums.get("axis", 0) + along * present[:, None]
         if not sums:
             raise NotApplicable.expected("an epoch in which a known row of each class has a message", "none")
         unknown = seen & ~knowledge.known_among(view.rows)
         values = {name: s[:, 1] - s[:, 0] if binary else s for name, s in sums.items()}
         return run_scores(view, values.pop("cosine"), unknown, **values)
+
+
+def _axes(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """Mean squared cosine with the known rows of each class, float64 (n, classes); `_ABSENT` without a known row."""
+    rows = matrix.double()
+    rows = functional.normalize(rows / (float(rows.abs().max()) or 1.0), dim=1)
+    squares = (rows @ rows[known].T).square()
+    scores = torch.full((len(rows), classes), _ABSENT, dtype=torch.float64)
+    for code in set(labels.tolist()):
+        scores[:, code] = squares[:, labels == code].mean(dim=1)
+    return scores
 
 
 def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, target: Target) -> dict[str, Tensor]:

@@ -1,0 +1,119 @@
+"""Co-training: the messages and the party's own columns teach each other, without a label."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import sparse
+from sklearn.ensemble import HistGradientBoostingRegressor
+from torch import Tensor
+
+from cutlayer.attacks.knowledge import Knowledge, Need
+from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.feature_prior import cross_fitted
+from cutlayer.attacks.label.few_labels import inputs_of
+from cutlayer.attacks.label.history import (
+    Gradients,
+    HistoryAttack,
+    HistoryView,
+    oriented,
+    rows_by_steps,
+    run_scores,
+    unit_variance,
+)
+from cutlayer.attacks.label.joint_spectral import joint_scores
+from cutlayer.attacks.label.mean_length import relative_lengths
+
+ROUNDS = 2
+FOLDS = 3
+TREES, LEAVES, MIN_LEAF_ROWS, LEARNING_RATE = 60, 16, 40, 0.1
+
+
+class CoTraining(HistoryAttack):
+    """Score a row by two models, one of its gradients and one of the party's own columns, that are taught in turns.
+
+    The scores of the first epoch with gradients, where the model knows least, are the first targets of the model of the
+    columns, a ridge regression as in `feature_prior`. Its highest predictions, as many as there are positives, are the
+    targets of boosted trees on the gradients: the coordinate of every epoch along the direction of `joint_spectral`,
+    and the row's length. What the trees say is what the columns are fitted to next. A defence that turns a gradient
+    around and stretches it by a number that is the same in every epoch leaves the label in how sign and length of one
+    row go together over the epochs, which no linear model reads, and no average; the columns, which the number is
+    independent of, name the patterns. Both predictions are cross-fitted, standardised and added. Variants: `columns`
+    and `messages`, either alone. Where the columns are not at hand, the party's own embedding stands for them.
+
+    Takes 0.7 s of one core for 8,192 rows and 6 epochs.
+
+    Reference: Blum and Mitchell, Combining labeled and unlabeled data with co-training (COLT 1998); the use on the
+    messages of split learning, and the start from the first epoch, are this project's.
+    """
+
+    name = "co_training"
+    reference = "Blum and Mitchell 1998 (COLT), on gradients and own columns"
+    reads = (Target.GRADIENT,)
+    needs = frozenset({Need.POSITIVE_SHARE})
+
+    def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
+        """Score the followed rows.
+
+        Raises:
+            NotApplicable: Neither the party's columns nor its embeddings are at hand.
+        """
+        share, seen, columns = knowledge.share, view.gradients.seen, _columns(view)
+        by_epoch = joint_scores(view, share)[0]
+        total = by_epoch.sum(dim=1)
+        if float(oriented(total, share) @ total) < 0:
+            by_epoch = -by_epoch
+        inputs = _inputs(view, by_epoch)
+        taught = by_epoch[:, 0]
+        for _ in range(ROUNDS):
+            prior = cross_fitted(columns, unit_variance(taught), seen)
+            named = (prior > torch.quantile(prior[seen], 1 - share)).double()
+            taught = _boosted(inputs, named, seen)
+        both = unit_variance(taught) + unit_variance(prior)
+        return run_scores(view, both, seen, columns=prior, messages=taught)
+
+
+def _columns(view: HistoryView) -> sparse.csr_matrix:
+    if view.columns is not None:
+        return view.columns
+    return sparse.csr_matrix(inputs_of(view.on(Target.EMBEDDING))[0])
+
+
+def _inputs(view: HistoryView, by_epoch: Tensor) -> npt.NDArray[np.float64]:
+    """Coordinates, lengths, and lengths with the sign of the coordinate, (n, 3 epochs)."""
+    gradients = view.gradients
+    lengths = _lengths(view, gradients)
+    return torch.cat([by_epoch, lengths, lengths * by_epoch.sign()], dim=1).numpy()
+
+
+def _lengths(view: HistoryView, gradients: Gradients) -> Tensor:
+    """Relative length of each row by epoch with gradients, float64 (n, epochs)."""
+    sent = [(epoch, matrix) for epoch, matrix in view.matrices(Target.GRADIENT) if epoch.epoch in gradients.epochs]
+    present = gradients.present
+    return torch.stack(
+        [
+            relative_lengths(matrix, rows_by_steps(epoch.steps, present[:, number]))
+            for number, (epoch, matrix) in enumerate(sent)
+        ],
+        dim=1,
+    )
+
+
+def _boosted(inputs: npt.NDArray[np.float64], targets: Tensor, seen: Tensor) -> Tensor:
+    """Predictions of each row by trees that were fitted to the seen rows of the other folds, float64 (n,)."""
+    fold = np.random.default_rng(1).integers(FOLDS, size=len(targets))
+    wanted, usable = targets.numpy(), seen.numpy()
+    predictions = np.zeros(len(wanted))
+    for own in range(FOLDS):
+        others, members = usable & (fold != own), fold == own
+        if others.any() and members.any():
+            model = HistGradientBoostingRegressor(
+                max_iter=TREES,
+                learning_rate=LEARNING_RATE,
+                max_leaf_nodes=LEAVES,
+                min_samples_leaf=MIN_LEAF_ROWS,
+                early_stopping=False,
+            )
+            predictions[members] = model.fit(inputs[others], wanted[others]).predict(inputs[members])
+    return torch.from_numpy(predictions)
