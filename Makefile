@@ -30,9 +30,10 @@ types: $(VENV)/installed-dev
 layers: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 
-# The longest files first, in the order of tests/conftest.py: not those with the most tests.
+# The longest files first, in the order of tests/conftest.py: not those with the most tests. Three workers for two cores:
+# many tests wait for processes that they started.
 unit: $(VENV)/installed-dev
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder
 
 # The tests that failed last time, one at a time.
 failed: $(VENV)/installed-dev
