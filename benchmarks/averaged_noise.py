@@ -99,6 +99,22 @@ def _audited(setting: str, seed: int) -> dict[str, tuple[float, float, float, fl
 def job_of(setting: str, seed: int) -> Job:
     """The job of a setting: the demo's parties, with the label at the bank and at nobody else."""
     label, task, privacy = SETTINGS[setting]
+    return adult_job(label, task, privacy, seed, EPOCHS)
+
+
+def adult_job(
+    label: str, task: str, privacy: Mapping[str, Any], seed: int, epochs: int, top: Mapping[str, Any] | None = None
+) -> Job:
+    """The demo's parties, with a label at the bank and at nobody else.
+
+    Args:
+        label: Column that is the label.
+        task: Kind of task.
+        privacy: Protections of the bank.
+        seed: Seed of the job.
+        epochs: Number of epochs.
+        top: Section of the top model; the demo's own by default.
+    """
     raw: dict[str, Any] = load_job(ADULT_JOB).model_dump()
     employer = ["workclass", "occupation", "hours_per_week", *(["income"] if label != "income" else [])]
     raw["parties"]["bank"] |= {"label": label, "privacy": dict(privacy), "audit": {"layers": False}}
@@ -107,5 +123,7 @@ def job_of(setting: str, seed: int) -> Job:
         name for name in CENSUS if name not in (label, f"{label}_num")
     ]
     raw["parties"]["employer"]["features"]["include"] = [name for name in employer if name != label]
-    raw["train"] |= {"seed": seed, "threads": 1, "epochs": EPOCHS, "batch_size": BATCH, "keep": "last"}
+    raw["train"] |= {"seed": seed, "threads": 1, "epochs": epochs, "batch_size": BATCH, "keep": "last"}
+    if top is not None:
+        raw["model"] |= {"top": dict(top)}
     return validated(Job, raw | {"task": task, "compare": []}, "examples/adult.yaml")
