@@ -1,4 +1,4 @@
-"""What the default audit reads under the defences that add no noise of their own to every message, on Adult.
+"""What the default audit reads under `max_norm`, `ppdl`, `discrete_sgd`, `dcor`, `dimip` and two top models, on Adult.
 
 Each setting is a job on the demo's table, 6 epochs, seeds 1, 2, ... for the job. `before` is the strongest attack
 without `co_training` and without the variant `axis` of `similarity`, and `now` the strongest of all.
