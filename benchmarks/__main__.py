@@ -32,6 +32,7 @@ from benchmarks.local_training import (
     wholly_audited_side,
 )
 from benchmarks.noise import NoiseSpeeds, noise_speeds
+from benchmarks.other_defences import OtherDefences, other_defences
 from benchmarks.pairs import Comparison, compare
 from benchmarks.predict import PredictSpeeds, predict_speeds
 from benchmarks.psi import Intersections, intersections
@@ -127,6 +128,10 @@ def _collusion(_table: str, _rows: int, repeats: int) -> Collusion:
     return collusion(repeats)
 
 
+def _other_defences(_table: str, _rows: int, repeats: int) -> OtherDefences:
+    return other_defences(repeats)
+
+
 def _label_embeddings(_table: str, _rows: int, repeats: int) -> LabelEmbeddings:
     return label_embeddings(repeats)
 
@@ -204,6 +209,7 @@ Result = (
     | LabelStagesResult
     | AveragedNoise
     | Collusion
+    | OtherDefences
     | NoiseSpeeds
     | Overheads
     | PredictSpeeds
@@ -257,6 +263,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
     "collusion": ("leak of labels to each passive party and to all together, --repeats seeds", _collusion),
     "averaged_noise": ("leak of gradients to attacks on the mean of all epochs, --repeats seeds", _averaged_noise),
+    "other_defences": ("leak under max_norm, ppdl, dimip and others, by task, --repeats seeds", _other_defences),
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
     "feature_attacks": (
         "columns that attacks recover on Adult and Criteo, --repeats seeds",

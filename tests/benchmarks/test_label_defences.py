@@ -9,6 +9,7 @@ from benchmarks import (
     label_defences,
     label_embeddings,
     label_stages,
+    other_defences,
     release_attacks,
 )
 
@@ -72,3 +73,13 @@ def test_noise_that_averages_out_is_read_by_the_mean_of_the_epochs(monkeypatch):
     assert [part.party for part in read] == ["census_office", "employer"]
     assert all(part.averaged > 0.65 for part in read)
     assert all(0.7 < part.own_columns < 0.95 for part in read)
+
+
+def test_stretched_rows_are_read_by_co_training(monkeypatch):
+    monkeypatch.setattr(other_defences, "EPOCHS", 3)
+    monkeypatch.setattr(other_defences, "SETTINGS", {"income": other_defences.SETTINGS["income, max_norm"]})
+    parties = other_defences.other_defences(1).parties
+    assert [part.party for part in parties] == ["census_office", "employer"]
+    assert all(0.6 < part.added <= part.now for part in parties)
+    assert all(part.unlabelled <= part.before <= part.now for part in parties)
+    assert all(part.chance < 0.53 for part in parties)

@@ -1,0 +1,167 @@
+"""What the default audit reads under `max_norm`, `ppdl`, `discrete_sgd`, `dcor`, `dimip` and two top models, on Adult.
+
+Each setting is a job on the demo's table, 6 epochs, seeds 1, 2, ... for the job. `before` is the strongest attack
+without `co_training` and without the variant `axis` of `similarity`, and `now` the strongest of all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.adult import adult_job, scratch_keys
+from benchmarks.averaged_noise import BATCH
+from cutlayer.config import Job, validated
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.results.leaks import LeakResult
+from cutlayer.results.run import RunKind
+
+EPOCHS = 6
+NEW_ATTACK, NEW_VARIANT = "co_training", "axis"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A job.
+
+    Attributes:
+        label: Label that the bank holds.
+        task: Kind of task.
+        privacy: Protections.
+        top: Section of the top model; the demo's own by default.
+    """
+
+    label: str
+    task: str
+    privacy: Mapping[str, Any]
+    top: Mapping[str, Any] | None = None
+
+
+def _income(privacy: Mapping[str, Any], top: str | None = None) -> Setting:
+    return Setting("income", "binary", privacy, {"kind": top} if top else None)
+
+
+def _age(privacy: Mapping[str, Any]) -> Setting:
+    return Setting("age", "regression", privacy)
+
+
+def _education(privacy: Mapping[str, Any]) -> Setting:
+    return Setting("education", "multiclass", privacy)
+
+
+_DRAWN: Mapping[str, Any] = {"label_dp": {"eps": 1.0}}
+SETTINGS: Mapping[str, Setting] = {
+    "income, max_norm": _income({"max_norm": {}}),
+    "education, max_norm": _education({"max_norm": {}}),
+    "income, max_norm, top model laser": _income({"max_norm": {}}, "laser"),
+    "income, max_norm, paper": _income({"max_norm": {"form": "paper"}}),
+    "income, max_norm + discrete_sgd 1": _income({"max_norm": {}, "discrete_sgd": {"levels": 1}}),
+    "income, ppdl 0.75, scale 0.0001": _income({"ppdl": {"theta": 0.75, "scale": 0.0001}}),
+    "income, dcor 0.03 whitened + label_dp 1": _income({"dcor": {"alpha": 0.03, "form": "whitened"}, **_DRAWN}),
+    "income, dimip 0.3 + label_dp 1": _income({"dimip": {"lam": 0.3}, **_DRAWN}),
+    "income, label_dp 1, top model multi_head": _income(_DRAWN, "multi_head"),
+    "age, max_norm": _age({"max_norm": {}}),
+    "age, discrete_sgd 1": _age({"discrete_sgd": {"levels": 1}}),
+    "education, discrete_sgd 1": _education({"discrete_sgd": {"levels": 1}}),
+    "education, label_dp 3": _education({"label_dp": {"eps": 3.0}}),
+}
+
+
+@dataclass(frozen=True)
+class ReadParty:
+    """What is read of one party; each value is the mean over the seeds.
+
+    Attributes:
+        setting: Name of the setting.
+        party: Name of the passive party.
+        unlabelled: Leak of its gradients to the strongest other attack that knows no row's label, or one of each class.
+        before: Leak of its gradients to the strongest other attack, with up to 200 known labels.
+        now: Leak of its gradients to the strongest attack.
+        added: Leak to `co_training`, or to `similarity` by the axis of a class; 0.5 where neither is defined.
+        embedding: Leak to the strongest attack on embeddings.
+        own_columns: Leak of the party's own columns.
+        chance: What the whole catalogue reads of permuted labels.
+    """
+
+    setting: str
+    party: str
+    unlabelled: float
+    before: float
+    now: float
+    added: float
+    embedding: float
+    own_columns: float
+    chance: float
+
+
+@dataclass(frozen=True)
+class OtherDefences:
+    """All settings and parties."""
+
+    name: str
+    seeds: int
+    parties: tuple[ReadParty, ...]
+
+
+def other_defences(seeds: int) -> OtherDefences:
+    """Train and audit every setting with the seeds 1, 2, ..."""
+    parties = []
+    for name, setting in SETTINGS.items():
+        runs = [_audited(name, setting, seed) for seed in range(1, seeds + 1)]
+        for party in runs[0]:
+            columns = zip(*(run[party] for run in runs), strict=True)
+            parties.append(ReadParty(name, party, *(round(statistics.mean(values), 3) for values in columns)))
+    return OtherDefences("other_defences", seeds, tuple(parties))
+
+
+def _audited(name: str, setting: Setting, seed: int) -> dict[str, tuple[float, ...]]:
+    """By passive party: the values of `ReadParty` in their order."""
+    job = job_of(setting, seed)
+    with scratch_keys(f"{name} {seed}") as (scratch, keys):
+        folder = execute(job, scratch / "run", Options(keys), Progress())
+        audit = folder.audit.runs[RunKind.THIS_RUN]
+    read: dict[str, tuple[float, ...]] = {}
+    for party in job.passives:
+        own = [leak for leak in audit.leaks if leak.party == party]
+        gradients = [leak for leak in own if leak.message == "gradient"]
+        unlabelled = [leak for leak in gradients if not any("up to" in need for need in leak.knowledge)]
+        baseline = audit.baseline(party)
+        read[party] = (
+            max((_before(leak) for leak in unlabelled), default=0.5),
+            max(map(_before, gradients)),
+            max(leak.leak for leak in gradients),
+            max(map(_added, gradients)),
+            max(leak.leak for leak in own if leak.message == "embedding"),
+            (baseline and baseline.own_columns) or 0.5,
+            (baseline and baseline.chance) or 0.5,
+        )
+    return read
+
+
+def job_of(setting: Setting, seed: int) -> Job:
+    """The job of a setting: the demo's parties, with the label at the bank and at nobody else."""
+    added = {"employer": ("income",)} if setting.label != "income" else {}
+    train = {"seed": seed, "epochs": EPOCHS, "batch_size": BATCH, "keep": "last"}
+    audit = {"layers": False}
+    job = adult_job(setting.privacy, audit, label=setting.label, task=setting.task, added=added, **train)
+    if setting.top is None:
+        return job
+    raw = job.model_dump()
+    raw["model"]["top"] = dict(setting.top)
+    return validated(Job, raw, "examples/adult.yaml")
+
+
+def _before(leak: LeakResult) -> float:
+    """The leak without what is new."""
+    if leak.attack == NEW_ATTACK:
+        return 0.5
+    if leak.variant != NEW_VARIANT:
+        return leak.leak
+    return max(value or 0.5 for variant, value in leak.other_aucs.items() if variant != NEW_VARIANT)
+
+
+def _added(leak: LeakResult) -> float:
+    """The leak by what is new; 0.5 of another attack."""
+    return leak.leak if leak.attack == NEW_ATTACK else leak.other_aucs.get(NEW_VARIANT) or 0.5
