@@ -30,10 +30,9 @@ types: $(VENV)/installed-dev
 layers: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 
-# The longest files first, in the order of tests/conftest.py: not those with the most tests. Three workers for two cores:
-# many tests wait for processes that they started.
+# The longest files first, in the order of tests/conftest.py: not those with the most tests.
 unit: $(VENV)/installed-dev
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests that failed last time, one at a time.
 failed: $(VENV)/installed-dev
