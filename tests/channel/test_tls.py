@@ -358,6 +358,26 @@ def test_a_new_revocation_list_is_not_reported_as_a_new_certificate(made):
     assert "this party's certificate is valid until" in text[1]
 
 
+def test_a_server_is_given_a_new_configuration_only_where_its_files_are_new(made, monkeypatch):
+    """gRPC replaces what its handshakes use without a lock: one at every connection ended the process."""
+    fetchers = []
+    real = grpc.dynamic_ssl_server_credentials
+
+    def recorded(first, fetch, **options):
+        fetchers.append(fetch)
+        return real(first, fetch, **options)
+
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", recorded)
+    with served(made):
+        fetch = fetchers.pop()
+        assert [fetch() for _ in range(3)] == [None] * 3
+        made.authority.revoke("shop")
+        assert fetch() is None  # the list is read at each call
+        made.authority.renew("bank", 30, made.files("bank").cert)
+        assert isinstance(fetch(), grpc.ServerCertificateConfiguration)
+        assert fetch() is None
+
+
 def test_half_replaced_files_stay_without_effect(made):
     credentials = made.security("telco").credentials
     before = credentials.current()

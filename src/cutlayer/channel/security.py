@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +49,9 @@ class Security:
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Credentials of a server that requires a certificate of every caller; replaced files count at the next one."""
-        fetched = self._configuration(self.credentials.current())
-        return grpc.dynamic_ssl_server_credentials(fetched, self._fetch, require_client_authentication=True)
+        loaded = self.credentials.current()
+        changed = _Changed(self.credentials, loaded)
+        return grpc.dynamic_ssl_server_credentials(_configuration(loaded), changed, require_client_authentication=True)
 
     def caller(self, context: Any) -> str:
         """Name of the party that a call comes from, by its certificate alone.
@@ -115,11 +117,35 @@ class Security:
         pinned = grpc.ssl_channel_credentials(pem_of(certificate), own.key, own.chain_pem)
         return pinned, [("grpc.ssl_target_name_override", host_of(certificate))], certificate
 
-    def _fetch(self) -> grpc.ServerCertificateConfiguration:
-        return self._configuration(self.credentials.current())
 
-    def _configuration(self, loaded: Loaded) -> grpc.ServerCertificateConfiguration:
-        return grpc.ssl_server_certificate_configuration([(loaded.key, loaded.chain_pem)], loaded.authorities_pem)
+class _Changed:
+    """Returns the configuration of a server's files where they were replaced, and `None` where they are the same.
+
+    gRPC asks at every connection, from several threads, and replaces what its handshakes use without a lock: with a
+    configuration at each one, handshakes that began at the same time used memory that was freed, and strangers without
+    a certificate ended the process by a segmentation fault.
+    """
+
+    def __init__(self, credentials: Credentials, used: Loaded) -> None:
+        self._credentials, self._used, self._lock = credentials, used, threading.Lock()
+
+    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
+        with self._lock:
+            loaded = self._credentials.current()
+            if _served(loaded) == _served(self._used):
+                return None
+            self._used = loaded
+            return _configuration(loaded)
+
+
+def _served(loaded: Loaded) -> tuple[bytes, bytes, bytes]:
+    """What gRPC needs of the files; a revocation list is checked by the call."""
+    return loaded.key, loaded.chain_pem, loaded.authorities_pem
+
+
+def _configuration(loaded: Loaded) -> grpc.ServerCertificateConfiguration:
+    key, chain, authorities = _served(loaded)
+    return grpc.ssl_server_certificate_configuration([(key, chain)], authorities)
 
 
 def certificate_of(context: Any) -> x509.Certificate:
