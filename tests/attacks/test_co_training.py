@@ -52,7 +52,7 @@ def test_the_embedding_stands_for_columns_that_are_not_at_hand():
     assert leak(world, CoTraining, replace(world.view, columns=None, _results={})) > 0.9
     bare = [replace(epoch, embeddings={}) for epoch in world.view.epochs]
     with pytest.raises(NotApplicable):
-        CoTraining()(replace(world.view, columns=None, epochs=bare, kept={}, _results={}), world.knowledge())
+        CoTraining()(replace(world.view, columns=None, epochs=bare, own_embeddings={}, _results={}), world.knowledge())
 
 
 @pytest.mark.parametrize("once", [True, False])

@@ -106,8 +106,8 @@ def test_what_is_pooled_is_what_each_party_holds(truth: Tensor) -> None:
     absent = FollowedEpoch(1, second.rows, second.steps, {"telco": second.embeddings["telco"]}, {})
     epochs = [first, absent]
     own = views(epochs)
-    own[0].kept.update({0: torch.ones(ROWS, 6).cumsum(0), 1: torch.ones(ROWS, 6)})
-    own[1].kept.update({1: torch.randn(ROWS, 14, generator=torch.Generator().manual_seed(2))})
+    own[0].own_embeddings.update({0: torch.ones(ROWS, 6).cumsum(0), 1: torch.ones(ROWS, 6)})
+    own[1].own_embeddings.update({1: torch.randn(ROWS, 14, generator=torch.Generator().manual_seed(2))})
     view = pooled("both", own)
     sent = view.epochs[0].gradients["both"]
     assert sent.shape == (ROWS, 20)
@@ -119,8 +119,8 @@ def test_what_is_pooled_is_what_each_party_holds(truth: Tensor) -> None:
     assert not view.epochs[1].embeddings["both"][:, 6:].any(), "absent"
     assert not view.epochs[1].gradients["both"].any()
     assert [epoch.steps is given.steps for epoch, given in zip(view.epochs, epochs, strict=True)] == [True, True]
-    assert list(view.kept) == [1], "the embeddings that both have kept"
-    assert view.kept[1].shape == (ROWS, 20)
+    assert list(view.own_embeddings) == [1], "the embeddings that both have kept"
+    assert view.own_embeddings[1].shape == (ROWS, 20)
     assert view.columns is None
     assert len(view.matrices(Target.EMBEDDING)) == 2
 

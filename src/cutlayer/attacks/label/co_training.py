@@ -114,6 +114,7 @@ def _boosted(inputs: npt.NDArray[np.float64], targets: Tensor, seen: Tensor) -> 
                 max_leaf_nodes=LEAVES,
                 min_samples_leaf=MIN_LEAF_ROWS,
                 early_stopping=False,
+                random_state=0,  # draws nothing here, but `None` takes a number from the global state
             )
             predictions[members] = model.fit(inputs[others], wanted[others]).predict(inputs[members])
     return torch.from_numpy(predictions)
