@@ -64,7 +64,7 @@ def test_the_figures_are_those_of_the_runs(place, folder):
     result = json.loads((folder / "sweep.json").read_text())
     for trial in result["trials"]:
         ran = folder / "trials" / f"{trial['number']:04d}"
-        assert trial["folder"] == str(ran)
+        assert trial["folder"] == str(ran), trial
         summary, audit = (json.loads((ran / name).read_text()) for name in ("summary.json", "audit.json"))
         history = [json.loads(line) for line in (ran / "history.jsonl").read_text().splitlines()]
         assert trial["measured"]["utility"] == max(line["metrics"]["auc"] for line in history)
