@@ -11,7 +11,9 @@ from typing import Any
 
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.results.audit import RunAudit
+from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, Trained, open_table, train_together
 from studies.datasets import ADULT_JOB
@@ -68,3 +70,14 @@ def trained(job: Job, key_name: str, observer: Progress) -> Trained:
     with scratch_keys(key_name) as (folder, keys):
         tables = {name: open_table(job, name, {}) for name in job.parties}
         return train_together(job, RunFolder.create(folder / "run", resume=False), tables, keys, observer)
+
+
+def audited(job: Job, key_name: str) -> RunAudit:
+    """Train and audit a job of all parties here, of which nothing stays on disk.
+
+    Args:
+        job: The job.
+        key_name: Name of the noise key.
+    """
+    with scratch_keys(key_name) as (folder, keys):
+        return execute(job, folder / "run", Options(keys), Progress()).audit.runs[RunKind.THIS_RUN]

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.adult import adult_job, scratch_keys
+from benchmarks.adult import adult_job, audited
 from cutlayer.config import Job
-from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.results.run import RunKind
 
 EPOCHS, BATCH = 20, 512
 SETTINGS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
@@ -74,9 +72,7 @@ def averaged_noise(seeds: int) -> AveragedNoise:
 def _audited(setting: str, seed: int) -> dict[str, tuple[float, float, float, float]]:
     """By passive party: before, averaged, embedding and own columns."""
     job = job_of(setting, seed)
-    with scratch_keys(f"{setting} {seed}") as (scratch, keys):
-        folder = execute(job, scratch / "run", Options(keys), Progress())
-        audit = folder.audit.runs[RunKind.THIS_RUN]
+    audit = audited(job, f"{setting} {seed}")
     read = {}
     for party in job.passives:
         own = [leak for leak in audit.leaks if leak.party == party]

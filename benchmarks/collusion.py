@@ -6,23 +6,16 @@ partners are sent nothing that depends on a label; seeds 1, 2, ... for the job.
 
 from __future__ import annotations
 
-import hashlib
 import statistics
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from benchmarks.adult import ACTIVE, adult_job, audited
 from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
 from cutlayer.demo import demo_job
-from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import worst_of
-from cutlayer.results.run import RunKind
-from cutlayer.training.together import Keys
-from studies.datasets import ADULT_JOB
 
 LABEL_FREE = "label_free, sketches"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
@@ -75,7 +68,7 @@ def collusion(seeds: int) -> Collusion:
     """Train and audit every setting with the seeds 1, 2, ..."""
     leaks: list[MessageLeak] = []
     for setting in SETTINGS:
-        runs = [_read(_audited(setting, seed)) for seed in range(1, seeds + 1)]
+        runs = [_read(audited(job_of(setting, seed), f"{setting} {seed}")) for seed in range(1, seeds + 1)]
         for attacker, message in runs[0]:
             found = [run[attacker, message] for run in runs]
             leak, chance, own = (
@@ -99,21 +92,13 @@ def _read(audit: RunAudit) -> dict[tuple[str, str], tuple[str, float, float, flo
     return read
 
 
-def _audited(setting: str, seed: int) -> RunAudit:
-    job = job_of(setting, seed)
-    key = hashlib.sha256(f"{setting} {seed}".encode()).digest()
-    with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
-        folder = execute(job, Path(scratch) / "run", Options(Keys(Path(scratch), key)), Progress())
-        return folder.audit.runs[RunKind.THIS_RUN]
-
-
 def job_of(setting: str, seed: int) -> Job:
     """The job of a setting."""
-    raw: dict[str, Any] = (demo_job() if setting == LABEL_FREE else load_job(ADULT_JOB)).model_dump()
+    audit = {"layers": False}
     if setting != LABEL_FREE:
-        raw["parties"]["bank"] |= {"privacy": dict(SETTINGS[setting])}
-    raw["parties"]["bank"]["audit"] = {"layers": False}
-    for name in ("census_office", "employer"):
-        raw["parties"][name]["audit"] = {}
+        return adult_job(SETTINGS[setting], audit, seed=seed)
+    raw: dict[str, Any] = demo_job().model_dump()
+    for name, party in raw["parties"].items():
+        party["audit"] = audit if name == ACTIVE else {}
     raw["train"] |= {"seed": seed, "threads": 1}
-    return validated(Job, raw | {"compare": [], "alternatives": {}}, "examples/adult.yaml")
+    return validated(Job, raw | {"compare": [], "alternatives": {}}, "the demo's job")

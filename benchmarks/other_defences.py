@@ -11,12 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.adult import adult_job, scratch_keys
+from benchmarks.adult import adult_job, audited
 from benchmarks.averaged_noise import BATCH
 from cutlayer.config import Job, validated
-from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.leaks import LeakResult
-from cutlayer.results.run import RunKind
 
 EPOCHS = 6
 NEW_ATTACK, NEW_VARIANT = "co_training", "axis"
@@ -119,9 +117,7 @@ def other_defences(seeds: int) -> OtherDefences:
 def _audited(name: str, setting: Setting, seed: int) -> dict[str, tuple[float, ...]]:
     """By passive party: the values of `ReadParty` in their order."""
     job = job_of(setting, seed)
-    with scratch_keys(f"{name} {seed}") as (scratch, keys):
-        folder = execute(job, scratch / "run", Options(keys), Progress())
-        audit = folder.audit.runs[RunKind.THIS_RUN]
+    audit = audited(job, f"{name} {seed}")
     read: dict[str, tuple[float, ...]] = {}
     for party in job.passives:
         own = [leak for leak in audit.leaks if leak.party == party]

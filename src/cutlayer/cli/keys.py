@@ -221,7 +221,7 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
         address = str(entries["address"])
         check_fixed_port(address)
     except ConfigError as failure:
-        near = "" if path.exists() else did_you_mean(path.name, [one.name for one in path.parent.glob("*.invite")])
+        near = "" if path.exists() else did_you_mean(path.name, [file.name for file in path.parent.glob("*.invite")])
         raise TrustError(f"{path}: {failure}{near}") from None
     except (ValueError, KeyError):
         raise TrustError.expected(f"an invitation in {path}", "something else", "see keys invite") from None
