@@ -16,6 +16,7 @@ from benchmarks.collusion import Collusion, collusion
 from benchmarks.ddp import DataParallel, ddp
 from benchmarks.dimip_step import StepCosts, dimip_step
 from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
+from benchmarks.embedding_table import embedding_table
 from benchmarks.feature_attacks import FeatureAttacksResult, feature_attacks
 from benchmarks.gpu_training import GpuTraining, gpu_training
 from benchmarks.gradient_defences import Overheads, gradient_defences
@@ -95,6 +96,10 @@ def _distance_loss(_table: str, rows: int, repeats: int) -> Comparison:
     ours = (f"mean and variance with their gradient, {rows} x 128 float32", distance_statistics.loss_side)
     product = ("the product X X^T alone, in tiles", distance_statistics.product_side)
     return compare("distance_loss", ours, product, (rows, 128), rows, repeats, threads=1)
+
+
+def _embedding_table(_table: str, rows: int, repeats: int) -> Comparison:
+    return embedding_table(min(rows, 8192), repeats)
 
 
 def _kept_memory(_table: str, rows: int, repeats: int) -> Comparison:
@@ -239,6 +244,10 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "dimip": ("times an undefended step, image halves and Adult columns; goal 1.5 with single_pass", _dimip),
     "distance_statistics": ("rows/s against the tiled product X X^T, n = 8192; goal 0.67", _distance_statistics),
     "distance_loss": ("mean and variance with gradient against the same product", _distance_loss),
+    "embedding_table": (
+        "lookups with their gradient, of 8,192 rows or --rows, against nn.Embedding",
+        _embedding_table,
+    ),
     "kept_memory": ("steps of a small convolutional network against the C library's defaults", _kept_memory),
     "wire": ("a round trip between processes against a bare gRPC stream with mutual TLS; goal 1.3", _wire),
     "two_process_8192": (

@@ -32,7 +32,9 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     return printed
 
 
-@pytest.mark.parametrize("name", ["local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256"])
+@pytest.mark.parametrize(
+    "name", ["local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256", "embedding_table"]
+)
 def test_a_benchmark_prints_one_json_line(name: str, benchmark: Callable[..., str]) -> None:
     (line,) = benchmark(name, "--rows", "8400", "--repeats", "1", "--json").splitlines()
     found = json.loads(line)

@@ -10,6 +10,7 @@ from torch import nn
 
 from cutlayer.errors import ConfigError
 from cutlayer.models import Dense, FusedEmbedding, Inputs, build_bottom, build_top, layers_of, tapped
+from cutlayer.models.base import EmbeddingTable
 
 MIXED = Inputs((4, 7, 2), 3)
 
@@ -33,6 +34,35 @@ def test_the_highest_code_of_each_column_stays_in_its_own_rows() -> None:
         fused.table.weight.copy_(torch.arange(5.0)[:, None])
     codes = torch.tensor([[1, 0], [0, 2]], dtype=torch.int32)
     assert fused(codes).tolist() == [[1.0, 2.0], [0.0, 4.0]]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_table_and_its_gradient_are_those_of_nn_embedding(threads: int) -> None:
+    """To the last bit: sums are in the order of the rows, with repeated codes and with several threads too."""
+    draw = torch.Generator().manual_seed(0)
+    ours, plain = EmbeddingTable(5_000, 4), nn.Embedding(5_000, 4)
+    plain.load_state_dict(ours.state_dict())
+    codes = torch.randint(5_000, (700, 9), generator=draw, dtype=torch.int32)
+    codes[:, 0] = 7
+    upstream = torch.randn(700, 9, 4, generator=draw)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        results = [table(codes) for table in (ours, plain)]
+        for result in results:
+            result.backward(upstream)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*results)
+    assert ours.weight.grad is not None
+    assert plain.weight.grad is not None
+    assert torch.equal(ours.weight.grad, plain.weight.grad)
+    assert ours.weight.grad.count_nonzero() > 4 * 3_000
+
+
+def test_a_table_refuses_a_code_that_it_does_not_have() -> None:
+    with pytest.raises(IndexError):
+        EmbeddingTable(3, 2)(torch.tensor([3], dtype=torch.int32))
 
 
 def codes_and_numbers(rows: int = 6) -> tuple[torch.Tensor, torch.Tensor]:

@@ -84,7 +84,7 @@ def test_protections_act_on_the_whole_batch(tmp_path: Path) -> None:
 class SkipsOnePart(PassiveStep):
     """Sends the second part of a batch as the bottom model gave it."""
 
-    def _send_group(self, epoch: int, step: int, count: int, parts: Any, columns: Any) -> Any:
+    def _send_group(self, epoch: int, step: int, count: int, parts: Any, *columns: Any) -> Any:
         send = self.port.send
 
         def tampering(kind: Kind, **content: Any) -> Message:
@@ -95,7 +95,7 @@ class SkipsOnePart(PassiveStep):
         first = rows_digest(parts[0])
         self.port.send = tampering  # type: ignore[method-assign]
         try:
-            return super()._send_group(epoch, step, count, parts, columns)
+            return super()._send_group(epoch, step, count, parts, *columns)
         finally:
             self.port.send = send  # type: ignore[method-assign]
 

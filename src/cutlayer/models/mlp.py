@@ -36,6 +36,8 @@ class MlpBottomConfig(FrozenModel):
 class MlpBottom(BottomModel):
     """Embeds categories in one fused table, appends the numbers, and applies dense layers."""
 
+    reentrant = True
+
     def __init__(self, config: MlpBottomConfig, inputs: Inputs) -> None:
         super().__init__()
         self.width = config.hidden[-1]
@@ -67,6 +69,8 @@ class MlpTopConfig(FrozenModel):
 
 class MlpTop(TopModel):
     """Concatenates the embeddings in the job's order, each after its tower, and applies dense layers."""
+
+    reentrant = True
 
     def __init__(self, config: MlpTopConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()

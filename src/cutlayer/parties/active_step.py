@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,6 +18,7 @@ from cutlayer.config import Job
 from cutlayer.models import tapped
 from cutlayer.parties.active_model import ActiveModel, Labels
 from cutlayer.parties.active_setup import ActiveSetup
+from cutlayer.parties.group_threads import GroupThreads, Learned
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.lanes import ActiveLanes
 from cutlayer.parties.leading import ActiveLead, SharedLabels, counted, needs_of, share_start
@@ -23,6 +27,26 @@ from cutlayer.parties.numbers import check_loss, check_own
 from cutlayer.parties.passives import Passives
 from cutlayer.parties.team import Order
 from cutlayer.protections.views import ActiveView, Mode
+
+Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]
+"""Embeddings, cut gradients and layer outputs of a group, each by name."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the active party has of a group of rows that it computes at once.
+
+    Attributes:
+        step: Number of the step within the epoch.
+        view: Rows, labels and embeddings.
+        shown: All embeddings, as the top model sees them, in the job's order of parties.
+        digests: Digest of the rows of each message.
+    """
+
+    step: int
+    view: ActiveView
+    shown: Mapping[str, Tensor]
+    digests: Sequence[bytes]
 
 
 class ActiveStep:
@@ -52,6 +76,9 @@ class ActiveStep:
         self.state = setup.state
         self.transcript, self.sampling, self.follower = transcript, sampling, follower
         self.lanes: ActiveLanes | None = None
+        self._threads: GroupThreads | None = None
+        if not setup.whole and local.team is None and setup.staged is None:
+            self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
 
     def meet_workers(self) -> None:
         """Give the other workers of this party, if there are any, what they start from."""
@@ -79,9 +106,11 @@ class ActiveStep:
         )
 
     def dismiss_workers(self) -> None:
-        """Tell the other workers of this party, if there are any, that no step follows."""
+        """Tell the other workers of this party, if there are any, that no step follows, and end its own threads."""
         if self.lanes is not None:
             self.lanes.team.lead(None)
+        if self._threads is not None:
+            self._threads.close()
 
     def take(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
         """Train on a batch.
@@ -99,24 +128,21 @@ class ActiveStep:
         if self.lanes is not None:
             return (yield from self._team_step(self.lanes, epoch, step, count, rows))
         self.setup.optimizer.zero_grad()
-        whole, parts = self.setup.whole, self.job.train.micro_batches
-        losses, pieces = [], []
-        for group in groups_of(rows, parts, whole=whole):
-            own = parts_of(group, parts, whole=whole)
-            loss, piece = yield from self._train_group(epoch, step, count, own, len(group) / len(rows))
-            losses.append(loss)
-            pieces.append(piece)
+        # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
+        apart = None if self.local.records_layers(self.sampling, step) else self._threads
+        train = self._train_in_turn(epoch, step, count, rows)
+        losses, pieces = yield from train if apart is None else self._train_at_once(apart, epoch, step, count, rows)
         self.setup.optimizer.step()
-        seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
-        self._record(epoch, step, rows, seen, gradients, layers)
+        if self._is_recorded(step):
+            seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
+            self._record(epoch, step, rows, seen, gradients, layers)
         return sum(losses)
 
     def _team_step(
         self, lanes: ActiveLanes, epoch: int, step: int, count: int, rows: Tensor
     ) -> Generator[Port, Message, float]:
         """A step that all workers of this party take together; returns its loss."""
-        record = self.follower is not None or self.local.records(self.sampling, step)
-        order = Order(epoch, step, count, rows, record)
+        order = Order(epoch, step, count, rows, self._is_recorded(step))
         self.state.charge()
         lanes.team.lead(order)
         crossed = yield from lanes.step(order, self.lead)
@@ -129,53 +155,100 @@ class ActiveStep:
         self._record(epoch, step, rows, crossed.embeddings, crossed.gradients, {})
         return crossed.loss
 
-    def _train_group(
-        self, epoch: int, step: int, count: int, parts: Sequence[Tensor], share: float
-    ) -> Generator[Port, Message, tuple[float, Sequence[Mapping[str, Tensor]]]]:
-        """Forward and backward pass of some rows of a step, whose gradients are sent.
+    def _train_in_turn(
+        self, epoch: int, step: int, count: int, rows: Tensor
+    ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
+        """Forward and backward passes of the groups of a step, one after another."""
+        losses: list[float] = []
+        pieces: list[Crossed] = []
+        taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
+        for parts, share in self._groups(rows):
+            with tapped(taps, LAYER_ROWS) as layers:
+                batch = yield from self._receive(epoch, step, count, parts)
+                loss = self._loss(batch)
+            losses.append(self._checked(loss.item(), batch) * share)
+            (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
+            pieces.append((*self._return_gradients(batch), layers))
+        return losses, pieces
+
+    def _train_at_once(
+        self, threads: GroupThreads, epoch: int, step: int, count: int, rows: Tensor
+    ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
+        """The same, several groups at a time. Gradients are returned in the order of the groups."""
+        losses: list[float] = []
+        pieces: list[Crossed] = []
+        waiting: deque[tuple[Batch, float, Future[Learned]]] = deque()
+
+        def finish() -> None:
+            batch, share, learned = waiting.popleft()
+            losses.append(self._checked(learned.result().loss, batch) * share)
+            pieces.append((*self._return_gradients(batch), {}))
+
+        threads.begin()
+        for parts, share in self._groups(rows):
+            batch = yield from self._receive(epoch, step, count, parts)
+            leaves = [embedding for embedding in batch.view.embeddings.values() if embedding.requires_grad]
+            waiting.append((batch, share, threads.learn_from(partial(self._loss, batch), share, leaves)))
+            if len(waiting) == threads.at_once:
+                finish()
+        while waiting:
+            finish()
+        threads.collect()
+        return losses, pieces
+
+    def _groups(self, rows: Tensor) -> Iterator[tuple[Sequence[Tensor], float]]:
+        """The groups of a step: the rows of each message, and the group's share of the batch's rows."""
+        whole, parts = self.setup.whole, self.job.train.micro_batches
+        for group in groups_of(rows, parts, whole=whole):
+            yield parts_of(group, parts, whole=whole), len(group) / len(rows)
+
+    def _receive(self, epoch: int, step: int, count: int, parts: Sequence[Tensor]) -> Generator[Port, Message, Batch]:
+        """The embeddings and labels of a group.
 
         Args:
             epoch: Number of the epoch.
             step: Number of the step within the epoch.
             count: Number of the step in the whole run.
             parts: Rows of each message that arrives and leaves.
-            share: Share of the batch's rows that these are.
-
-        Returns:
-            Their part of the batch's loss; and their embeddings, cut gradients and layer outputs, by name.
         """
         rows, digests = joined(parts), [rows_digest(part) for part in parts]
-        taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
-        with tapped(taps, LAYER_ROWS) as layers:
-            own = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
-            received = []
-            for part, digest in zip(parts, digests, strict=True):
-                received.append((yield from self.passives.receive(Kind.EMBEDDING, epoch, step, part, digest)))
-            # This party's graph begins at the cut: the gradients at these leaves go back to the senders.
-            embeddings = {
-                name: e.detach().requires_grad_(name in self.passives.gradient_ports)
-                for name, e in joined_by_name(received).items()
-            }
-            labels = self.local.placed(self.setup.labels[rows])
-            view = ActiveView(Mode.TRAIN, epoch, count, rows, labels, embeddings, parts=len(parts))
-            task, staged, shown = self.setup.training_task, self.setup.staged, self.setup.ordered(own, view)
-            if self.setup.weights is not None:
-                task = replace(task, row_weights=self.setup.weights[rows])
-            if staged is not None:
-                staged.predict(epoch, rows, self.setup.top, shown)
-                task = staged.task_of(rows)
-            loss = self.setup.top.objective(shown, view.labels, task.on(self.local.device))
-        value = loss.item()
-        check_loss(value, self.local.name, epoch, step)
-        (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
+        own = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
+        received = []
+        for part, digest in zip(parts, digests, strict=True):
+            received.append((yield from self.passives.receive(Kind.EMBEDDING, epoch, step, part, digest)))
+        # This party's graph begins at the cut: the gradients at these leaves go back to the senders.
+        embeddings = {
+            name: e.detach().requires_grad_(name in self.passives.gradient_ports)
+            for name, e in joined_by_name(received).items()
+        }
+        labels = self.local.placed(self.setup.labels[rows])
+        view = ActiveView(Mode.TRAIN, epoch, count, rows, labels, embeddings, parts=len(parts))
+        return Batch(step, view, self.setup.ordered(own, view), digests)
+
+    def _loss(self, batch: Batch) -> Tensor:
+        """The loss of a group, on which the models train."""
+        rows, task, staged = batch.view.rows, self.setup.training_task, self.setup.staged
+        if self.setup.weights is not None:
+            task = replace(task, row_weights=self.setup.weights[rows])
+        if staged is not None:
+            staged.predict(batch.view.epoch, rows, self.setup.top, batch.shown)
+            task = staged.task_of(rows)
+        return self.setup.top.objective(batch.shown, batch.view.labels, task.on(self.local.device))
+
+    def _checked(self, loss: float, batch: Batch) -> float:
+        check_loss(loss, self.local.name, batch.view.epoch, batch.step)
+        return loss
+
+    def _return_gradients(self, batch: Batch) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+        """Protect and send the gradients of a group; its embeddings, and its gradients as they crossed, by party."""
+        view, step = batch.view, batch.step
         gradients = self.protected_gradients(view)
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
         for name, gradient in gradients.items():
-            what = f"cut gradient for {name} in epoch {epoch}, step {step}"
+            what = f"cut gradient for {name} in epoch {view.epoch}, step {step}"
             check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
-        sent = self.passives.send_gradients(epoch, step, len(rows), gradients, digests)
-        seen = {name: embedding.detach() for name, embedding in embeddings.items()}
-        return value * share, (seen, sent, layers)
+        sent = self.passives.send_gradients(view.epoch, step, len(view.rows), gradients, batch.digests)
+        return {name: embedding.detach() for name, embedding in view.embeddings.items()}, sent
 
     def protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The protected cut gradient of every passive party that receives one."""
@@ -186,6 +259,10 @@ class ActiveStep:
         summed = chain.cut_gradients(view)
         self.state.sent["cut_gradient"] += 1
         return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.passives.gradient_ports}
+
+    def _is_recorded(self, step: int) -> bool:
+        """Whether anything of a step is recorded."""
+        return self.follower is not None or self.local.records(self.sampling, step)
 
     def _record(
         self,

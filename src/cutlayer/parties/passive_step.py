@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 import torch
@@ -15,6 +16,7 @@ from cutlayer.data.batches import micro_batches
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.models import tapped
 from cutlayer.models.fitting import no_gradients
+from cutlayer.parties.group_threads import GroupThreads
 from cutlayer.parties.groups import BatchColumns, ReadAhead, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.lanes import PassiveLanes
 from cutlayer.parties.leading import PassiveLead, needs_of, share_start
@@ -51,6 +53,9 @@ class PassiveStep:
         self.warmup_gradients: Tensor | None = None
         self.lanes: PassiveLanes | None = None
         self._ahead = ReadAhead(setup.gather)
+        self._threads: GroupThreads | None = None
+        if not setup.whole and local.team is None and self.state.optimizer is not None:
+            self._threads = GroupThreads.of([setup.bottom], job.train, local.device)
 
     def take(
         self, epoch: int, step: int, count: int, rows: Tensor, next_rows: Tensor | None
@@ -92,9 +97,11 @@ class PassiveStep:
         )
 
     def dismiss_workers(self) -> None:
-        """Tell the other workers of this party, if there are any, that no step follows."""
+        """Tell the other workers of this party, if there are any, that no step follows, and end its own threads."""
         if self.lanes is not None:
             self.lanes.team.lead(None)
+        if self._threads is not None:
+            self._threads.close()
 
     def _warmup_step(self, epoch: int, step: int, rows: Tensor) -> Generator[Port, Message, None]:
         """Send no embedding, and store the gradients at zeros, which the active party uses for every row."""
@@ -121,10 +128,15 @@ class PassiveStep:
     ) -> Generator[Port, Message, None]:
         number, whole = self.job.train.micro_batches, self.setup.whole
         groups, codes, numbers = (groups_of(each, number, whole=whole) for each in (rows, *self._ahead.take(rows)))
+        columns = list(zip(codes, numbers, strict=True))
+        computed: Sequence[Future[Tensor] | None] = [None] * len(groups)
+        # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
+        if self._threads is not None and not self.local.records_layers(self.sampling, step):
+            computed = self._threads.embed(self.setup.bottom, columns)
         sent = []
-        for group, columns in zip(groups, zip(codes, numbers, strict=True), strict=True):
+        for group, own, embedded in zip(groups, columns, computed, strict=True):
             parts = parts_of(group, number, whole=whole)
-            sent.append((parts, *self._send_group(epoch, step, count, parts, columns)))
+            sent.append((parts, *self._send_group(epoch, step, count, parts, own, embedded)))
         self._ahead.read(next_rows)  # while the active party computes
         self._begin_update()
         gradients = []
@@ -140,16 +152,30 @@ class PassiveStep:
             self.transcript.add(Step(epoch, step, rows, {mine: released}, {mine: joined(gradients)}, first))
 
     def _send_group(
-        self, epoch: int, step: int, count: int, parts: Sequence[Tensor], columns: BatchColumns
+        self,
+        epoch: int,
+        step: int,
+        count: int,
+        parts: Sequence[Tensor],
+        columns: BatchColumns,
+        computed: Future[Tensor] | None,
     ) -> tuple[Tensor, PassiveView, Tensor, Mapping[str, Tensor]]:
         """Embed some rows of a step, and send them in a message for each part.
+
+        Args:
+            epoch: Number of the epoch.
+            step: Number of the step within the epoch.
+            count: Number of the step in the whole run.
+            parts: Rows of each message.
+            columns: Columns of all these rows.
+            computed: Their embedding, where a thread computes it.
 
         Returns:
             Their embedding, the view with what was released of it, what crossed of that, and the outputs of the layers.
         """
         taps = self.setup.bottom if self.local.records_layers(self.sampling, step) else None
         with tapped(taps, LAYER_ROWS) as layers:
-            embedding: Tensor = self.setup.bottom(*columns)
+            embedding: Tensor = self.setup.bottom(*columns) if computed is None else computed.result()
         self.setup.check_own(embedding, epoch, step)
         rows, number = joined(parts), len(parts)
         view = PassiveView(
@@ -180,18 +206,25 @@ class PassiveStep:
         return joined(gradients)
 
     def _begin_update(self) -> None:
+        if self._threads is not None:
+            self._threads.begin()
         if self.state.optimizer is not None:
             self.state.optimizer.zero_grad()
             self.state.sent["local_loss"] += 1
             self.state.sent["update"] += 1
 
     def _finish_update(self) -> None:
+        if self._threads is not None:
+            self._threads.collect()
         if self.state.optimizer is not None:
             self.state.optimizer.step()
 
     def _learn(self, embedding: Tensor, view: PassiveView) -> None:
         """Backward pass from the gradient that came back and this party's own loss terms."""
-        if self.state.optimizer is None or view.embedding is None:
+        if self.state.optimizer is None or view.embedding is None or view.gradient is None:
+            return
+        if self._threads is not None:
+            self._threads.learn(view.embedding, view.gradient)
             return
         extra = self.state.chain.local_loss(view)
         if self.state.chain.updates:
