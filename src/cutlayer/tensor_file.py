@@ -15,7 +15,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from cutlayer import row_arrays
 from cutlayer.checksum import KEY, crc32
 from cutlayer.durable import create, replace_whole
 
@@ -33,6 +32,8 @@ _DTYPES = {
     torch.bool: "BOOL",
 }
 """Types as the format names them."""
+STREAMED_BYTES = 1 << 20
+"""Size from which on a file is written here: the library copies the tensors first, and again on the way to the file."""
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 
@@ -47,7 +48,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
-    large = sum(tensor.nbytes for tensor in tensors.values()) >= row_arrays.LARGE_BYTES
+    large = sum(tensor.nbytes for tensor in tensors.values()) >= STREAMED_BYTES
     if large and all(tensor.dtype in _DTYPES for tensor in tensors.values()):
         _write_large(path, {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, header)
         return
@@ -64,7 +65,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
 
 def _write_large(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
-    """The same without a copy of the tensors in memory, which the library makes."""
+    """The same without a copy of the tensors in memory."""
     replace_whole(path, lambda partial: stream_tensors(partial, tensors, {**header, KEY: _checksum(tensors, header)}))
 
 
