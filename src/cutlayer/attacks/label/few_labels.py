@@ -148,15 +148,14 @@ def _along(blocks: Blocks, weights: npt.NDArray[np.float64]) -> npt.NDArray[Any]
     """Products of the rows of all blocks with weights (d,) or (d, k)."""
     edges = np.cumsum([block.shape[1] for block in blocks])[:-1]
     parts = zip(blocks, np.split(weights, edges), strict=True)
-    return np.sum([block @ part for block, part in parts], axis=0)
+    products: npt.NDArray[Any] = np.sum([block @ part for block, part in parts], axis=0)
+    return products
 
 
 def _cosines(blocks: Blocks, direction: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Cosines of the rows of all blocks with a direction (d,), float64 (n,); 0 for rows of zeros."""
     squares = [
-        np.asarray(block.multiply(block).sum(axis=1)).ravel()
-        if sparse.issparse(block)
-        else np.square(block).sum(axis=1)
+        np.square(block).sum(axis=1) if isinstance(block, np.ndarray) else block.power(2).sum(axis=1).A1
         for block in blocks
     ]
     lengths = np.sqrt(np.sum(squares, axis=0)) * np.linalg.norm(direction)

@@ -83,14 +83,14 @@ def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, targe
     """Scores for each class (n, classes) by variant; a class without a known row scores lowest."""
     low, high = matrix.aminmax()
     matrix = matrix / (max(float(high), -float(low)) or 1.0)
-    matrix = matrix - matrix.mean(dim=0) if target is Target.EMBEDDING else matrix
+    matrix = matrix.sub_(matrix.mean(dim=0)) if target is Target.EMBEDDING else matrix
     unit = functional.normalize(matrix, dim=1)
     distance, centres = torch.full((len(matrix), classes), _ABSENT), torch.zeros(classes, matrix.shape[1])
     named = sorted(set(labels.tolist()))
     for code in named:
         own = known[labels == code]
         centres[code] = functional.normalize(unit[own].mean(dim=0), dim=0)
-        gap = torch.linalg.vector_norm(matrix - matrix[own].mean(dim=0), dim=1)
+        gap = torch.cdist(matrix, matrix[own].mean(dim=0)[None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
         distance[:, code] = -gap / (float(gap.mean()) or 1.0)
     cosines = unit @ centres.T
     means, before = torch.full_like(distance, _ABSENT), None
