@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel.transcript import ENTRY_BYTES, Sampling
-from cutlayer.durable import make_folder
+from cutlayer.durable import UnsyncedFile, make_folder
 from cutlayer.errors import DataError
 from cutlayer.row_arrays import computed
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.tensor_file import read_tensors, unsynced_tensors, write_tensors
 
 T = TypeVar("T")
 
@@ -72,6 +72,7 @@ class Follower:
     def __init__(self, folder: Path, rows: Tensor, sampling: Sampling) -> None:
         self.folder, self.rows, self.sampling = folder, rows, sampling
         self.current: FollowedEpoch | None = None
+        self._begun: UnsyncedFile | None = None
         # Few rows of a batch are followed: a look-up of the last bits of a row number leaves out almost all others.
         self._maybe = torch.zeros(_SLOTS, dtype=torch.bool)
         self._maybe[rows & (_SLOTS - 1)] = True
@@ -85,6 +86,8 @@ class Follower:
         gradients: Mapping[str, Tensor],
     ) -> None:
         """Add the messages of one step; the first step of an epoch replaces the previous epoch.
+
+        The file of an epoch is begun with its last step, and is on the disk, or on its way, when the epoch is closed.
 
         Args:
             epoch: Number of the epoch, from 0.
@@ -106,6 +109,9 @@ class Follower:
         for stored, sent in ((self.current.embeddings, embeddings), (self.current.gradients, gradients)):
             for name, matrix in sent.items():
                 stored[name][slots] = matrix.detach()[followed.to(matrix.device)].flatten(1).cpu()
+        self._begun = self._written(epoch) if step + 1 == self.sampling.steps_per_epoch else None
+        if self._begun is not None:
+            self._begun.start()
 
     def _followed(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Indices of the followed rows in a batch, and among the followed rows, int64 (m,) each."""
@@ -117,10 +123,19 @@ class Follower:
 
     def close(self, epoch: int) -> bool:
         """Write the epoch if the sampling chooses it; whether it was written."""
-        written = self.current is not None and self.sampling.writes(epoch, _nbytes(self.current))
-        if written and self.current is not None:
-            write_followed(self.folder, self.current)
-        return written
+        written = self._written(epoch) if self._begun is None else self._begun
+        if written is not None:
+            written.finish()
+        self._begun = None
+        return written is not None
+
+    def _written(self, epoch: int) -> UnsyncedFile | None:
+        """The file of the current epoch, which is not synced yet, if the sampling chooses it."""
+        if self.current is None or not self.sampling.writes(epoch, _nbytes(self.current)):
+            return None
+        make_folder(self.folder)
+        path = self.folder / f"followed-{self.current.epoch:04d}.safetensors"
+        return unsynced_tensors(path, _tensors(self.current), {"epoch": str(self.current.epoch)})
 
     def snapshot(self) -> dict[str, Tensor]:
         """The current epoch's messages by name, for a checkpoint within the epoch."""
@@ -132,13 +147,6 @@ class Follower:
 
     def _empty(self, like: Tensor) -> Tensor:
         return torch.zeros(len(self.rows), like[0].numel())
-
-
-def write_followed(folder: Path, epoch: FollowedEpoch) -> None:
-    """Write one epoch to one safetensors file."""
-    make_folder(folder)
-    path = folder / f"followed-{epoch.epoch:04d}.safetensors"
-    write_tensors(path, _tensors(epoch), {"epoch": str(epoch.epoch)})
 
 
 def _tensors(epoch: FollowedEpoch) -> dict[str, Tensor]:

@@ -90,7 +90,7 @@ def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, targe
     for code in named:
         own = known[labels == code]
         centres[code] = functional.normalize(unit[own].mean(dim=0), dim=0)
-        gap = torch.cdist(matrix, matrix[own].mean(dim=0)[None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0]
+        gap = torch.linalg.vector_norm(matrix - matrix[own].mean(dim=0), dim=1)
         distance[:, code] = -gap / (float(gap.mean()) or 1.0)
     cosines = unit @ centres.T
     means, before = torch.full_like(distance, _ABSENT), None
