@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from cutlayer import checksum, row_arrays
+from cutlayer import checksum, tensor_file
 from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.store import Store, write_store
 from cutlayer.errors import DataError
@@ -62,7 +62,7 @@ def test_large_tensors_are_written_in_the_same_format(tmp_path: Path, monkeypatc
         "part": torch.arange(12).view(3, 4)[:, 1:3],
     }
     write_tensors(tmp_path / "library", tensors, {"kind": "a"})
-    monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1)
+    monkeypatch.setattr(tensor_file, "STREAMED_BYTES", 1)
     write_tensors(tmp_path / "streamed", tensors, {"kind": "a"})
     assert (tmp_path / "streamed").stat().st_mode & 0o777 == 0o600
     own, expected = (read_tensors(tmp_path / name) for name in ("streamed", "library"))

@@ -15,9 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from cutlayer import row_arrays
 from cutlayer.checksum import KEY, crc32
-from cutlayer.durable import create, replace_whole
+from cutlayer.durable import UnsyncedFile, create
 
 _DTYPES = {
     torch.float64: "F64",
@@ -33,6 +32,8 @@ _DTYPES = {
     torch.bool: "BOOL",
 }
 """Types as the format names them."""
+STREAMED_BYTES = 1 << 20
+"""Size from which on a file is written here: the library copies the tensors first, and again on the way to the file."""
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 
@@ -47,10 +48,17 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     Raises:
         OSError: the disk is full, or the folder cannot be written.
     """
-    large = sum(tensor.nbytes for tensor in tensors.values()) >= row_arrays.LARGE_BYTES
+    unsynced_tensors(path, tensors, header).finish()
+
+
+def unsynced_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> UnsyncedFile:
+    """Write a file as `write_tensors` does, without a wait for the disk: its caller finishes it."""
+    large = sum(tensor.nbytes for tensor in tensors.values()) >= STREAMED_BYTES
     if large and all(tensor.dtype in _DTYPES for tensor in tensors.values()):
-        _write_large(path, {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, header)
-        return
+        # Without a copy of the tensors in memory.
+        held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        metadata = {**header, KEY: _checksum(held, header)}
+        return UnsyncedFile(path, lambda partial: stream_tensors(partial, held, metadata))
     owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
     def write(partial: Path) -> None:
@@ -60,12 +68,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
             raise _system_error(failure, path) from failure
         partial.chmod(0o600)
 
-    replace_whole(path, write)
-
-
-def _write_large(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
-    """The same without a copy of the tensors in memory, which the library makes."""
-    replace_whole(path, lambda partial: stream_tensors(partial, tensors, {**header, KEY: _checksum(tensors, header)}))
+    return UnsyncedFile(path, write)
 
 
 def stream_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

@@ -174,5 +174,6 @@ def test_own_columns_are_read_as_they_are_stored() -> None:
     x, values = planted()
     hot = torch.where(x > 1, x, torch.zeros_like(x)).double().numpy()
     known = torch.arange(0, ROWS, 9)
-    dense = fit_and_read(hot, known, values[known].double(), TASK)
-    torch.testing.assert_close(fit_and_read(sparse.csr_matrix(hot), known, values[known].double(), TASK), dense)
+    dense = fit_and_read((hot,), known, values[known].double(), TASK)
+    for blocks in ((sparse.csr_matrix(hot),), (hot[:, :2], sparse.csr_matrix(hot[:, 2:]))):
+        torch.testing.assert_close(fit_and_read(blocks, known, values[known].double(), TASK), dense)

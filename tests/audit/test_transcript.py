@@ -199,3 +199,17 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None])
     damage(tmp_path / "epoch-0000.safetensors")
     with pytest.raises(DataError, match=r"epoch-0000\.safetensors"):
         list(read_epochs(tmp_path))
+
+
+def test_the_file_of_an_epoch_is_begun_with_its_last_sampled_step(tmp_path: Path) -> None:
+    transcript = Transcript(tmp_path, Sampling(steps_per_epoch=4, batch_size=4, steps=2, epochs=2, limit=10**9))
+    transcript.add(step(0, 0, torch.arange(4)))
+    assert not [*tmp_path.iterdir()]
+    transcript.add(step(0, 2, torch.arange(4)))
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-0000.safetensors.partial"]
+    transcript.close(0)
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-0000.safetensors"]
+    transcript.add(step(1, 0, torch.arange(4)))
+    transcript.close(1)
+    recorded = {epoch: [each.step for each in steps] for epoch, steps in read_epochs(tmp_path)}
+    assert recorded == {0: [0, 2], 1: [0]}

@@ -82,3 +82,17 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         (tmp_path / f"{name}.safetensors").write_bytes(b"damaged")
         with pytest.raises(DataError, match=f"{name}.safetensors is not a readable transcript"):
             read(tmp_path)
+
+
+def test_a_file_that_was_begun_holds_what_came_before_the_close(tmp_path: Path) -> None:
+    """The last step begins the file; a step that comes again is in it too."""
+    rows, follower = torch.arange(8), Follower(tmp_path, torch.arange(8), Sampling(2, 4, 2, 2, limit=10**9))
+    first, again = torch.ones(4, 2), torch.full((4, 2), 3.0)
+    follower.add(0, 0, rows[:4], {"telco": first}, {})
+    follower.add(0, 1, rows[4:], {"telco": first}, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["followed-0000.safetensors.partial"]
+    follower.add(0, 0, rows[:4], {"telco": again}, {})
+    assert follower.close(0)
+    (epoch,) = read_followed(tmp_path)
+    assert torch.equal(epoch.embeddings["telco"], torch.cat([again, first]))
+    assert [path.name for path in tmp_path.iterdir()] == ["followed-0000.safetensors"]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 
 from cutlayer.attacks.label.base import Scores
-from cutlayer.audit.own_columns import MAX_ROWS, sparse_columns
+from cutlayer.audit.own_columns import MAX_ROUNDS, MAX_ROWS, STRENGTH, sparse_columns
 from cutlayer.data.streams import Stream
+from cutlayer.kernels.logistic import fit_logistic
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.training.trained import Run
 
@@ -44,8 +41,5 @@ def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
     inferred = torch.zeros(len(scores.rows), dtype=torch.bool)
     inferred[scores.values.argsort(descending=True, stable=True)[:positives]] = True
     columns = sparse_columns(run.stores[party], torch.cat([scores.rows, reported]))
-    model = LogisticRegression(C=0.1, max_iter=100)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a little short of the optimum predicts as well
-        model.fit(columns[: len(inferred)], inferred.numpy())
-    return roc_auc(model.decision_function(columns[len(inferred) :]), truth.numpy())
+    model = fit_logistic(columns[: len(inferred)], inferred.numpy().astype(np.int64), STRENGTH, MAX_ROUNDS)
+    return roc_auc((columns[len(inferred) :] @ model.weights)[:, 0], truth.numpy())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -40,7 +40,11 @@ PERMUTATIONS = 50
 
 
 def audit_history(
-    run: Run, label: str, audit: RunAudit, attacks: Sequence[HistoryAttack], own: Mapping[str, OwnColumns]
+    run: Run,
+    label: str,
+    audit: RunAudit,
+    attacks: Sequence[HistoryAttack],
+    own: Callable[[], Mapping[str, OwnColumns]],
 ) -> RunAudit:
     """Attack the followed rows of one run and add the results to its audit.
 
@@ -49,7 +53,7 @@ def audit_history(
         label: Label of the run.
         audit: Results of the attacks on single epochs.
         attacks: Attacks on the whole run.
-        own: What each attacker's own columns reveal, where they are at hand, by its `party`.
+        own: Returns what each attacker's own columns reveal, where they are at hand, by its `party`; called at the end.
     """
     epochs = list(read_followed(run.folder.transcript(run.job.active)))
     audits = [_PartyAudit.of(run, label, party, epochs, audit, attacks) for party in run.job.passives if epochs]
@@ -59,7 +63,9 @@ def audit_history(
         together.attack(run, label, _pooled(run, all_of_them, epochs), audit.protections, attacks, before)
         audits.append(together)
     seed, truth = run.job.train.seed, run.actual
-    baselines = [_baseline(part.attacker, own, permuted_leak(part.scored, truth, seed)) for part in audits]
+    chances = [permuted_leak(part.scored, truth, seed) for part in audits]
+    columns = own()
+    baselines = [_baseline(part.attacker, columns, chance) for part, chance in zip(audits, chances, strict=True)]
     return audit.model_copy(
         update={
             "leaks": (*audit.leaks, *(leak for part in audits for leak in part.leaks)),

@@ -98,7 +98,7 @@ def _own_leak(view: HistoryView, knowledge: Knowledge, truth: Tensor) -> float |
     """Leak of the party's own columns to the same kind of model with the same known rows."""
     if view.columns is None:
         return None
-    values = fit_and_read(view.columns, *knowledge.labels_among(view.rows), view.task)
+    values = fit_and_read((view.columns,), *knowledge.labels_among(view.rows), view.task)
     return leak_of(run_scores(view, values, ~knowledge.known_among(view.rows)), truth).value
 
 

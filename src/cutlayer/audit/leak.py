@@ -7,7 +7,7 @@ concordance: the chance that of two rows the one with the larger label scores hi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -84,7 +84,7 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
         return _regression_leak(scores, actual)
     several = scores.values.dim() == 2
     parts = _parts(scores)
-    values = _part_aucs(scores, actual)
+    values = _part_aucs(scores, actual, parts)
     known = [value for value in values if not np.isnan(value)]
     hard = scores.hard
     counts = torch.bincount(actual, minlength=scores.values.shape[1]) if several else None
@@ -129,24 +129,37 @@ def leak_interval(
             return math.nan, math.nan
         low, high = concordance_interval(value, rows)
         return max(low + shift, 0.5), min(high + shift, 1.0)
-    replicates = auc_replicates if scores.values.dim() == 1 else macro_auc_replicates
-    drawn: list[npt.NDArray[np.float64]] = []
-    for number, part in enumerate(_parts(scores)):
-        if bool((actual[part] != actual[part.start]).any()):
-            drawn.append(replicates(scores.values[part], actual[part], repeats=repeats, seed=seed + number))
-    if not drawn:
+    parts = _parts(scores)
+    known = [auc for auc in _part_aucs(scores, actual, parts) if not np.isnan(auc)]
+    if known and set(known) in ({0.0}, {1.0}):
+        low = high = min(max(1.0 + shift, 0.5), 1.0)  # no resample has a pair in another order
+        return low, high
+    means = _mean_replicates(scores, actual, parts, repeats, seed)
+    if not len(means):
         return float("nan"), float("nan")
-    stacked = np.stack(drawn)
-    both = ~np.isnan(stacked)
-    counts = both.sum(axis=0)
-    if not counts.any():
-        return float("nan"), float("nan")
-    means = np.where(both, stacked, 0.0).sum(axis=0)[counts > 0] / counts[counts > 0]
-    if np.nanmean(_part_aucs(scores, actual)) < 0.5:
+    if np.mean(known) < 0.5:
         means = 1 - means
     tail = (1 - level) / 2
     low, high = (np.quantile(means, [tail, 1 - tail]) + shift).clip(0.5, 1.0)
     return float(low), float(high)
+
+
+def _mean_replicates(
+    scores: Scores, actual: Tensor, parts: Sequence[slice], repeats: int, seed: int
+) -> npt.NDArray[np.float64]:
+    """Mean AUC of the sampled steps in each resample in which any of them has both classes, (repeats,) or fewer."""
+    replicates = auc_replicates if scores.values.dim() == 1 else macro_auc_replicates
+    drawn: list[npt.NDArray[np.float64]] = []
+    for number, part in enumerate(parts):
+        if bool((actual[part] != actual[part.start]).any()):
+            drawn.append(replicates(scores.values[part], actual[part], repeats=repeats, seed=seed + number))
+    if not drawn:
+        return np.zeros(0)
+    stacked = np.stack(drawn)
+    both = ~np.isnan(stacked)
+    counts = both.sum(axis=0)
+    means: npt.NDArray[np.float64] = np.where(both, stacked, 0.0).sum(axis=0)[counts > 0] / counts[counts > 0]
+    return means
 
 
 def _regression_leak(scores: Scores, actual: Tensor) -> Leak:
@@ -156,9 +169,9 @@ def _regression_leak(scores: Scores, actual: Tensor) -> Leak:
     return Leak(value, value, len(actual), above, int(not np.isnan(value)), other_aucs=others)
 
 
-def _part_aucs(scores: Scores, actual: Tensor) -> list[float]:
+def _part_aucs(scores: Scores, actual: Tensor, parts: Sequence[slice]) -> list[float]:
     """AUC of each sampled step; NaN for one that holds a single class."""
-    return [_auc(scores.values[part], actual[part]) for part in _parts(scores)]
+    return [_auc(scores.values[part], actual[part]) for part in parts]
 
 
 def _auc(values: Tensor, actual: Tensor) -> float:
@@ -170,7 +183,7 @@ def _as_scores(hard: Tensor, values: Tensor) -> Tensor:
     return hard.double() if values.dim() == 1 else functional.one_hot(hard, values.shape[1]).double()
 
 
-def _renamed(scores: Scores, actual: Tensor, hard: Tensor, parts: list[slice]) -> tuple[Tensor, Tensor]:
+def _renamed(scores: Scores, actual: Tensor, hard: Tensor, parts: Sequence[slice]) -> tuple[Tensor, Tensor]:
     """Values and hard classes, each batch's classes renamed by the assignment that makes most rows right.
 
     This uses the truth: it is the best that an attacker can achieve who separates the classes but cannot name them.

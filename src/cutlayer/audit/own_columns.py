@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +11,14 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.leak import leak_of
 from cutlayer.data.store import Store
 from cutlayer.data.streams import Stream
+from cutlayer.kernels.logistic import LogisticModel, Matrix, fit_logistic
 from cutlayer.kernels.roc import auc_difference
 
 MIN_ROWS = 10
@@ -29,6 +28,8 @@ MAX_ROWS = 50_000
 MAX_CODES = 255
 """Codes of a category that the trees tell apart, the most frequent ones."""
 FOLDS = 3
+STRENGTH, MAX_ROUNDS = 0.1, 100
+"""Inverse strength of the regularisation of the linear model, and its iterations."""
 RIDGE = 30.0
 TREES, TREE_RATE = 60, 0.2
 """Trees of the boosted model, and their learning rate: within 0.001 of the AUC of 100 at 0.1, in half the time."""
@@ -98,7 +99,7 @@ def predict_from_columns(
     fold = draw.integers(FOLDS, size=len(rows))
     actual = truth[rows].long() if classes else truth[rows].double()
 
-    model = LogisticRegression(C=0.1, max_iter=100) if classes else Ridge(RIDGE)
+    model = _Logistic() if classes else Ridge(RIDGE)
     linear = _CrossFit(model, joined_columns(stores, rows), actual.numpy(), fold, classes)
     linear.fit(*range(FOLDS))
     first = OwnColumns(linear.auc(rows, truth), "logistic regression" if classes else "ridge regression")
@@ -115,11 +116,30 @@ def predict_from_columns(
     return max(first, second, key=lambda own: np.nan_to_num(own.auc))
 
 
+class _Logistic:
+    """Ridge logistic regression with the methods of scikit-learn's."""
+
+    model: LogisticModel
+
+    @property
+    def classes_(self) -> npt.NDArray[np.int64]:
+        """Classes that it was fitted on."""
+        return self.model.classes
+
+    def fit(self, x: Matrix, codes: npt.NDArray[np.int64]) -> None:
+        """Fit to rows x (n, d) and their classes (n,)."""
+        self.model = fit_logistic(x, codes, STRENGTH, MAX_ROUNDS)
+
+    def predict_proba(self, x: Matrix) -> npt.NDArray[np.float64]:
+        """Probability of each class, (n, classes)."""
+        return np.exp(self.model.log_probabilities(x @ self.model.weights + self.model.intercepts))
+
+
 class _CrossFit:
     """Scores of each row by a model of the rows of other folds.
 
     Args:
-        model: A scikit-learn estimator.
+        model: A scikit-learn estimator, or `_Logistic`.
         x: Its inputs, (n, columns).
         actual: What it predicts, (n,).
         fold: Fold of each row, int64 (n,).
@@ -136,9 +156,7 @@ class _CrossFit:
             others = self.fold != own
             if others.all() or len(np.unique(self.actual[others])) < 2:
                 continue  # nothing to predict, or nothing to fit
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # a little short of the optimum predicts as well
-                self.model.fit(self.x[others], self.actual[others])
+            self.model.fit(self.x[others], self.actual[others])
             if self.classes:
                 self.scores[np.ix_(~others, self.model.classes_)] = self.model.predict_proba(self.x[~others])
             else:

@@ -58,7 +58,7 @@ class Watcher(Relay):
         return self.auditor.take(epoch, {self.job.active: steps, **recorded})
 
     def followed(self, epoch: int, rows: Tensor) -> None:
-        """Record what every passive party's current weights make of the followed rows."""
+        """Record what every passive party's final weights make of the followed rows."""
         for name, party in self.passives.items():
             write_own_embeddings(self.folder.transcript(name), epoch, party.embed(rows))
         super().followed(epoch, rows)

@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel.transcript import ENTRY_BYTES, Sampling
-from cutlayer.durable import make_folder
+from cutlayer.durable import UnsyncedFile, make_folder
 from cutlayer.errors import DataError
 from cutlayer.row_arrays import computed
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.tensor_file import read_tensors, unsynced_tensors, write_tensors
 
 T = TypeVar("T")
 
+_SLOTS = 1 << 20
+"""Entries of the look-up of followed rows: with 8,192 of these, it leaves out 99 of 100 other rows."""
 NO_STEP = -1
 """Step of a row that was in no batch of an epoch, because the last incomplete batch is left out."""
 
@@ -70,6 +72,10 @@ class Follower:
     def __init__(self, folder: Path, rows: Tensor, sampling: Sampling) -> None:
         self.folder, self.rows, self.sampling = folder, rows, sampling
         self.current: FollowedEpoch | None = None
+        self._begun: UnsyncedFile | None = None
+        # Few rows of a batch are followed: a look-up of the last bits of a row number leaves out almost all others.
+        self._maybe = torch.zeros(_SLOTS, dtype=torch.bool)
+        self._maybe[rows & (_SLOTS - 1)] = True
 
     def add(
         self,
@@ -80,6 +86,8 @@ class Follower:
         gradients: Mapping[str, Tensor],
     ) -> None:
         """Add the messages of one step; the first step of an epoch replaces the previous epoch.
+
+        The file of an epoch is begun with its last step, and is on the disk, or on its way, when the epoch is closed.
 
         Args:
             epoch: Number of the epoch, from 0.
@@ -96,20 +104,38 @@ class Follower:
                 {name: self._empty(matrix) for name, matrix in embeddings.items()},
                 {name: self._empty(matrix) for name, matrix in gradients.items()},
             )
-        indices = torch.searchsorted(self.rows, rows).clamp_max(len(self.rows) - 1)
-        followed = self.rows[indices] == rows
-        slots = indices[followed]
+        followed, slots = self._followed(rows)
         self.current.steps[slots] = step
         for stored, sent in ((self.current.embeddings, embeddings), (self.current.gradients, gradients)):
             for name, matrix in sent.items():
                 stored[name][slots] = matrix.detach()[followed.to(matrix.device)].flatten(1).cpu()
+        self._begun = self._written(epoch) if step + 1 == self.sampling.steps_per_epoch else None
+        if self._begun is not None:
+            self._begun.start()
+
+    def _followed(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Indices of the followed rows in a batch, and among the followed rows, int64 (m,) each."""
+        candidates = self._maybe[rows & (_SLOTS - 1)].nonzero().flatten()
+        own = rows[candidates]
+        slots = torch.searchsorted(self.rows, own).clamp_max(len(self.rows) - 1)
+        same = self.rows[slots] == own
+        return candidates[same], slots[same]
 
     def close(self, epoch: int) -> bool:
         """Write the epoch if the sampling chooses it; whether it was written."""
-        written = self.current is not None and self.sampling.writes(epoch, _nbytes(self.current))
-        if written and self.current is not None:
-            write_followed(self.folder, self.current)
-        return written
+        written = self._written(epoch) if self._begun is None else self._begun
+        if written is not None:
+            written.finish()
+        self._begun = None
+        return written is not None
+
+    def _written(self, epoch: int) -> UnsyncedFile | None:
+        """The file of the current epoch, which is not synced yet, if the sampling chooses it."""
+        if self.current is None or not self.sampling.writes(epoch, _nbytes(self.current)):
+            return None
+        make_folder(self.folder)
+        path = self.folder / f"followed-{self.current.epoch:04d}.safetensors"
+        return unsynced_tensors(path, _tensors(self.current), {"epoch": str(self.current.epoch)})
 
     def snapshot(self) -> dict[str, Tensor]:
         """The current epoch's messages by name, for a checkpoint within the epoch."""
@@ -121,13 +147,6 @@ class Follower:
 
     def _empty(self, like: Tensor) -> Tensor:
         return torch.zeros(len(self.rows), like[0].numel())
-
-
-def write_followed(folder: Path, epoch: FollowedEpoch) -> None:
-    """Write one epoch to one safetensors file."""
-    make_folder(folder)
-    path = folder / f"followed-{epoch.epoch:04d}.safetensors"
-    write_tensors(path, _tensors(epoch), {"epoch": str(epoch.epoch)})
 
 
 def _tensors(epoch: FollowedEpoch) -> dict[str, Tensor]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from cutlayer.durable import make_folder
+from cutlayer.durable import UnsyncedFile, make_folder
 from cutlayer.errors import DataError
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.tensor_file import read_tensors, unsynced_tensors
 
 LAYER_ROWS = 2048
 """Rows of a sampled step whose layer outputs are recorded: enough for an AUC, a quarter of a large batch's memory."""
@@ -118,12 +118,20 @@ class Transcript:
         self.folder = folder
         self.sampling = sampling
         self.steps: list[Step] = []
+        self._begun: UnsyncedFile | None = None
 
     def add(self, step: Step) -> None:
-        """Add a sampled step; the first step of an epoch replaces the steps of the previous epoch."""
+        """Add a sampled step; the first step of an epoch replaces the steps of the previous epoch.
+
+        The file of an epoch is begun with its last sampled step, so that it is on disk when the epoch ends.
+        """
         if self.steps and self.steps[-1].epoch != step.epoch:
             self.steps = []
         self.steps.append(step.on_cpu())
+        is_last = len(self.steps) == self.sampling.steps < self.sampling.steps_per_epoch
+        self._begun = self._written(step.epoch) if is_last else None
+        if self._begun is not None:
+            self._begun.start()
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The current epoch's steps as tensors and plain values, for a checkpoint within the epoch."""
@@ -136,8 +144,16 @@ class Transcript:
 
     def close(self, epoch: int) -> None:
         """Write the epoch's steps if the sampling says so."""
-        if self.folder is not None and self.steps and self.sampling.writes(epoch, file_bytes(self.steps)):
-            write_epoch(self.folder, epoch, self.steps)
+        written = self._written(epoch) if self._begun is None else self._begun
+        if written is not None:
+            written.finish()
+        self._begun = None
+
+    def _written(self, epoch: int) -> UnsyncedFile | None:
+        """The file of an epoch, which is not synced yet, if the sampling says so."""
+        if self.folder is None or not self.steps or not self.sampling.writes(epoch, file_bytes(self.steps)):
+            return None
+        return unsynced_epoch(self.folder, epoch, self.steps)
 
 
 def file_bytes(steps: list[Step]) -> int:
@@ -147,9 +163,14 @@ def file_bytes(steps: list[Step]) -> int:
 
 def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
     """Write the sampled steps of one epoch to one safetensors file."""
+    unsynced_epoch(folder, epoch, steps).finish()
+
+
+def unsynced_epoch(folder: Path, epoch: int, steps: list[Step]) -> UnsyncedFile:
+    """The same without a wait for the disk: its caller finishes the file."""
     make_folder(folder)
     header = {"epoch": str(epoch), "steps": json.dumps([step.step for step in steps])}
-    write_tensors(folder / f"epoch-{epoch:04d}.safetensors", _named(steps), header)
+    return unsynced_tensors(folder / f"epoch-{epoch:04d}.safetensors", _named(steps), header)
 
 
 def _named(steps: list[Step]) -> dict[str, Tensor]:

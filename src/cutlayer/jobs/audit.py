@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from cutlayer.attacks import REGISTRY, FeatureAttack, HistoryAttack, left_out, resolve
 from cutlayer.audit.auditor import Auditor
@@ -11,6 +12,7 @@ from cutlayer.audit.features import audit_features
 from cutlayer.audit.findings import Context, findings_of
 from cutlayer.audit.gates import gates_of
 from cutlayer.audit.history import audit_history, own_columns
+from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
@@ -77,8 +79,12 @@ def _with_history(
     """The audits with the attacks on the whole runs."""
     opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
     recorded = job.parties[job.active].audit.every != "never"
-    own = own_columns(opened[RunKind.THIS_RUN]) if attacks and recorded else {}
-    return {label: audit_history(opened[label], label, audit, attacks, own) for label, audit in runs.items()}
+    again = Run(job, folders[RunKind.THIS_RUN], origin=folder, classes=task.classes)
+    # In a thread beside the attacks, none of which waits for it, with files that it opens for itself. It leaves the
+    # process's random state and filters of warnings alone, which belong to the attacks.
+    with ThreadPoolExecutor(1) as beside:
+        own = beside.submit(own_columns, again).result if attacks and recorded else dict[str, OwnColumns]
+        return {label: audit_history(opened[label], label, audit, attacks, own) for label, audit in runs.items()}
 
 
 def audit_again(

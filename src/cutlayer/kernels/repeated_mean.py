@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
+
+from cutlayer.kernels.spectral import gram
 
 _NOISE_FLOOR = 1e-6
 """Least variance of the noise in any direction, over the mean variance of the rows' means: a direction in which rows
@@ -34,34 +37,32 @@ def shrunk_mean(matrices: Sequence[Tensor], present: Tensor) -> Tensor:
     Reference: Wiener's filter, for example Rasmussen and Williams 2006, Gaussian Processes for Machine Learning,
     section 2.2, with the covariance of the noise estimated by differences (von Neumann 1941).
     """
-    observed = [matrix.double() for matrix in matrices]
+    total = torch.zeros_like(matrices[0], dtype=torch.float64)
     if not bool((present[:, 1:] & present[:, :-1]).any()):
-        return torch.zeros_like(observed[0])
-    noise = _noise_covariance(observed, present)
+        return total
+    noise = _noise_covariance(matrices, present)
     counts = present.sum(dim=1)
     seen = counts > 0
-    total = torch.zeros_like(observed[0])
-    for matrix, held in zip(observed, present.T, strict=True):
+    for matrix, held in zip(matrices, present.T, strict=True):
         total += matrix * held[:, None]
     means = total / counts.clamp_min(1)[:, None]
     centred = (means - means[seen].mean(dim=0)) * seen[:, None]
     values, vectors = torch.linalg.eigh(noise)
     whitening = vectors / values.clamp_min(_NOISE_FLOOR * float(centred[seen].square().mean())).sqrt()
     white = centred @ whitening * counts[seen].double().mean().sqrt()
-    variances, axes = torch.linalg.eigh(white.T @ white / seen.sum())
+    variances, axes = torch.linalg.eigh(gram(white) / seen.sum())
     variances, axes = variances.flip(0), axes.flip(1)
     shrinkage = ((variances - 1).clamp_min(0.0) / variances.clamp_min(torch.finfo(torch.float64).tiny)).sqrt()
     shrunk: Tensor = (white @ axes) * shrinkage
     return shrunk
 
 
-def _noise_covariance(observed: Sequence[Tensor], present: Tensor) -> Tensor:
-    """Half of the mean square of the differences between consecutive observations of a row, (d, d)."""
-    width = observed[0].shape[1]
+def _noise_covariance(matrices: Sequence[Tensor], present: Tensor) -> Tensor:
+    """Half of the mean square of the differences between consecutive observations of a row, float64 (d, d)."""
+    width = matrices[0].shape[1]
     total, pairs = torch.zeros(width, width, dtype=torch.float64), 0
-    for index in range(len(observed) - 1):
+    for index, (before, after) in enumerate(pairwise(matrices)):
         both = present[:, index] & present[:, index + 1]
-        change = observed[index][both] - observed[index + 1][both]
-        total += change.T @ change / 2
+        total += gram((before.double() - after) * both[:, None]) / 2
         pairs += int(both.sum())
     return total / max(pairs, 1)

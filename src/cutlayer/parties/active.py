@@ -80,8 +80,10 @@ class ActiveParty:
             yield from self._save(epoch, best)
             leak = self.observer.leaks(epoch, self.transcript.steps)
             self.transcript.close(epoch)
-            if self.follower is not None and self.follower.close(epoch):
-                self.observer.followed(epoch, self.follower.rows)
+            if self.follower is not None:
+                self.follower.close(epoch)
+                if self.stopping.stop:
+                    self.observer.followed(epoch, self.follower.rows)
             rate = len(self.split.train) / seconds
             record = EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates)
             traffic, left = self.usage.of_epoch(), tuple(self.presence.left)

@@ -78,7 +78,7 @@ class Observer:
         return {}
 
     def followed(self, epoch: int, rows: Tensor) -> None:
-        """Called when the messages of the followed rows (int64 (n,)) in an epoch were recorded."""
+        """Called with the followed rows, int64 (n,), at the end of the last epoch, if any are followed."""
 
     def ended(self, record: EpochRecord) -> None:
         """Called when all parties have saved the epoch, just before it is committed.

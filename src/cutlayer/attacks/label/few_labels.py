@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.metrics.pairwise import cosine_similarity
+from sklearn.linear_model import RidgeCV
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,17 +16,22 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.directions import own_matrices
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
-from cutlayer.attacks.label.probe import read
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.logistic import Matrix, fit_logistic
 from cutlayer.kernels.normal_scores import normal_scores
 from cutlayer.kernels.spectral import project_on_top
 from cutlayer.tasks import Task
+
+Blocks: TypeAlias = tuple[Matrix, ...]
+"""Inputs of a model as matrices (n, columns) side by side, which are not joined: few of their rows are fitted."""
 
 MAX_EPOCHS = 6
 DIRECTIONS = 4
 """Directions of the gradients of an epoch that are inputs."""
 PENALTIES = tuple(10.0**power for power in range(-2, 5))
 """Penalties of a ridge regression that are tried, on standardised inputs."""
+MAX_ROUNDS = 300
+"""Iterations of a logistic regression."""
 _MANY = 100  # known labels from which on the regularisation is weaker
 _RELATIVE_SPREAD = 1e-5  # of the column that varies most
 _LIMIT = 10.0  # standard deviations beyond which an input is clipped
@@ -72,8 +75,8 @@ class FewLabels(HistoryAttack):
         known, labels = known[seen[known]], labels[seen[known]]
         if not len(known):
             raise NotApplicable.expected(f"{view.target}s of a row whose label is known", "none")
-        squares = view.once(("squares", view.target), lambda: np.concatenate([inputs, inputs**2], axis=1))
-        variants = {"": inputs, "squares": squares, **both_messages(view)}
+        squares = view.once(("squares", view.target), lambda: inputs**2)
+        variants: dict[str, Blocks] = {"": (inputs,), "squares": (inputs, squares), **both_messages(view)}
         scores = {name: fit_and_read(x, known, labels, view.task) for name, x in variants.items()}
         return run_scores(view, scores.pop(""), unknown, **scores)
 
@@ -93,41 +96,71 @@ def inputs_of(view: HistoryView) -> tuple[npt.NDArray[np.float64], Tensor]:
     return view.once(("few_labels", view.target), compute)
 
 
-def both_messages(view: HistoryView) -> dict[str, npt.NDArray[np.float64]]:
-    """In a regression the inputs of gradients and embeddings, (n, d), as `both`; nothing where either is missing."""
+def both_messages(view: HistoryView) -> dict[str, tuple[npt.NDArray[np.float64], ...]]:
+    """In a regression the inputs of gradients and embeddings as `both`; nothing where either is missing."""
     if view.task.kind != "regression" or view.target is not Target.GRADIENT:
         return {}
     try:
         embeddings, _ = inputs_of(view.on(Target.EMBEDDING))
     except NotApplicable:
         return {}
-    return {"both": np.concatenate([inputs_of(view)[0], embeddings], axis=1)}
+    return {"both": (inputs_of(view)[0], embeddings)}
 
 
-def fit_and_read(x: npt.NDArray[np.float64] | sparse.csr_matrix, known: Tensor, labels: Tensor, task: Task) -> Tensor:
+def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor:
     """Scores of all rows by a linear model of the known ones, float64 (n,), or (n, classes) in a multi-class task.
 
     Args:
-        x: Standardised inputs, (n, d).
+        x: Standardised inputs.
         known: Indices of the known rows, int64 (m,), m of 1 or more.
         labels: Their class codes, int64 (m,), or the values of a regression, float64 (m,).
         task: Kind and classes.
     """
-    outputs, chosen = task.outputs, x[known.numpy()]
+    chosen = _joined([block[known.numpy()] for block in x])
     if len(torch.unique(labels)) < 2:
-        mean = np.asarray(chosen.mean(axis=0)).reshape(1, -1)
-        cosines = torch.from_numpy(cosine_similarity(x, mean)[:, 0])
+        cosines = torch.from_numpy(_cosines(x, np.asarray(chosen.mean(axis=0)).reshape(-1)))
         if task.kind == "multiclass":
-            return functional.one_hot(labels[:1], outputs) * cosines[:, None]
+            return functional.one_hot(labels[:1], task.outputs) * cosines[:, None]
         return cosines if labels[0] or task.kind == "regression" else -cosines
     if task.kind == "regression":
         ridge = RidgeCV(PENALTIES).fit(chosen, normal_scores(labels).numpy())
-        return torch.from_numpy(ridge.predict(x))
-    model = LogisticRegression(C=0.1 if len(labels) < _MANY else 1.0, max_iter=300)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a little short of the optimum predicts as well
-        model.fit(chosen, labels.numpy())
-    return read(model, x, outputs).values
+        return torch.from_numpy(_along(x, ridge.coef_) + ridge.intercept_)
+    model = fit_logistic(chosen, labels.numpy(), 0.1 if len(labels) < _MANY else 1.0, MAX_ROUNDS)
+    logits = _along(x, model.weights) + model.intercepts
+    if task.kind == "binary":
+        return torch.from_numpy(logits[:, 0])
+    # A class that no known row has scores lowest for every row.
+    lowest = torch.finfo(torch.float64).min
+    values = torch.full((len(logits), task.outputs), lowest, dtype=torch.float64)
+    values[:, torch.from_numpy(model.classes)] = torch.from_numpy(model.log_probabilities(logits)).clamp_min(lowest)
+    return values
+
+
+def _joined(blocks: Blocks | list[Matrix]) -> Matrix:
+    if len(blocks) == 1:
+        return blocks[0]
+    if any(sparse.issparse(block) for block in blocks):
+        return sparse.hstack([sparse.csr_matrix(block) for block in blocks], format="csr")
+    return np.concatenate(blocks, axis=1)
+
+
+def _along(blocks: Blocks, weights: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+    """Products of the rows of all blocks with weights (d,) or (d, k)."""
+    edges = np.cumsum([block.shape[1] for block in blocks])[:-1]
+    parts = zip(blocks, np.split(weights, edges), strict=True)
+    products: npt.NDArray[Any] = np.sum([block @ part for block, part in parts], axis=0)
+    return products
+
+
+def _cosines(blocks: Blocks, direction: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Cosines of the rows of all blocks with a direction (d,), float64 (n,); 0 for rows of zeros."""
+    squares = [
+        np.square(block).sum(axis=1) if isinstance(block, np.ndarray) else block.power(2).sum(axis=1).A1
+        for block in blocks
+    ]
+    lengths = np.sqrt(np.sum(squares, axis=0)) * np.linalg.norm(direction)
+    cosines: npt.NDArray[np.float64] = _along(blocks, direction) / np.where(lengths > 0, lengths, 1.0)
+    return cosines
 
 
 def _standardised(matrix: Tensor) -> npt.NDArray[np.float64]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-from scipy import sparse
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.attacks.label.few_labels import fit_and_read, inputs_of
+from cutlayer.attacks.label.few_labels import Blocks, fit_and_read, inputs_of
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.repeated_mean import shrunk_mean
@@ -53,8 +50,8 @@ class MeanGradient(HistoryAttack):
         return run_scores(view, scores.pop(""), seen & ~knowledge.known_among(view.rows), **scores)
 
 
-def _inputs(view: HistoryView) -> dict[str, np.ndarray | sparse.csr_matrix]:
-    """Inputs of the model (n, d), by variant.
+def _inputs(view: HistoryView) -> dict[str, Blocks]:
+    """Inputs of the model by variant.
 
     Raises:
         NotApplicable: Fewer than two epochs have gradients, or these do not vary.
@@ -67,12 +64,12 @@ def _inputs(view: HistoryView) -> dict[str, np.ndarray | sparse.csr_matrix]:
     if not varying.shape[1]:
         raise NotApplicable.expected("gradients whose means over the epochs vary by more than their noise", "none")
     largest = float(varying.std(dim=0, correction=0).max())
-    inputs = {"": (varying * min(1.0, _LIMIT / largest)).numpy()}
+    inputs: dict[str, Blocks] = {"": ((varying * min(1.0, _LIMIT / largest)).numpy(),)}
     try:
         embeddings, _ = inputs_of(view.on(Target.EMBEDDING))
     except NotApplicable:
         return inputs
-    inputs["embedding"] = np.concatenate([inputs[""], embeddings], axis=1)
+    inputs["embedding"] = (*inputs[""], embeddings)
     if view.columns is not None:
-        inputs["columns"] = sparse.hstack([sparse.csr_matrix(inputs["embedding"]), view.columns], format="csr")
+        inputs["columns"] = (*inputs["embedding"], view.columns)
     return inputs

@@ -83,7 +83,7 @@ def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, targe
     """Scores for each class (n, classes) by variant; a class without a known row scores lowest."""
     low, high = matrix.aminmax()
     matrix = matrix / (max(float(high), -float(low)) or 1.0)
-    matrix = matrix - matrix.mean(dim=0) if target is Target.EMBEDDING else matrix
+    matrix = matrix.sub_(matrix.mean(dim=0)) if target is Target.EMBEDDING else matrix
     unit = functional.normalize(matrix, dim=1)
     distance, centres = torch.full((len(matrix), classes), _ABSENT), torch.zeros(classes, matrix.shape[1])
     named = sorted(set(labels.tolist()))

@@ -71,7 +71,8 @@ class StrongProbe(HistoryAttack):
             name: _read(model, inputs, known, labels, view.task)
             for name, model in kinds(*_kernel(inputs[known.numpy()])).items()
         }
-        for name, x in both_messages(view).items():
+        for name, blocks in both_messages(view).items():
+            x = np.concatenate(blocks, axis=1)
             read[name] = _read(_regressors(*_kernel(x[known.numpy()]))["trees"], x, known, labels, view.task)
         unknown = seen & ~knowledge.known_among(view.rows)
         return run_scores(view, read.pop("neighbours"), unknown, **read)
