@@ -21,6 +21,8 @@ from studies.model_completion.claims import (
     ended_after,
     with_sgd,
 )
+from studies.model_completion.normalised import BATCH_NORM
+from studies.model_completion.normalised import settings as normalised_settings
 from studies.model_completion.page import completion_page
 from studies.page import Page
 from studies.results import UNDEFENDED, Results
@@ -64,7 +66,8 @@ class ModelCompletionStudy(Study):
         "and three quarters of the epochs, which gives the models at these epochs of the longer trainings, and four "
         "by SGD of rate 0.01, which is the paper's, and momentum 0.9. About an hour and a quarter a seed on one "
         "core.\n\n"
-        "Differences from the paper: its network is ResNet-18 and its CIFAR sets are whole."
+        "Differences from the paper: its network is ResNet-18 and its CIFAR sets are whole. One group has that network "
+        "with a quarter of its channels, on MNIST; up to 5 seeds of it were planned, as many as fit into an hour."
     )
     full_settings = (
         "As the default, but MNIST with all 70,000 rows, and the whole of CIFAR-10 and CIFAR-100 "
@@ -76,16 +79,20 @@ class ModelCompletionStudy(Study):
     def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
         """Every defence on every data set; the seeds outermost, small data sets first."""
         images = [(halves, halves.tables(data)) for halves in (FULL if self.full else IMAGES)]
+        normalised = {} if self.full else BATCH_NORM.tables(data)
         for seed in range(1, seeds + 1):
             for halves, tables in images:
                 for setting, privacy, schedule in _trainings(halves):
                     compare = ("alone",) if setting in (UNDEFENDED, by_sgd(UNDEFENDED)) else ()
                     job = schedule.job(seed, privacy, compare=compare, keep="last")
                     yield Trial(halves.group, setting, seed, job, tables)
+            yield from () if self.full else _normalised(seed, normalised)
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy of every completed model after the run and after the active attack; controls if undefended."""
         models = CompletedModels(trial, folder)
+        if trial.group == BATCH_NORM.group:
+            return models.few_alone(controls=trial.setting == UNDEFENDED)
         if trial.setting not in _settings():
             return models.frozen_alone()
         return models.measured(controls=trial.setting == UNDEFENDED)
@@ -114,6 +121,14 @@ def _trainings(halves: ImageHalves) -> Iterator[tuple[str, Mapping[str, Any], Im
             yield ended_after(setting, epochs), settings[setting], replace(halves, epochs=epochs)
     for setting in with_sgd() if halves.optimizer != SGD else ():
         yield by_sgd(setting), settings[setting], replace(halves, optimizer=SGD)
+
+
+def _normalised(seed: int, tables: Mapping[str, Any]) -> Iterator[Trial]:
+    """The trainings with batch normalisation below the cut."""
+    for setting, privacy in normalised_settings().items():
+        compare = ("alone",) if setting == UNDEFENDED else ()
+        job = BATCH_NORM.job(seed, privacy, compare=compare, keep="last")
+        yield Trial(BATCH_NORM.group, setting, seed, job, tables)
 
 
 def _gradient_defences() -> dict[str, Mapping[str, Any]]:

@@ -1,0 +1,129 @@
+"""Batch normalisation below the cut: its trainings, the claims about them, and their section of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from studies.claims import Claim, Verdict, above, all_hold, any_holds, below
+from studies.image_halves import ImageHalves
+from studies.model_completion.attacks import FEW
+from studies.model_completion.claims import (
+    CLOSE,
+    DIMIP_GAIN,
+    alone,
+    completed,
+    dimip_setting,
+    margin,
+    remaining_gain,
+)
+from studies.page import ClaimsTable, Section, table
+from studies.results import UNDEFENDED, Condition, Mean, Results, TrialResult, formatted, measured, metric
+
+BATCH_NORM = ImageHalves(
+    "MNIST halves, batch norm",
+    "mnist/mnist.npz",
+    {"kind": "resnet18", "channels": 16},
+    epochs=3,
+    batch=32,
+    rows=5_000,
+    test=0.3,
+)
+"""The paper's network with a quarter of its channels, on so few rows that a training takes less than two minutes."""
+LAMS = (0.01, 0.1, 0.5)
+"""A weight that costs little on MNIST without normalisation, one that hides most there, and one of the paper's."""
+CHANCE = 0.1
+_RUNAWAY = 2.0
+"""Times the undefended norm from which on a norm counts as having run away."""
+_COLUMNS = {
+    "model": metric,
+    "after the departure": measured("after"),
+    "passive, few, frozen": completed("honest", FEW, "frozen"),
+    "not standardised": completed("plain", FEW),
+    "norm": measured("norm"),
+    "spread": measured("spread"),
+}
+_TEXT = (
+    f"Bottom models `resnet18` of 16 channels, whose batch normalisation bounds the maps below the cut; "
+    f"{BATCH_NORM.rows:,} rows of MNIST, {BATCH_NORM.test:.0%} of them for testing, {BATCH_NORM.epochs} epochs of "
+    f"batch {BATCH_NORM.batch}, Adam 1e-3. Completed with few labels on the frozen extractor, by heads on standardised "
+    "columns and by heads on the columns as they are, which are the paper's. *From scratch*: the same network without "
+    "the training, tuned on the same labels, supervised; the claim compares it with the supervised head of the same "
+    "shape."
+)
+
+
+def settings() -> dict[str, Mapping[str, Any]]:
+    """Protections of each setting."""
+    return {UNDEFENDED: {}, **{dimip_setting(lam): {"dimip": {"lam": lam}} for lam in LAMS}}
+
+
+def normalised_section(results: Results) -> list[Section]:
+    """Claims and table, where the trainings have results."""
+    group = BATCH_NORM.group
+    if not results.settings(group):
+        return []
+    lost = results.loss_column(blank="")
+    columns = {name: results.column(value) for name, value in _COLUMNS.items()}
+    rows = table(
+        "defence",
+        results.conditions(group),
+        {**columns, "lost (paired)": lost, "gain kept": lambda own: _share(results, own)},
+    )
+    scratch, own = (results.mean((group, UNDEFENDED), value) for value in (completed("scratch", FEW), alone))
+    ends = f"From scratch: {formatted(scratch)}. The active party alone: {formatted(own)}."
+    return [Section(group, (_TEXT, ClaimsTable(tuple(_claims(results))), ends, rows))]
+
+
+def _share(results: Results, condition: Condition) -> str:
+    share = remaining_gain(results, condition)
+    return "" if share is None else f"{share:.0%}"
+
+
+def _claims(results: Results) -> list[Claim]:
+    base = (BATCH_NORM.group, UNDEFENDED)
+    same = completed("honest", FEW, "frozen MLP, supervised")
+    few = results.difference(base, base, same, completed("scratch", FEW))
+    plain = results.difference(base, base, completed("honest", FEW, "frozen"), completed("plain", FEW))
+    first = "batch norm: undefended, completion with few labels beats training from scratch on them"
+    return [
+        Claim(first, "yes (Fu et al.)", f"{formatted(few)} more", above(few, 0.0)),
+        _chance(results),
+        *(_bounded(results, lam) for lam in LAMS),
+        Claim(
+            "batch norm: undefended, standardised columns help completion by less than 0.05",
+            "–",
+            f"{formatted(plain)} more",
+            below(plain, 0.05),
+        ),
+    ]
+
+
+def _chance(results: Results) -> Claim:
+    attack = completed("honest", FEW, "frozen")
+    parts: list[Verdict] = []
+    found: list[str] = []
+    for lam in LAMS:
+        condition = (BATCH_NORM.group, dimip_setting(lam))
+        reached, left = results.mean(condition, attack), margin(results, condition, DIMIP_GAIN)
+        parts.append(all_hold((below(reached, CHANCE + CLOSE), above(left, 0.0))))
+        found.append(f"{formatted(reached)} at {_share(results, condition) or '–'} ({lam:g})")
+    text = (
+        f"batch norm, passive attack: one of lambda {', '.join(f'{lam:g}' for lam in LAMS)} brings completion on the "
+        f"frozen extractor with few labels within {CLOSE:g} of chance and keeps {DIMIP_GAIN:.0%} of what the passive "
+        "party adds to the accuracy"
+    )
+    return Claim(text, "0.10 at 74% to 83%", "; ".join(found), any_holds(parts))
+
+
+def _bounded(results: Results, lam: float) -> Claim:
+    own, base = (BATCH_NORM.group, dimip_setting(lam)), (BATCH_NORM.group, UNDEFENDED)
+    beyond: Mean | None = results.difference(own, base, measured("norm"), _largest)
+    text = f"batch norm: at lambda {lam:g} the embedding's norm stays below {_RUNAWAY:g} times the undefended one"
+    norms = " against ".join(formatted(results.mean(condition, measured("norm"))) for condition in (own, base))
+    return Claim(text, "–", norms, below(beyond, 0.0))
+
+
+def _largest(undefended: TrialResult) -> float | None:
+    norm = measured("norm")(undefended)
+    return None if norm is None else _RUNAWAY * norm
