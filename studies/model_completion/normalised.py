@@ -24,14 +24,14 @@ BATCH_NORM = ImageHalves(
     "MNIST halves, batch norm",
     "mnist/mnist.npz",
     {"kind": "resnet18", "channels": 16},
-    epochs=3,
+    epochs=2,
     batch=32,
-    rows=5_000,
-    test=0.3,
+    rows=3_000,
+    test=0.4,
 )
-"""The paper's network with a quarter of its channels, on so few rows that a training takes less than two minutes."""
-LAMS = (0.01, 0.1, 0.5)
-"""A weight that costs little on MNIST without normalisation, one that hides most there, and one of the paper's."""
+"""The paper's network with a quarter of its channels, on so few rows that a training takes less than a minute."""
+LAMS = (0.1, 0.5)
+"""A weight that hides most on MNIST without normalisation, and one of the paper's."""
 CHANCE = 0.1
 _RUNAWAY = 2.0
 """Times the undefended norm from which on a norm counts as having run away."""
@@ -39,6 +39,7 @@ _COLUMNS = {
     "model": metric,
     "after the departure": measured("after"),
     "passive, few, frozen": completed("honest", FEW, "frozen"),
+    "supervised": completed("supervised", FEW),
     "not standardised": completed("plain", FEW),
     "norm": measured("norm"),
     "spread": measured("spread"),
@@ -46,10 +47,9 @@ _COLUMNS = {
 _TEXT = (
     f"Bottom models `resnet18` of 16 channels, whose batch normalisation bounds the maps below the cut; "
     f"{BATCH_NORM.rows:,} rows of MNIST, {BATCH_NORM.test:.0%} of them for testing, {BATCH_NORM.epochs} epochs of "
-    f"batch {BATCH_NORM.batch}, Adam 1e-3. Completed with few labels on the frozen extractor, by heads on standardised "
-    "columns and by heads on the columns as they are, which are the paper's. *From scratch*: the same network without "
-    "the training, tuned on the same labels, supervised; the claim compares it with the supervised head of the same "
-    "shape."
+    f"batch {BATCH_NORM.batch}, Adam 1e-3. Completed with few labels on the frozen extractor, by the best of all "
+    "variants. *Supervised*: by the best of those without unlabelled rows; *not standardised*: by the same with heads "
+    "on the columns as they are, which are the paper's. The active attack was not run here."
 )
 
 
@@ -70,8 +70,7 @@ def normalised_section(results: Results) -> list[Section]:
         results.conditions(group),
         {**columns, "lost (paired)": lost, "gain kept": lambda own: _share(results, own)},
     )
-    scratch, own = (results.mean((group, UNDEFENDED), value) for value in (completed("scratch", FEW), alone))
-    ends = f"From scratch: {formatted(scratch)}. The active party alone: {formatted(own)}."
+    ends = f"The active party alone: {formatted(results.mean((group, UNDEFENDED), alone))}."
     return [Section(group, (_TEXT, ClaimsTable(tuple(_claims(results))), ends, rows))]
 
 
@@ -82,12 +81,8 @@ def _share(results: Results, condition: Condition) -> str:
 
 def _claims(results: Results) -> list[Claim]:
     base = (BATCH_NORM.group, UNDEFENDED)
-    same = completed("honest", FEW, "frozen MLP, supervised")
-    few = results.difference(base, base, same, completed("scratch", FEW))
-    plain = results.difference(base, base, completed("honest", FEW, "frozen"), completed("plain", FEW))
-    first = "batch norm: undefended, completion with few labels beats training from scratch on them"
+    plain = results.difference(base, base, completed("supervised", FEW), completed("plain", FEW))
     return [
-        Claim(first, "yes (Fu et al.)", f"{formatted(few)} more", above(few, 0.0)),
         _chance(results),
         *(_bounded(results, lam) for lam in LAMS),
         Claim(
@@ -113,7 +108,8 @@ def _chance(results: Results) -> Claim:
         f"frozen extractor with few labels within {CLOSE:g} of chance and keeps {DIMIP_GAIN:.0%} of what the passive "
         "party adds to the accuracy"
     )
-    return Claim(text, "0.10 at 74% to 83%", "; ".join(found), any_holds(parts))
+    # Two weights cannot refute a claim about some weight, so it is not counted as the paper's.
+    return Claim(text, "0.10 at 74% to 83%", "; ".join(found), any_holds(parts), own=True)
 
 
 def _bounded(results: Results, lam: float) -> Claim:

@@ -92,7 +92,7 @@ class ModelCompletionStudy(Study):
         """Accuracy of every completed model after the run and after the active attack; controls if undefended."""
         models = CompletedModels(trial, folder)
         if trial.group == BATCH_NORM.group:
-            return models.few_alone(controls=trial.setting == UNDEFENDED)
+            return models.few_alone()
         if trial.setting not in _settings():
             return models.frozen_alone()
         return models.measured(controls=trial.setting == UNDEFENDED)
