@@ -49,7 +49,8 @@ _TEXT = (
     f"{BATCH_NORM.rows:,} rows of MNIST, {BATCH_NORM.test:.0%} of them for testing, {BATCH_NORM.epochs} epochs of "
     f"batch {BATCH_NORM.batch}, Adam 1e-3. Completed with few labels on the frozen extractor, by the best of all "
     "variants. *Supervised*: by the best of those without unlabelled rows; *not standardised*: by the same with heads "
-    "on the columns as they are, which are the paper's. The active attack was not run here."
+    "on the columns as they are, which are the paper's. Up to 5 seeds were planned, as many as an hour allows; the "
+    "active attack was not run here."
 )
 
 

@@ -66,8 +66,7 @@ class ModelCompletionStudy(Study):
         "and three quarters of the epochs, which gives the models at these epochs of the longer trainings, and four "
         "by SGD of rate 0.01, which is the paper's, and momentum 0.9. About an hour and a quarter a seed on one "
         "core.\n\n"
-        "Differences from the paper: its network is ResNet-18 and its CIFAR sets are whole. One group has that network "
-        "with a quarter of its channels, on MNIST; up to 5 seeds of it were planned, as many as fit into an hour."
+        "Differences from the paper: its network is ResNet-18 and its CIFAR sets are whole."
     )
     full_settings = (
         "As the default, but MNIST with all 70,000 rows, and the whole of CIFAR-10 and CIFAR-100 "
