@@ -21,7 +21,7 @@ from studies.model_completion.claims import (
     ended_after,
     with_sgd,
 )
-from studies.model_completion.normalised import BATCH_NORM
+from studies.model_completion.normalised import NETWORKS
 from studies.model_completion.normalised import settings as normalised_settings
 from studies.model_completion.page import completion_page
 from studies.page import Page
@@ -78,19 +78,20 @@ class ModelCompletionStudy(Study):
     def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
         """Every defence on every data set; the seeds outermost, small data sets first."""
         images = [(halves, halves.tables(data)) for halves in (FULL if self.full else IMAGES)]
-        normalised = {} if self.full else BATCH_NORM.tables(data)
+        normalised = [] if self.full else [(halves, halves.tables(data)) for halves in NETWORKS]
         for seed in range(1, seeds + 1):
             for halves, tables in images:
                 for setting, privacy, schedule in _trainings(halves):
                     compare = ("alone",) if setting in (UNDEFENDED, by_sgd(UNDEFENDED)) else ()
                     job = schedule.job(seed, privacy, compare=compare, keep="last")
                     yield Trial(halves.group, setting, seed, job, tables)
-            yield from () if self.full else _normalised(seed, normalised)
+            for halves, tables in normalised:
+                yield from _normalised(seed, halves, tables)
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy of every completed model after the run and after the active attack; controls if undefended."""
         models = CompletedModels(trial, folder)
-        if trial.group == BATCH_NORM.group:
+        if trial.group in [halves.group for halves in NETWORKS]:
             return models.few_alone()
         if trial.setting not in _settings():
             return models.frozen_alone()
@@ -122,12 +123,12 @@ def _trainings(halves: ImageHalves) -> Iterator[tuple[str, Mapping[str, Any], Im
         yield by_sgd(setting), settings[setting], replace(halves, optimizer=SGD)
 
 
-def _normalised(seed: int, tables: Mapping[str, Any]) -> Iterator[Trial]:
-    """The trainings with batch normalisation below the cut."""
+def _normalised(seed: int, halves: ImageHalves, tables: Mapping[str, Any]) -> Iterator[Trial]:
+    """The trainings with normalisation below the cut."""
     for setting, privacy in normalised_settings().items():
         compare = ("alone",) if setting == UNDEFENDED else ()
-        job = BATCH_NORM.job(seed, privacy, compare=compare, keep="last")
-        yield Trial(BATCH_NORM.group, setting, seed, job, tables)
+        job = halves.job(seed, privacy, compare=compare, keep="last")
+        yield Trial(halves.group, setting, seed, job, tables)
 
 
 def _gradient_defences() -> dict[str, Mapping[str, Any]]:

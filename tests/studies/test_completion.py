@@ -38,7 +38,7 @@ from studies.model_completion.claims import (
     ended_after,
     with_sgd,
 )
-from studies.model_completion.normalised import BATCH_NORM
+from studies.model_completion.normalised import BATCH_NORM, GROUP_NORM
 from studies.model_completion.study import ModelCompletionStudy
 from studies.results import UNDEFENDED, Results, TrialResult
 from studies.trials import Trial, run_trial, study_key
@@ -211,6 +211,11 @@ def test_the_page_judges_batch_normalisation_by_its_own_trainings(tmp_path: Path
     page = page_of(ModelCompletionStudy(), [*made_up(as_in_the_paper()), *normalised], tmp_path / "both")
     own = [line.split(" | ") for line in page.splitlines() if line.startswith("| batch norm")]
     assert [line[-1].strip("* |") for line in own] == ["holds", "holds", "does not hold here", "holds"]
+    by_row = [replace(result, group=GROUP_NORM.group) for result in made_up(values)]
+    whole = page_of(ModelCompletionStudy(), [*made_up(as_in_the_paper()), *normalised, *by_row], tmp_path / "rows")
+    compared = [line for line in whole.splitlines() if "from batch norm than from group norm" in line]
+    assert len(compared) == len(values)
+    assert all("| 0.000 ± 0.000 more |" in line for line in compared)
     alone_there = page_of(ModelCompletionStudy(), made_up(as_in_the_paper()), tmp_path / "one")
     assert BATCH_NORM.group not in alone_there
 
