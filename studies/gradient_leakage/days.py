@@ -81,9 +81,9 @@ class Days:
             for first, second in pairwise(known):
                 falls = [self.difference(first, second, f"gradient/{attack}", by) for by in ("day", "seed")]
                 text = f"`{attack}`: the leak falls from {short(first)} to {short(second)}"
-                paper = "every day" if attack == PUBLISHED else NOT_TRIED
+                source = "every day" if attack == PUBLISHED else NOT_TRIED
                 verdict = all_hold(above(fall, 0.0) for fall in falls)
-                claims.append(Claim(text, paper, _of_both(falls), verdict))
+                claims.append(Claim(text, source, _of_both(falls), verdict))
         for setting, paper in losses.items():
             lost = [self.difference(UNDEFENDED, setting, TEST, by) for by in ("day", "seed")]
             text = f"{setting} costs {paper:g} of test AUC, within 0.01"

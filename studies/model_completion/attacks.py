@@ -108,7 +108,8 @@ class CompletedModels:
         same = {FEW: {name: measured["honest"][FEW][name] for name in names}}
         return {**measured, "after": self._after(), "supervised": same, "plain": plain}
 
-    def _after(self) -> float:
+    def _after(self) -> float | None:
+        """Accuracy of the remaining parties, with zeros in place of the embedding."""
         (own,) = [row for row in self.summary.departures.rows if row.absent == (PASSIVE,)]
         return own.metrics["accuracy"]
 
