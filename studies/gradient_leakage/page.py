@@ -25,7 +25,7 @@ LAYERS = "publisher/"
 _LEAKS = {attack: f"gradient/{attack}" for attack in ATTACKS} | {"spectral on the embedding": "embedding/spectral"}
 _AT_BOTH = (
     "As Avazu above, but the active party has eight columns of its own (`C1`, `banner_pos`, `hour` and those of the "
-    "device) and a bottom model for them. Up to 8 seeds were planned, as many as an hour allows."
+    "device) and a bottom model for them."
 )
 _LEAK_AXIS = "leak AUC, worst epoch"
 
