@@ -57,7 +57,7 @@ _TEXT = (
     f"testing, {BATCH_NORM.epochs} epochs of batch {BATCH_NORM.batch}, Adam 1e-3: some 110 steps, where the halves of "
     "MNIST above have 1,590. Completed with few labels on the frozen extractor, by the best of all variants. "
     "*Supervised*: by the best of those without unlabelled rows; *not standardised*: by the same with heads on the "
-    "columns as they are, which are the paper's. Five seeds; the active attack was not run here."
+    "columns as they are, which are the paper's. The active attack was not run here."
 )
 
 
