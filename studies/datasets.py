@@ -48,6 +48,16 @@ def avazu(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Sequence[s
     return _two_parties({"path": str(path)}, "click", _avazu_features(), seed, privacy, attacks, train)
 
 
+def avazu_at_both(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Sequence[str]) -> Job:
+    """`avazu` with columns at the active party too: where and when the ad was shown, and on what device."""
+    raw = avazu(data, seed, privacy, attacks).model_dump()
+    everything = raw["parties"]["publisher"]["features"]["include"]
+    own = [name for name in everything if name in ("C1", "banner_pos", "hour") or name.startswith("device_")]
+    for party, names in (("advertiser", own), ("publisher", [name for name in everything if name not in own])):
+        raw["parties"][party]["features"] |= {"include": names, "categorical": names}
+    return validated(Job, raw, "study")
+
+
 def avazu_by_day(data: Path, seed: int, privacy: Mapping[str, Any], attacks: Sequence[str]) -> Job:
     """Avazu's 20,000 rows of all ten days, batch 1024; 30 % for testing, so that each day has some 600 test rows.
 

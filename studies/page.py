@@ -165,7 +165,7 @@ def file_name(*words: str) -> str:
     >>> file_name("departures", "MNIST halves")
     'departures-mnist-halves.svg'
     """
-    return "-".join(" ".join(words).lower().replace("-", " ").split()) + ".svg"
+    return "-".join(" ".join(words).lower().replace("-", " ").replace(",", " ").split()) + ".svg"
 
 
 def _markdown(block: Block) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from studies.charts import Chart, series_of
 from studies.claims import Claim, above, below
 from studies.clip_bound.settings import GROUPS, LARGE, RELU, SMALL, Group, Setup, setting_of
 from studies.feature_privacy.claims import PAPER
-from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, VANILLA
-from studies.page import ClaimsTable, Page, Section, table
-from studies.results import Condition, Mean, Results, formatted, measured
+from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, UNPROTECTED, VANILLA
+from studies.page import Block, ClaimsTable, Page, Section, file_name, table
+from studies.results import Condition, Mean, Results, formatted, mean_of, measured
 
 _ACCURACY = measured("accuracy")
 _COLUMNS = {
@@ -100,4 +103,36 @@ class _Judge:
 
 def _section(results: Results, name: str) -> Section:
     columns = {heading: results.blank_column(measured(key)) for heading, key in _COLUMNS.items()}
-    return Section(name, (table("setting", results.conditions(name), columns),))
+    return Section(name, (table("setting", results.conditions(name), columns), *_curves(results, name)))
+
+
+def _curves(results: Results, name: str) -> tuple[Block, ...]:
+    """Accuracy by epoch at the setup nearest to the paper's (figure 9), from the trainings that recorded it."""
+    curves = {
+        protection: curve
+        for protection in (UNPROTECTED, VANILLA, RESCALE, ADJUST, FULL)
+        if (curve := _by_epoch(results, (name, setting_of(protection, GROUPS[name].paper))))
+    }
+    if not curves:
+        return ()
+    lines = [series_of(own, [(epoch, mean, "") for epoch, mean in enumerate(c, start=1)]) for own, c in curves.items()]
+    epochs = range(len(next(iter(curves.values()))))
+    seeds = max(curve[0].seeds for curve in curves.values())
+    label = f"Accuracy by epoch at {GROUPS[name].paper}, {name}"
+    text = (
+        f"Accuracy on validation rows by epoch at {GROUPS[name].paper} (figure 9), of the {seeds} seeds of each "
+        "setting that recorded it."
+    )
+    heads = {own: _at(curve) for own, curve in curves.items()}
+    shown = {str(epoch + 1): epoch for epoch in epochs if epoch in (0, len(epochs) - 1) or epoch % 5 == 4}
+    chart = Chart(file_name("clip-bound epochs", name), label, ("epoch", "accuracy"), tuple(lines))
+    return (text, chart, table("epoch", shown, heads))
+
+
+def _at(curve: Sequence[Mean]) -> Callable[[int], Mean]:
+    return lambda epoch: curve[epoch]
+
+
+def _by_epoch(results: Results, condition: Condition) -> list[Mean]:
+    recorded = [own.measured["by_epoch"] for own in results.all(condition) if "by_epoch" in own.measured]
+    return [mean for values in zip(*recorded, strict=True) if (mean := mean_of(values))]

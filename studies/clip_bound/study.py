@@ -61,8 +61,9 @@ class ClipBoundStudy(Study):
         noise = trial.job.parties[party].protections.get("dp_embedding")
         if noise is not None:
             values |= embedding_values(trial.job, folder, party, noise["clip"])
-        return {"accuracy": accuracy[RunKind.THIS_RUN], **values}
+        epochs = [record["metrics"]["accuracy"] for record in folder.history()]
+        return {"accuracy": accuracy[RunKind.THIS_RUN], "by_epoch": epochs, **values}
 
     def page(self, results: Results) -> Page:
-        """Claims, then a table for each data set."""
+        """Claims, then a table and the curves of each data set."""
         return clip_bound_page(results)

@@ -25,11 +25,14 @@ PAPER_PAIRS = {
 }
 """Leak and test AUC, undefended and then at alpha 0.03, in tables 2 to 5."""
 FIGURE_2 = (UNDEFENDED, "marvell s 8", "label_dp eps 0.5")
+COMBINED = "marvell s 8", "label_dp eps 2"
+"""Defences of the gradients that the term is combined with."""
 HEADLINE = (0.002, 0.003, 0.005)
 """Weights of the term for which the paper says that it hides the labels at hardly any cost."""
 MORE_STEPS = "Criteo, batch 1024"
 """Group with ten times the steps."""
 LAYERS = "publisher/layers."
+TOP_ENDS = "advertiser/top.layers.0", "advertiser/top.logits"
 ALPHA = 0.03
 """Weight of the term in tables 2 to 5, and of all forms that are compared."""
 
@@ -49,6 +52,12 @@ class Forms:
     paper: Callable[[float], str]
     alphas: Sequence[float]
     compared: Sequence[str]
+
+    @property
+    def figure_7(self) -> tuple[str, ...]:
+        """Eight settings: a small and a large alpha, either defence of the gradients, and all pairs of these."""
+        alone = self.best(0.005), self.best(ALPHA)
+        return (*alone, *COMBINED, *(f"{term} + {defence}" for defence in COMBINED for term in alone))
 
 
 class ForwardClaims:
@@ -71,6 +80,7 @@ class ForwardClaims:
             *self._term(),
             *self._more_steps(),
             *self._combined(),
+            self._above_the_cut(),
             *self._table_1(),
             *self._tables_2_to_5(),
         )
@@ -158,7 +168,7 @@ class ForwardClaims:
 
     def _combined(self) -> list[Claim]:
         claims = []
-        for defence in ("marvell s 8", "label_dp eps 2"):
+        for defence in COMBINED:
             alone, both = ("Criteo", self.forms.best(ALPHA)), ("Criteo", f"{self.forms.best(ALPHA)} + {defence}")
             cut, gradient = (self.results.mean(both, value) for value in (CUT, GRADIENT))
             change = self.results.difference(alone, both, GRADIENT)
@@ -172,6 +182,12 @@ class ForwardClaims:
                 Claim(cheap, "figures 5c, d", formatted(lost), below(lost, COST)),
             ]
         return claims
+
+    def _above_the_cut(self) -> Claim:
+        condition, (first, last) = ("Criteo", self.forms.best(ALPHA)), TOP_ENDS
+        growth = self.results.difference(condition, condition, layer_leak(last), layer_leak(first))
+        text = "dCor at alpha 0.03: above the cut the leak returns layer by layer, more at the logits than in the first"
+        return Claim(f"{text} top layer", "figure 7", f"{formatted(growth)} more", above(growth, 0.0))
 
     def _table_1(self) -> list[Claim]:
         three, single = PAPER_COST["Criteo"], PAPER_COST["Criteo, 1 top layer"]

@@ -30,6 +30,10 @@ _LEAKS = (
     "The gradient column is of the attack on what the active party sends back. *Seeds that hid*: those with a cut leak "
     f"below {HIDDEN:g} and a test AUC above {LEARNED:g}; where only some did, the mean describes none of them."
 )
+_FIGURE_7 = (
+    "The term alone, the defences of the gradients alone, and both, layer by layer. Where the cut is hidden, the "
+    "layers above it bring the label back: the top model needs them to predict."
+)
 _FORMS = (
     "The paper's form is alpha log dCor from the first step. `floor` is added inside the logarithm; `ramp` lets alpha "
     "grow over this many epochs; `start` leaves the first epochs unprotected, and labels that leak then have leaked."
@@ -77,15 +81,18 @@ def _layers(results: Results, forms: Forms) -> Section:
         for setting in settings
     ]
     file, label = file_name("forward-leakage layers"), "Leak of every layer on Criteo"
+    rows = {f"`{layer}`": layer_leak(layer) for layer in layers}
     return Section(
-        "Every layer (figure 2)",
+        "Every layer (figures 2 and 7)",
         (
             Chart(file, label, ("layer", "leak AUC, worst epoch"), tuple(lines), 0.5, names),
             table(
                 "layer",
-                {f"`{layer}`": layer_leak(layer) for layer in layers},
+                rows,
                 {setting: results.at(("Criteo", setting)) for setting in settings if results.all(("Criteo", setting))},
             ),
+            _FIGURE_7,
+            table("layer", rows, {own: results.at(("Criteo", own)) for own in forms.figure_7}),
         ),
     )
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from studies.charts import Chart, series_over
 from studies.gradient_leakage.claims import (
+    AT_BOTH,
+    AT_BOTH_SETTINGS,
     ATTACKS,
     BY_DAY,
     DAY_SETTINGS,
     GROUPS,
     LOSSES,
     ORDER,
+    at_both_claims,
     gain,
     gradient_claims,
 )
@@ -20,6 +23,10 @@ from studies.results import Results, layer_leak, leak, metric
 SETTINGS = (*ORDER, "max_norm")
 LAYERS = "publisher/"
 _LEAKS = {attack: f"gradient/{attack}" for attack in ATTACKS} | {"spectral on the embedding": "embedding/spectral"}
+_AT_BOTH = (
+    "As Avazu above, but the active party has eight columns of its own (`C1`, `banner_pos`, `hour` and those of the "
+    "device) and a bottom model for them."
+)
 _LEAK_AXIS = "leak AUC, worst epoch"
 
 
@@ -28,10 +35,12 @@ def gradient_page(results: Results) -> Page:
     days = Days(results, BY_DAY, DAY_SETTINGS, ATTACKS)
     claims = {group: gradient_claims(results, group) for group in GROUPS}
     claims |= {BY_DAY: days.claims(ORDER, LOSSES)} if days.days else {}
+    shared = bool(results.settings(AT_BOTH))
+    claims |= {AT_BOTH: at_both_claims(results)} if shared else {}
     return Page(
         (
             *(Section(f"Claims: {group}", (ClaimsTable(tuple(own)),)) for group, own in claims.items()),
-            *(_group(results, group) for group in GROUPS),
+            *(_group(results, group) for group in (*GROUPS, *[AT_BOTH] * shared)),
             _layers(results),
             *([days.section()] if days.days else []),
         )
@@ -39,16 +48,18 @@ def gradient_page(results: Results) -> Page:
 
 
 def _group(results: Results, group: str) -> Section:
+    settings = AT_BOTH_SETTINGS if group == AT_BOTH else SETTINGS
     headings = {f"{attack} on gradients" if attack in ATTACKS else attack: key for attack, key in _LEAKS.items()}
     lines = [
-        series_over(name, [results.mean((group, setting), leak(key)) for setting in SETTINGS], SETTINGS)
+        series_over(name, [results.mean((group, setting), leak(key)) for setting in settings], settings)
         for name, key in _LEAKS.items()
     ]
     file, label = file_name("gradient-leakage", group), f"Leak of every defence on {group}"
     return Section(
         group,
         (
-            Chart(file, label, ("defence", _LEAK_AXIS), tuple(lines), 0.5, SETTINGS),
+            *[_AT_BOTH] * (group == AT_BOTH),
+            Chart(file, label, ("defence", _LEAK_AXIS), tuple(lines), 0.5, settings),
             "Leak columns: |AUC - 0.5| at the worst epoch of each run, mean over seeds with its 95 % interval.",
             table(
                 "defence",
@@ -58,6 +69,12 @@ def _group(results: Results, group: str) -> Section:
                     "lost (paired)": results.loss_column(),
                     **results.columns({heading: gain(key) for heading, key in headings.items()}),
                 },
+            ),
+            "The same at the last epoch, as in the report:",
+            table(
+                "defence",
+                results.conditions(group),
+                results.columns({heading: gain(key, "last") for heading, key in headings.items()}),
             ),
         ),
     )

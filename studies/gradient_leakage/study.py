@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.training.folder import RunFolder
-from studies.datasets import avazu, avazu_by_day, criteo
+from studies.datasets import avazu, avazu_at_both, avazu_by_day, criteo
 from studies.gradient_leakage.by_day import measure_days
-from studies.gradient_leakage.claims import ATTACKS, BY_DAY, DAY_SETTINGS
+from studies.gradient_leakage.claims import AT_BOTH, AT_BOTH_SETTINGS, ATTACKS, BY_DAY, DAY_SETTINGS
 from studies.gradient_leakage.page import gradient_page
 from studies.page import Page
 from studies.results import UNDEFENDED, Results
@@ -50,6 +50,9 @@ class GradientLeakageStudy(Study):
         for seed in range(1, seeds + 1):
             for setting in DAY_SETTINGS:
                 yield Trial(BY_DAY, setting, seed, avazu_by_day(data, seed, _settings()[setting], ATTACKS))
+        for seed in range(1, seeds + 1):
+            for setting in AT_BOTH_SETTINGS:
+                yield Trial(AT_BOTH, setting, seed, avazu_at_both(data, seed, _settings()[setting], ATTACKS))
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Test AUC and leaks of each day, for trials by day."""

@@ -12,10 +12,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
-from cutlayer.attacks.completion.base import CHUNK, CompletionAttack, DepartedView, Variant
+from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack, DepartedView, Variant
+from cutlayer.attacks.completion.training import CompletionTrainer
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.completion import DepartedParty
 from cutlayer.parties.observer import Observer
@@ -31,7 +32,19 @@ MORE_PER_CLASS = 40
 FROZEN = tuple(variant for variant in ModelCompletion.variants if not variant.trains_extractor)
 TUNED = tuple(it for it in ModelCompletion.variants if it.trains_extractor and it.head == "MLP")
 """Variants that train the extractor too: with all labels each pass costs as much as an epoch of training."""
+SUPERVISED = tuple(variant for variant in FROZEN if not variant.uses_unlabelled)
 Accuracies = dict[str, dict[str, float]]
+
+
+class PlainCompletion(ModelCompletion):
+    """Supervised heads on the columns of a frozen extractor as they are, as published, and not standardised."""
+
+    def run(self, view: DepartedView, knowledge: Knowledge) -> Completion:
+        """Train the variant."""
+        indices, labels = knowledge.labels_among(view.rows)
+        trainer = CompletionTrainer(view, self.variant.head, tuned=False, training=self.training)
+        trainer.head[0] = nn.Identity()  # in place of the standardised columns
+        return Completion(view.task, trainer.train_supervised(indices, labels))
 
 
 class CompletedModels:
@@ -57,10 +70,9 @@ class CompletedModels:
                 besides; one run of each seed needs these.
         """
         view = self.departed.view(self.folder)
-        (own,) = [row for row in self.summary.departures.rows if row.absent == (PASSIVE,)]
         measured: dict[str, Any] = {
             "labels": {name: len(known.known) for name, known in self.known.items()},
-            "after": own.metrics["accuracy"],
+            "after": self._after(),
             "references": self._references(),
             "honest": self._values(ModelCompletion(), view, {FEW: (*FROZEN, *TUNED), ALL: FROZEN}),
             **embedding_size(view.embeddings),
@@ -84,6 +96,22 @@ class CompletedModels:
             "honest": self._values(ModelCompletion(), view, {FEW: FROZEN}),
             **embedding_size(view.embeddings),
         }
+
+    def few_alone(self) -> dict[str, Any]:
+        """As `frozen_alone`, with the accuracy after the departure, and with the plain attacker beside the same head.
+
+        The plain attacker is supervised; `supervised` are the values of its variants on standardised columns.
+        """
+        measured = self.frozen_alone()
+        names = [variant.name for variant in SUPERVISED]
+        plain = self._values(PlainCompletion(), self.departed.view(self.folder), {FEW: SUPERVISED})
+        same = {FEW: {name: measured["honest"][FEW][name] for name in names}}
+        return {**measured, "after": self._after(), "supervised": same, "plain": plain}
+
+    def _after(self) -> float | None:
+        """Accuracy of the remaining parties, with zeros in place of the embedding."""
+        (own,) = [row for row in self.summary.departures.rows if row.absent == (PASSIVE,)]
+        return own.metrics["accuracy"]
 
     def _references(self) -> dict[str, float | None]:
         return {row.name: row.metrics["accuracy"] for row in self.summary.utility.rows}

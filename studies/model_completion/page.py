@@ -23,6 +23,7 @@ from studies.model_completion.claims import (
     remaining_gain,
     with_sgd,
 )
+from studies.model_completion.normalised import normalised_sections
 from studies.page import Block, ClaimsTable, Page, Section, Table, file_name, table
 from studies.results import UNDEFENDED, Condition, Mean, Results, Value, formatted, measured, metric
 
@@ -65,7 +66,7 @@ def completion_page(results: Results, epochs: Mapping[str, int]) -> Page:
     groups = [group for group in CLASSES if results.settings(group)] or list(GROUPS)
     claims = CompletionClaims(results, groups).all()
     sections = [section for group in groups for section in _Group(results, group, epochs[group]).sections()]
-    return Page((Section("", (ClaimsTable(claims), _READING)), *sections))
+    return Page((Section("", (ClaimsTable(claims), _READING)), *sections, *normalised_sections(results)))
 
 
 class _Group:

@@ -21,6 +21,8 @@ from studies.model_completion.claims import (
     ended_after,
     with_sgd,
 )
+from studies.model_completion.normalised import NETWORKS
+from studies.model_completion.normalised import settings as normalised_settings
 from studies.model_completion.page import completion_page
 from studies.page import Page
 from studies.results import UNDEFENDED, Results
@@ -76,16 +78,21 @@ class ModelCompletionStudy(Study):
     def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
         """Every defence on every data set; the seeds outermost, small data sets first."""
         images = [(halves, halves.tables(data)) for halves in (FULL if self.full else IMAGES)]
+        normalised = [] if self.full else [(halves, halves.tables(data)) for halves in NETWORKS]
         for seed in range(1, seeds + 1):
             for halves, tables in images:
                 for setting, privacy, schedule in _trainings(halves):
                     compare = ("alone",) if setting in (UNDEFENDED, by_sgd(UNDEFENDED)) else ()
                     job = schedule.job(seed, privacy, compare=compare, keep="last")
                     yield Trial(halves.group, setting, seed, job, tables)
+            for halves, tables in normalised:
+                yield from _normalised(seed, halves, tables)
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy of every completed model after the run and after the active attack; controls if undefended."""
         models = CompletedModels(trial, folder)
+        if trial.group in [halves.group for halves in NETWORKS]:
+            return models.few_alone()
         if trial.setting not in _settings():
             return models.frozen_alone()
         return models.measured(controls=trial.setting == UNDEFENDED)
@@ -114,6 +121,14 @@ def _trainings(halves: ImageHalves) -> Iterator[tuple[str, Mapping[str, Any], Im
             yield ended_after(setting, epochs), settings[setting], replace(halves, epochs=epochs)
     for setting in with_sgd() if halves.optimizer != SGD else ():
         yield by_sgd(setting), settings[setting], replace(halves, optimizer=SGD)
+
+
+def _normalised(seed: int, halves: ImageHalves, tables: Mapping[str, Any]) -> Iterator[Trial]:
+    """The trainings with normalisation below the cut."""
+    for setting, privacy in normalised_settings().items():
+        compare = ("alone",) if setting == UNDEFENDED else ()
+        job = halves.job(seed, privacy, compare=compare, keep="last")
+        yield Trial(halves.group, setting, seed, job, tables)
 
 
 def _gradient_defences() -> dict[str, Mapping[str, Any]]:

@@ -115,6 +115,30 @@ def test_progress_without_a_terminal_is_one_line_per_epoch():
     ]
 
 
+def test_a_log_has_the_loss_of_every_hundredth_step():
+    file = io.StringIO()
+    task = Task("binary", ("no", "yes"))
+    with TerminalProgress(Console(file=file, width=NARROW)) as progress:
+        progress.stage("this run")
+        progress.started(task, torch.zeros(250), torch.arange(250), 2, 0)
+        for epoch in range(2):
+            for step in range(250):
+                progress.stepped(epoch, 1, epoch + step / 1000)
+    assert file.getvalue().splitlines() == [
+        "this run: epoch 1, step 100: loss 0.099",
+        "this run: epoch 1, step 200: loss 0.199",
+        "this run: epoch 2, step 100: loss 1.099",
+        "this run: epoch 2, step 200: loss 1.199",
+    ]
+    console = terminal(NARROW)
+    with TerminalProgress(console) as progress:
+        progress.stage("this run")
+        progress.started(task, torch.zeros(250), torch.arange(250), 1, 0)
+        for step in range(250):
+            progress.stepped(0, 1, step / 1000)
+    assert not any("step 100" in line for line in shown(console))
+
+
 def test_an_error_is_wrapped_between_words_on_a_terminal_and_not_elsewhere(place, monkeypatch):
     place.change({"parties.bank.audit": {"fail_above": {"label_auc": 0.6}, "every": "never"}})
     assert len(place.call("run", place.file).error.splitlines()) == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,8 +12,10 @@ from cutlayer.jobs.check import check_job
 from studies.claims import Verdict
 from studies.clip_bound.page import clip_bound_page
 from studies.clip_bound.settings import FUZZIFIER, GROUPS, LARGE, SMALL, Setup, job_of, setting_of
+from studies.clip_bound.study import ClipBoundStudy
 from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, UNPROTECTED, VANILLA
 from studies.results import Results, TrialResult
+from tests.studies.written_pages import page_of
 
 GAIN = {UNPROTECTED: 0.3, VANILLA: 0.0, RESCALE: 0.1, ADJUST: 0.05, FULL: 0.15}
 
@@ -70,3 +75,22 @@ def test_the_paper_is_compared_where_it_has_figures() -> None:
     published = [claim.text for claim in clip_bound_page(Results([])).claims if claim.published]
     assert sum("more accurate" in text for text in published) == 5
     assert Setup("ReLU", LARGE, 1e-3) == GROUPS["Adult"].paper
+
+
+def test_curves_are_of_the_trainings_that_recorded_their_epochs(tmp_path: Path) -> None:
+    results = results_of(GAIN, 0.0)
+    plain = page_of(ClipBoundStudy(), results, tmp_path / "plain")
+    assert "figure 9" not in plain
+    name = "handwritten"
+    own = setting_of(VANILLA, GROUPS[name].paper)
+    curved = [
+        replace(result, measured={**result.measured, "by_epoch": [0.1 * result.seed, 0.5]})
+        if (result.group, result.setting) == (name, own) and result.seed > 1
+        else result
+        for result in results
+    ]
+    page = page_of(ClipBoundStudy(), curved, tmp_path / "curved")
+    assert "of the 2 seeds" in " ".join(page.split())
+    assert f"| epoch | {VANILLA} |" in page
+    assert "| 1 | 0.250 ±" in page
+    assert "| 2 | 0.500 ± 0.000 |" in page

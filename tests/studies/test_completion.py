@@ -38,6 +38,7 @@ from studies.model_completion.claims import (
     ended_after,
     with_sgd,
 )
+from studies.model_completion.normalised import BATCH_NORM, GROUP_NORM
 from studies.model_completion.study import ModelCompletionStudy
 from studies.results import UNDEFENDED, Results, TrialResult
 from studies.trials import Trial, run_trial, study_key
@@ -182,6 +183,41 @@ def test_a_training_that_ended_early_is_completed_on_its_frozen_extractor_alone(
     measured = run_trial(ModelCompletionStudy(), early, tmp_path / "work", Progress())["measured"]
     assert set(measured) == {"references", "honest", "norm", "spread"}
     assert set(measured["honest"]) == {FEW}
+
+
+@pytest.mark.usefixtures("hasty")
+def test_with_batch_normalisation_the_plain_attacker_is_measured_beside_the_standardised_one(
+    tiny: Trial, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(completion, "SUPERVISED", completion.FROZEN)
+    named = replace(tiny, group=BATCH_NORM.group)
+    measured = run_trial(ModelCompletionStudy(), named, tmp_path / "work", Progress())["measured"]
+    assert set(measured) == {"references", "honest", "norm", "spread", "after", "supervised", "plain"}
+    (plain,), (same,) = (measured[run][FEW].values() for run in ("plain", "supervised"))
+    assert measured["supervised"] == measured["honest"]
+    assert plain != same
+    assert 0.4 < plain <= 1  # chance is a third
+
+
+def test_the_page_judges_batch_normalisation_by_its_own_trainings(tmp_path: Path) -> None:
+    values = {
+        UNDEFENDED: training(0.95, 0.8, references={"left alone": 0.85}, norm=10.0),
+        dimip_setting(0.1): training(0.94, 0.11, norm=11.0),
+        dimip_setting(0.5): training(0.85, 0.1, norm=30.0),
+    }
+    for own in values.values():
+        own |= {"supervised": {FEW: {"a": 0.6}}, "plain": {FEW: {"a": 0.59}}}
+    normalised = [replace(result, group=BATCH_NORM.group) for result in made_up(values)]
+    page = page_of(ModelCompletionStudy(), [*made_up(as_in_the_paper()), *normalised], tmp_path / "both")
+    own = [line.split(" | ") for line in page.splitlines() if line.startswith("| batch norm")]
+    assert [line[-1].strip("* |") for line in own] == ["holds", "holds", "does not hold here", "holds"]
+    by_row = [replace(result, group=GROUP_NORM.group) for result in made_up(values)]
+    whole = page_of(ModelCompletionStudy(), [*made_up(as_in_the_paper()), *normalised, *by_row], tmp_path / "rows")
+    compared = [line for line in whole.splitlines() if "from batch norm than from group norm" in line]
+    assert len(compared) == len(values)
+    assert all("| 0.000 ± 0.000 more |" in line for line in compared)
+    alone_there = page_of(ModelCompletionStudy(), made_up(as_in_the_paper()), tmp_path / "one")
+    assert BATCH_NORM.group not in alone_there
 
 
 def test_the_size_of_an_embedding() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from cutlayer.jobs.execute import Progress
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
+from studies.claims import Verdict
 from studies.gradient_leakage.by_day import held_out_logits, measure_days
 from studies.gradient_leakage.days import TEST, Days
 from studies.gradient_leakage.study import GradientLeakageStudy
@@ -21,6 +23,7 @@ from studies.results import Results, TrialResult
 from studies.trials import Trial, run_trial
 
 ROWS = 1200
+KEYS = "gradient/norm", "gradient/direction"
 SHARES = {"14102105": 0.2, "14102223": 0.5, "14102300": 0.8}
 
 
@@ -105,11 +108,11 @@ def made(setting: str, tests: dict[tuple[int, str], float], leak: float = 0.8) -
             seed,
             0.7,
             1.0,
-            {"gradient/norm": {"auc": leak, "epoch": 1, "last": leak}},
+            {key: {"auc": leak, "epoch": 1, "last": leak} for key in KEYS},
             {},
             {
                 "days": {
-                    day: {"rows": 9, "positives": 3, "auc": auc, "deviation": 0.03, "leaks": {"gradient/norm": leak}}
+                    day: {"rows": 9, "positives": 3, "auc": auc, "deviation": 0.03, "leaks": dict.fromkeys(KEYS, leak)}
                     for (own, day), auc in tests.items()
                     if own == seed
                 }
@@ -140,3 +143,20 @@ def test_a_day_with_one_class_only_is_left_out() -> None:
     results = made("undefended", {(1, "a"): float("nan"), (1, "b"): 0.7, (2, "a"): 0.6, (2, "b"): 0.7})
     days = Days(Results(results), "by day", ("undefended",), ())
     assert days.values("undefended", TEST) == {(1, "b"): 0.7, (2, "a"): 0.6, (2, "b"): 0.7}
+
+
+def test_a_fall_holds_where_days_and_seeds_agree_and_only_the_norm_attack_is_the_reports() -> None:
+    """Ten days of three trainings are no thirty trainings: a fall that differs by seed is not settled by its days."""
+    base = {(seed, day): 0.7 for seed in (1, 2) for day in ("a", "b", "c")}
+    noisy = [replace(result, measured=_leaking(result, 0.75 - 0.1 * result.seed)) for result in made("noise", base)]
+    days = Days(Results([*made("undefended", base), *noisy]), "by day", ("undefended", "noise"), ("norm", "direction"))
+    norm, direction = days.claims(("undefended", "noise"), {})
+    assert norm.published
+    assert not direction.published
+    assert norm.verdict == Verdict.OPEN
+    assert "over the days" in norm.ours
+    assert "over the seeds" in norm.ours
+
+
+def _leaking(result: TrialResult, leak: float) -> dict[str, Any]:
+    return {"days": {day: {**own, "leaks": dict.fromkeys(KEYS, leak)} for day, own in result.measured["days"].items()}}

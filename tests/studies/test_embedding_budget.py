@@ -253,6 +253,10 @@ def test_too_few_seeds_resolve_nothing(seeds: int) -> None:
     assert set(verdicts_of(made_up(seeds=seeds), "Adult")) == wanted
 
 
+def test_no_claim_counts_as_a_papers() -> None:
+    assert not any(claim.published for claim in BudgetClaims(Results(made_up())).all())
+
+
 def test_shares_are_paired_by_seed_and_add_up_to_one() -> None:
     """Seeds differ by 0.1; the best width is not the one that claims are judged at."""
     changes = {("Adult", unprotected(16)): 1.0, judged("Adult", PCA.name): 0.3}

@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"
 ALL = [ForwardLeakageStudy, GradientLeakageStudy, LabelDPStudy]
 LEAKS = ("embedding/spectral", "gradient/norm", "gradient/direction", "gradient/hint", "gradient/spectral")
-LAYERS = ("publisher/layers.0", "publisher/layers.1", "advertiser/top.logits")
+LAYERS = ("publisher/layers.0", "publisher/layers.1", "advertiser/top.layers.0", "advertiser/top.logits")
 
 
 def tiny_job(seed: int, privacy: Mapping[str, object]) -> Job:

@@ -15,6 +15,8 @@ from cutlayer.results.number import decimals
 from cutlayer.tasks import Task
 
 REFRESH_ROWS = 16_384
+STEPS_PER_LINE = 100
+"""Steps between two lines of a log."""
 WIDE = 110
 """Columns of a terminal that shows everything."""
 
@@ -32,7 +34,7 @@ def progress_for(*, quiet: bool) -> Iterator[Stages]:
 
 
 class TerminalProgress(Stages):
-    """Shows a bar for each training on a terminal, a line for each epoch elsewhere.
+    """Shows a bar for each training on a terminal; elsewhere a line for every 100 steps and one for each epoch.
 
     Args:
         console: Standard error, so that standard output stays free for results.
@@ -52,6 +54,7 @@ class TerminalProgress(Stages):
         self.bar: TaskID | None = None
         self.name = ""
         self._rows = self._rows_shown = 0
+        self._epoch, self._step = -1, 0
         self._text = ""
 
     def __enter__(self) -> TerminalProgress:
@@ -66,6 +69,7 @@ class TerminalProgress(Stages):
         self._finish()
         self.name = name
         self._rows = self._rows_shown = 0
+        self._epoch, self._step = -1, 0
         self._text = ""
         self.bar = self.bars.add_task(name if self.wide or len(name) <= 16 else f"{name[:15]}…", total=None, text="")
 
@@ -76,8 +80,8 @@ class TerminalProgress(Stages):
         text = f"{buckets} of {total} buckets of ids aligned"
         if self.bar is not None:
             self.bars.update(self.bar, total=total, completed=buckets, text=text)
-        if total > 1 and not self.console.is_terminal:
-            self.console.print(f"{self.name}: {text}", soft_wrap=True, highlight=False)
+        if total > 1:
+            self._line(text)
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Give the bar its length, in rows."""
@@ -86,8 +90,15 @@ class TerminalProgress(Stages):
             self.bars.update(self.bar, total=epochs * len(training), completed=start * len(training))
 
     def stepped(self, epoch: int, rows: int, loss: float) -> None:
-        """Move the bar, a few times a second at most."""
+        """Move the bar, a few times a second at most, or write a line.
+
+        Steps are counted from the beginning of the epoch, or from that of a resume within it.
+        """
         self._rows += rows
+        self._step = self._step + 1 if epoch == self._epoch else 1
+        self._epoch = epoch
+        if self._step % STEPS_PER_LINE == 0:
+            self._line(f"epoch {epoch + 1}, step {self._step}: loss {decimals(loss)}")
         if self._rows - self._rows_shown >= REFRESH_ROWS:
             self._advance(self._text or f"loss {decimals(loss)}")
 
@@ -95,8 +106,12 @@ class TerminalProgress(Stages):
         """Show the epoch's metrics."""
         self._text = self._metrics(record)
         self._advance(self._text)
+        self._line(f"epoch {record.epoch + 1}: {self._text}")
+
+    def _line(self, text: str) -> None:
+        """Write a line where there is no terminal to show a bar on."""
         if not self.console.is_terminal:
-            self.console.print(f"{self.name}: epoch {record.epoch + 1}: {self._text}", soft_wrap=True, highlight=False)
+            self.console.print(f"{self.name}: {text}", soft_wrap=True, highlight=False)
 
     def _advance(self, text: str) -> None:
         if self.bar is not None:

@@ -36,7 +36,7 @@ class Inversion(FeatureAttack[Reconstruction]):
     and the kernel ridge regression, which does better with few known rows, is ours.
 
     Reference: He, Zhang and Lee, Model inversion attacks against collaborative inference (ACSAC 2019), section 5.2, the
-    inverse network; Mi et al. 2023 (arXiv 2308.02362), section 5, which attacks embeddings by it.
+    inverse network; Mi et al. 2023 (arXiv 2308.02362), section 4.3, which attacks embeddings by it.
     """
 
     name = "inversion"
