@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import sys
 import time
@@ -23,24 +24,37 @@ from tools.ports import free_port
 
 PATIENCE = 120.0
 forkserver = multiprocessing.get_context("forkserver")
-# Verbs import what they compute with when they run: what each forked party would else import again.
+# Verbs import what they compute with when they run: what each forked process would else import again, for two seconds.
 forkserver.set_forkserver_preload(
     [
+        "benchmarks.serving_load",
         "cutlayer.cli.progress",
         "cutlayer.cli.serve",
         "cutlayer.jobs.align",
+        "cutlayer.jobs.execute",
         "cutlayer.jobs.party",
         "cutlayer.jobs.preflight",
         "cutlayer.report.build",
         "cutlayer.report.html",
+        "cutlayer.report.junit",
+        "cutlayer.report.markdown",
+        "cutlayer.report.terminal",
         "cutlayer.serving.between",
         "cutlayer.serving.online.http",
         "cutlayer.serving.online.process",
         "cutlayer.serving.predict",
+        "grpc._channel",
+        "grpc._server",
         "optuna",
+        "pyarrow.pandas_compat",
+        "rbcl",
+        "tests.parties.runs",
         "torch._dynamo",  # the first optimiser of a process imports it, for a second and a half
     ]
 )
+# One process of a test run forks all others, also those of the benchmarks and tools, which name fewer modules: without
+# this, the last list that was set before it started would be taken, and that is a benchmark's.
+multiprocessing.forkserver.set_forkserver_preload = lambda *_, **__: None
 
 
 @dataclass(frozen=True)
