@@ -37,6 +37,7 @@ from benchmarks.other_defences import OtherDefences, other_defences
 from benchmarks.pairs import Comparison, compare
 from benchmarks.predict import PredictSpeeds, predict_speeds
 from benchmarks.psi import Intersections, intersections
+from benchmarks.rare_positives import RarePositives, rare_positives
 from benchmarks.row_memory import RowMemories, row_memory
 from benchmarks.scale import Scaling, scale_rows
 from benchmarks.scale_alignment import Intersections as Alignments
@@ -133,6 +134,10 @@ def _collusion(_table: str, _rows: int, repeats: int) -> Collusion:
     return collusion(repeats)
 
 
+def _rare_positives(_table: str, _rows: int, repeats: int) -> RarePositives:
+    return rare_positives(repeats)
+
+
 def _other_defences(_table: str, _rows: int, repeats: int) -> OtherDefences:
     return other_defences(repeats)
 
@@ -215,6 +220,7 @@ Result = (
     | AveragedNoise
     | Collusion
     | OtherDefences
+    | RarePositives
     | NoiseSpeeds
     | Overheads
     | PredictSpeeds
@@ -272,6 +278,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "label_defences": ("utility and leak over all epochs on Adult, --repeats seeds", _label_defences),
     "collusion": ("leak of labels to each passive party and to all together, --repeats seeds", _collusion),
     "averaged_noise": ("leak of gradients to attacks on the mean of all epochs, --repeats seeds", _averaged_noise),
+    "rare_positives": ("leak of gradients to attacks on sizes of messages, --repeats seeds", _rare_positives),
     "other_defences": ("leak under max_norm, ppdl, dimip and others, by task, --repeats seeds", _other_defences),
     "label_embeddings": ("utility and label leak of the forms of dcor on Adult", _label_embeddings),
     "feature_attacks": (

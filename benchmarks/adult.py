@@ -72,12 +72,13 @@ def trained(job: Job, key_name: str, observer: Progress) -> Trained:
         return train_together(job, RunFolder.create(folder / "run", resume=False), tables, keys, observer)
 
 
-def audited(job: Job, key_name: str) -> RunAudit:
+def audited(job: Job, key_name: str, tables: Mapping[str, Any] | None = None) -> RunAudit:
     """Train and audit a job of all parties here, of which nothing stays on disk.
 
     Args:
         job: The job.
         key_name: Name of the noise key.
+        tables: Data in memory, by party, in place of the files that the job names.
     """
     with scratch_keys(key_name) as (folder, keys):
-        return execute(job, folder / "run", Options(keys), Progress()).audit.runs[RunKind.THIS_RUN]
+        return execute(job, folder / "run", Options(keys, tables=tables or {}), Progress()).audit.runs[RunKind.THIS_RUN]

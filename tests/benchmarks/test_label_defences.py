@@ -10,6 +10,7 @@ from benchmarks import (
     label_embeddings,
     label_stages,
     other_defences,
+    rare_positives,
     release_attacks,
 )
 
@@ -83,3 +84,20 @@ def test_stretched_rows_are_read_by_co_training(monkeypatch):
     assert all(0.6 < part.added <= part.now for part in parties)
     assert all(part.unlabelled <= part.before <= part.now for part in parties)
     assert all(part.chance < 0.53 for part in parties)
+
+
+def test_sizes_of_messages_are_read_where_few_rows_are_positive(monkeypatch):
+    setting = rare_positives.Setting(rare_positives.ISO_NOISE, 32, 0.02)
+    monkeypatch.setattr(rare_positives, "EPOCHS", 3)
+    monkeypatch.setattr(rare_positives, "SETTINGS", {"iso_noise": setting})
+    parties = rare_positives.rare_positives(1).parties
+    assert [part.party for part in parties] == ["census_office", "employer"]
+    assert all(part.sizes > 0.8 for part in parties)
+    assert all(part.before > 0.5 and part.chance < 0.6 for part in parties)
+
+
+def test_positives_are_left_out_to_a_share():
+    table = rare_positives.thinned(0.02)
+    positive = sum(value == rare_positives.POSITIVE for value in table.column(rare_positives.LABEL).to_pylist())
+    assert round(positive / len(table), 4) == 0.02
+    assert len(rare_positives.thinned(0.24)) == 48_842

@@ -51,6 +51,18 @@ def test_messages_of_the_same_rows_are_recorded_in_every_epoch(tmp_path: Path) -
                 assert torch.equal(epoch.embeddings["telco"][index], gradient + 1)
 
 
+def test_sizes_are_those_of_all_rows_of_a_message(tmp_path: Path) -> None:
+    follower = Follower(tmp_path, torch.tensor([0, 5]), ALL)
+    sent = epoch_of(follower, 0, [torch.arange(4), torch.arange(4, 9)])
+    restored = Follower(tmp_path, follower.rows, ALL)
+    restored.load(0, follower.snapshot())
+    assert restored.close(0)
+    (epoch,) = read_followed(tmp_path)
+    batches = [torch.stack([sent[row] for row in rows]).double() for rows in (range(4), range(4, 9))]
+    expected = [float(batch.square().mean().sqrt()) for batch in batches]
+    assert epoch.sizes["telco"][:, 0].tolist() == pytest.approx([*expected, 0.0])  # nothing was sent in the third step
+
+
 def test_epochs_are_thinned_to_the_limit(tmp_path: Path) -> None:
     follower = Follower(tmp_path, torch.arange(12), Sampling(1, 12, 1, 40, limit=8000))
     written = []

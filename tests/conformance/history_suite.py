@@ -19,7 +19,7 @@ from cutlayer.audit.known_labels import by_variant, strongest
 from cutlayer.errors import NotApplicable
 from cutlayer.tasks import Task
 
-from .history_world import ROWS, WIDTH, World, regression, sparsified, undefended
+from .history_world import ROWS, WIDTH, World, crowded, regression, sparsified, undefended
 from .suite import last_bit_moved
 from .table import HistoryCase
 
@@ -165,8 +165,9 @@ HISTORY_CHECKS: tuple[Callable[[AttackClass, HistoryCase], None], ...] = (
 
 
 def _worlds(attack: AttackClass, case: HistoryCase) -> list[World]:
-    world = undefended if case.kept == 1 else partial(sparsified, kept=case.kept)
-    binary = [world(share) for share in (0.25, 0.75) if "binary" in attack.tasks]
+    world = crowded if case.crowded else undefended if case.kept == 1 else partial(sparsified, kept=case.kept)
+    shares = (0.1, 0.9) if case.crowded else (0.25, 0.75)
+    binary = [world(share) for share in shares if "binary" in attack.tasks]
     return (
         binary
         + [undefended(classes=3)] * ("multiclass" in attack.tasks)

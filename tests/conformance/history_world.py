@@ -49,7 +49,7 @@ class World:
         epochs = [
             replace(
                 epoch,
-                embeddings={PARTY: change(epoch.embeddings[PARTY], epoch.epoch, "embedding")},
+                embeddings={name: change(e, epoch.epoch, "embedding") for name, e in epoch.embeddings.items()},
                 gradients={PARTY: change(epoch.gradients[PARTY], epoch.epoch, "gradient")},
             )
             for epoch in self.view.epochs
@@ -101,6 +101,28 @@ def sparsified(share: float, kept: float) -> World:
         gradients = keep_top(residual[:, None] * weights / ROWS, round(kept * ROWS * WIDTH))
         epochs.append(replace(epoch, gradients={PARTY: gradients}))
     return replace(world, view=replace(world.view, epochs=epochs, _results={}))
+
+
+@cache
+def crowded(share: float) -> World:
+    """Noise 100 times as long as a batch's longest gradient hides each row, and not how many are of the rare class.
+
+    Batches have 8 rows, of which about one in the mean is of the rare class, in 8 epochs; the model knows the share.
+
+    Args:
+        share: Share of the positives, far from a half.
+    """
+    draw = torch.Generator().manual_seed(8)
+    truth = torch.rand(ROWS, generator=draw) < share
+    lengths = (share - truth.double()).abs() * (0.8 + 0.4 * torch.rand(ROWS, generator=draw))
+    batch, epochs = 8, []
+    for number in range(8):
+        steps = torch.arange(ROWS)[torch.randperm(ROWS, generator=draw)] % (ROWS // batch)
+        longest = lengths[steps.argsort(stable=True)].view(-1, batch).amax(dim=1)
+        gradients = 100.0 * longest[steps, None] * torch.randn(ROWS, WIDTH, generator=draw) / batch
+        epochs.append(FollowedEpoch(number, torch.arange(ROWS), steps, {}, {PARTY: gradients.float()}))
+    view = HistoryView(PARTY, Task("binary", ("0", "1")), epochs)
+    return World(view, truth, float(truth.double().mean()))
 
 
 @cache

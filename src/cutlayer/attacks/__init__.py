@@ -33,6 +33,7 @@ from cutlayer.attacks.label.history import HistoryAttack
 from cutlayer.attacks.label.joint_spectral import JointSpectral
 from cutlayer.attacks.label.mean_gradient import MeanGradient
 from cutlayer.attacks.label.mean_length import MeanLength
+from cutlayer.attacks.label.message_size import MessageSize
 from cutlayer.attacks.label.mixture import Mixture
 from cutlayer.attacks.label.norm import Norm
 from cutlayer.attacks.label.off_norm import OffNorm
@@ -71,6 +72,7 @@ __all__ = [
     "MeanGradient",
     "MeanLength",
     "Membership",
+    "MessageSize",
     "Mixture",
     "ModelCompletion",
     "Norm",
@@ -99,6 +101,7 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     Mixture,
     OffNorm,
     MeanLength,
+    MessageSize,
     Bilinear,
     AlignedMatch,
     Exploit,

@@ -14,6 +14,7 @@ from torch import Tensor
 from cutlayer.channel.transcript import ENTRY_BYTES, Sampling
 from cutlayer.durable import UnsyncedFile, make_folder
 from cutlayer.errors import DataError
+from cutlayer.kernels.message_sizes import message_sizes
 from cutlayer.row_arrays import computed
 from cutlayer.tensor_file import read_tensors, unsynced_tensors, write_tensors
 
@@ -35,6 +36,8 @@ class FollowedEpoch:
         steps: Step of each row's batch within the epoch, int64 (n,); `NO_STEP` for a row without messages.
         embeddings: Embeddings by passive party, float32 (n, width); zeros for a row without messages.
         gradients: Cut gradients by passive party, float32 (n, width); zeros for a row without messages.
+        sizes: `kernels.message_sizes` of the whole gradient of each step, with the rows that are not followed, by
+            passive party, float64 (steps, 2); zeros for a step without one. Empty in the files of earlier versions.
     """
 
     epoch: int
@@ -42,6 +45,7 @@ class FollowedEpoch:
     steps: Tensor
     embeddings: Mapping[str, Tensor] = field(default_factory=dict)
     gradients: Mapping[str, Tensor] = field(default_factory=dict)
+    sizes: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def draw_followed(training: Tensor, count: int, seed: int) -> Tensor:
@@ -103,12 +107,15 @@ class Follower:
                 torch.full((len(self.rows),), NO_STEP),
                 {name: self._empty(matrix) for name, matrix in embeddings.items()},
                 {name: self._empty(matrix) for name, matrix in gradients.items()},
+                {name: torch.zeros(self.sampling.steps_per_epoch, 2, dtype=torch.float64) for name in gradients},
             )
         followed, slots = self._followed(rows)
         self.current.steps[slots] = step
         for stored, sent in ((self.current.embeddings, embeddings), (self.current.gradients, gradients)):
             for name, matrix in sent.items():
                 stored[name][slots] = matrix.detach()[followed.to(matrix.device)].flatten(1).cpu()
+        for name, matrix in gradients.items():
+            self.current.sizes[name][step] = message_sizes(matrix.flatten(1))
         self._begun = self._written(epoch) if step + 1 == self.sampling.steps_per_epoch else None
         if self._begun is not None:
             self._begun.start()
@@ -152,11 +159,12 @@ class Follower:
 def _tensors(epoch: FollowedEpoch) -> dict[str, Tensor]:
     tensors = {"rows": epoch.rows, "steps": epoch.steps}
     tensors |= {f"embedding/{name}": matrix for name, matrix in epoch.embeddings.items()}
-    return tensors | {f"gradient/{name}": matrix for name, matrix in epoch.gradients.items()}
+    tensors |= {f"gradient/{name}": matrix for name, matrix in epoch.gradients.items()}
+    return tensors | {f"size/{name}": sizes for name, sizes in epoch.sizes.items()}
 
 
 def _epoch(number: int, tensors: Mapping[str, Tensor]) -> FollowedEpoch:
-    groups: dict[str, dict[str, Tensor]] = {"embedding": {}, "gradient": {}}
+    groups: dict[str, dict[str, Tensor]] = {"embedding": {}, "gradient": {}, "size": {}}
     for key, tensor in tensors.items():
         kind, _, name = key.partition("/")
         if name:
@@ -175,7 +183,7 @@ def read_followed(folder: Path) -> Iterator[FollowedEpoch]:
 
 def _nbytes(epoch: FollowedEpoch) -> int:
     """Upper bound on the size of the file of this epoch, in bytes."""
-    matrices = [epoch.rows, epoch.steps, *epoch.embeddings.values(), *epoch.gradients.values()]
+    matrices = [epoch.rows, epoch.steps, *epoch.embeddings.values(), *epoch.gradients.values(), *epoch.sizes.values()]
     return sum(matrix.nbytes + 2 * ENTRY_BYTES for matrix in matrices)
 
 

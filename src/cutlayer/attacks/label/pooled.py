@@ -19,7 +19,7 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
     scaled first so that a number of it has a variance of 1. Attacks on directions and lengths then weigh the parties
     equally, whatever the widths of their cuts and the sizes of their messages; and noise, which is most of a noisy
     message, has about the same size in every column. Rows without a message stay zero. A party without such a message
-    in an epoch has zeros there.
+    in an epoch has zeros there. The size of a step's messages is the parties' mean, each size over its own mean.
 
     Args:
         party: Name of the view.
@@ -39,6 +39,9 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
             epoch.steps,
             {party: _joined(epoch.embeddings, embeddings, epoch.steps)} if embeddings else {},
             {party: _joined(epoch.gradients, gradients, epoch.steps)} if gradients else {},
+            {party: _mean_size([epoch.sizes[name] for name in gradients if name in epoch.sizes])}
+            if epoch.sizes
+            else {},
         )
         for epoch in first.epochs
     ]
@@ -62,6 +65,12 @@ def _joined(sent: Mapping[str, Tensor], widths: Mapping[str, int], steps: Tensor
         for name, width in widths.items()
     ]
     return torch.cat(parts, dim=1)
+
+
+def _mean_size(sizes: Sequence[Tensor]) -> Tensor:
+    """Mean over the parties of the sizes of their messages (steps, 2), each party's of mean 1."""
+    tiny = torch.finfo(torch.float64).tiny
+    return torch.stack([size / size.mean(dim=0).clamp_min(tiny) for size in sizes]).mean(dim=0)
 
 
 def _scaled(matrix: Tensor, present: Tensor | None = None) -> Tensor:

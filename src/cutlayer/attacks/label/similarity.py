@@ -56,11 +56,12 @@ class Similarity(HistoryAttack):
             if set(labels[usable].tolist()) < set(labels.tolist()):
                 continue
             seen |= present
-            for name, scores in _by_class(matrix.float(), known[usable], labels[usable], classes, view.target).items():
-                sums[name] = sums.get(name, 0) + scores.double() * present[:, None]
+            scaled = _scaled(matrix, view.target)
+            by_variant = _by_class(scaled, known[usable], labels[usable], classes)
             if view.target is Target.GRADIENT and not binary:
-                along = _axes(matrix, known[usable], labels[usable], classes)
-                sums["axis"] = sums.get("axis", 0) + along * present[:, None]
+                by_variant["axis"] = _axes(scaled, known[usable], labels[usable], classes)
+            for name, scores in by_variant.items():
+                sums[name] = sums.get(name, 0) + scores.double() * present[:, None]
         if not sums:
             raise NotApplicable.expected("an epoch in which a known row of each class has a message", "none")
         unknown = seen & ~knowledge.known_among(view.rows)
@@ -68,22 +69,25 @@ class Similarity(HistoryAttack):
         return run_scores(view, values.pop("cosine"), unknown, **values)
 
 
+def _scaled(matrix: Tensor, target: Target) -> Tensor:
+    """A matrix (n, d) over its largest number, float32; an embedding is centred."""
+    low, high = matrix.aminmax()
+    scaled = matrix.float() / (max(float(high), -float(low)) or 1.0)
+    return scaled.sub_(scaled.mean(dim=0)) if target is Target.EMBEDDING else scaled
+
+
 def _axes(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Mean squared cosine with the known rows of each class, float64 (n, classes); `_ABSENT` without a known row."""
-    rows = matrix.double()
-    rows = functional.normalize(rows / (float(rows.abs().max()) or 1.0), dim=1)
-    squares = (rows @ rows[known].T).square()
-    scores = torch.full((len(rows), classes), _ABSENT, dtype=torch.float64)
+    """Mean squared cosine with the known rows of each class (n, classes); `_ABSENT` without a known row."""
+    unit = functional.normalize(matrix, dim=1)
+    squares = (unit @ unit[known].T).square()
+    scores = torch.full((len(unit), classes), _ABSENT)
     for code in set(labels.tolist()):
         scores[:, code] = squares[:, labels == code].mean(dim=1)
     return scores
 
 
-def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int, target: Target) -> dict[str, Tensor]:
+def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
     """Scores for each class (n, classes) by variant; a class without a known row scores lowest."""
-    low, high = matrix.aminmax()
-    matrix = matrix / (max(float(high), -float(low)) or 1.0)
-    matrix = matrix.sub_(matrix.mean(dim=0)) if target is Target.EMBEDDING else matrix
     unit = functional.normalize(matrix, dim=1)
     distance, centres = torch.full((len(matrix), classes), _ABSENT), torch.zeros(classes, matrix.shape[1])
     named = sorted(set(labels.tolist()))

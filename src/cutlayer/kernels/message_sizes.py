@@ -1,0 +1,41 @@
+"""How large a message is, as a whole and off the direction that most of it lies in."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+ROUNDS = 3
+"""Rounds of the power iteration; a gradient lies almost in one direction, and noise of its shape in few."""
+_ROUNDING = 1e-6
+"""Share of the squared size below which what is left of it is rounding to float32."""
+
+
+def message_sizes(message: Tensor) -> Tensor:
+    """Root mean square of the numbers of a message, and of what is left off its main direction.
+
+    The main direction comes from a power iteration that starts at the longest row, so it depends on no state.
+
+    Args:
+        message: float (n, d), finite, of any scale.
+
+    Returns:
+        float64 (2,) on the CPU; 0 for a message of zeros, and second where all is along the main direction.
+    """
+    rows = message.detach()
+    lengths = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) if rows.numel() else rows.new_zeros(0)
+    whole = float(torch.linalg.vector_norm(lengths))
+    if not whole:
+        return torch.zeros(2, dtype=torch.float64)
+    along = rows[int(lengths.argmax())]
+    for number in range(ROUNDS + 1):
+        # Both normalised, so that products of 1e-30 do not vanish.
+        along = along / float(torch.linalg.vector_norm(along, dtype=torch.float64))
+        projections = rows @ along
+        if number < ROUNDS:
+            along = (projections / float(torch.linalg.vector_norm(projections, dtype=torch.float64))) @ rows
+    share = 1.0 - (float(torch.linalg.vector_norm(projections, dtype=torch.float64)) / whole) ** 2
+    left = math.sqrt(share) if share > _ROUNDING else 0.0
+    return torch.tensor([1.0, left], dtype=torch.float64) * (whole / math.sqrt(rows.numel()))
