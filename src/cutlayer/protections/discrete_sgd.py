@@ -32,9 +32,9 @@ class DiscreteSGD(Protection[DiscreteSGDConfig]):
 
     Where it differs from the published code: that rounds to multiples of the part's length, which with an odd number of
     parts puts a level at 0 in place of the interval's ends, and does not clamp; and its interval is set by hand, where
-    the default here follows each message and is symmetric. The size of its levels is a number of the whole message,
-    which depends a little on how many of its rows are of the rare class. For levels plus Laplace noise, as in the grid
-    of the paper on departures, add `noisy_gradient`, which acts after this.
+    the default here follows each message and is symmetric. The size of its levels is then a number of the whole
+    message, which depends on how many of its rows are of the rarer class (`message_size`); a set `bound` does not. For
+    levels plus Laplace noise, as in the grid of the paper on departures, add `noisy_gradient`, which acts after this.
 
     Reference: Fu et al., Label inference attacks against vertical federated learning (USENIX Security 2022),
     possible defenses (DiscreteSGD), a variant of Bernstein et al., signSGD (arXiv 1802.04434).

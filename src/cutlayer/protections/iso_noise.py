@@ -34,7 +34,8 @@ class IsoNoise(Protection[IsoNoiseConfig]):
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
     section 5 (the isotropic Gaussian baseline).
 
-    Guarantee: none, empirical. The scale follows the data, and noise is spent on directions that reveal nothing.
+    Guarantee: none, empirical. The scale follows the data, and noise is spent on directions that reveal nothing. With a
+    few positives in a batch the size of a message tells how many there are, and over the epochs which (`message_size`).
     """
 
     name = "iso_noise"

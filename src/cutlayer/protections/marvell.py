@@ -140,6 +140,8 @@ class Marvell(Protection[MarvellConfig]):
 
     Guarantee: none, empirical. The shared form's divergence is a mean over the rows of a batch, so single rows may be
     exposed more; it is that of gradients for a given model, and what later models reveal of a label is not in it.
+    The covariance is that of the batch: with a few positives in it, the size of the whole message tells how many there
+    are, which is not in the divergence either (`message_size`).
     An attacker who knows p_i besides w(e_i) faces w(e_i) instead of 2 g_i, which is longer where p_i is near y_i. The
     paper's bound on a detector's error, 1/2 - sqrt(sumKL)/4, holds for one row of one batch whose classes are isotropic
     Gaussians.

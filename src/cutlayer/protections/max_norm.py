@@ -46,6 +46,7 @@ class MaxNorm(Protection[MaxNormConfig]):
     stretched less, and keep sign and length. How sent lengths change between epochs depends on the class too: a reader
     of some labels gets more (on the demo's job 0.69 without labels and 0.82 with half of them; 0.86 and 0.97 in the
     paper's form; `python -m benchmarks label_defences`), and so does one of the party's own columns (`co_training`).
+    With a few positives in a batch the length of its rows tells how many there are (`message_size`).
     """
 
     name = "max_norm"
