@@ -34,7 +34,7 @@ LARGE_VANILLA, LARGE_RESCALE = LARGE = tuple(f"{name}, C {LARGE_CLIP:g}" for nam
 INVERTED = (UNPROTECTED, VANILLA, FULL, PER_RUN, ONCE)
 """Settings that are attacked by inversion."""
 SHADOWED = (UNPROTECTED, FULL)
-"""Settings that are attacked by membership inference, as in the paper's table 1."""
+"""Settings that are attacked by membership inference; the paper's table 1 has `vanilla` too."""
 _RECORDED = 2**17
 Tables = dict[str, pa.Table]
 
