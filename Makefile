@@ -30,9 +30,10 @@ types: $(VENV)/installed-dev
 layers: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 
-# The longest files first, in the order of tests/conftest.py: not those with the most tests.
+# The longest files first, in the order of tests/conftest.py: not those with the most tests. A worker that crashes ends
+# the run, which fails and names the test: by default pytest-xdist replaces the worker, and then waits without end.
 unit: $(VENV)/installed-dev
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # The tests that failed last time, one at a time.
 failed: $(VENV)/installed-dev

@@ -84,6 +84,12 @@ def test_direction_leaves_out_batches_without_a_known_positive():
         direction.Direction()(view_of(first), Knowledge(known={99: 1}))
 
 
+@pytest.mark.parametrize("attack", [norm.Norm, spectral.Spectral])
+def test_gradients_that_are_all_zero_are_named_as_the_reason(attack):
+    with pytest.raises(NotApplicable, match="gradient messages that are finite and not all zero"):
+        attack()(view_of(torch.zeros(4, 2), torch.zeros(4, 2)), Knowledge(0.25))
+
+
 def test_direction_of_tiny_gradients_does_not_vanish():
     g = torch.tensor([[1.0, 0.0], [3.0, 4.0], [-2.0, 0.0]]) * 1e-30
     cosines = direction.guess(g, 0, torch.tensor([True, False, False])).values

@@ -9,7 +9,7 @@ import pytest
 
 from cutlayer.cli.app import _run
 from tests.cli.jobs import JOB as SMALL
-from tests.cli.jobs import Place, as_yaml, changed, write_tables
+from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, write_tables
 
 
 @pytest.fixture
@@ -18,6 +18,7 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("CUTLAYER_DEBUG", raising=False)
     monkeypatch.chdir(tmp_path)
+    audit_briefly(monkeypatch)
     return Place(tmp_path, capsys)
 
 
@@ -29,7 +30,9 @@ def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = {"parties.bank.audit": {"depth": "full"}}  # gates are tried on it
     job = changed(SMALL, {"parties.bank.privacy": {"max_norm": None}, "compare": ["undefended", "alone"], **whole})
     (folder / "job.yaml").write_text(as_yaml(job))
-    assert _run(["run", str(folder / "job.yaml"), "--json"]) == 0
+    with pytest.MonkeyPatch.context() as patched:
+        audit_briefly(patched)
+        assert _run(["run", str(folder / "job.yaml"), "--json"]) == 0
     return folder / "runs" / "job"
 
 

@@ -108,6 +108,7 @@ def audit_again(
     """
     job = _with_gate(with_attacks(load_job(folder.path / "job.yaml"), attacks), fail_above)
     summary, before = folder.summary, folder.audit
+    folder.history()  # which the report needs: damage shows before the attacks have taken their time
     runs = {}
     for label, audit in before.runs.items():
         auditor = _replayed(job, folder.of_run(label), summary.task.classes)

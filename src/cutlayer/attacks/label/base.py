@@ -127,11 +127,15 @@ class LabelAttack(Attack[LabelView, Scores], ABC):
     live: ClassVar[bool] = True
 
     def check(self, view: LabelView, knowledge: Knowledge) -> None:
-        """Raise `NotApplicable` if the task, the target or the knowledge does not fit."""
+        """Raise `NotApplicable` if the task, the target or the knowledge does not fit, or messages carry nothing."""
         self.check_task(view.task.kind)
         if view.target not in self.reads:
             raise NotApplicable.expected(f"{self.name} on {' or '.join(self.reads)}", view.target)
         super().check(view, knowledge)
+        # All cut gradients are zero where no hidden unit of the top model is active for any row.
+        if next(view.finite_steps(), None) is None:
+            zero = " and not all zero" if view.target is Target.GRADIENT else ""
+            raise NotApplicable.expected(f"{view.target} messages that are finite{zero} for {self.name}", "none")
 
     def finish(self, result: Scores) -> Scores:
         """Merge ties."""
