@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 
 from cutlayer.attacks import REGISTRY, FeatureAttack, HistoryAttack, left_out, resolve
 from cutlayer.audit.auditor import Auditor
@@ -79,12 +79,9 @@ def _with_history(
     """The audits with the attacks on the whole runs."""
     opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
     recorded = job.parties[job.active].audit.every != "never"
-    again = Run(job, folders[RunKind.THIS_RUN], origin=folder, classes=task.classes)
-    # In a thread beside the attacks, none of which waits for it, with files that it opens for itself. It leaves the
-    # process's random state and filters of warnings alone, which belong to the attacks.
-    with ThreadPoolExecutor(1) as beside:
-        own = beside.submit(own_columns, again).result if attacks and recorded else dict[str, OwnColumns]
-        return {label: audit_history(opened[label], label, audit, attacks, own) for label, audit in runs.items()}
+    # Once for all runs, and in this thread: trees of two threads at a time wait for each other busily.
+    own = cache(partial(own_columns, opened[RunKind.THIS_RUN])) if attacks and recorded else dict[str, OwnColumns]
+    return {label: audit_history(opened[label], label, audit, attacks, own) for label, audit in runs.items()}
 
 
 def audit_again(
