@@ -121,7 +121,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"leaks": [leak_result(rows=199, rows_recorded=400)]},
         {"leaks": [leak_result(rows=200, rows_recorded=400)]},
     ),
-    "CL102": ({"undefended": [leak_result(0.52)]}, {"undefended": [leak_result(0.56)]}),
+    "CL102": ({"undefended": [leak_result(0.52)]}, {"undefended": [leak_result(0.52), leak_result(0.56)]}),
     "CL104": ({"leaks": [leak_result(positives=49)]}, {"leaks": [leak_result(positives=50)]}),
     "CL105": ({"utility": (0.52, 0.49, 0.5)}, {"utility": (0.52, 0.501, 0.5)}),
     "CL106": ({"leaks": []}, {"leaks": [leak_result()]}),

@@ -107,8 +107,11 @@ def _idle(context: Context) -> Iterator[Occurrence]:
 
 def _powerless(context: Context) -> Iterator[Occurrence]:
     undefended = context.audit.runs.get(RunKind.UNDEFENDED)
-    for leak in undefended.leaks if undefended else ():
-        if leak.low is not None and leak.low <= 0.5:
+    leaks = undefended.leaks if undefended else ()
+    # An attack that fails where another reads the same message is no loss: the headline takes the strongest.
+    read = {(leak.party, leak.message) for leak in leaks if leak.low is None or leak.low > 0.5}
+    for leak in leaks:
+        if leak.low is not None and (leak.party, leak.message) not in read:
             yield Occurrence(
                 context.active,
                 f"{leak.label} is at chance even on the undefended baseline (leak {decimals(leak.leak)}, interval "
