@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -47,11 +47,9 @@ class BottomModel(PreciseModel, ABC):
 
     Attributes:
         width: columns of the embedding.
-        reentrant: Whether a call stores nothing in the model, so that threads may call it at the same time.
     """
 
     width: int
-    reentrant: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
@@ -67,13 +65,7 @@ class BottomModel(PreciseModel, ABC):
 
 
 class TopModel(PreciseModel, ABC):
-    """Maps all embeddings to the logits.
-
-    Attributes:
-        reentrant: As of `BottomModel`.
-    """
-
-    reentrant: ClassVar[bool] = False
+    """Maps all embeddings to the logits."""
 
     @abstractmethod
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,11 @@ class PreciseModel(nn.Module):
 
     Attributes:
         precision: `float32` leaves the computation as it is, to the bit.
+        reentrant: Whether a call stores nothing in the model, so that threads may call it at the same time.
     """
 
     precision: Precision = "float32"
+    reentrant: ClassVar[bool] = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model; its result is float32."""

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.config import TrainConfig
-from cutlayer.models import BottomModel, TopModel
+from cutlayer.models import BottomModel
+from cutlayer.models.precision import PreciseModel
 from cutlayer.parties.device import CPU
 from cutlayer.parties.groups import BatchColumns
 
@@ -119,7 +120,7 @@ class GroupThreads:
 
 def _may_share(model: nn.Module) -> bool:
     """Whether threads that call a model at the same time get what they would get one after another."""
-    if not isinstance(model, BottomModel | TopModel) or not model.reentrant:
+    if not isinstance(model, PreciseModel) or not model.reentrant:
         return False
     dropout = nn.modules.dropout._DropoutNd
     return not any(isinstance(module, dropout) and module.p > 0 for module in model.modules())
