@@ -121,6 +121,12 @@ def with_more_steps(job: Job) -> Job:
     return job.model_copy(update={"train": train})
 
 
+def with_linear_top(job: Job) -> Job:
+    """The same job with one linear layer above the cut."""
+    model = job.model.model_copy(update={"top": {"kind": "mlp", "hidden": ()}})
+    return job.model_copy(update={"model": model})
+
+
 def handwritten(data: Path) -> tuple[list[str], dict[str, pa.Table]]:
     """The six views of 2,000 digits: names of the parties, and a table for each; the first holds the labels."""
     content = loadmat(existing(data / "multiview" / "handwritten.mat"))

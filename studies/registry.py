@@ -20,6 +20,7 @@ from studies.gradient_leakage.study import GradientLeakageStudy
 from studies.label_dp.study import LabelDPStudy
 from studies.label_free.study import LabelFreeStudy
 from studies.model_completion.study import ModelCompletionStudy
+from studies.reasons.study import ReasonsStudy
 from studies.record import Record, write_page
 from studies.results import TrialResult
 from studies.trials import Scope, Study, run_trials
@@ -38,6 +39,7 @@ STUDIES: Mapping[str, type[Study]] = {
         ClipBoundStudy,
         AdaptiveAuditStudy,
         LabelFreeStudy,
+        ReasonsStudy,
     )
 }
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cutlayer.config import Job
-from studies.datasets import avazu, criteo, with_epochs, with_more_steps, with_positives
+from studies.datasets import avazu, criteo, with_epochs, with_linear_top, with_more_steps, with_positives
 from studies.forward_leakage.claims import ALPHA, MORE_STEPS, Forms
 from studies.forward_leakage.page import forward_page
 from studies.page import Page
@@ -77,8 +76,8 @@ class ForwardLeakageStudy(Study):
         for seed in range(1, seeds + 1):
             for setting, privacy in _criteo_settings().items():
                 yield Trial("Criteo", setting, seed, criteo(data, seed, privacy, ATTACKS))
-            for setting, privacy in {UNDEFENDED: {}, **_dcor(COST_ALPHAS, BEST)}.items():
-                job = _with_linear_top(criteo(data, seed, privacy, ATTACKS))
+            for setting, privacy in {UNDEFENDED: {}, **dcor_settings(COST_ALPHAS, BEST)}.items():
+                job = with_linear_top(criteo(data, seed, privacy, ATTACKS))
                 yield Trial("Criteo, 1 top layer", setting, seed, job)
             for setting, privacy in _steps_settings().items():
                 yield Trial(MORE_STEPS, setting, seed, with_more_steps(criteo(data, seed, privacy, ATTACKS)))
@@ -112,37 +111,38 @@ def dcor_setting(alpha: float, form: Mapping[str, Any]) -> str:
     return f"dcor alpha {alpha:g}, {form_name(form)}"
 
 
-def _dcor(alphas: Sequence[float], form: Mapping[str, Any]) -> dict[str, Privacy]:
+def dcor_settings(alphas: Sequence[float], form: Mapping[str, Any] = BEST) -> dict[str, Privacy]:
+    """Protections of one form of the term, by the setting's name.
+
+    Args:
+        alphas: Weights of the term.
+        form: Options that differ from the paper's.
+    """
     return {dcor_setting(alpha, form): {"dcor": {"alpha": alpha, **PAPER_FORM, **form}} for alpha in alphas}
 
 
 def _pair() -> dict[str, Privacy]:
-    return {UNDEFENDED: {}, **_dcor((ALPHA,), BEST)}
+    return {UNDEFENDED: {}, **dcor_settings((ALPHA,), BEST)}
 
 
 def _steps_settings() -> dict[str, Privacy]:
-    paper = _dcor((*STEPS_PAPER_ALPHAS, *STEPS_ALPHAS), {})
-    return {UNDEFENDED: {}, **_dcor(STEPS_ALPHAS, BEST), **paper}
+    paper = dcor_settings((*STEPS_PAPER_ALPHAS, *STEPS_ALPHAS), {})
+    return {UNDEFENDED: {}, **dcor_settings(STEPS_ALPHAS, BEST), **paper}
 
 
 def _criteo_settings() -> dict[str, Privacy]:
     marvell: dict[str, Privacy] = {f"marvell s {s:g}": {"marvell": {"s": s, "form": "paper"}} for s in SCALES}
     label_dp = {f"label_dp eps {eps:g}": {"label_dp": {"eps": eps, "correction": "none"}} for eps in EPS}
-    forms = {name: privacy for form in FORMS for name, privacy in _dcor((ALPHA,), form).items()}
-    best, paper = _dcor(ALPHAS, BEST), _dcor(PAIRED_ALPHAS, {})
+    forms = {name: privacy for form in FORMS for name, privacy in dcor_settings((ALPHA,), form).items()}
+    best, paper = dcor_settings(ALPHAS, BEST), dcor_settings(PAIRED_ALPHAS, {})
     combined = {
         f"{name} + {defence}": {**term, **privacy}
         for defence, privacy in {**marvell, **label_dp}.items()
         if defence in ("marvell s 8", "label_dp eps 2")
-        for name, term in _dcor(PAIRED_ALPHAS, BEST).items()
+        for name, term in dcor_settings(PAIRED_ALPHAS, BEST).items()
     }
-    cost = _dcor(COST_ALPHAS, BEST)
+    cost = dcor_settings(COST_ALPHAS, BEST)
     return {UNDEFENDED: {}, **marvell, **label_dp, **best, **paper, **forms, **combined, **cost}
-
-
-def _with_linear_top(job: Job) -> Job:
-    model = job.model.model_copy(update={"top": {"kind": "mlp", "hidden": ()}})
-    return job.model_copy(update={"model": model})
 
 
 def _forms() -> Forms:

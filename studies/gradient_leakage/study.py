@@ -63,6 +63,10 @@ class GradientLeakageStudy(Study):
         return gradient_page(results)
 
 
+def noise_settings() -> dict[str, Mapping[str, Any]]:
+    """Protections of Marvell's noise, by the setting's name."""
+    return {f"sum_kl {target:g}": {"marvell": {"sum_kl": target, **PAPER_FORM}} for target in SUM_KL}
+
+
 def _settings() -> dict[str, Mapping[str, Any]]:
-    noise = {f"sum_kl {target:g}": {"marvell": {"sum_kl": target, **PAPER_FORM}} for target in SUM_KL}
-    return {UNDEFENDED: {}, **noise, "max_norm": {"max_norm": PAPER_FORM}}
+    return {UNDEFENDED: {}, **noise_settings(), "max_norm": {"max_norm": PAPER_FORM}}

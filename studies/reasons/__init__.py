@@ -1,0 +1,1 @@
+"""Controls that test the reasons for which published claims do not hold in the other studies."""

@@ -1,0 +1,99 @@
+"""What each control says of the claim that does not hold without it."""
+
+from __future__ import annotations
+
+from studies.claims import Claim, Verdict, above, all_hold, any_holds, below, within
+from studies.forward_leakage.claims import COST, CUT, HIDDEN
+from studies.forward_leakage.study import BEST, dcor_setting
+from studies.gradient_leakage.claims import LOSSES
+from studies.model_completion.attacks import FEW
+from studies.model_completion.claims import CLOSE, DIMIP_GAIN, completed, dimip_setting, margin, remaining_gain
+from studies.reasons.settings import ALPHAS, HALVES, HELD_OUT, LAMS, SHALLOW, STEPS
+from studies.results import UNDEFENDED, Results, formatted, measured, metric
+
+BOUND = 0.01
+"""Distance above the AUC of the model at which a leak no longer counts as bounded by it."""
+CHANCE = 0.1
+
+
+def held_out_claims(results: Results) -> list[Claim]:
+    """The leak is bounded by the AUC of the model on the same rows, held out or trained on."""
+    claims = []
+    for part, rows in (("test", "held-out rows"), ("train", "training rows")):
+        for group in HELD_OUT:
+            own = (group, UNDEFENDED)
+            beyond = results.difference(own, own, measured(f"{part}_leak"), measured(f"{part}_auc"))
+            text = f"{group}, {rows}: the leak is at most {BOUND:g} above the AUC of the model on the same rows"
+            claims.append(_own(text, "section 6.2", f"{formatted(beyond)} above", below(beyond, BOUND)))
+    return claims
+
+
+def steps_claims(results: Results) -> list[Claim]:
+    """Table 2 of Sun et al. 2022 with ten times the steps."""
+    own = (STEPS, dcor_setting(ALPHAS[0], BEST))
+    cut, lost = results.mean(own, CUT), results.loss(own)
+    prefix = f"{STEPS}: dCor at alpha {ALPHAS[0]:g}"
+    return [
+        _own(f"{prefix} brings the cut leak below {HIDDEN:g} (table 2)", "0.5089", formatted(cut), below(cut, HIDDEN)),
+        _own(f"{prefix} costs less than {COST:g} of test AUC (table 2)", "0.0030", formatted(lost), below(lost, COST)),
+    ]
+
+
+def noise_claims(results: Results) -> list[Claim]:
+    """The costs of Marvell's noise in ByteDance's report with ten times the steps."""
+    claims = []
+    for setting in ("sum_kl 0.16", "sum_kl 0.01"):
+        lost, paper = results.loss((STEPS, setting)), LOSSES[setting]
+        text = f"{STEPS}: {setting} costs {paper:g} of test AUC, within 0.01"
+        claims.append(_own(text, f"{paper:g}", formatted(lost), within(lost, paper, 0.01)))
+    lost = results.loss((STEPS, "sum_kl 0.16"))
+    text = f"{STEPS}: sum_kl 0.16 costs less than 0.02 of test AUC"
+    return [*claims, _own(text, "under 0.02", formatted(lost), below(lost, 0.02))]
+
+
+def depth_claims(results: Results) -> list[Claim]:
+    """Table 1 of Sun et al. 2022 at weights where the term may cost."""
+    claims = []
+    for alpha in ALPHAS:
+        setting = dcor_setting(alpha, BEST)
+        lost = results.loss((SHALLOW, setting))
+        saved = results.difference((STEPS, setting), (SHALLOW, setting), metric)
+        costs = f"{SHALLOW}: alpha {alpha:g} costs more than {COST:g} of test AUC"
+        less = f"{STEPS}: three top layers lose less test AUC than one at alpha {alpha:g}"
+        claims += [
+            _own(costs, "table 1", f"{formatted(lost)} lost", above(lost, COST)),
+            _own(less, "table 1", formatted(saved), above(saved, 0.0)),
+        ]
+    return claims
+
+
+def attacker_claims(results: Results) -> list[Claim]:
+    """Whether DIMIP hides from the heads of the paper what standardised columns still show."""
+    group, base = HALVES.group, (HALVES.group, UNDEFENDED)
+    stronger = results.difference(base, base, completed("supervised", FEW), completed("plain", FEW))
+    parts, found = [], []
+    for lam in LAMS:
+        own = (group, dimip_setting(lam))
+        reached, left = results.mean(own, completed("plain", FEW)), margin(results, own, DIMIP_GAIN)
+        parts.append(all_hold((below(reached, CHANCE + CLOSE), above(left, 0.0))))
+        share = remaining_gain(results, own)
+        found.append(f"{formatted(reached)} at {'–' if share is None else f'{share:.0%}'} ({lam:g})")
+    lams = ", ".join(f"{lam:g}" for lam in LAMS)
+    text = (
+        f"{group}, columns as they are: one of lambda {lams} brings completion with few labels within {CLOSE:g} of "
+        f"chance and keeps {DIMIP_GAIN:.0%} of what the passive party adds to the accuracy"
+    )
+    return [
+        _own(
+            f"{group}, undefended: standardised columns help completion by more than 0.05",
+            "–",
+            f"{formatted(stronger)} more",
+            above(stronger, 0.05),
+        ),
+        _own(text, "0.10 at 74% to 83%", "; ".join(found), any_holds(parts)),
+    ]
+
+
+def _own(text: str, paper: str, ours: str, verdict: Verdict) -> Claim:
+    """A claim of a paper in a set-up that is not the paper's counts as ours."""
+    return Claim(text, paper, ours, verdict, own=True)

@@ -1,0 +1,44 @@
+"""The spectral attack on embeddings of rows that the model was not trained on, beside as many that it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from cutlayer.attacks.label.spectral import guess
+from cutlayer.audit.leak import folded
+from cutlayer.config import Job
+from cutlayer.data.streams import Stream
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.trained import Run
+
+
+def held_out_values(job: Job, folder: RunFolder) -> dict[str, float]:
+    """Leak of the embedding and AUC of the model, by the weights that the run ended with.
+
+    Args:
+        job: Job of the run, binary, of two parties; the active one has no columns.
+        folder: Run folder.
+
+    Returns:
+        `test_leak` and `test_auc` on the test rows, as one batch; `train_leak` and `train_auc` on as many training
+        rows, drawn at random. Leaks are max(AUC, 1 - AUC).
+    """
+    run = Run(job, folder)
+    (party,) = job.passives
+    bottom, store = run.bottom(party), run.stores[party]
+    top = run.top({party: bottom.width})
+    draw = np.random.default_rng([job.train.seed, Stream.DIAGNOSTICS])
+    training = torch.from_numpy(draw.permutation(run.training.numpy())[: len(run.reported)])
+    values = {}
+    for part, rows in (("test", run.reported), ("train", training)):
+        with torch.no_grad():
+            embeddings: Tensor = bottom(*store.gather(rows))
+            logits: Tensor = top({party: embeddings})
+        actual = run.actual[rows].numpy()
+        scores = guess(embeddings, run.class_shares[1]).values
+        values[f"{part}_leak"] = folded(float(roc_auc_score(actual, scores.numpy())))
+        values[f"{part}_auc"] = float(roc_auc_score(actual, logits.flatten().numpy()))
+    return values

@@ -1,0 +1,88 @@
+"""Groups and settings of the study of reasons: the jobs of other studies, each with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cutlayer.config import Job, validated
+from studies.datasets import avazu, criteo, with_epochs, with_linear_top, with_more_steps, with_positives
+from studies.forward_leakage.study import BALANCED_EPOCHS, SHARES, dcor_settings
+from studies.gradient_leakage.study import noise_settings
+from studies.image_halves import ImageHalves
+from studies.model_completion.claims import dimip_setting
+from studies.model_completion.study import IMAGES
+from studies.results import UNDEFENDED
+from studies.trials import Trial
+
+HALVES: ImageHalves = IMAGES[0]
+"""Halves of MNIST as in the study of model completion."""
+BALANCED = SHARES[-1]
+HELD_OUT = ("Avazu", "Criteo", f"Criteo, {BALANCED:.0%} positives")
+"""Groups whose embeddings of held-out rows are attacked too."""
+STEPS, SHALLOW = "Avazu, batch 512", "Avazu, batch 512, 1 top layer"
+"""Groups with ten times the optimiser steps."""
+STEPS_BATCH, STEPS_EPOCHS = 512, 19
+"""Some 1,670 steps, where batch 4096 and 12 epochs make 132."""
+ALPHAS = (0.03, 0.1)
+"""Weights of distance correlation with these steps: that of table 2, and one that costs more."""
+NOISE = ("sum_kl 0.16", "sum_kl 0.01")
+LAMS = (0.01, 0.03, 0.3)
+"""Weights of DIMIP at which the completed models of the study of model completion get less."""
+SPECTRAL = ("spectral",)
+Privacy = Mapping[str, Any]
+
+
+def trials_of(data: Path, seeds: int) -> Iterator[Trial]:
+    """All trainings of the study, the seeds outermost.
+
+    Args:
+        data: Folder of data sets.
+        seeds: Number of seeds.
+    """
+    tables = HALVES.tables(data)
+    for seed in range(1, seeds + 1):
+        yield from _held_out(data, seed)
+        for group, settings in more_steps().items():
+            for setting, privacy in settings.items():
+                job = _recording(with_steps(avazu(data, seed, privacy, SPECTRAL)), layers=False)
+                yield Trial(group, setting, seed, with_linear_top(job) if group == SHALLOW else job)
+        for setting, privacy in completion().items():
+            compare = ("alone",) if setting == UNDEFENDED else ()
+            yield Trial(HALVES.group, setting, seed, HALVES.job(seed, privacy, compare=compare, keep="last"), tables)
+
+
+def _held_out(data: Path, seed: int) -> Iterator[Trial]:
+    """Undefended trainings of the study of embeddings, without its audit: the attack is repeated on their models."""
+    whole = criteo(data, seed, {}, ())
+    balanced = _recording(with_epochs(whole, BALANCED_EPOCHS), every="never")
+    yield Trial("Avazu", UNDEFENDED, seed, _recording(avazu(data, seed, {}, ()), every="never"))
+    yield Trial("Criteo", UNDEFENDED, seed, _recording(whole, every="never"))
+    yield Trial(HELD_OUT[2], UNDEFENDED, seed, balanced, with_positives(whole, BALANCED, seed))
+
+
+def _recording(job: Job, **audit: object) -> Job:
+    """The job with other keys of the active party's audit."""
+    raw = job.model_dump()
+    raw["parties"][job.active]["audit"] |= audit
+    return validated(Job, raw, "study")
+
+
+def more_steps() -> dict[str, dict[str, Privacy]]:
+    """Settings of the groups with more steps."""
+    noise = noise_settings()
+    term = dcor_settings(ALPHAS)
+    return {STEPS: {UNDEFENDED: {}, **{name: noise[name] for name in NOISE}, **term}, SHALLOW: {UNDEFENDED: {}, **term}}
+
+
+def completion() -> dict[str, Privacy]:
+    """Settings whose models are completed by the plain attacker too."""
+    return {UNDEFENDED: {}, **{dimip_setting(lam): {"dimip": {"lam": lam}} for lam in LAMS}}
+
+
+def with_steps(job: Job) -> Job:
+    """A job of Avazu with ten times the steps, at Adam 1e-4."""
+    update = {"epochs": STEPS_EPOCHS, "batch_size": STEPS_BATCH}
+    more = with_more_steps(job)
+    return more.model_copy(update={"train": more.train.model_copy(update=update)})

@@ -1,0 +1,45 @@
+"""Reasons tested: controls for claims of the papers that do not hold in the other studies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cutlayer.training.folder import RunFolder
+from studies.model_completion.attacks import CompletedModels
+from studies.page import Page
+from studies.reasons.held_out import held_out_values
+from studies.reasons.page import reasons_page
+from studies.reasons.settings import HALVES, HELD_OUT, STEPS_BATCH, STEPS_EPOCHS, trials_of
+from studies.results import Results
+from studies.trials import Study, Trial
+
+
+class ReasonsStudy(Study):
+    """Trainings of the other studies, each with one thing changed that may be why a claim does not hold."""
+
+    name = "reasons"
+    title = "Reasons tested for claims that do not hold"
+    source = "the papers of the studies that each section names"
+    advice = "PLACEHOLDER"
+    settings = (
+        "Each section takes trainings of another study and changes one thing, which may be the reason. Data, networks "
+        "and schedules are otherwise those of the study that it names. With more steps: Avazu at batch "
+        f"{STEPS_BATCH}, {STEPS_EPOCHS} epochs and Adam 1e-4, some 1,670 steps in place of 132. The numbers of seeds "
+        "were fixed before the trainings."
+    )
+
+    def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
+        """All controls; the seeds outermost."""
+        return trials_of(data, seeds)
+
+    def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
+        """Leaks of held-out rows, or completions by the published attacker and by the plain one."""
+        if trial.group == HALVES.group:
+            return CompletedModels(trial, folder).few_alone()
+        return held_out_values(trial.job, folder) if trial.group in HELD_OUT else {}
+
+    def page(self, results: Results) -> Page:
+        """A section for each reason: the claim, the control, and whether it makes the claim hold."""
+        return reasons_page(results)
