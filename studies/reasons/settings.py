@@ -46,7 +46,8 @@ def trials_of(data: Path, seeds: int) -> Iterator[Trial]:
         yield from _held_out(data, seed)
         for group, settings in more_steps().items():
             for setting, privacy in settings.items():
-                job = _recording(with_steps(avazu(data, seed, privacy, SPECTRAL)), layers=False)
+                attacked = {"layers": False} if "dcor" in privacy else {"every": "never"}
+                job = _recording(with_steps(avazu(data, seed, privacy, SPECTRAL)), **attacked)
                 yield Trial(group, setting, seed, with_linear_top(job) if group == SHALLOW else job)
         for setting, privacy in completion().items():
             compare = ("alone",) if setting == UNDEFENDED else ()
