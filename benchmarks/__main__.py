@@ -44,6 +44,7 @@ from benchmarks.scale_alignment import Intersections as Alignments
 from benchmarks.scale_alignment import scale_alignment
 from benchmarks.serving import ServingSpeeds, serving
 from benchmarks.serving_kills import Kills, serving_kills
+from benchmarks.single_methods import SingleMethods, single_methods
 from benchmarks.two_processes import TwoProcesses, two_processes
 from benchmarks.wire import RoundTrips, wire
 
@@ -150,6 +151,10 @@ def _feature_attacks(_table: str, _rows: int, repeats: int) -> FeatureAttacksRes
     return feature_attacks(repeats)
 
 
+def _single_methods(_table: str, _rows: int, repeats: int) -> SingleMethods:
+    return single_methods(repeats)
+
+
 def _label_stages(_table: str, _rows: int, repeats: int) -> LabelStagesResult:
     return label_stages(repeats)
 
@@ -228,6 +233,7 @@ Result = (
     | RowMemories
     | Scaling
     | ServingSpeeds
+    | SingleMethods
     | StepCosts
     | TwoProcesses
 )
@@ -284,6 +290,10 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "feature_attacks": (
         "columns that attacks recover on Adult and Criteo, --repeats seeds",
         _feature_attacks,
+    ),
+    "single_methods": (
+        "nopeek, exploit, lira and laser on Adult, --repeats seeds",
+        _single_methods,
     ),
     "label_stages": ("label_dp in one stage and in two on Adult, --repeats seeds", _label_stages),
     "serving": ("answers/s of three processes, against a forward pass; kill -9 under load; goal 0.5", _serving),

@@ -23,7 +23,7 @@ LAST, MEAN, ONLY = "last release", "mean of all releases", "only release"
 NEAR, NEAR_R2, NORMAL, ROOM = 0.01, 0.05, 0.05, 0.9
 """Differences that count as the same accuracy and the same R2; maximum Kolmogorov-Smirnov distance that counts as
 normal; share of the sensitivity below which there is room."""
-PROTECTED = 0.55
+PROTECTED = 0.5523
 """Maximum accuracy of the attack on protected embeddings in the paper's table 1."""
 PAPER: Mapping[str, Mapping[str, float]] = {
     "Adult": {VANILLA: 0.7716, RESCALE: 0.7902, ADJUST: 0.7770, FULL: 0.7931},
@@ -125,7 +125,7 @@ class _Judge:
         fewer = f"under `{FULL}` with accuracy below {PROTECTED:g}"
         return [
             Claim(members, paper, formatted(unprotected), above(unprotected, 0.5)),
-            Claim(fewer, "0.51 to 0.55", formatted(protected), below(protected, PROTECTED)),
+            Claim(fewer, "at most 0.5523", formatted(protected), below(protected, PROTECTED)),
         ]
 
     def per_run(self) -> Claim:
