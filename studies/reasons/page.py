@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from studies.forward_leakage.claims import CUT
+from studies.forward_leakage.study import BEST, dcor_setting
 from studies.model_completion.attacks import FEW
 from studies.model_completion.claims import alone, completed
-from studies.page import Block, ClaimsTable, Page, Section, Table, table
+from studies.page import ClaimsTable, Page, Section, Table, table
 from studies.reasons.claims import attacker_claims, depth_claims, held_out_claims, noise_claims, steps_claims
-from studies.reasons.settings import HALVES, HELD_OUT, SHALLOW, STEPS
+from studies.reasons.settings import ALPHAS, HALVES, HELD_OUT, NOISE, SHALLOW, STEPS
 from studies.results import UNDEFENDED, Results, formatted, leak, measured, metric
 
 _HELD_OUT = (
@@ -72,60 +73,68 @@ _ELSEWHERE = Table(
 
 
 def reasons_page(results: Results) -> Page:
-    """A section for each reason, then those that were tested elsewhere."""
-    base = (HALVES.group, UNDEFENDED)
-    rows = {f"{group}": (group, UNDEFENDED) for group in HELD_OUT if results.settings(group)}
+    """A section for each reason that was tested, then the reasons of other studies and what was not tested."""
+    sections = [_held_out(results)]
+    if any(name in results.settings(STEPS) for name in NOISE):
+        sections.append(_noise(results))
+    if dcor_setting(ALPHAS[0], BEST) in results.settings(STEPS):
+        sections.append(_term(results))
+    if results.settings(SHALLOW):
+        sections.append(_depth(results))
+    if results.settings(HALVES.group):
+        sections.append(_attacker(results))
+    return Page((*sections, Section("Reasons tested in other studies, and not tested", (_ELSEWHERE,))))
+
+
+def _held_out(results: Results) -> Section:
+    rows = {group: (group, UNDEFENDED) for group in HELD_OUT if results.settings(group)}
     columns = {
         "AUC, test rows": measured("test_auc"),
         "leak, test rows": measured("test_leak"),
         "AUC, training rows": measured("train_auc"),
         "leak, training rows": measured("train_leak"),
     }
-    completions = {
+    claims = ClaimsTable(tuple(held_out_claims(results)))
+    values = [table("rows of", rows, results.columns(columns))] if rows else []  # without results the claims say so
+    return Section("The leak is above the test AUC", (_HELD_OUT, claims, *values))
+
+
+def _noise(results: Results) -> Section:
+    columns = {"test AUC": results.column(metric), "lost (paired)": results.loss_column()}
+    rows = results.conditions(STEPS, (UNDEFENDED, *NOISE))
+    claims = ClaimsTable(tuple(noise_claims(results)))
+    return Section("The costs of Marvell's noise", (_NOISE, claims, table("defence", rows, columns)))
+
+
+def _term(results: Results) -> Section:
+    claims = ClaimsTable(tuple(steps_claims(results)))
+    return Section("Distance correlation on Avazu", (_STEPS, claims, _leaks(results, STEPS)))
+
+
+def _depth(results: Results) -> Section:
+    claims = ClaimsTable(tuple(depth_claims(results)))
+    return Section("One and three top layers", (_DEPTH, claims, _leaks(results, SHALLOW)))
+
+
+def _attacker(results: Results) -> Section:
+    columns = {
         "model": metric,
         "standardised": completed("supervised", FEW),
         "as they are": completed("plain", FEW),
         "norm": measured("norm"),
         "spread": measured("spread"),
     }
-    end = f"The active party alone: {formatted(results.mean(base, alone))}."
-    return Page(
-        (
-            Section(
-                "The leak is above the test AUC",
-                (_HELD_OUT, ClaimsTable(tuple(held_out_claims(results))), table("", rows, results.columns(columns))),
-            ),
-            Section(
-                "Distance correlation on Avazu",
-                (_STEPS, ClaimsTable(tuple(steps_claims(results))), _steps(results, STEPS)),
-            ),
-            Section("The costs of Marvell's noise", (_NOISE, ClaimsTable(tuple(noise_claims(results))))),
-            Section(
-                "One and three top layers",
-                (_DEPTH, ClaimsTable(tuple(depth_claims(results))), _steps(results, SHALLOW)),
-            ),
-            Section(
-                "The attacker of completion",
-                (
-                    _ATTACKER,
-                    ClaimsTable(tuple(attacker_claims(results))),
-                    end,
-                    table("defence", results.conditions(HALVES.group), results.columns(completions)),
-                ),
-            ),
-            Section("Reasons tested in other studies, and not tested", (_ELSEWHERE,)),
-        )
-    )
+    end = f"The active party alone: {formatted(results.mean((HALVES.group, UNDEFENDED), alone))}."
+    rows = table("defence", results.conditions(HALVES.group), results.columns(columns))
+    return Section("The attacker of completion", (_ATTACKER, ClaimsTable(tuple(attacker_claims(results))), end, rows))
 
 
-def _steps(results: Results, group: str) -> Block:
-    leaks = {
-        "cut leak": CUT,
-        "gradient leak": leak("gradient/spectral"),
-    }
+def _leaks(results: Results, group: str) -> Table:
+    """The undefended training and those with the term."""
     columns = {
         "test AUC": results.column(metric),
         "lost (paired)": results.loss_column(),
-        **results.columns(leaks),
+        **results.columns({"cut leak": CUT, "gradient leak": leak("gradient/spectral")}),
     }
-    return table("defence", results.conditions(group), columns)
+    terms = (UNDEFENDED, *(dcor_setting(alpha, BEST) for alpha in ALPHAS))
+    return table("defence", results.conditions(group, terms), columns)

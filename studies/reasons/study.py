@@ -22,7 +22,10 @@ class ReasonsStudy(Study):
     name = "reasons"
     title = "Reasons tested for claims that do not hold"
     source = "the papers of the studies that each section names"
-    advice = "PLACEHOLDER"
+    advice = (
+        "A reason that was tested says under which conditions to expect what a paper claims. Each section names the "
+        "claim, the suspected reason and the control; whether the control makes the claim hold is judged like a claim."
+    )
     settings = (
         "Each section takes trainings of another study and changes one thing, which may be the reason. Data, networks "
         "and schedules are otherwise those of the study that it names. With more steps: Avazu at batch "
