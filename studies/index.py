@@ -48,7 +48,8 @@ def write_index(folder: Path) -> Path:
         "## What none of the papers says",
         "\n".join(_BEYOND),
         "## Published claims that do not hold here",
-        "With these data and settings; each page says how they differ from the paper's.",
+        "With these data and settings; each page says how they differ from the paper's. [Which of the reasons were "
+        "tested](reasons.md), and what the controls show.",
         _failing(judged).markdown(),
     )
     path = folder / "index.md"

@@ -8,8 +8,8 @@ from studies.forward_leakage.study import BEST, dcor_setting
 from studies.gradient_leakage.claims import LOSSES
 from studies.model_completion.attacks import FEW
 from studies.model_completion.claims import CLOSE, DIMIP_GAIN, completed, dimip_setting, margin, remaining_gain
-from studies.reasons.settings import ALPHAS, HALVES, HELD_OUT, LAMS, SHALLOW, STEPS
-from studies.results import UNDEFENDED, Results, formatted, measured, metric
+from studies.reasons.settings import ALPHAS, HALVES, LAMS, MODELS, SHALLOW, STEPS
+from studies.results import UNDEFENDED, Condition, Results, formatted, measured, metric
 
 BOUND = 0.01
 """Distance above the AUC of the model at which a leak no longer counts as bounded by it."""
@@ -20,12 +20,19 @@ def held_out_claims(results: Results) -> list[Claim]:
     """The leak is bounded by the AUC of the model on the same rows, held out or trained on."""
     claims = []
     for part, rows in (("test", "held-out rows"), ("train", "training rows")):
-        for group in HELD_OUT:
-            own = (group, UNDEFENDED)
+        for own in MODELS:
             beyond = results.difference(own, own, measured(f"{part}_leak"), measured(f"{part}_auc"))
-            text = f"{group}, {rows}: the leak is at most {BOUND:g} above the AUC of the model on the same rows"
+            text = (
+                f"{model_name(own)}, {rows}: the leak is at most {BOUND:g} above the AUC of the model on the same rows"
+            )
             claims.append(_own(text, "section 6.2", f"{formatted(beyond)} above", below(beyond, BOUND)))
     return claims
+
+
+def model_name(condition: Condition) -> str:
+    """Group, and the epoch where it is not the best one."""
+    group, setting = condition
+    return group if setting == UNDEFENDED else f"{group}, last epoch"
 
 
 def steps_claims(results: Results) -> list[Claim]:

@@ -14,7 +14,18 @@ from studies.forward_leakage.study import BEST, dcor_setting
 from studies.model_completion.claims import dimip_setting
 from studies.reasons.held_out import held_out_values
 from studies.reasons.page import reasons_page
-from studies.reasons.settings import ALPHAS, HALVES, HELD_OUT, LAMS, NOISE, SHALLOW, STEPS, more_steps, with_steps
+from studies.reasons.settings import (
+    ALPHAS,
+    HALVES,
+    HELD_OUT,
+    LAMS,
+    MODELS,
+    NOISE,
+    SHALLOW,
+    STEPS,
+    more_steps,
+    with_steps,
+)
 from studies.reasons.study import ReasonsStudy
 from studies.results import UNDEFENDED, Results, TrialResult
 from tests.studies.test_smoke import tiny_job, tiny_tables
@@ -48,10 +59,10 @@ def results_of(beyond: float, lost: float) -> list[TrialResult]:
         return value + float(draw.normal(0, 0.0005))
 
     for seed in (1, 2, 3):
-        for group in HELD_OUT:
+        for group, setting in MODELS:
             values = {f"{part}_auc": 0.7 for part in ("test", "train")}
             values |= {f"{part}_leak": near(0.7 + beyond) for part in ("test", "train")}
-            results.append(TrialResult(group, UNDEFENDED, seed, 0.7, 1.0, {}, {}, values))
+            results.append(TrialResult(group, setting, seed, 0.7, 1.0, {}, {}, values))
         for group in (STEPS, SHALLOW):
             results.append(TrialResult(group, UNDEFENDED, seed, 0.7, 1.0, {}, {}))
             for setting in (*NOISE, *(dcor_setting(alpha, BEST) for alpha in ALPHAS)):
