@@ -23,8 +23,8 @@ _HELD_OUT = (
     "AUC, where the paper has it bounded by that. *Suspected reason*: the leak is measured on the rows that were "
     "trained on, as in the paper, and with so few rows the model fits these better than others. *Control*: the same "
     "attack on the embeddings of the test rows, and on as many training rows, both as one batch and by the weights "
-    "that are kept, those of the best epoch, beside the AUC of the model on the same rows. The published leak counts at "
-    "its worst epoch; where that is far from the best one, the last epoch is attacked too."
+    "that are kept, those of the best epoch, beside the AUC of the model on the same rows. The published leak counts "
+    "at its worst epoch; where that is far from the best one, the last epoch is attacked too."
 )
 _STEPS = (
     "In [label leakage from forward embeddings](forward-leakage.md) distance correlation at alpha 0.03 does not hide "

@@ -22,7 +22,7 @@ BALANCED = SHARES[-1]
 HELD_OUT = ("Avazu", "Criteo", f"Criteo, {BALANCED:.0%} positives")
 """Groups whose embeddings of held-out rows are attacked too."""
 LAST = "undefended, last epoch kept"
-"""Setting of the last of these groups, whose published leak is at its worst epoch, which is not the one that is kept."""
+"""Setting of the last of these groups, whose published leak is of a later epoch than the weights that are kept."""
 MODELS = (*((group, UNDEFENDED) for group in HELD_OUT), (HELD_OUT[2], LAST))
 """Conditions whose models are attacked."""
 STEPS, SHALLOW = "Avazu, batch 512", "Avazu, batch 512, 1 top layer"

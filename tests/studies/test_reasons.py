@@ -28,6 +28,7 @@ from studies.reasons.settings import (
 )
 from studies.reasons.study import ReasonsStudy
 from studies.results import UNDEFENDED, Results, TrialResult
+from studies.trials import study_key
 from tests.studies.test_smoke import tiny_job, tiny_tables
 from tests.studies.written_pages import page_of
 
@@ -42,8 +43,9 @@ def test_the_groups_with_more_steps_differ_in_the_top_model_alone() -> None:
 def test_values_of_held_out_rows_are_those_of_the_run(tmp_path: Path) -> None:
     """The AUC is that of the summary, and a linear task of two columns is read from the embedding."""
     job = tiny_job(1, {})
-    job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 30})})
-    folder = execute(job, tmp_path / "run", Options(Keys(tmp_path / "keys"), tables=tiny_tables()), Progress())
+    job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 60})})
+    keys = Keys(tmp_path / "keys", study_key(job), simulated=True)
+    folder = execute(job, tmp_path / "run", Options(keys, tables=tiny_tables()), Progress())
     values = held_out_values(job, folder)
     assert set(values) == {"test_leak", "test_auc", "train_leak", "train_auc"}
     assert values["test_auc"] == pytest.approx(folder.summary.utility.rows[0].metrics["auc"])
