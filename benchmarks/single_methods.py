@@ -103,10 +103,10 @@ def _values(job: Job, key_name: str) -> dict[str, float]:
     with scratch_keys(key_name) as (scratch, keys):
         folder: RunFolder = execute(job, scratch / "run", Options(keys), Progress())
         summary, audit = folder.summary, folder.audit
-    values = {"test AUC": summary.utility.rows[0].metrics["auc"]}
+    values = {"test AUC": summary.utility.rows[0].metrics["auc"] or 0.0}
     for row in summary.departures.rows:
         if row.absent == (GONE,):
-            values[f"test AUC without {GONE}"] = row.metrics["auc"]
+            values[f"test AUC without {GONE}"] = row.metrics["auc"] or 0.0
     for leak in audit.runs[RunKind.THIS_RUN].leaks:
         values[f"{leak.attack} of {leak.message}, {leak.party}"] = leak.leak
     for result in audit.features:
