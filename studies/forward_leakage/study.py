@@ -65,7 +65,7 @@ class ForwardLeakageStudy(Study):
         "Differences from the paper: its data are 30 to 300 times larger, and it trains with Adam 1e-4 on min-max "
         "alone; with so few rows that takes some 100 epochs, reaches a test AUC of 0.67 and overfits the training "
         "rows. The term has a floor inside its logarithm unless stated otherwise; the paper's form is compared with "
-        "it.\n\n"
+        "it. [Reasons tested](reasons.md) has controls for claims that do not hold.\n\n"
         "The claims are judged by the attacks of the papers, as the papers judge them. Attacks on all epochs together, "
         "and on other directions, read more of the same messages: see [defences under adaptive "
         "attacks](adaptive-audit.md)."

@@ -15,7 +15,7 @@ from studies.reasons.claims import (
     noise_claims,
     steps_claims,
 )
-from studies.reasons.settings import ALPHAS, HALVES, MODELS, NOISE, SHALLOW, STEPS
+from studies.reasons.settings import ALPHAS, HALVES, NOISE, SHALLOW, STEPS
 from studies.results import UNDEFENDED, Results, formatted, leak, measured, metric
 
 _HELD_OUT = (
@@ -119,7 +119,7 @@ def reasons_page(results: Results) -> Page:
 
 
 def _held_out(results: Results) -> Section:
-    rows = {model_name(own): own for own in MODELS if results.all(own)}
+    rows = {model_name(own): own for own in models_of(results) if results.all(own)}
     columns = {
         "AUC, test rows": measured("test_auc"),
         "leak, test rows": measured("test_leak"),
