@@ -12,6 +12,7 @@ from studies.reasons.claims import (
     depth_claims,
     held_out_claims,
     model_name,
+    models_of,
     noise_claims,
     steps_claims,
 )
