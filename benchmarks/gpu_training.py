@@ -188,7 +188,7 @@ def _centralised(table: Path, batch: int, device: torch.device) -> Timed:
     codes = torch.from_numpy(np.stack([read[f"c{i}"].to_numpy() for i in range(CATEGORIES)], axis=1)).to(device)
     numbers = torch.from_numpy(np.stack([read[f"x{i}"].to_numpy() for i in range(NUMBERS)], axis=1)).to(device)
     labels = torch.from_numpy(read["y"].to_numpy().astype(np.float32)).to(device)
-    model: Any = Centralised().to(device)
+    model: Any = Centralised(tuned=True).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=LR, fused=True)
     model = model if device == CPU else torch.compile(model, mode="reduce-overhead")
     loss_of = nn.BCEWithLogitsLoss()

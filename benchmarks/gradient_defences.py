@@ -127,7 +127,7 @@ def _step(n: int) -> Callable[[], float]:
     codes = torch.randint(2, CODES, (n, CATEGORIES), generator=draw, dtype=torch.int32)
     numbers = torch.randn(n, NUMBERS, generator=draw)
     labels = (torch.rand(n, generator=draw) < 0.25).float()
-    model = Centralised()
+    model = Centralised(tuned=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=LR, fused=True)
     loss_of = nn.BCEWithLogitsLoss()
 

@@ -61,7 +61,7 @@ class ServingSpeeds:
     Attributes:
         name: Name of the benchmark.
         single: One row, 64 connections.
-        many: 256 rows, 16 connections.
+        many: 256 rows, 64 connections.
         forward_rows_per_second: Rows a second of a forward pass of all models in one process, 256 rows at a time;
             measured before and after `many`.
         ratio: Rows a second of `many` over it.
@@ -101,7 +101,7 @@ def serving(repeats: int, seconds: float = 5.0, kills: int = 50) -> ServingSpeed
             wait_until_whole(url)
             single = _speed(parties, 64, 1, repeats, seconds)
             before_many = forward_speed(run, 256, seconds)
-            many = _speed(parties, 16, 256, repeats, seconds)
+            many = _speed(parties, 64, 256, repeats, seconds)
             forward = (before_many + forward_speed(run, 256, seconds)) / 2
             killed = kill_under_load(parties, (ACTIVE, PASSIVES[0]), kills)
         finally:

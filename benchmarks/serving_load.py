@@ -1,18 +1,25 @@
-"""A load generator for the HTTP service: as many connections as asked, each with one request after the other."""
+"""A load generator for the HTTP service: as many connections as asked, each with one request after the other.
+
+It shares the cores with the parties, so it does nothing but send bytes that are ready and time the answers.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
+import re
+import selectors
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 IDS = range(1, 40_000)
 WARM_UP = 0.5
 """Seconds whose answers are not counted: all connections are made in them, at once."""
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
 
 @dataclass
@@ -44,9 +51,11 @@ def generate(url: str, connections: int, rows: int, stop: Callable[[], bool], id
     """
     load, draw = Load(), random.Random(1)
     shape = {"answer": "columns"} if rows > 1 else {}
-    bodies = [json.dumps({"ids": draw.sample(ids, rows), **shape}).encode() for _ in range(512)]
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    requests = [_request(host, json.dumps({"ids": draw.sample(ids, rows), **shape}).encode()) for _ in range(512)]
+    shares = [requests[number::connections] or requests for number in range(connections)]
     began = time.monotonic()
-    asyncio.run(_all(url, connections, bodies, stop, load))
+    _ask_all([_Connection((host, int(port)), share) for share in shares], stop, load)
     load.took = time.monotonic() - began - WARM_UP
     return load
 
@@ -68,37 +77,95 @@ def generate_until(url: str, connections: int, rows: int, event: Any, answer: An
     answer.put(generate(url, connections, rows, event.is_set, ids))
 
 
-async def _all(url: str, connections: int, bodies: list[bytes], stop: Callable[[], bool], load: Load) -> None:
-    host, _, port = url.removeprefix("http://").rpartition(":")
-    shares = [bodies[number::connections] or bodies for number in range(connections)]
-    await asyncio.gather(*(_one(host, int(port), share, stop, load) for share in shares))
+def _request(host: str, body: bytes) -> bytes:
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
 
 
-async def _one(host: str, port: int, bodies: list[bytes], stop: Callable[[], bool], load: Load) -> None:
-    turn, began = 0, time.monotonic()
-    reader, writer = await asyncio.open_connection(host, port)
-    while not stop():
-        body = bodies[turn % len(bodies)]
-        turn += 1
-        sent = time.monotonic()
-        head = f"POST /v1/predict HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        try:
-            status, answer = await _response(reader)
-        except (OSError, asyncio.IncompleteReadError) as failure:
-            load.failures.append(repr(failure))
-            reader, writer = await asyncio.open_connection(host, port)
-            continue
-        if sent - began > WARM_UP:
-            load.seconds.append(time.monotonic() - sent)
-            load.degraded.append(b'"degraded":true' in answer[:80])
-        if status != 200:
-            load.failures.append(f"{status}: {answer[:200].decode(errors='replace')}")
-    writer.close()
+@dataclass(eq=False)
+class _Connection:
+    """A connection with one request under way.
+
+    Attributes:
+        address: Host and port of the service.
+        requests: What it sends, in turn.
+        socket: The connection.
+        turn: Number of requests sent.
+        sent: Time at which the last one was sent.
+        arrived: The bytes of its answer so far.
+    """
+
+    address: tuple[str, int]
+    requests: list[bytes]
+    socket: socket.socket = field(init=False)
+    turn: int = 0
+    sent: float = 0.0
+    arrived: bytes = b""
+
+    def connect(self, selector: selectors.BaseSelector) -> None:
+        """Connect, and have the selector watch for answers."""
+        self.socket = socket.create_connection(self.address)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        selector.register(self.socket, selectors.EVENT_READ, self)
+
+    def close(self, selector: selectors.BaseSelector) -> None:
+        """Close the connection."""
+        selector.unregister(self.socket)
+        self.socket.close()
+
+    def ask(self) -> None:
+        """Send the next request; it is small enough for the buffer of an idle socket."""
+        request = self.requests[self.turn % len(self.requests)]
+        self.turn, self.arrived, self.sent = self.turn + 1, b"", time.monotonic()
+        with suppress(OSError):  # a broken connection is seen when its answer is read
+            self.socket.sendall(request)
+
+    def read(self) -> tuple[int, bytes] | None:
+        """Status and body of the answer; `None` while it is not whole.
+
+        Raises:
+            OSError: the connection broke.
+        """
+        part = self.socket.recv(2**18)
+        if not part:
+            raise ConnectionError("the connection was closed")
+        self.arrived += part
+        head, ended, body = self.arrived.partition(b"\r\n\r\n")
+        length = _LENGTH.search(head) if ended else None
+        if length is None or len(body) < int(length[1]):
+            return None
+        return int(head.split(None, 2)[1]), body
 
 
-async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    head = await reader.readuntil(b"\r\n\r\n")
-    lines = head.lower().split(b"\r\n")
-    length = next(int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length"))
-    return int(lines[0].split()[1]), await reader.readexactly(length)
+def _ask_all(connections: list[_Connection], stop: Callable[[], bool], load: Load) -> None:
+    began, asking = time.monotonic(), len(connections)
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            connection.connect(selector)
+            connection.ask()
+        while asking:
+            for key, _ in selector.select():
+                connection = key.data
+                try:
+                    answer = connection.read()
+                except OSError as failure:
+                    load.failures.append(repr(failure))
+                    connection.close(selector)
+                    connection.connect(selector)
+                else:
+                    if answer is None:
+                        continue
+                    _record(load, connection, *answer, counted=connection.sent - began > WARM_UP)
+                if stop():
+                    connection.close(selector)
+                    asking -= 1
+                else:
+                    connection.ask()
+
+
+def _record(load: Load, connection: _Connection, status: int, body: bytes, *, counted: bool) -> None:
+    if counted:
+        load.seconds.append(time.monotonic() - connection.sent)
+        load.degraded.append(b'"degraded":true' in body[:80])
+    if status != 200:
+        load.failures.append(f"{status}: {body[:200].decode(errors='replace')}")

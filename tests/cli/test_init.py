@@ -53,8 +53,8 @@ def test_every_answer_passes_check(place, folder, protect, apart):
     assert load_private_part(folder / "telco.yaml").label is None
 
 
-def test_the_six_questions(place, folder, monkeypatch):
-    answers = iter(["bank.csv", "id", "default", "columns"])
+def test_the_questions(place, folder, monkeypatch):
+    answers = iter(["bank.csv", "id", "default", "columns", "0"])
     asked = []
 
     def prompt(question, default):
@@ -65,8 +65,9 @@ def test_the_six_questions(place, folder, monkeypatch):
     monkeypatch.setattr(typer, "prompt", prompt)
     monkeypatch.setattr(typer, "confirm", lambda question, default: asked.append(question) or True)
     assert place.call("init", folder).code == 0
-    assert len(asked) == 5, "with one possible partner nobody asks who it is"
+    assert len(asked) == 6, "with one possible partner nobody asks who it is"
     assert (folder / "telco.yaml").exists()
+    assert load_private_part(folder / "bank.yaml").positive == "0"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,21 @@ def test_the_split(place, folder):
         (folder / "job.yaml").unlink()
     result = place.call("init", folder, "--split-by", "balanc", "--yes")
     assert (result.code, "no column 'balanc' in bank.csv; did you mean 'balance'?" in result.error) == (2, True)
+
+
+def test_the_positive_class(place, folder):
+    result = place.call("init", folder, "--positive", "0", "--yes")
+    assert result.code == 0
+    assert "positive class: 0 (" in " ".join(result.out.split())
+    assert load_job(folder / "job.yaml").parties["bank"].positive == "0"
+    (folder / "job.yaml").unlink()
+    assert place.call("init", folder, "--positive", "1", "--yes").code == 0
+    assert load_job(folder / "job.yaml").parties["bank"].positive is None, "the greater label need not be stated"
+    (folder / "job.yaml").unlink()
+    assert "expected one of 0, 1, got '2'" in place.call("init", folder, "--positive", "2", "--yes").error
+    result = place.call("init", folder, "--label", "balance", "--positive", "2", "--yes")
+    assert result.code == 2
+    assert "--positive with two different labels" in result.error
 
 
 def test_ids_of_different_names(place, folder):

@@ -51,6 +51,18 @@ def test_bad_options_are_refused(finished: Path, place: Place, options: tuple[st
     assert place.left() == before
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_new_rows_may_be_separated_otherwise(finished: Path, place: Place, delimiter: str) -> None:
+    telco = place.folder / "telco.csv"
+    (place.folder / "other.csv").write_text(telco.read_text().replace(",", delimiter))
+    scores = []
+    for name in ("telco.csv", "other.csv"):
+        given = ("--data", "bank=bank.csv", "--data", f"telco={name}")
+        assert place.call("predict", finished, "--out", "s.parquet", *given).code == 0
+        scores.append(parquet.read_table(place.folder / "s.parquet"))
+    assert scores[0].equals(scores[1])
+
+
 def test_a_folder_that_is_no_finished_run_is_refused(finished: Path, place: Place) -> None:
     assert "a run folder" in place.call("predict", place.folder / "nowhere", "--out", "s.parquet").error
     shutil.rmtree(finished / "checkpoint" / "telco")

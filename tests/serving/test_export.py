@@ -123,6 +123,7 @@ def test_the_card_of_each_part_says_what_its_party_may_know(run: Trained, export
         assert all(f"\n## {section}\n" in card for section in sections)
     assert "label\\_dp" in cards["bank"]
     assert "labels, from" in cards["bank"]
+    assert "1 / (1 + exp(-z)) is the probability of unpaid, the positive class" in cards["bank"]
     assert "without telco: AUC" in cards["bank"]
     assert "dp\\_embedding" in cards["telco"]
     assert "by attribute" in cards["telco"]

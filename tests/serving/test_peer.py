@@ -272,16 +272,20 @@ def test_the_address_of_the_service_goes_before_the_port_of_the_training() -> No
     assert listens() == "bank.example:7070"
 
 
-def test_an_outage_is_reported_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_and_its_end_are_reported_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = object.__new__(PassiveService)
     service.party, service.active, service.address, service.answered = "telco", "bank", "127.0.0.1:1", Answered()
+    service._outages = set()
     outcomes = ["lost", "lost", "connected", "lost", "lost", "end"]
 
     async def session() -> None:
         outcome = outcomes.pop(0)
         if outcome == "end":
             raise asyncio.CancelledError
-        service.answered.connected = outcome == "connected"
+        if outcome == "connected":
+            service._accepted()
         if outcome == "lost":
             raise PeerLost("nobody answers")
 
@@ -291,4 +295,4 @@ def test_an_outage_is_reported_once(caplog: pytest.LogCaptureFixture, monkeypatc
         asyncio.run(service.run())
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     result = "telco: no stream to bank at 127.0.0.1:1; trying again until it answers: nobody answers"
-    assert warnings == [result, result]
+    assert warnings == [result, "telco: connected to bank at 127.0.0.1:1", result]

@@ -99,6 +99,7 @@ class Total(FrozenModel):
             releases.
         releases: Number of releases of the row that is released most often, if rows are released with noise.
         why: Reason why no theorem holds.
+        statement: The total as a sentence.
     """
 
     party: str

@@ -100,6 +100,7 @@ class Links(ABC):
         """Block for the next message on one of `ports`.
 
         Args:
+            port: The port.
             timeout: Maximum wait in seconds; by default that of the links.
 
         Raises:

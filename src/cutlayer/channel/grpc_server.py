@@ -75,6 +75,7 @@ class ServerLinks(Links):
         self.address = ""
         self.greeted: dict[str, str] = {}
         self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
+        self._closing = False
         self._reached = reached
         self._security, self._contract = transport.security, transport.contract
         self._notify = transport.notify or logging.getLogger(__name__).info
@@ -165,6 +166,7 @@ class ServerLinks(Links):
 
     def close(self, timeout: float = CLOSING) -> None:
         """See `Links.close`; streams that still hold frames after `timeout` seconds are cut."""
+        self._closing = True
         for stream in self._streams.values():
             stream.finish()
         stopped = self._server.stop(timeout).wait(timeout + 1)
@@ -189,7 +191,9 @@ class ServerLinks(Links):
 
     def _pump(self, stream: Stream, requests: Iterator[Arrival], call: Attachment) -> None:
         why, final = stream.pump(requests)
-        if stream.detach(call, why, final=final) and stream.reconnecting:
+        # While this party closes its links nothing waits for the peer, which may be gone before gRPC says that it has
+        # taken the end.
+        if stream.detach(call, why, final=final) and stream.reconnecting and not self._closing:
             self._notify(f"the connection to {stream.peer} broke ({why}); it may connect again")
 
     def _admit(self, context: Any) -> tuple[Stream, Attachment]:

@@ -1,9 +1,9 @@
-"""`cutlayer init`: a first job from the tables in a folder, in six questions."""
+"""`cutlayer init`: a first job from the tables in a folder, in a few questions."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,6 +33,9 @@ Apart = Annotated[
 SplitBy = Annotated[
     str | None, typer.Option("--split-by", help="A column of the labels' owner, such as a date: test on the last rows.")
 ]
+Positive = Annotated[
+    str | None, typer.Option("--positive", help="Of two labels the one to call positive; default: the greater one.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: use the options, and guesses for the rest.")]
 
 PROTECTED = ("labels", "columns", "both", "nothing")
@@ -48,6 +51,7 @@ def init(
     protect: Protect = None,
     apart: Apart = None,
     split_by: SplitBy = None,
+    positive: Positive = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -61,18 +65,18 @@ def init(
     tables = find_tables(folder)
     asking = not (yes or json) and sys.stdin.isatty()
     job = _answered(tables, owner, partner or [], label, id or [], protect, apart, asking=asking)
-    job = replace(job, split_by=split_by)
+    profile = label_of(job)
+    job = replace(job, split_by=split_by, positive=_positive(profile.classes or {}, positive, asking=asking))
     files = files_of(job, folder)
     written = _write(folder, files)
     checks = _commands(job, folder, files)
-    profile = label_of(job)
     if json:
         label_fields = profile.model_dump(mode="json", include={"name", "distinct", "classes", "notes"})
         emit({"files": [str(path) for path in written], "label": label_fields, "next": checks})
         return
     lines = [f"wrote {path}" for path in written]
     if profile.classes and profile.distinct is not None:
-        lines.append(": ".join(listed_classes(profile.classes, profile.distinct)))
+        lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive)))
     lines += [f"warning {profile.name}: {note}" for note in profile.notes]
     console = Console()
     for line in (*lines, "next:", *(f"  {command}" for command in checks)):
@@ -109,6 +113,23 @@ def _answered(
     if apart is None:
         apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
     return FirstJob(chosen, chosen_partners, label, ids, protect, apart)  # type: ignore[arg-type] # one of PROTECTED
+
+
+def _positive(classes: Mapping[str, int], given: str | None, *, asking: bool) -> str | None:
+    """The label that is called positive, where it is not the greater of two.
+
+    Raises:
+        ConfigError: There are not two labels, or none of this name.
+    """
+    if len(classes) != 2:
+        if given is not None:
+            raise ConfigError.expected(
+                "--positive with two different labels", f"{len(classes) or 'many'}", "leave it out"
+            )
+        return None
+    greater = [*classes][-1]
+    word = _choice("Which label is the positive one?", [*classes], given, greater, asking=asking)
+    return None if word == greater else word
 
 
 def _asked_ids(tables: Sequence[TableSummary], guessed: dict[str, str]) -> dict[str, str]:

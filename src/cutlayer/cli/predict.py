@@ -93,9 +93,14 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
         path: Path of the new table.
     """
     from cutlayer.config import TableConfig, validated
+    from cutlayer.data.sources.csv import unusual_delimiter
+    from cutlayer.data.sources.csv_layout import DELIMITERS
 
     same = trained is not None and trained.path.suffixes == path.suffixes
     settings = trained.model_dump(exclude={"path"}, exclude_defaults=True) if same and trained is not None else {}
+    if settings.get("delimiter") in (None, *DELIMITERS) and path.is_file():
+        # No option states it, and new rows need not be separated as those of the training.
+        settings["delimiter"] = unusual_delimiter(path)
     return validated(TableConfig, {**settings, "path": str(path)}, "--data")
 
 

@@ -192,13 +192,15 @@ class FeaturesConfig(FrozenModel):
 
     Attributes:
         include: `all` (all but id and label), `none`, or names; ranges as in `TableConfig.columns`, here and below.
-        exclude: names to leave out.
-        categorical: names to treat as categories whatever their type (text and booleans always are); in a CSV file
+        exclude: Names to leave out.
+        categorical: Names to treat as categories whatever their type (text and booleans always are); in a CSV file
             these columns are read as text, so that codes such as 007 or 05db9164 survive.
         ranges: Lowest and highest value of numeric columns, by name, that are public knowledge. Such a column is
             clipped to its range and scaled by it alone; nothing is fitted on rows.
         vocabulary: All values of categorical columns, by name, that are public knowledge. Such a column is a category
             whatever its type; a value that is not among them counts as unknown, and nothing is fitted on rows.
+        numbers: Scaling of numeric columns.
+        categories: Encoding of categorical columns.
     """
 
     include: Literal["all", "none"] | Names = "all"

@@ -170,11 +170,21 @@ def _described(
         name=name,
         role=role,
         kind=kind,
-        type=str(column.type),
+        type=_type_name(column.type),
         distinct=None if kind == "image" else pc.count_distinct(values).as_py(),
         missing=values.null_count,
         notes=notes,
     )
+
+
+def _type_name(stored: pa.DataType) -> str:
+    """A column's type as its owner knows it, without the layouts that differ in memory alone.
+
+    >>> _type_name(pa.dictionary(pa.int32(), pa.large_string()))
+    'string'
+    """
+    values = stored.value_type if pa.types.is_dictionary(stored) else stored
+    return str(values).removeprefix("large_").removesuffix("_view")
 
 
 def _of_text(present: pa.ChunkedArray) -> Iterator[str]:

@@ -73,7 +73,10 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     """Run a job and everything it is compared with.
 
     Args:
-        out: the run folder to make.
+        job: The job, with the private parts of all parties.
+        out: The run folder to make.
+        options: Tables, keys, and whether to resume.
+        progress: Called as the runs go on.
 
     Returns:
         The folder, with all files but the report in it.

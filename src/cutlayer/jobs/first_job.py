@@ -18,7 +18,7 @@ from cutlayer.config.job import TaskKind
 from cutlayer.data.columns import is_text
 from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import SOURCES, Source, open_source
-from cutlayer.data.sources.csv_layout import default_delimiter, detected_delimiter
+from cutlayer.data.sources.csv import unusual_delimiter
 from cutlayer.errors import ConfigError, DataError
 
 Protected = Literal["labels", "columns", "both", "nothing"]
@@ -72,6 +72,7 @@ class FirstJob:
         protect: What is protected.
         apart: Whether each organisation runs its own part, with a private file each.
         split_by: Column of the owner's table by which the newest rows are tested on; `None` for rows at random.
+        positive: The label that is called positive, of two; `None` for the greater one.
     """
 
     owner: TableSummary
@@ -81,6 +82,7 @@ class FirstJob:
     protect: Protected = "labels"
     apart: bool = False
     split_by: str | None = None
+    positive: str | None = None
 
 
 def find_tables(folder: Path) -> tuple[TableSummary, ...]:
@@ -106,7 +108,7 @@ def read_table(path: Path) -> TableSummary:
     Raises:
         DataError: It cannot be read.
     """
-    delimiter = _delimiter_of(path)
+    delimiter = unusual_delimiter(path)
     source = _opened(path, delimiter)
     table = source.read(source.names)
     distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
@@ -118,14 +120,6 @@ def read_table(path: Path) -> TableSummary:
 def _distinct_folded(column: pa.ChunkedArray) -> int:
     alike = pc.utf8_lower(pc.utf8_trim_whitespace(pc.unique(column)))
     return int(pc.count_distinct(alike).as_py())
-
-
-def _delimiter_of(path: Path) -> str | None:
-    """The delimiter that a job has to state; `None` for that of the file's ending, and for other formats."""
-    if not _plain(path).endswith(SOURCES["csv"].endings):
-        return None
-    detected = detected_delimiter(path)
-    return None if detected == default_delimiter(path) else detected
 
 
 def _opened(path: Path, delimiter: str | None) -> Source:
@@ -286,6 +280,8 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
         own: dict[str, Any] = {"table": stated, "id": key}
         if table is job.owner:
             own["label"] = job.label
+            if job.positive is not None:
+                own["positive"] = job.positive
             if not set(table.columns) - {key, job.label, job.split_by}:
                 own["features"] = {"include": "none"}
             if job.protect in ("labels", "both"):

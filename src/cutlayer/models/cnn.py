@@ -19,6 +19,7 @@ class CnnBottomConfig(FrozenModel):
     Attributes:
         channels: Number of maps of the two convolutions.
         width: Number of columns of the embedding.
+        activation: Activation after each layer.
         cut: `linear` leaves the activation out of the dense layer.
     """
 

@@ -20,7 +20,8 @@ class LaserTopConfig(FrozenModel):
     """Dense layers over the mean of the embeddings, which all have one width.
 
     Attributes:
-        hidden: widths; empty for a linear fusion model.
+        hidden: Widths of the layers; empty for a linear fusion model.
+        activation: Activation after each layer.
     """
 
     kind: Literal["laser"] = "laser"

@@ -17,6 +17,7 @@ class LeNet5BottomConfig(FrozenModel):
 
     Attributes:
         width: Number of columns of the embedding.
+        activation: Activation after each layer.
         cut: `linear` leaves the activation out of the last layer.
     """
 

@@ -19,10 +19,11 @@ class MlpBottomConfig(FrozenModel):
     """Dense layers over embedded categories and numbers.
 
     Attributes:
-        hidden: widths of the layers; the last is the width of the cut.
-        embedding: columns per categorical column.
+        hidden: Widths of the layers; the last is the width of the cut.
+        embedding: Columns of the vector that a category is looked up as.
+        activation: Activation after each layer.
         cut: `linear` leaves the activation out of the last layer.
-        dropout: share of the inputs of the first layer set to 0 in training.
+        dropout: Share of the inputs of the first layer set to 0 in training.
     """
 
     kind: Literal["mlp"] = "mlp"
@@ -57,8 +58,9 @@ class MlpTopConfig(FrozenModel):
     """Dense layers over the concatenated embeddings, then a linear map to the logits.
 
     Attributes:
-        hidden: widths; empty for a linear top model.
-        towers: widths of layers that each embedding passes on its own before.
+        hidden: Widths of the layers; empty for a linear top model.
+        activation: Activation after each layer.
+        towers: Widths of layers that each embedding passes on its own before.
     """
 
     kind: Literal["mlp"] = "mlp"

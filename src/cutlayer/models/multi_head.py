@@ -19,7 +19,8 @@ class MultiHeadTopConfig(FrozenModel):
     """Dense layers as in `mlp`, once for each head.
 
     Attributes:
-        hidden: widths of every head; empty for linear heads.
+        hidden: Widths of the layers of every head; empty for linear heads.
+        activation: Activation after each layer.
     """
 
     kind: Literal["multi_head"] = "multi_head"

@@ -23,7 +23,10 @@ class WideDeepBottomConfig(FrozenModel):
     """A deep part as in `mlp`, and a linear part of `wide` columns over categories and numbers.
 
     Attributes:
-        wide: columns of the linear part; the same at every party and at the top.
+        hidden: Widths of the layers of the deep part; the last one is that of its embedding.
+        embedding: Columns of the vector that a category is looked up as, in the deep part.
+        activation: Activation after each layer of the deep part.
+        wide: Columns of the linear part; the same at every party and at the top.
     """
 
     kind: Literal["wide_deep"] = "wide_deep"

@@ -27,6 +27,7 @@ from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, Export
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import noise_key_path
+from cutlayer.training.model_record import TrainedTask
 from cutlayer.version import __version__
 
 
@@ -75,6 +76,22 @@ def _description(architecture: Architecture, job: Job) -> Iterator[str]:
     yield f"The {architecture.role} party holds {' and '.join(filter(None, parts))}."
     digest = f"job digest `{architecture.job}`, task {job.task}, cutlayer {__version__}"
     yield f"Training `{architecture.training}`, {digest}."
+    if architecture.top:
+        yield _outputs(architecture.top.task)
+
+
+def _outputs(task: TrainedTask) -> str:
+    """How to read what the exported top model returns."""
+    if task.kind == "regression":
+        return f"The top model returns z; the predicted value is {task.center:.9g} + {task.scale:.9g} z."
+    names = [escaped(name) for name in task.classes]
+    if task.kind == "multiclass":
+        return f"The top model returns logits of {', '.join(names)}, in this order; their softmax is the probability."
+    negative, greater = names
+    reading = f"The top model returns one logit z; 1 / (1 + exp(-z)) is the probability of {greater}"
+    if task.positive:
+        return f"{reading}, the positive class."
+    return f"{reading}. The positive class is {negative}, of probability 1 / (1 + exp(z)), as in `cutlayer predict`."
 
 
 def _files(exported: Exported) -> Iterator[str]:

@@ -148,8 +148,10 @@ def checked_absent(absent: Collection[str], embedding: Sequence[str], active: st
     """The absent parties in the job's order.
 
     Args:
+        absent: Names of the absent parties.
         embedding: Parties that have features.
         active: Party that answers, and so cannot be absent.
+        epochs: Number of epochs of the fine-tuning.
 
     Raises:
         ConfigError: a party that cannot be absent, nobody left with features, or no epoch.

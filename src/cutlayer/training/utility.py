@@ -25,7 +25,10 @@ def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[flo
     """Bootstrap 95 % interval of the headline metric over held-out rows; NaN where it is not defined.
 
     Args:
-        logits: float32 (n, outputs). labels: (n,).
+        task: The task.
+        logits: Logits of the held-out rows, float32 (n, outputs).
+        labels: Their labels, (n,).
+        seed: Seed of the resampling.
     """
     if len(labels) < 2:
         return math.nan, math.nan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -140,6 +141,17 @@ def typed(text: pa.ChunkedArray) -> pa.ChunkedArray:
     if pc.any(pc.greater_equal(pc.abs(numbers), EXACT)).as_py() and matches(text, r"^[+-]?[0-9]{16,}$"):
         return text
     return numbers
+
+
+def unusual_delimiter(path: Path) -> str | None:
+    """The delimiter that a job has to state; `None` for that of the file's ending, and for other formats."""
+    if not path.name.lower().removesuffix(".gz").removesuffix(".bz2").endswith(CsvSource.endings):
+        return None
+    try:
+        detected = detected_delimiter(path)
+    except OSError:  # whoever reads the table says why
+        return None
+    return None if detected == default_delimiter(path) else detected
 
 
 def _layout(config: TableConfig) -> csv.ParseOptions:

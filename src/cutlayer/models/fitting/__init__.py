@@ -60,8 +60,9 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
 
     Args:
         raw: Section `fit` of the party; `None` leaves the initial weights as they are.
+        bottom: The bottom model.
         columns: The party's own training rows, and the gradients of the warm-up epochs.
-        where: dotted path of `fit`, for messages.
+        where: Dotted path of `fit`, for messages.
 
     Returns:
         Loss of every epoch, in the unit of the fit.
@@ -83,7 +84,10 @@ def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], warmup_e
     """Validate a party's `fit` together with the section of its bottom model, without running it.
 
     Args:
-        warmup_epochs: number of epochs before the release.
+        raw: Section `fit` of the party.
+        bottom: Section of its bottom model.
+        warmup_epochs: Number of epochs before the release.
+        where: Dotted path of `fit`, for messages.
 
     Raises:
         ConfigError: unknown kind or key, another kind of bottom model than it needs, or no warm-up epochs where it

@@ -38,7 +38,8 @@ def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Colu
         Mean loss of every epoch.
 
     Raises:
-        ConfigError: too many columns. Diverged: the loss is not finite.
+        ConfigError: too many columns.
+        Diverged: the loss is not finite.
     """
     classes = tuple(min(count, settings.buckets) for count in columns.inputs.cardinalities)
     outputs = sum(classes) + columns.inputs.numbers

@@ -44,7 +44,9 @@ class DescentConfig(FrozenModel):
     """Gradient descent by Adam.
 
     Attributes:
-        batch_size: rows of a step, 2 or more; a last batch of one row is left out.
+        epochs: Number of passes over the rows.
+        batch_size: Rows of a step, 2 or more; a last batch of one row is left out.
+        lr: Learning rate.
     """
 
     epochs: int = Field(default=10, ge=1, le=10_000)
@@ -59,11 +61,14 @@ def descend(
     loss_of: Callable[[Tensor], Tensor],
     what: str,
 ) -> tuple[float, ...]:
-    """Train `modules` on shuffled batches; the order comes from the global random state.
+    """Train modules on shuffled batches; the order comes from the global random state.
 
     Args:
-        loss_of: mean loss of a batch of rows, a scalar.
-        what: names the fit, for the error.
+        modules: Modules whose parameters are trained.
+        columns: The party's own training rows.
+        settings: Epochs, batch size and learning rate.
+        loss_of: Mean loss of a batch of rows, a scalar.
+        what: Name of the fit, for the error.
 
     Returns:
         Mean loss of every epoch.

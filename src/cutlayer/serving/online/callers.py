@@ -36,6 +36,7 @@ class Caller:
     Attributes:
         config: Its section of the private file.
         rows: Number of rows of all answers so far, over all restarts.
+        clock: Time in seconds, of which only differences count.
     """
 
     config: CallerConfig

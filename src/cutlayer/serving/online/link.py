@@ -16,6 +16,8 @@ from cutlayer.channel.security import Security
 from cutlayer.errors import TrustError
 
 SERVICE, METHOD = "cutlayer.Serving", "Link"
+ACCEPTED = (("cutlayer-accepted", "1"),)
+"""Metadata by which the active party says that it has accepted a stream, before it asks for anything."""
 LIMITS = Limits(frame_bytes=16 * 2**20, envelope_bytes=64 * 2**10)
 KEEPALIVE = (
     ("grpc.keepalive_time_ms", 10_000),

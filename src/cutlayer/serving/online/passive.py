@@ -24,7 +24,7 @@ from cutlayer.channel.trail import Trail
 from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.features import checked_ids
-from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, message, until_invalid
+from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, message, until_invalid
 from cutlayer.serving.online.releases import OnlineReleases, Released
 from cutlayer.serving.online.sample import ServedSample
 from cutlayer.serving.online.status import Status
@@ -84,6 +84,7 @@ class PassiveService:
         self.party, self.active = trained.party, trained.job.active
         self.tag = trained.tag(trained.party)
         self.answered = Answered()
+        self._outages = set[str]()
 
     async def run(self) -> None:
         """Serve until it is cancelled.
@@ -93,7 +94,7 @@ class PassiveService:
             ProtocolError: the active party refuses this one for good, or something else answers at the address.
             CutlayerError: a protection was not applied, or the release log cannot be written: nothing was sent.
         """
-        wait, reported = _BACKOFF[0], set[str]()
+        wait = _BACKOFF[0]
         while True:
             reason = ""
             try:
@@ -103,13 +104,11 @@ class PassiveService:
             except grpc.aio.AioRpcError as lost:
                 self._check_end(lost.code(), lost.details() or "")
                 reason = self._why(lost.code())
-            if self.answered.connected:
-                reported.clear()
             if reason:  # a warning once for each outage and reason, not at every attempt
-                level = logging.INFO if reason in reported else logging.WARNING
+                level = logging.INFO if reason in self._outages else logging.WARNING
                 problem = f"no stream to {self.active} at {self.address}"
                 logger.log(level, "%s: %s; trying again until it answers: %s", self.party, problem, reason)
-                reported.add(reason)
+                self._outages.add(reason)
             wait = _BACKOFF[0] if self.answered.connected else min(2 * wait, _BACKOFF[1])
             self.answered.connected = False
             await asyncio.sleep(wait)
@@ -145,8 +144,9 @@ class PassiveService:
         try:
             offer = {"version": self.tag, "width": self.releases.bottom.width}
             await call.write(self._leaving(self._message(Kind.OFFER, 0, fields=offer)))
+            if ACCEPTED[0] in tuple(await call.initial_metadata() or ()):
+                self._accepted()
             while (frame := await call.read()) is not grpc.aio.EOF:
-                self.answered.connected = True
                 try:
                     answer = self._answer(decode(frame, LIMITS))
                     frame = self._leaving(answer)
@@ -160,6 +160,13 @@ class PassiveService:
                 raise PeerLost(self._why(code))
         finally:
             call.cancel()
+
+    def _accepted(self) -> None:
+        """Say that an outage is over, as loudly as that it began."""
+        self.answered.connected = True
+        if self._outages:
+            logger.warning("%s: connected to %s at %s", self.party, self.active, self.address)
+        self._outages.clear()
 
     def _leaving(self, sent: Message) -> bytes:
         """The frame of a message, which is in the trail by then."""

@@ -19,7 +19,7 @@ from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options, text_of
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError, ProtocolError, TrustError
-from cutlayer.serving.online.link import KEEPALIVE, LIMITS, METHOD, SERVICE, until_invalid
+from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, until_invalid
 from cutlayer.serving.online.peer import Peer
 
 logger = logging.getLogger(__name__)
@@ -143,6 +143,7 @@ class Peers:
 
     async def _pump(self, context: Any, name: str, version: str, width: int) -> None:
         """Exchange messages until the stream ends or another one replaces it."""
+        await context.send_initial_metadata(ACCEPTED)
         frames = _Frames()
 
         def send(sent: Message) -> None:
