@@ -94,7 +94,7 @@ def test_verdicts_follow_from_the_results(tmp_path: Path) -> None:
     rest = {text for text in failed if "top layer" not in text and "standardised columns" not in text}
     assert {failed[text] for text in rest} == {Verdict.FAILS}
     page = page_of(ReasonsStudy(), results_of(0.0, 0.0), tmp_path / "whole")
-    assert "not run" not in page
+    assert "**not run**" not in page
 
 
 def test_claims_of_a_paper_in_another_set_up_do_not_count_as_the_papers() -> None:
@@ -106,3 +106,4 @@ def test_a_control_that_was_not_run_has_no_section(tmp_path: Path) -> None:
     page = page_of(ReasonsStudy(), results, tmp_path / "part")
     assert "## The leak is above the test AUC" in page
     assert "## The costs of Marvell's noise" not in page
+    assert page.count("| not run |") == 3
