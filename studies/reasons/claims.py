@@ -41,7 +41,7 @@ def model_name(condition: Condition) -> str:
 
 
 def steps_claims(results: Results) -> list[Claim]:
-    """Table 2 of Sun et al. 2022 with ten times the steps."""
+    """Table 2 of Sun et al. 2022 with twelve times the steps."""
     own = (STEPS, dcor_setting(ALPHAS[0], BEST))
     cut, lost = results.mean(own, CUT), results.loss(own)
     prefix = f"{STEPS}: dCor at alpha {ALPHAS[0]:g}"
@@ -52,7 +52,7 @@ def steps_claims(results: Results) -> list[Claim]:
 
 
 def noise_claims(results: Results) -> list[Claim]:
-    """The costs of Marvell's noise in ByteDance's report with ten times the steps."""
+    """The costs of Marvell's noise in ByteDance's report with twelve times the steps."""
     claims = []
     for setting in ("sum_kl 0.16", "sum_kl 0.01"):
         lost, paper = results.loss((STEPS, setting)), LOSSES[setting]

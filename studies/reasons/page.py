@@ -24,24 +24,24 @@ _HELD_OUT = (
     "AUC, where the paper has it bounded by that. *Suspected reason*: the leak is measured on the rows that were "
     "trained on, as in the paper, and with so few rows the model fits these better than others. *Control*: the same "
     "attack on the embeddings of the test rows, and on as many training rows, both as one batch and by the weights "
-    "that are kept, those of the best epoch, beside the AUC of the model on the same rows. The published leak counts "
+    "that are kept, those of the best epoch, beside the AUC of the model on the same rows. That page counts the leak "
     "at its worst epoch; where that is far from the best one, the last epoch is attacked too."
 )
 _STEPS = (
     "In [label leakage from forward embeddings](forward-leakage.md) distance correlation at alpha 0.03 does not hide "
     "the labels of Avazu, and costs 0.055 of test AUC. *Suspected reason*: 132 optimiser steps are too few; the paper "
-    "has 1,500 to 15,000. *Control*: ten times the steps."
+    "has 1,500 to 15,000. *Control*: twelve times the steps."
 )
 _NOISE = (
     "In [label leakage from gradients](gradient-leakage.md) Marvell's noise costs two to three times what the report "
     "has. *Suspected reason*: few rows, or few steps over which noise averages out. Rows: on that page 0.16 costs less "
     "on Criteo, which has most rows, than on Avazu, and 0.01 costs the same on both and on a third of Avazu's rows. "
-    "*Control* here: ten times the steps on Avazu."
+    "*Control* here: twelve times the steps on Avazu."
 )
 _DEPTH = (
     "In [label leakage from forward embeddings](forward-leakage.md) three top layers lose no less test AUC than one. "
     "*Suspected reason*: at these weights the form with a floor costs nothing, so that nothing can be saved. "
-    "*Control*: Avazu with ten times the steps, at a weight that costs more."
+    "*Control*: Avazu with twelve times the steps, at a weight that costs more."
 )
 _ATTACKER = (
     "In [model completion by a departed party](model-completion.md) no weight of DIMIP brings the attack near chance "

@@ -26,7 +26,7 @@ LAST = "undefended, last epoch kept"
 MODELS = (*((group, UNDEFENDED) for group in HELD_OUT), (HELD_OUT[2], LAST))
 """Conditions whose models are attacked."""
 STEPS, SHALLOW = "Avazu, batch 512", "Avazu, batch 512, 1 top layer"
-"""Groups with ten times the optimiser steps."""
+"""Groups with twelve times the optimiser steps."""
 STEPS_BATCH, STEPS_EPOCHS = 512, 19
 """Some 1,670 steps, where batch 4096 and 12 epochs make 132."""
 ALPHAS = (0.03, 0.1)
@@ -90,7 +90,7 @@ def completion() -> dict[str, Privacy]:
 
 
 def with_steps(job: Job) -> Job:
-    """A job of Avazu with ten times the steps, at Adam 1e-4."""
+    """A job of Avazu with twelve times the steps, at Adam 1e-4."""
     update = {"epochs": STEPS_EPOCHS, "batch_size": STEPS_BATCH}
     more = with_more_steps(job)
     return more.model_copy(update={"train": more.train.model_copy(update=update)})
