@@ -8,7 +8,7 @@ import torch
 from cutlayer.kernels.message_sizes import message_sizes
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
+@pytest.mark.parametrize("scale", [1.0, 1e-11, 1e-13, 1e-30, 1e11, 1e13, 1e30])
 def test_the_sizes_are_those_of_its_singular_values(scale: float) -> None:
     draw = torch.Generator().manual_seed(1)
     rows = torch.randn(64, 8, generator=draw) * torch.tensor([6.0, 1, 1, 1, 0.5, 0.5, 0.1, 0])

@@ -11,6 +11,8 @@ ROUNDS = 3
 """Rounds of the power iteration; a gradient lies almost in one direction, and noise of its shape in few."""
 _ROUNDING = 1e-6
 """Share of the squared size below which what is left of it is rounding to float32."""
+_SMALLEST = 1e-12
+"""Largest number of a message from which on the squares of all that matters beside it are in the range of float32."""
 
 
 def message_sizes(message: Tensor) -> Tensor:
@@ -25,8 +27,8 @@ def message_sizes(message: Tensor) -> Tensor:
         float64 (2,) on the CPU; 0 for a message of zeros, and second where all is along the main direction.
     """
     rows = message.detach()
-    lengths = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) if rows.numel() else rows.new_zeros(0)
-    whole = float(torch.linalg.vector_norm(lengths))
+    lengths = _lengths(rows) if rows.numel() else rows.new_zeros(0)
+    whole = float(torch.linalg.vector_norm(lengths, dtype=torch.float64))
     if not whole:
         return torch.zeros(2, dtype=torch.float64)
     along = rows[int(lengths.argmax())]
@@ -39,3 +41,11 @@ def message_sizes(message: Tensor) -> Tensor:
     share = 1.0 - (float(torch.linalg.vector_norm(projections, dtype=torch.float64)) / whole) ** 2
     left = math.sqrt(share) if share > _ROUNDING else 0.0
     return torch.tensor([1.0, left], dtype=torch.float64) * (whole / math.sqrt(rows.numel()))
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """Length of each row (n,), in float64 where squares could vanish or overflow, which takes four times as long."""
+    low, high = (float(end) for end in rows.aminmax())
+    safe = _SMALLEST <= max(-low, high) <= 1 / _SMALLEST
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=rows.dtype if safe else torch.float64)
+    return lengths
