@@ -13,6 +13,7 @@ from cutlayer.errors import NotApplicable
 
 ROUNDS = 10
 _ABSENT = -2.0  # below every cosine
+_SHORTEST = 1e-12  # length that a shorter row is divided by, as in `functional.normalize`
 
 
 class Similarity(HistoryAttack):
@@ -88,15 +89,15 @@ def _axes(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> Tensor
 
 def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
     """Scores for each class (n, classes) by variant; a class without a known row scores lowest."""
-    unit = functional.normalize(matrix, dim=1)
+    lengths = torch.linalg.vector_norm(matrix, dim=1, keepdim=True).clamp_min(_SHORTEST)
     distance, centres = torch.full((len(matrix), classes), _ABSENT), torch.zeros(classes, matrix.shape[1])
-    named = sorted(set(labels.tolist()))
+    named, apart = sorted(set(labels.tolist())), torch.empty_like(matrix)
     for code in named:
         own = known[labels == code]
-        centres[code] = functional.normalize(unit[own].mean(dim=0), dim=0)
-        gap = torch.linalg.vector_norm(matrix - matrix[own].mean(dim=0), dim=1)
+        centres[code] = functional.normalize((matrix[own] / lengths[own]).mean(dim=0), dim=0)
+        gap = torch.linalg.vector_norm(torch.sub(matrix, matrix[own].mean(dim=0), out=apart), dim=1)
         distance[:, code] = -gap / (float(gap.mean()) or 1.0)
-    cosines = unit @ centres.T
+    cosines = matrix @ centres.T / lengths
     means, before = torch.full_like(distance, _ABSENT), None
     means[:, named] = cosines[:, named]
     for _ in range(ROUNDS):
@@ -104,7 +105,7 @@ def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> di
         if before is not None and torch.equal(nearest, before):
             break  # the centres are the same again
         before = nearest
-        sums = functional.one_hot(nearest, classes).float().T @ unit
+        sums = (functional.one_hot(nearest, classes) / lengths).T @ matrix
         centres = torch.where(sums.any(dim=1, keepdim=True), functional.normalize(sums, dim=1), centres)
-        cosines = unit @ centres.T
+        cosines = matrix @ centres.T / lengths
     return {"cosine": means, "distance": distance, "clusters": cosines}
