@@ -222,17 +222,22 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
 def test_a_costly_attack_runs_where_no_other_reads_the_message_whole(
     finished: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under a defence of gradients `aligned_match` may read far more than the others; elsewhere it adds nothing."""
+    """Under a defence of gradients such an attack may read far more than the others; elsewhere it adds nothing."""
     run = Run(make_job(passives=2, epochs=3), finished)
-    attacks = [attack for attack in resolve("auto", "binary").histories if attack.name in ("off_norm", "aligned_match")]
+    costly = {"aligned_match", "bilinear", "co_training", "mean_gradient"}
+    auto = resolve("auto", "binary").histories
+    assert {attack.name for attack in auto if attack.costly} == costly
+    attacks = [attack for attack in auto if attack.name in {"off_norm", *costly}]
     named = [LeakResult.model_validate({**leak.model_dump(), "leak": 0.995}) for leak in finished_leaks(finished)]
     whole = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, dict)
     reasons = {attack.label: attack.reason for attack in whole.unneeded}
     assert reasons["telco/gradient/aligned_match"].startswith("another attack reads a leak of 0.99")
-    assert not [leak for leak in whole.leaks if leak.attack == "aligned_match"]
+    assert reasons.keys() == {f"{party}/gradient/{name}" for party in ATTACKERS for name in costly}
+    assert not [leak for leak in whole.leaks if leak.attack in costly]
     monkeypatch.setattr("cutlayer.audit.history.READ_WHOLE", 1.0)
     tried = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, dict)
-    assert {leak.party for leak in tried.leaks if leak.attack == "aligned_match"} == {*ATTACKERS}
+    read = {(leak.party, leak.attack) for leak in tried.leaks if leak.attack in costly}
+    assert read == {(party, name) for party in ATTACKERS for name in costly}
     assert not tried.unneeded
     assert not {*whole.skipped, *tried.skipped}
 

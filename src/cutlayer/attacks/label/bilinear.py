@@ -51,6 +51,7 @@ class Bilinear(HistoryAttack):
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
     quick = False
+    costly = True
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows.

@@ -52,6 +52,7 @@ class CoTraining(HistoryAttack):
     reference = "Blum and Mitchell 1998 (COLT), on gradients and own columns"
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
+    costly = True
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows.

@@ -33,6 +33,7 @@ class MeanGradient(HistoryAttack):
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.FEW_LABELS})
     tasks = frozenset({"binary", "multiclass", "regression"})
+    costly = True
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows.
