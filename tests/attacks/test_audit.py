@@ -18,6 +18,7 @@ from cutlayer.jobs.audit import audit_again
 from cutlayer.report.build import build
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
+from tests.cli.jobs import audit_briefly
 
 TASK = Task("multiclass", ("a", "b", "c"))
 
@@ -168,7 +169,9 @@ def several_classes(tmp_path_factory):
     model = VerticalClassifier(
         "bank", epochs=2, batch_size=128, lr=0.01, threads=1, run_dir=folder, key=bytes([3] * 32)
     )
-    model.fit({"bank": x[:, 3:], "telco": x[:, :3]}, labels)
+    with pytest.MonkeyPatch.context() as patched:
+        audit_briefly(patched)
+        model.fit({"bank": x[:, 3:], "telco": x[:, :3]}, labels)
     return folder / "run", model.report_
 
 

@@ -40,6 +40,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
     monkeypatch.setattr("cutlayer.attacks.feature.lira.SHADOW_PAIRS", 2)
     monkeypatch.setattr("cutlayer.attacks.feature.exact.STEPS", 60)
+    monkeypatch.setattr("cutlayer.attacks.feature.sdar.PASSES", 8)
 
 
 def job_of(audit: dict[str, Any], passives: int = 1, **more: Any) -> Job:
@@ -61,6 +62,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
         patched.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
         patched.setattr("cutlayer.attacks.feature.lira.SHADOW_PAIRS", 2)
         patched.setattr("cutlayer.attacks.feature.exact.STEPS", 60)
+        patched.setattr("cutlayer.attacks.feature.sdar.PASSES", 8)
         noise = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.5}}
         job = job_of({"attacks": ALL, "attribute": f"{TELCO}_1"}, privacy=noise, compare=["undefended"])
         return job, run(job, tmp_path_factory.mktemp("whole"))

@@ -57,7 +57,7 @@ def test_the_record_is_what_crossed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_kept_embeddings_are_those_of_the_final_model(finished: RunFolder) -> None:
-    opened = Run(make_job(passives=2, epochs=3), finished)
+    opened = Run(make_job(passives=2, audit={"depth": "quick"}, epochs=3), finished)
     epochs = list(read_followed(finished.transcript(ACTIVE)))
     for party in ("telco", "shop"):
         kept = read_own_embeddings(finished.transcript(party))
@@ -185,7 +185,7 @@ def test_a_quick_audit_is_partial(tmp_path: Path) -> None:
 
 
 def test_without_recorded_rows_nothing_is_added(finished: RunFolder, tmp_path: Path) -> None:
-    opened = Run(make_job(passives=2, epochs=3), finished)
+    opened = Run(make_job(passives=2, audit={"depth": "quick"}, epochs=3), finished)
     before = RunAudit()
     empty = RunFolder(tmp_path)
     moved = Run(opened.job, empty, origin=finished, classes=("0", "1"))
@@ -200,7 +200,7 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
     measured = {(leak.party, leak.message): leak for leak in audit.leaks if leak.departed_auc is not None}
     assert measured.keys() == {(party, message) for party in ("telco", "shop") for message in ("gradient", "embedding")}
     assert all(not {"few labels", "known labels"} & set(leak.knowledge) for leak in measured.values())
-    run = Run(make_job(passives=2, epochs=3), finished)
+    run = Run(make_job(passives=2, audit={"depth": "quick"}, epochs=3), finished)
     rows = run.training
     batch = torch.zeros(len(rows), dtype=torch.int64)
     right = departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch))
@@ -223,7 +223,7 @@ def test_a_costly_attack_runs_where_no_other_reads_the_message_whole(
     finished: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under a defence of gradients such an attack may read far more than the others; elsewhere it adds nothing."""
-    run = Run(make_job(passives=2, epochs=3), finished)
+    run = Run(make_job(passives=2, audit={"depth": "quick"}, epochs=3), finished)
     costly = {"aligned_match", "bilinear", "co_training", "mean_gradient"}
     auto = resolve("auto", "binary").histories
     assert {attack.name for attack in auto if attack.costly} == costly

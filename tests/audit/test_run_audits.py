@@ -21,6 +21,7 @@ from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.together import Keys
+from tests.cli.jobs import audit_briefly
 from tests.parties.interruptions import cells
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tables
 
@@ -122,7 +123,8 @@ def test_a_run_recorded_to_its_limit_is_thinned_and_still_audited_live(tmp_path:
     assert all(len(series.leaks) == 3 for series in spectral)
 
 
-def test_auditing_a_finished_run_again_repeats_its_figures(tmp_path: Path) -> None:
+def test_auditing_a_finished_run_again_repeats_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit_briefly(monkeypatch)
     job = make_job(passives=2, privacy={"max_norm": {}}, audit={"rows": 64}, epochs=2)
     job = job.model_copy(update={"compare": ("undefended",)})
     folder = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress())

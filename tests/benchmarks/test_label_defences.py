@@ -1,6 +1,12 @@
 """The benchmark of label defences reads an undefended run whole, and the labels of none that were permuted."""
 
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
 import torch
+from pyarrow import parquet
 
 from benchmarks import (
     adult,
@@ -13,6 +19,31 @@ from benchmarks import (
     rare_positives,
     release_attacks,
 )
+from cutlayer.config import Job, validated
+from cutlayer.results.audit import RunAudit
+from studies.datasets import ADULT_TABLE
+
+
+@pytest.fixture
+def audits_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has a benchmark train on the first rows of its table, and audit with the attacks that its test is about.
+
+    The whole catalogue on all rows takes half a minute for each setting.
+    """
+
+    def patch(benchmark: ModuleType, *attacks: str, rows: int = 6000) -> None:
+        audited = benchmark.audited
+
+        def briefly(job: Job, key_name: str, tables: Mapping[str, Any] | None = None) -> RunAudit:
+            raw = job.model_dump()
+            raw["parties"][adult.ACTIVE]["audit"]["attacks"] = attacks
+            whole = tables or dict.fromkeys(job.parties, parquet.read_table(ADULT_TABLE))
+            few = {name: table.slice(0, rows) for name, table in whole.items()}
+            return audited(validated(Job, raw, "the benchmark's job"), key_name, few)
+
+        monkeypatch.setattr(benchmark, "audited", briefly)
+
+    return patch
 
 
 def test_an_undefended_run_is_read_whole(monkeypatch):
@@ -59,14 +90,16 @@ def test_labels_in_stages_are_compared_with_labels_drawn_before(monkeypatch):
     assert 0 < read.constant < 0.5
 
 
-def test_parties_that_pool_noisy_gradients_read_more_than_each_alone(monkeypatch):
+def test_parties_that_pool_noisy_gradients_read_more_than_each_alone(monkeypatch, audits_with):
+    audits_with(collusion, "mixture")
     monkeypatch.setattr(collusion, "SETTINGS", {"iso_noise 5": {"iso_noise": {"ratio": 5.0}}})
     read = {(each.attacker, each.message): each for each in collusion.collusion(1).leaks}
     alone = [read[party, "gradient"].leak for party in ("census_office", "employer")]
     assert read["census_office and employer together", "gradient"].leak > max(alone) + 0.01
 
 
-def test_noise_that_averages_out_is_read_by_the_mean_of_the_epochs(monkeypatch):
+def test_noise_that_averages_out_is_read_by_the_mean_of_the_epochs(monkeypatch, audits_with):
+    audits_with(averaged_noise, "mean_length", "mixture", "directions")
     monkeypatch.setattr(averaged_noise, "EPOCHS", 3)
     income = {"income": ("income", "binary", {"gradient_compression": {"keep": 0.004}})}
     monkeypatch.setattr(averaged_noise, "SETTINGS", income)
@@ -76,7 +109,8 @@ def test_noise_that_averages_out_is_read_by_the_mean_of_the_epochs(monkeypatch):
     assert all(0.7 < part.own_columns < 0.95 for part in read)
 
 
-def test_stretched_rows_are_read_by_co_training(monkeypatch):
+def test_stretched_rows_are_read_by_co_training(monkeypatch, audits_with):
+    audits_with(other_defences, "co_training", "few_labels", "mixture", "directions")
     monkeypatch.setattr(other_defences, "EPOCHS", 3)
     monkeypatch.setattr(other_defences, "SETTINGS", {"income": other_defences.SETTINGS["income, max_norm"]})
     parties = other_defences.other_defences(1).parties
@@ -86,7 +120,8 @@ def test_stretched_rows_are_read_by_co_training(monkeypatch):
     assert all(part.chance < 0.53 for part in parties)
 
 
-def test_sizes_of_messages_are_read_where_few_rows_are_positive(monkeypatch):
+def test_sizes_of_messages_are_read_where_few_rows_are_positive(monkeypatch, audits_with):
+    audits_with(rare_positives, "message_size", "spectral", "directions", rows=8000)
     setting = rare_positives.Setting(rare_positives.ISO_NOISE, 32, 0.02)
     monkeypatch.setattr(rare_positives, "EPOCHS", 3)
     monkeypatch.setattr(rare_positives, "SETTINGS", {"iso_noise": setting})

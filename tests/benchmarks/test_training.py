@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from benchmarks import local_training
+from benchmarks import ddp, local_training
 from benchmarks.__main__ import main
-from benchmarks.ddp import ddp
 from benchmarks.local_training import make_table
 from benchmarks.two_processes import two_processes
+from tests.parties.processes import forked
+from tools.ports import free_port
 
 FIELDS = {
     "name", "a", "b", "ratio", "lowest", "highest", "repeats", "threads", "rate_a", "rate_b", "peak_mb_a", "peak_mb_b"
@@ -54,11 +56,43 @@ def test_two_processes_are_compared_with_a_centralised_loop(tmp_path: Path) -> N
     assert (found.name, found.repeats, found.threads) == ("two_process_256", 1, 1)
 
 
+@pytest.fixture
+def one_party_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other party's workers are forked, with what `torchrun` sets in their environment.
+
+    It starts an interpreter for itself and for each worker, and each imports the package.
+    """
+    start = ddp._start
+
+    def started(arguments: list[str], workers: int) -> tuple[Callable[[], int | None], Callable[[], None]]:
+        if workers == 1 or "active" in arguments:
+            return start(arguments, workers)
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(workers)}
+        forks = [forked(_ranked, arguments, {**meeting, "RANK": str(rank)}) for rank in range(workers)]
+
+        def wait() -> int:
+            return max(abs(fork.wait()) for fork in forks)
+
+        def kill() -> None:
+            for fork in forks:
+                fork.kill()
+
+        return wait, kill
+
+    monkeypatch.setattr(ddp, "_start", started)
+
+
+def _ranked(arguments: list[str], environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
+    ddp._run_alone(arguments)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_party_by_torchrun")
 def test_workers_started_by_torchrun_train_what_one_trains(tmp_path: Path) -> None:
     table = tmp_path / "table.parquet"
     make_table(table, 700)
-    found = ddp(str(table), 256, 1)
+    found = ddp.ddp(str(table), 256, 1)
     assert found.lowest <= found.ratio <= found.highest
     assert 0 <= found.loss_difference < 1e-4
     assert (found.name, found.workers, found.repeats) == ("ddp", 2, 1)

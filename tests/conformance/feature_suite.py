@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -67,8 +68,9 @@ def _briefly(attack: FeatureClass) -> Iterator[None]:
         yield
 
 
+@cache
 def _measured_briefly(attack: FeatureClass) -> FeatureResult:
-    """What the attack reaches in its informative world: the measurement of other checks if there is nothing to cut."""
+    """What the attack reaches in its informative world, once: the measurement of other checks if nothing is cut."""
     if not _repeats(attack):
         return measured_once(attack, informative=True)
     with _briefly(attack):

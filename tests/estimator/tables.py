@@ -40,5 +40,5 @@ def classifier(**changes: Any) -> VerticalClassifier:
 
 
 def regressor(**changes: Any) -> VerticalRegressor:
-    """The same for numbers."""
-    return VerticalRegressor(**{"active": "bank", **SMALL, **changes})
+    """The same for numbers, for which the attack is another."""
+    return VerticalRegressor(**{"active": "bank", "attacks": ("mean_gradient",), **SMALL, **changes})

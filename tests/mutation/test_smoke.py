@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.mutation.settings import equivalents
 from tools.mutation.significance import significant
 
 ROOT = Path(__file__).parents[2]
@@ -118,3 +119,9 @@ def test_the_operators_of_our_own(operator: str, source: str, mutants: list[str]
 
     specs = [item.mutations[0] for item in work_items("toy.py", source)]
     assert [mutated(source, spec) for spec in specs if spec.operator_name == operator] == mutants
+
+
+def test_an_equivalent_mutant_changes_a_line_of_its_module() -> None:
+    for module, before, _ in equivalents(ROOT / "tools" / "mutation" / "equivalent.toml"):
+        lines = (ROOT / module).read_text(encoding="utf-8").splitlines()
+        assert before in map(str.strip, lines), f"{module} has no line {before!r}: remove it from equivalent.toml"

@@ -28,7 +28,12 @@ PASSIVES = ("telco", "shop", "post")
 KEY = bytes(range(32))
 MLP = {"kind": "mlp", "hidden": [8, 6]}
 TOP = {"kind": "mlp", "hidden": [5]}
-QUICK = {"depth": "quick"}
+BRIEF: Mapping[str, Any] = {
+    "binary": {"attacks": ["norm"]},
+    "multiclass": {"attacks": ["spectral"], "layers": False},
+    "regression": {"depth": "quick"},
+}
+"""The audit of a run that is not audited for the audit's sake, by task."""
 UNAUDITED = {"every": "never"}
 Transmit = Callable[[Message], None]
 
@@ -91,9 +96,10 @@ def raw_job(
     audit: Mapping[str, Any] | None = None,
     **train: Any,
 ) -> dict[str, Any]:
-    """A job as a user would write it; two epochs of four batches, and the quick attacks, unless told otherwise."""
+    """A job as a user would write it; two epochs of four batches, and a brief audit, unless told otherwise."""
+    audited = audit or BRIEF[task]
     parties: dict[str, Any] = {
-        ACTIVE: {"role": "active", "id": "id", "label": "label", "privacy": privacy or {}, "audit": audit or QUICK}
+        ACTIVE: {"role": "active", "id": "id", "label": "label", "privacy": privacy or {}, "audit": audited}
     }
     if not active_features:
         parties[ACTIVE]["features"] = {"include": "none"}

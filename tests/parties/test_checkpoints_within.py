@@ -21,8 +21,9 @@ from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, record,
 TELCO = PASSIVES[0]
 GIVEN = tables()
 PRIVACY = {"label_dp": {"eps": 2.0}, "marvell": {"sum_kl": 2.0}}
-JOB = make_job(privacy=PRIVACY, audit={"rows": 96}, checkpoint_every=1)
-PLAIN = make_job(privacy=PRIVACY, audit={"rows": 96})
+AUDIT = {"rows": 96, "attacks": ["norm"]}
+JOB = make_job(privacy=PRIVACY, audit=AUDIT, checkpoint_every=1)
+PLAIN = make_job(privacy=PRIVACY, audit=AUDIT)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +102,7 @@ def test_a_peer_that_lost_more_than_one_checkpoint_is_refused(tmp_path: Path) ->
     ids=["one once", "after warm-up", "all once"],
 )
 def test_parties_that_release_once_resume_at_any_step(tmp_path: Path, release: Any, more: dict[str, Any]) -> None:
-    job = make_job(passives=2, audit={"rows": 96}, checkpoint_every=2, release=release, **more)
+    job = make_job(passives=2, audit=AUDIT, checkpoint_every=2, release=release, **more)
     given = tables(passives=2)
     other = run(job, given, tmp_path / "whole")
     for dies in (3, 6, 7):
@@ -113,7 +114,7 @@ def test_parties_that_release_once_resume_at_any_step(tmp_path: Path, release: A
 @pytest.mark.parametrize("own", [{}, {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}], ids=["parts", "whole"])
 def test_steps_in_parts_resume_between_steps(tmp_path: Path, own: dict[str, Any]) -> None:
     """With `train.micro_batches` too, whether a party computes on parts or on the whole batch."""
-    raw = raw_job(audit={"rows": 96}, checkpoint_every=1, micro_batches=3)
+    raw = raw_job(audit=AUDIT, checkpoint_every=1, micro_batches=3)
     raw["parties"][TELCO]["privacy"] = own
     job = validated(Job, raw, "")
     other = run(job, GIVEN, tmp_path / "whole")

@@ -22,7 +22,7 @@ OWN = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}
 
 
 def job_with(form: str | None, privacy: dict[str, Any] | None = None, **options: Any) -> Job:
-    raw = raw_job(audit={"rows": 64}, **options) | {"channel": {"compress": form}}
+    raw = raw_job(audit={"rows": 64, "attacks": ["norm"]}, **options) | {"channel": {"compress": form}}
     raw["parties"][TELCO]["privacy"] = privacy or {}
     return validated(Job, raw, "")
 

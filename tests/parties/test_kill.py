@@ -15,7 +15,8 @@ from tests.parties.interruptions import Calls, Crash, Dying, Killed, assert_equa
 from tests.parties.processes import forked
 from tests.parties.runs import DROPOUT, KEY, make_job, run, tables
 
-JOB = make_job(bottom=DROPOUT, privacy={"label_dp": {"eps": 2.0}, "max_norm": {}}, audit={"rows": 64}, epochs=3)
+AUDIT = {"rows": 64, "attacks": ["norm"]}
+JOB = make_job(bottom=DROPOUT, privacy={"label_dp": {"eps": 2.0}, "max_norm": {}}, audit=AUDIT, epochs=3)
 GIVEN = tables()
 STEPS = 4
 
@@ -65,7 +66,7 @@ def test_a_torn_last_line_of_the_history_is_dropped(tmp_path: Path, whole: tuple
     "optimizer", [{"kind": "sgd", "lr": 0.1, "momentum": 0.9}, {"kind": "sgd"}, {"kind": "adamw", "weight_decay": 0.1}]
 )
 def test_every_optimiser_resumes(tmp_path: Path, optimizer: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    job = make_job(epochs=3, optimizer=optimizer, audit={"rows": 64})
+    job = make_job(epochs=3, optimizer=optimizer, audit=AUDIT)
     trained = run(job, GIVEN, tmp_path / "whole")
     folder = tmp_path / "again"
     with monkeypatch.context() as patched:

@@ -47,7 +47,12 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def raw(fit: Mapping[str, Any] | None = None, privacy: Mapping[str, Any] | None = None, **options: Any) -> Any:
     """Two passive parties of which telco releases once, with noise."""
-    options = {"epochs": EPOCHS, "audit": {"rows": 64}, "release": {TELCO: "once"}, "bottom": BOTTOMS} | options
+    options = {
+        "epochs": EPOCHS,
+        "audit": {"rows": 64, "attacks": ["norm"]},
+        "release": {TELCO: "once"},
+        "bottom": BOTTOMS,
+    } | options
     made = raw_job(passives=2, **options)
     made["parties"][TELCO] |= {"privacy": {"noisy": {"multiplier": 0.1}} if privacy is None else privacy}
     if fit is not None:

@@ -18,13 +18,15 @@ from cutlayer.training.together import Trained
 from tests.parties.interruptions import Calls, Crash, Dying, assert_equal, halves, history, interrupted
 from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, run, tables
 
-JOB = make_job(
-    passives=2,
-    bottom=DROPOUT,
-    privacy={"label_dp": {"eps": 2.0}, "max_norm": {}},
-    audit={"rows": 64},
-    epochs=4,
-)
+RAW: dict[str, Any] = {
+    "passives": 2,
+    "bottom": DROPOUT,
+    "privacy": {"label_dp": {"eps": 2.0}, "max_norm": {}},
+    "epochs": 4,
+}
+AUDIT = {"rows": 64, "attacks": ["norm"]}
+JOB = make_job(audit=AUDIT, **RAW)
+WHOLLY_AUDITED = make_job(audit={"rows": 64}, **RAW)
 GIVEN = tables(passives=2)
 STEPS = 4
 PARTIES = 3
@@ -74,12 +76,16 @@ def test_a_crash_at_any_step_changes_nothing(tmp_path: Path, whole: tuple[Path, 
     assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
 
 
-def test_a_run_may_be_interrupted_again_and_again(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
-    interrupted(JOB, GIVEN, tmp_path, Dying(STEPS + 1))
+def test_a_run_may_be_interrupted_again_and_again(tmp_path: Path) -> None:
+    """And every attack on messages and layers reads what it reads of a run that nothing interrupts."""
+    job, folder = WHOLLY_AUDITED, tmp_path / "whole"
+    trained = run(job, GIVEN, folder)
+    again = tmp_path / "again"
+    interrupted(job, GIVEN, again, Dying(STEPS + 1))
     for _ in range(2):
         with pytest.raises(Crash):
-            run(JOB, GIVEN, tmp_path, resume=True, progress=Dying(STEPS + 2))
-    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+            run(job, GIVEN, again, resume=True, progress=Dying(STEPS + 2))
+    assert_equal(again, run(job, GIVEN, again, resume=True), folder, trained, job)
 
 
 def test_resuming_a_finished_run_repeats_its_end(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
@@ -93,7 +99,7 @@ def test_resuming_a_finished_run_repeats_its_end(tmp_path: Path, whole: tuple[Pa
 def test_resume_around_an_early_stop(tmp_path: Path, epochs_left: int) -> None:
     """Patience is part of what is resumed, and a run that has stopped early stays stopped."""
     stopping = {"patience": 2, "min_delta": 0.9}
-    job = make_job(passives=2, epochs=8, early_stop=stopping, audit={"rows": 64})
+    job = make_job(passives=2, epochs=8, early_stop=stopping, audit=AUDIT)
     trained = run(job, GIVEN, tmp_path / "whole")
     assert trained.active.stopped_early
     assert trained.active.epochs == 3
@@ -110,7 +116,7 @@ def test_resume_around_an_early_stop(tmp_path: Path, epochs_left: int) -> None:
 
 def test_a_run_with_its_own_noise_resumes_with_it(tmp_path: Path) -> None:
     """Without a supplied key the noise is nobody else's, yet a resume repeats it."""
-    job = make_job(privacy={"max_norm": {}}, epochs=3, audit={"rows": 64})
+    job = make_job(privacy={"max_norm": {}}, epochs=3, audit=AUDIT)
     given = tables()
     whole = run(job, given, tmp_path / "a", key=None)
     other = run(job, given, tmp_path / "b", key=None)

@@ -29,6 +29,7 @@ TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "mlp", "hidden": [8, 3], "cut": "linear"}
 GIVEN = tables(passives=2)
 STEPS, WARMUP, EPOCHS = 4, 2, 4
+AUDIT = {"rows": 64, "attacks": ["norm"]}
 FIT = {"kind": "gradients", "epochs": 5, "batch_size": 32, "lr": 0.01}
 
 
@@ -41,7 +42,7 @@ def raw(**options: Any) -> Any:
     """Two passive parties of which telco releases once, with noise, fitted by the gradients of two warm-up epochs."""
     fit, active = options.pop("fit", FIT), options.pop("active", {})
     bottom = {ACTIVE: MLP, TELCO: LINEAR, SHOP: MLP}
-    schedule = {"epochs": EPOCHS, "warmup_epochs": WARMUP, "release": {TELCO: "once"}, "audit": {"rows": 64}}
+    schedule = {"epochs": EPOCHS, "warmup_epochs": WARMUP, "release": {TELCO: "once"}, "audit": AUDIT}
     made = raw_job(passives=2, **{"bottom": bottom, **schedule, **options})
     made["parties"][TELCO] |= {"privacy": {"noisy": {"multiplier": 0.1}}, "fit": fit}
     made["parties"][ACTIVE]["privacy"] = active

@@ -43,10 +43,15 @@ def changed(key: Any, value: Any) -> Any:
     return 2 * value + 1 if isinstance(value, int) else value * 0.8 + 0.0123
 
 
+def short() -> dict[str, Any]:
+    """A report with two items of each list, of which the page is rendered four times as fast."""
+    return {key: value[:2] if isinstance(value, list) else value for key, value in binary().items()}
+
+
 @functools.cache
 def untouched() -> str:
     """The page's words before anything changed."""
-    return visible(render_html(Report.model_validate(binary())))
+    return visible(render_html(Report.model_validate(short())))
 
 
 def first_leaves() -> list[tuple[Any, ...]]:
@@ -57,7 +62,7 @@ def first_leaves() -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("path", first_leaves(), ids=lambda path: ".".join(map(str, path)))
 def test_every_value_is_seen_on_the_page(path: tuple[Any, ...]) -> None:
-    other = binary()
+    other = short()
     holder: Any = other
     for key in path[:-1]:
         holder = holder[key]

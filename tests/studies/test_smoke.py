@@ -44,7 +44,13 @@ LAYERS = ("publisher/layers.0", "publisher/layers.1", "advertiser/top.layers.0",
 def tiny_job(seed: int, privacy: Mapping[str, object]) -> Job:
     raw = {
         "parties": {
-            "bank": {"role": "active", "label": "y", "features": {"include": "none"}, "privacy": privacy},
+            "bank": {
+                "role": "active",
+                "label": "y",
+                "features": {"include": "none"},
+                "privacy": privacy,
+                "audit": {"attacks": ["norm"]},
+            },
             "shop": {"role": "passive"},
         },
         "model": {"bottom": {"kind": "mlp", "hidden": [4]}, "top": {"kind": "mlp", "hidden": []}},

@@ -70,7 +70,8 @@ def test_labels_alone_at_the_active_party(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_resume_brings_back_what_batch_normalisation_remembers(tmp_path: Path) -> None:
-    job = make_job("multiclass", bottom=BOTTOMS["resnet18"], epochs=3, audit={"rows": 64})
+    audit = {"rows": 64, "attacks": ["spectral"], "layers": False}
+    job = make_job("multiclass", bottom=BOTTOMS["resnet18"], epochs=3, audit=audit)
     whole = run(job, tables(), tmp_path / "whole")
     saved = load_file(tmp_path / "whole" / "checkpoint" / TELCO / "epoch-0002.safetensors")
     counted = saved["module/bottom.stem.norm.num_batches_tracked"]

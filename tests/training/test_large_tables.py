@@ -21,6 +21,7 @@ from cutlayer.parties.observer import Observer
 from cutlayer.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys, Trained, open_table, train_together
+from tests.cli.jobs import audit_briefly
 
 ROWS = 900
 
@@ -104,6 +105,7 @@ CASES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_a_run_whose_rows_lie_in_files_leaves_the_same_results(
     tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
+    audit_briefly(monkeypatch)
     train, active = CASES[case]
     job, keys = large_job(tables, train, **active), tmp_path / "keys"
     keys.mkdir()
@@ -127,7 +129,10 @@ def test_a_run_that_counts_and_remembers_continues_what_was_written_in_files(
     tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Label memory and ledger of all runs have one form, wherever the rows lay that were written."""
-    job, keys = large_job(tables, {}, privacy={"label_dp": {"eps": 1.0}}), tmp_path / "keys"
+    job, keys = (
+        large_job(tables, {}, privacy={"label_dp": {"eps": 1.0}}, audit={"attacks": ["norm"]}),
+        tmp_path / "keys",
+    )
     keys.mkdir()
     with monkeypatch.context() as patched:
         patched.setattr(row_arrays, "LARGE_BYTES", 1)

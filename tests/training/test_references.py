@@ -135,7 +135,7 @@ def test_of_one_row_there_is_no_interval() -> None:
 
 
 def test_a_whole_job_lists_itself_its_twin_and_its_references(tmp_path: Path) -> None:
-    raw = raw_job(privacy={"label_dp": {"eps": 1.0}, "max_norm": {}}, audit={"rows": 64})
+    raw = raw_job(privacy={"label_dp": {"eps": 1.0}, "max_norm": {}}, audit={"rows": 64, "attacks": ["norm"]})
     raw["compare"] = ["centralised", "alone", "undefended", "each"]
     folder = execute(
         validated(Job, raw, ""), tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables()), Progress()

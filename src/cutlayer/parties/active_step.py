@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.followed import Follower
@@ -129,9 +129,11 @@ class ActiveStep:
             return (yield from self._team_step(self.lanes, epoch, step, count, rows))
         self.setup.optimizer.zero_grad()
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
-        apart = None if self.local.records_layers(self.sampling, step) else self._threads
-        train = self._train_in_turn(epoch, step, count, rows)
-        losses, pieces = yield from train if apart is None else self._train_at_once(apart, epoch, step, count, rows)
+        taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
+        if self._threads is None or taps is not None:
+            losses, pieces = yield from self._train_in_turn(epoch, step, count, rows, taps)
+        else:
+            losses, pieces = yield from self._train_at_once(self._threads, epoch, step, count, rows)
         self.setup.optimizer.step()
         if self._is_recorded(step):
             seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
@@ -156,12 +158,11 @@ class ActiveStep:
         return crossed.loss
 
     def _train_in_turn(
-        self, epoch: int, step: int, count: int, rows: Tensor
+        self, epoch: int, step: int, count: int, rows: Tensor, taps: nn.Module | None
     ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
-        """Forward and backward passes of the groups of a step, one after another."""
+        """Forward and backward passes of the groups of a step, one after another; the outputs of layers of `taps`."""
         losses: list[float] = []
         pieces: list[Crossed] = []
-        taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
         for parts, share in self._groups(rows):
             with tapped(taps, LAYER_ROWS) as layers:
                 batch = yield from self._receive(epoch, step, count, parts)
